@@ -1,0 +1,16 @@
+"""AMQP 1.0 without I/O: bytes in, events out; intentions in, bytes out. Both roles; no clock, no sockets.
+
+Follow a byte:  connection.receive → frames → (sasl | session | link) → events.
+Follow an intention:  link.send / link.grant_credit / link.settle … → connection.bytes_to_send.
+
+  types          Python values for AMQP values that Python has no word for (Symbol, ULong, Described, Array …)
+  decode encode  values; every limit on what a peer may send lives in `decode.Budget`
+  performatives  the frames of the standard as one declarative table, read and written by field name
+  sections       the parts of an encoded message: found, never decoded further than asked
+  frames         cutting the byte stream into frames, and the eight-byte headers
+  serial_number  RFC 1982 arithmetic for delivery ids and transfer ids
+  states         connection, session and link states as tables; nothing else changes a state
+  errors         conditions and protocol violations with their scope
+  events         what happened, for the owner of a connection
+  sasl connection session link
+"""

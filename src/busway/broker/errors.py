@@ -1,0 +1,111 @@
+"""What can go wrong in the broker, one class per fact. The docstring is the default sentence.
+
+Gateways translate with tables (`gateway/amqp/error_conditions`, `gateway/http/statuses`); a test proves that
+both cover every class here. The sentences in quotes are the ones that clients parse (wire.md A3).
+"""
+
+
+class BrokerError(Exception):
+    """The operation failed."""
+
+    def __init__(self, sentence: str | None = None) -> None:
+        super().__init__(sentence or (type(self).__doc__ or "").strip())
+
+    @property
+    def sentence(self) -> str:
+        return str(self.args[0])
+
+
+class EntityNotFound(BrokerError):
+    """The messaging entity could not be found."""
+
+    @classmethod
+    def at(cls, url: str) -> "EntityNotFound":
+        return cls(f"The messaging entity '{url}' could not be found.")
+
+
+class EntityAlreadyExists(BrokerError):
+    """An entity with this name already exists."""
+
+
+class EntityDisabled(BrokerError):
+    """Messaging entity is currently disabled."""
+
+
+class Unauthorized(BrokerError):
+    """Unauthorized access."""
+
+
+class AuthenticationFailed(BrokerError):
+    """InvalidSignature: The token has an invalid signature."""
+
+    #: ERR-42; 40103 signature, 40104 audience, 40105 malformed, 40106 expired, 40102 no token.
+    sub_code = 40103
+
+    def __init__(self, sentence: str | None = None, sub_code: int = 40103) -> None:
+        super().__init__(sentence)
+        self.sub_code = sub_code
+
+
+class InvalidOperation(BrokerError):
+    """The operation is not allowed in this state."""
+
+
+class BadArgument(BrokerError):
+    """An argument is not valid."""
+
+
+class ArgumentOutOfRange(BrokerError):
+    """An argument is out of range."""
+
+
+class QuotaExceeded(BrokerError):
+    """A quota has been exceeded."""
+
+
+class MessageTooLarge(BrokerError):
+    """The message is larger than the link allows."""
+
+
+class MessageLockLost(BrokerError):
+    """The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue, or was received by a different receiver instance."""  # noqa: E501 - one sentence that clients show
+
+
+class SessionLockLost(BrokerError):
+    """The session lock has expired on the message session. Accept a new message session."""
+
+
+class SessionCannotBeLocked(BrokerError):
+    """The requested session cannot be accepted. It may be locked by another receiver."""
+
+
+class MessageNotFound(BrokerError):
+    """Failed to lock one or more specified messages. Either the message is already locked or does not exist."""
+
+
+class SessionNotFound(BrokerError):
+    """No session was found."""
+
+
+class OperationTimedOut(BrokerError):
+    """The operation did not complete within the allotted time."""
+
+
+class ServerBusy(BrokerError):
+    """The server is busy. Please try again later."""
+
+
+class InternalError(BrokerError):
+    """The server met an error it did not expect. Please try again."""
+
+
+class NotImplementedByServer(BrokerError):
+    """The operation is not supported."""
+
+
+class UpdateConflict(BrokerError):
+    """The precondition of the request does not hold."""
+
+
+class StoreOutcomeUnknown(BrokerError):
+    """The store failed while it was writing: whether the operation took place is unknown."""

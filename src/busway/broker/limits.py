@@ -1,0 +1,35 @@
+"""Every limit of the bus as a number with its unit (rules L-*, L-22: all are configuration). Tests lower them."""
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Defaults of `sku` Standard."""
+
+    sku: str = "Standard"
+    entities_max: int = 10_000  # L-1
+    namespace_bytes_max: int = 400 * 1024 * MIB  # L-4
+    message_bytes_max: int = 256 * KIB  # L-5
+    property_bytes_max: int = 32 * KIB  # L-6
+    header_bytes_max: int = 64 * KIB  # L-7
+    key_characters_max: int = 128  # L-8
+    authorization_rules_max: int = 12  # L-10
+    connections_max: int = 5_000  # L-11
+    receivers_per_entity_max: int = 5_000  # L-12
+    session_states_max: int = 1_000_000  # L-14
+    peek_messages_max: int = 250  # L-15
+    peek_bytes_max: int = 256 * KIB  # R-65
+    batch_delete_messages_max: int = 500  # L-16
+    tokens_per_connection_max: int = 1_000  # L-18
+    user_metadata_characters_max: int = 1_024  # L-19
+    path_characters_max: int = 260  # E-2
+    # Our own bounds on memory.
+    locks_per_fragment_max: int = 100_000
+    window_bytes_max: int = 64 * MIB  # all ready windows of a process together
+    window_messages_max: int = 4_096  # one ready window
+    returned_numbers_max: int = 10_000  # then the window rewinds instead of remembering single numbers
+    sweep_rows_max: int = 1_000  # rows handled in one slice of background work

@@ -1,0 +1,38 @@
+"""The verbs that end a lock (R-10…R-15), and how their results come back."""
+
+from collections.abc import Callable
+from enum import Enum
+
+from busway.broker.errors import BrokerError
+
+
+class Verb(Enum):
+    COMPLETE = "complete"
+    ABANDON = "abandon"
+    RELEASE = "release"
+    DEFER = "defer"
+    DEAD_LETTER = "dead-letter"
+
+
+class Settlement:
+    """What shall happen to locked messages, with the application properties to change (R-11, R-14, R-21)."""
+
+    __slots__ = ("dead_letter_description", "dead_letter_reason", "properties", "verb")
+
+    def __init__(
+        self,
+        verb: Verb,
+        properties: dict[str, object] | None = None,
+        dead_letter_reason: str | None = None,
+        dead_letter_description: str | None = None,
+    ) -> None:
+        self.verb = verb
+        #: Values are those of `busway.amqp.types`; None means: nothing to change.
+        self.properties = properties
+        self.dead_letter_reason = dead_letter_reason
+        self.dead_letter_description = dead_letter_description
+
+
+#: Called once for each run handed over, when its fate is known: (index in the run, error) for every refused
+#: item, all others are durable. `StoreOutcomeUnknown` for an item means: give no outcome, drop the link.
+RunDone = Callable[[list[tuple[int, BrokerError]]], None]

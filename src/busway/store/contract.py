@@ -1,0 +1,375 @@
+"""What a store promises. `memory` is its executable specification; `sqlite` must behave the same, and later
+`postgres`. Every store runs the suite in `tests/store_contract`.
+
+A store remembers, it never decides: no rule of the bus lives below this line. It holds *fragments*; a
+fragment's rows lie in one of three places (ACTIVE, DEFERRED, SCHEDULED) under a counter unique in the
+fragment. Side tables exist only for what few messages need: session index, own expiry, duplicate ids.
+
+Writing. The broker fills the store's open `CommitBatch` synchronously: `store.batch()` returns the batch that
+is gathering now. A batch is all or nothing. While one is in fsync the next gathers; there is no timer. Each
+join may leave a callback, called on the loop once the batch is durable (`None`) or has failed:
+
+  CommitRefused   certain: nothing of the batch is stored (a statement failed and ROLLBACK succeeded)
+  CommitUnknown   COMMIT itself failed: the rows may or may not be there after the store is opened again
+
+After either the store is `FAILED`: every join raises `StoreUnavailable`, the owner forgets what it holds in
+memory about the store's fragments, calls `reopen()` and loads them anew.
+
+Reading. Reads are coroutines that run off the loop, so that a slow disk never blocks it. A read
+  - sees at least everything whose commit was reported before the read was called;
+  - never shows, at the moment it returns, a row that a joined batch (gathering or in flight) deletes, moves
+    away or drops, and shows `Change`s of joined batches already applied;
+  - may or may not show rows that a joined batch adds.
+Between the read's own correction and the caller's next statement there is no suspension point, so the caller
+can act on what it got without looking twice.
+
+A row whose checksum does not fit is never returned as a message: it is reported in `Page.damaged`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Final, NewType, Protocol
+
+from busway.message import Message
+
+FragmentKey = NewType("FragmentKey", int)
+
+#: Where a row lies. The same numbers as `Message.state`.
+PLACE_ACTIVE: Final = 0
+PLACE_DEFERRED: Final = 1
+PLACE_SCHEDULED: Final = 2
+
+#: Rows are keyed `fragment_key << COUNTER_BITS | counter` in one integer.
+COUNTER_BITS: Final = 40
+
+
+class StoreState(Enum):
+    CLOSED = "closed"
+    OPEN = "open"
+    FAILED = "failed"  # after a failed commit: reopen() is needed
+    DISABLED = "disabled"  # taken out of service by an operator
+
+
+class StoreError(Exception):
+    """Something is wrong with a store."""
+
+
+class StoreUnavailable(StoreError):
+    """The store is not open."""
+
+
+class StoreTooNew(StoreError):
+    """The data was written by a newer version of Busway; this one would damage it."""
+
+
+class CommitRefused(StoreError):
+    """The batch was rolled back: certainly nothing of it is stored."""
+
+
+class CommitUnknown(StoreError):
+    """The commit failed half way: its outcome is unknown until the store is opened again."""
+
+
+CommitCallback = Callable[[StoreError | None], None]
+
+
+class Counters:
+    """A fragment's row: counts, sizes and high-water marks. Kept by the fragment's owner in memory and written
+    with each batch that names it, so nothing is ever counted by scanning (E-100…E-102, M-35)."""
+
+    __slots__ = (
+        "accessed_at_ms",
+        "active",
+        "bytes",
+        "deferred",
+        "expiry_high_ms",
+        "last_counter",
+        "scheduled",
+    )
+
+    def __init__(self) -> None:
+        self.last_counter = 0  #: the highest number ever given out
+        self.active = 0  #: messages in PLACE_ACTIVE, locked ones included
+        self.deferred = 0
+        self.scheduled = 0
+        self.bytes = 0  #: all places, and session states
+        #: The latest expiry among active messages without an own expiry entry; a message that expires before
+        #: it needs an entry. Back to 0 when nothing active is left.
+        self.expiry_high_ms = 0
+        self.accessed_at_ms = 0  #: 0 = never used (E-41)
+
+    def copy(self) -> Counters:
+        twin = Counters()
+        for name in Counters.__slots__:
+            setattr(twin, name, getattr(self, name))
+        return twin
+
+
+class FragmentRow:
+    """What the store knows of a fragment besides its messages."""
+
+    __slots__ = ("counters", "fragment_index", "key", "owner")
+
+    def __init__(self, key: FragmentKey, owner: str, fragment_index: int, counters: Counters) -> None:
+        self.key = key
+        #: Free text for people who look into the file: the path of the entity at creation.
+        self.owner = owner
+        self.fragment_index = fragment_index
+        self.counters = counters
+
+
+class Move:
+    """A row that changes its place, its fragment (inside this store) or its number, without its payload
+    passing through the broker: deferral, dead-lettering, activation of a scheduled message."""
+
+    __slots__ = (
+        "changes",
+        "delivery_count",
+        "enqueued_at_ms",
+        "expires_at_ms",
+        "from_fragment",
+        "from_number",
+        "from_place",
+        "session_id",
+        "to_fragment",
+        "to_number",
+        "to_place",
+        "with_expiry_entry",
+    )
+
+    def __init__(
+        self,
+        from_fragment: FragmentKey,
+        from_place: int,
+        from_number: int,
+        to_fragment: FragmentKey,
+        to_place: int,
+        to_number: int,
+        *,
+        delivery_count: int | None = None,
+        changes: bytes | None = None,
+        enqueued_at_ms: int | None = None,
+        expires_at_ms: int | None = None,
+        session_id: str | None = None,
+        with_expiry_entry: bool = False,
+    ) -> None:
+        self.from_fragment = from_fragment
+        self.from_place = from_place
+        self.from_number = from_number
+        self.to_fragment = to_fragment
+        self.to_place = to_place
+        self.to_number = to_number
+        # None keeps what the row has.
+        self.delivery_count = delivery_count
+        self.changes = changes
+        self.enqueued_at_ms = enqueued_at_ms
+        self.expires_at_ms = expires_at_ms
+        #: Set when the row must be in the session index at its new place (active rows of session entities).
+        self.session_id = session_id
+        #: True when the row needs an own expiry entry at its new place.
+        self.with_expiry_entry = with_expiry_entry
+
+
+class Change:
+    """New delivery count (and changed application properties) of a row that stays where it is."""
+
+    __slots__ = ("changes", "delivery_count", "fragment", "number", "place")
+
+    def __init__(
+        self, fragment: FragmentKey, place: int, number: int, delivery_count: int, changes: bytes | None
+    ) -> None:
+        self.fragment = fragment
+        self.place = place
+        self.number = number
+        self.delivery_count = delivery_count
+        #: None keeps the row's own.
+        self.changes = changes
+
+
+class CommitBatch:
+    """Everything one commit writes, for any fragments of one store. Pure data: stores read it, tests compare it.
+
+    Order inside a batch: puts, then moves, then changes, then deletes, then the rest. The broker never puts
+    and deletes the same number in one batch.
+    """
+
+    def __init__(self) -> None:
+        #: (fragment, place, message); a put with `indexed_session` set belongs into the session index too.
+        self.puts: list[tuple[FragmentKey, int, Message]] = []
+        #: (fragment, session id, number) for active puts of session entities.
+        self.session_entries: list[tuple[FragmentKey, str, int]] = []
+        #: (fragment, expires_at_ms, number) for active puts that expire out of order.
+        self.expiry_entries: list[tuple[FragmentKey, int, int]] = []
+        self.moves: list[Move] = []
+        self.changes: list[Change] = []
+        #: (fragment, place, number). Index and expiry entries of the row go with it.
+        self.deletes: list[tuple[FragmentKey, int, int]] = []
+        #: (fragment, session id, state or None to clear, time of the change).
+        self.session_states: list[tuple[FragmentKey, str, bytes | None, int]] = []
+        #: (fragment, message id, accepted_at_ms).
+        self.duplicate_ids: list[tuple[FragmentKey, str, int]] = []
+        #: (fragment, forget ids accepted before).
+        self.duplicate_purges: list[tuple[FragmentKey, int]] = []
+        #: Live objects: their values are written when the batch closes.
+        self.counters: dict[FragmentKey, Counters] = {}
+        self.fragments_created: list[FragmentRow] = []
+        #: From now on no read shows them; their rows are removed in slices by `sweep_dropped`.
+        self.fragments_dropped: list[FragmentKey] = []
+        #: Catalogue rows: key → JSON text, or None to delete.
+        self.catalogue: dict[str, str | None] = {}
+        self.catalogue_version: int | None = None
+        self.callbacks: list[CommitCallback] = []
+        #: Rough payload size, for the byte cap of an open batch.
+        self.bytes = 0
+
+    def is_empty(self) -> bool:
+        return not (
+            self.puts
+            or self.moves
+            or self.changes
+            or self.deletes
+            or self.session_states
+            or self.duplicate_ids
+            or self.duplicate_purges
+            or self.counters
+            or self.fragments_created
+            or self.fragments_dropped
+            or self.catalogue
+            or self.callbacks
+        )
+
+
+class Page:
+    """An answer of messages, in ascending number."""
+
+    __slots__ = ("damaged", "messages", "more")
+
+    def __init__(self, messages: list[Message], more: bool, damaged: list[int]) -> None:
+        self.messages = messages
+        #: True when the limit (rows or bytes) cut the answer: there may be more after the last number.
+        self.more = more
+        #: Numbers whose checksum did not fit.
+        self.damaged = damaged
+
+
+class SessionRow:
+    """A session as the store knows it: rows exist while it has active messages or a state (X-16)."""
+
+    __slots__ = ("active", "first_number", "session_id", "state", "state_set_at_ms")
+
+    def __init__(
+        self,
+        session_id: str,
+        active: int,
+        first_number: int,
+        state: bytes | None,
+        state_set_at_ms: int,
+    ) -> None:
+        self.session_id = session_id
+        self.active = active
+        self.first_number = first_number  #: of its active messages; 0 when none
+        self.state = state
+        self.state_set_at_ms = state_set_at_ms
+
+
+class Store(Protocol):
+    """One database that holds fragments."""
+
+    name: str
+    url: str
+    state: StoreState
+
+    async def open(self) -> None:
+        """Opens or creates it; migrates; raises StoreTooNew, StoreError with a sentence for people."""
+
+    async def close(self) -> None:
+        """Commits what has joined, then closes. Idempotent."""
+
+    async def reopen(self) -> None:
+        """After FAILED: opens again. Raises StoreError while the cause persists."""
+
+    def batch(self) -> CommitBatch:
+        """The batch that is gathering; the store commits it by itself soon. Raises StoreUnavailable."""
+
+    def accepts_payload(self) -> bool:
+        """False while free space is below the low-water mark or the open batch is over its byte cap: new
+        messages are refused, everything else goes on."""
+
+    def is_congested(self) -> bool:
+        """True while the open batch is over its byte cap (the cause is load, not space)."""
+
+    async def flush(self) -> None:
+        """Returns when everything joined so far is durable; raises what the callbacks were told."""
+
+    def next_fragment_key(self) -> FragmentKey:
+        """A key never used before in this store, also over restarts; durable with the next commit."""
+
+    # -- reads of messages
+    async def messages(
+        self, fragment: FragmentKey, place: int, after: int, limit: int, bytes_max: int
+    ) -> Page:
+        """Rows of one place with number > after."""
+
+    async def by_number(
+        self, fragment: FragmentKey, place: int, numbers: Sequence[int]
+    ) -> Page:
+        """Those of the given rows that exist, ascending."""
+
+    async def session_messages(
+        self, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
+    ) -> Page:
+        """Active rows of one session with number > after."""
+
+    async def peek(
+        self,
+        fragment: FragmentKey,
+        from_number: int,
+        limit: int,
+        bytes_max: int,
+        session_id: str | None,
+    ) -> Page:
+        """All places merged by number, number >= from_number; `Message.state` tells the place. With a
+        session id only rows of that session. At least one row when any is left, however large."""
+
+    async def due(self, now_ms: int, limit: int) -> list[tuple[FragmentKey, int, int]]:
+        """Scheduled rows of any fragment whose time has come: (fragment, number, scheduled_at_ms) by time."""
+
+    async def next_due_ms(self) -> int | None:
+        """The earliest scheduled time in the store."""
+
+    async def expired_entries(
+        self, now_ms: int, limit: int
+    ) -> list[tuple[FragmentKey, int]]:
+        """Own expiry entries at or before now: (fragment, number), earliest first."""
+
+    async def next_expiry_ms(self) -> int | None:
+        """The earliest own expiry entry in the store."""
+
+    # -- sessions
+    async def session(self, fragment: FragmentKey, session_id: str) -> SessionRow | None: ...
+
+    async def next_sessions(
+        self, fragment: FragmentKey, after_first_number: int, limit: int
+    ) -> list[tuple[str, int]]:
+        """Sessions with active messages by the number of their first one: (session id, first number)."""
+
+    async def sessions(
+        self, fragment: FragmentKey, state_set_after_ms: int | None, skip: int, limit: int
+    ) -> list[str]:
+        """Session ids in order: with None all that have active messages or a state, else those whose state
+        was set after that time (X-17)."""
+
+    # -- the rest
+    async def known_ids(self, fragment: FragmentKey, ids: Iterable[str], since_ms: int) -> set[str]:
+        """Those of the ids accepted at or after since_ms."""
+
+    async def fragments(self, keys: Sequence[FragmentKey] | None = None) -> list[FragmentRow]:
+        """Rows of the given fragments, or of all; dropped ones are left out."""
+
+    async def catalogue(self) -> tuple[int, dict[str, str]]:
+        """(version, key → JSON text)."""
+
+    async def sweep_dropped(self, limit: int) -> bool:
+        """Removes up to `limit` rows of dropped fragments; True when more are left."""
