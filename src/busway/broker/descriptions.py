@@ -1,19 +1,33 @@
 """What an entity is: its properties, as users set and read them (behaviour.md section 1.2).
 
 Descriptions are frozen; an update makes a new one. Durations are milliseconds, `FOREVER_MS` is the largest
-duration a client can write. Validation raises `BadArgument` with a sentence that names property and value.
+duration a client can write. What values are allowed is said in `description_checks`.
+
+`PROPERTIES` is the one table of names: the catalogue's JSON, the config file and its export are read and
+written by it, so a property has one name everywhere.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
 from typing import Final
 
-#: P10675199DT2H48M5.4775807S in whole milliseconds: .NET's TimeSpan maximum.
-FOREVER_MS: Final = 922_337_203_685_477
+from busway.broker.durations import FOREVER_MS as FOREVER_MS
+from busway.broker.durations import format_duration, parse_duration_or_clock
+from busway.broker.errors import BadArgument
+
+MANAGE: Final = "Manage"
+SEND: Final = "Send"
+LISTEN: Final = "Listen"
+ALL_RIGHTS: Final = frozenset({MANAGE, SEND, LISTEN})
+
+ACTIVE_STATUS: Final = "Active"
 
 
 @dataclass(frozen=True)
 class AuthorizationRule:
-    """A SAS rule (A-1). Keys are text; the text itself is the HMAC key (A-4)."""
+    """A SAS rule (A-1). Keys are text; the text itself is the HMAC key (A-4). An empty key given at creation
+    is replaced by a random one."""
 
     name: str
     rights: frozenset[str]  # of "Manage", "Send", "Listen"
@@ -43,7 +57,7 @@ class QueueDescription:
     enable_express: bool = False  # E-32
     forward_to: str | None = None  # E-33
     forward_dead_lettered_messages_to: str | None = None  # E-34
-    status: str = "Active"  # E-35
+    status: str = ACTIVE_STATUS  # E-35
     user_metadata: str | None = None  # E-36
     authorization_rules: tuple[AuthorizationRule, ...] = ()  # E-37
     support_ordering: bool = True  # E-38
@@ -71,3 +85,160 @@ class RuntimeCounts:
     def total(self) -> int:
         """MessageCount (E-101)."""
         return self.active + self.dead_letter + self.scheduled + self.deferred + self.transfer
+
+
+class Kind(Enum):
+    DURATION = "an ISO 8601 duration in quotes"
+    INTEGER = "a whole number"
+    FLAG = "true or false"
+    TEXT = "a text in quotes"
+
+
+@dataclass(frozen=True)
+class Property:
+    """A property that users set: its name outside, its field here."""
+
+    name: str
+    field: str
+    kind: Kind
+    #: May not change after creation.
+    fixed: bool = False
+
+
+PROPERTIES: Final[tuple[Property, ...]] = (
+    Property("LockDuration", "lock_duration_ms", Kind.DURATION),
+    Property("MaxSizeInMegabytes", "max_size_in_megabytes", Kind.INTEGER),
+    Property("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", Kind.INTEGER),
+    Property("RequiresDuplicateDetection", "requires_duplicate_detection", Kind.FLAG, fixed=True),
+    Property(
+        "DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window_ms", Kind.DURATION
+    ),
+    Property("RequiresSession", "requires_session", Kind.FLAG, fixed=True),
+    Property("DefaultMessageTimeToLive", "default_message_time_to_live_ms", Kind.DURATION),
+    Property("DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", Kind.FLAG),
+    Property("MaxDeliveryCount", "max_delivery_count", Kind.INTEGER),
+    Property("EnableBatchedOperations", "enable_batched_operations", Kind.FLAG),
+    Property("AutoDeleteOnIdle", "auto_delete_on_idle_ms", Kind.DURATION),
+    Property("EnablePartitioning", "enable_partitioning", Kind.FLAG, fixed=True),
+    Property("EnableExpress", "enable_express", Kind.FLAG),
+    Property("ForwardTo", "forward_to", Kind.TEXT),
+    Property("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", Kind.TEXT),
+    Property("Status", "status", Kind.TEXT),
+    Property("UserMetadata", "user_metadata", Kind.TEXT),
+    Property("SupportOrdering", "support_ordering", Kind.FLAG),
+    Property("IsAnonymousAccessible", "is_anonymous_accessible", Kind.FLAG),
+)
+PROPERTY_OF: Final[Mapping[str, Property]] = {entry.name: entry for entry in PROPERTIES}
+
+Json = dict[str, object]
+
+
+def property_value(entry: Property, value: object, where: str) -> int | bool | str | None:
+    """The field's value of what JSON holds. `where` names the place in the error."""
+    if entry.kind is Kind.DURATION and isinstance(value, str):
+        return parse_duration_or_clock(value, where)
+    if entry.kind is Kind.INTEGER and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if entry.kind is Kind.FLAG and isinstance(value, bool):
+        return value
+    if entry.kind is Kind.TEXT and (value is None or isinstance(value, str)):
+        return value if value or entry.field == "status" else None
+    raise BadArgument(f"{where}: {str(value)[:80]!r} is not {entry.kind.value}.")
+
+
+def properties_json(description: QueueDescription) -> Json:
+    """Every settable property under its outside name; texts that are not set are left out."""
+    written: Json = {}
+    for entry in PROPERTIES:
+        value = getattr(description, entry.field)
+        if entry.kind is Kind.DURATION:
+            written[entry.name] = format_duration(value)
+        elif value is not None:
+            written[entry.name] = value
+    return written
+
+
+def description_json(description: QueueDescription) -> Json:
+    """The catalogue's form: all of it."""
+    written: Json = {"Name": description.path, **properties_json(description)}
+    written["AuthorizationRules"] = [rule_json(rule) for rule in description.authorization_rules]
+    written["UnknownElements"] = list(description.unknown_elements)
+    written["CreatedAtMs"] = description.created_at_ms
+    written["UpdatedAtMs"] = description.updated_at_ms
+    return written
+
+
+def description_of_json(data: Mapping[str, object]) -> QueueDescription:
+    """Reads `description_json` back. Keys that only a newer version knows are passed over; whoever writes the
+    row again keeps them. Raises BadArgument when the text cannot have been written by us."""
+    values: dict[str, object] = {}
+    for entry in PROPERTIES:
+        if entry.name in data:
+            values[entry.field] = property_value(entry, data[entry.name], entry.name)
+    values["path"] = text_at(data, "Name")
+    values["authorization_rules"] = rules_of_json(data.get("AuthorizationRules", []))
+    values["unknown_elements"] = tuple(str(element) for element in list_at(data, "UnknownElements"))
+    values["created_at_ms"] = integer_at(data, "CreatedAtMs")
+    values["updated_at_ms"] = integer_at(data, "UpdatedAtMs")
+    return with_values(QueueDescription(""), values)
+
+
+def with_values(description: QueueDescription, values: Mapping[str, object]) -> QueueDescription:
+    """`dataclasses.replace` for values that were already checked one by one against `PROPERTIES`."""
+    merged = {entry.name: getattr(description, entry.name) for entry in fields(QueueDescription)}
+    return QueueDescription(**{**merged, **values})
+
+
+def rule_json(rule: AuthorizationRule) -> Json:
+    return {
+        "Name": rule.name,
+        "Rights": [right for right in (MANAGE, LISTEN, SEND) if right in rule.rights],
+        "PrimaryKey": rule.primary_key,
+        "SecondaryKey": rule.secondary_key,
+        "CreatedAtMs": rule.created_at_ms,
+        "ModifiedAtMs": rule.modified_at_ms,
+        "ClaimType": rule.claim_type,
+        "ClaimValue": rule.claim_value,
+    }
+
+
+def rules_of_json(data: object) -> tuple[AuthorizationRule, ...]:
+    if not isinstance(data, list):
+        raise BadArgument("AuthorizationRules: a list is expected.")
+    return tuple(_rule_of_json(entry) for entry in data)
+
+
+def _rule_of_json(data: object) -> AuthorizationRule:
+    if not isinstance(data, dict):
+        raise BadArgument("AuthorizationRules: each entry must be an object.")
+    return AuthorizationRule(
+        name=text_at(data, "Name"),
+        rights=frozenset(str(right) for right in list_at(data, "Rights")),
+        primary_key=text_at(data, "PrimaryKey"),
+        secondary_key=text_at(data, "SecondaryKey"),
+        created_at_ms=integer_at(data, "CreatedAtMs"),
+        modified_at_ms=integer_at(data, "ModifiedAtMs"),
+        claim_type=text_at(data, "ClaimType", "SharedAccessKey"),
+        claim_value=text_at(data, "ClaimValue", "None"),
+    )
+
+
+def text_at(data: Mapping[str, object], key: str, default: str = "") -> str:
+    value = data.get(key, default)
+    if not isinstance(value, str):
+        raise BadArgument(f"{key}: a text in quotes is expected.")
+    return value
+
+
+def integer_at(data: Mapping[str, object], key: str, default: int = 0) -> int:
+    value = data.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadArgument(f"{key}: a whole number is expected.")
+    return value
+
+
+def list_at(data: Mapping[str, object], key: str) -> list[object]:
+    value = data.get(key, [])
+    if not isinstance(value, list):
+        raise BadArgument(f"{key}: a list is expected.")
+    return value

@@ -1,0 +1,47 @@
+# Busway. `make run` and `make test` set up everything they need; `make help` lists the verbs.
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help setup run test test-quick lint format bench chaos soak clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: .venv/.installed ## install into .venv and compile the hot modules where a C compiler is there
+	@$(BIN)/python scripts/compile_hot_modules.py
+
+.venv/.installed: pyproject.toml scripts/install.sh
+	@scripts/install.sh "$(PYTHON)"
+	@touch $@
+
+run: setup ## start the bus on embedded stores in ./data
+	@$(BIN)/busway serve --data data
+
+test: setup ## every test the README promises
+	@scripts/run_tests.sh
+
+test-quick: setup ## unit, wire and store tests, pure Python
+	@BUSWAY_PURE=1 $(PYTEST) -n 2 -q tests/unit tests/wire tests/store_contract
+
+lint: setup ## format, lint, types, storeys
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: setup ## against RabbitMQ in the same run; writes benchmarks/results
+	@$(BIN)/python -m benchmarks.run
+
+chaos: setup ## kill, cut, fill, damage: a few minutes
+	@$(BIN)/python -m tests.chaos.run
+
+soak: setup ## the same for hours: make soak HOURS=8
+	@$(BIN)/python -m tests.chaos.run --hours $(or $(HOURS),1)
+
+clean:
+	@rm -rf .venv build src/busway/_compiled node_modules

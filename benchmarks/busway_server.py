@@ -1,0 +1,52 @@
+"""Busway as a benchmark target: a real server process, compiled or pure."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from benchmarks.generator import Load, Target, run
+from tests.harness.running_server import BUSWAY, RunningServer
+
+
+class BuswayServer:
+    def __init__(self, folder: Path, *, pure: bool = False) -> None:
+        environment = {"BUSWAY_PURE": "1"} if pure else {}
+        self.name = "Busway pure" if pure else "Busway"
+        self.server = RunningServer(folder, environment=environment)
+        self._queue_count = 0
+
+    def start(self) -> float:
+        """Seconds from the start of the process until it accepts connections."""
+        begun = time.monotonic()
+        self.server.start()
+        return time.monotonic() - begun
+
+    def stop(self) -> None:
+        self.server.stop()
+
+    def queue(self, *options: str) -> Target:
+        """A fresh queue."""
+        self._queue_count += 1
+        name = f"bench-{self._queue_count}"
+        command = [str(BUSWAY), "queue", "create", name, *options]
+        subprocess.run(
+            [*command, "--connection-string", self.server.connection_string], check=True, capture_output=True
+        )
+        return self.target(name)
+
+    def target(self, queue: str) -> Target:
+        key = re.search("SharedAccessKey=([^;]+)", self.server.connection_string)
+        assert key is not None
+        address = f"127.0.0.1:{self.server.port}"
+        return Target(self.name, address, queue, "RootManageSharedAccessKey", key[1], self.server.pid)
+
+    def rss_mib(self) -> float:
+        return float(psutil.Process(self.server.pid).memory_info().rss) / (1 << 20)
+
+    def fill(self, target: Target, messages: int, body_bytes: int) -> None:
+        run(target, "send", Load(messages, body_bytes))

@@ -1,0 +1,82 @@
+"""The load generator: builds abench.c on first use and runs it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+BINARY = HERE / "abench"
+#: Debian's development package has no plain symlink for the core library, hence the full name.
+BUILD = ["gcc", "-O2", "-o", str(BINARY), str(HERE / "abench.c"), "-l:libqpid-proton-core.so.10"]
+
+
+class Unavailable(Exception):
+    """The benchmark cannot run here; the text says what to install."""
+
+
+def build() -> None:
+    if BINARY.exists() and BINARY.stat().st_mtime > (HERE / "abench.c").stat().st_mtime:
+        return
+    if shutil.which("gcc") is None or not Path("/usr/include/proton").exists():
+        raise Unavailable("make bench needs gcc and Debian's libqpid-proton11-dev.")
+    subprocess.run(BUILD, check=True)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A broker's queue as the generator reaches it."""
+
+    name: str
+    host_port: str
+    address: str
+    user: str
+    password: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Load:
+    messages: int = 100_000
+    body_bytes: int = 1024
+    window: int = 1000
+    connections: int = 1
+
+
+def command(target: Target, mode: str, load: Load) -> list[str]:
+    return [
+        *(str(BINARY), "-m", mode, "-h", target.host_port, "-a", target.address),
+        *("-u", target.user, "-p", target.password, "-x", "-i", "30"),
+        *("-n", str(load.messages), "-b", str(load.body_bytes)),
+        *("-w", str(load.window), "-c", str(load.connections)),
+    ]
+
+
+def run(target: Target, mode: str, load: Load) -> dict[str, float]:
+    done = subprocess.run(command(target, mode, load), capture_output=True, text=True, check=False)
+    return _result(target, mode, done.returncode, done.stdout, done.stderr)
+
+
+def run_both(target: Target, load: Load) -> dict[str, float]:
+    """Sender and receiver at once; the slower of the two rates."""
+    pair = {
+        mode: subprocess.Popen(
+            command(target, mode, load), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for mode in ("recv", "send")
+    }
+    results = []
+    for mode, process in pair.items():
+        out, error = process.communicate()
+        results.append(_result(target, mode, process.returncode, out, error))
+    return min(results, key=lambda result: result["rate"])
+
+
+def _result(target: Target, mode: str, status: int, out: str, error: str) -> dict[str, float]:
+    if status != 0:
+        raise RuntimeError(f"{mode} on {target.name} failed (status {status}): {out.strip()} {error.strip()}")
+    loaded: dict[str, float] = json.loads(out)
+    return loaded

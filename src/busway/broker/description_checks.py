@@ -1,0 +1,238 @@
+"""What a queue's properties may be, at creation and at update (E-20…E-39, E-42, E-43; [rec] notes win).
+
+Every refusal is a `BadArgument` (400, sub-code 40000) whose sentence names the property and the value, except
+for features that this version does not have: those are `NotImplementedByServer`.
+"""
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from busway.broker.descriptions import (
+    ALL_RIGHTS,
+    FOREVER_MS,
+    MANAGE,
+    PROPERTIES,
+    AuthorizationRule,
+    Kind,
+    Property,
+    QueueDescription,
+)
+from busway.broker.durations import format_duration
+from busway.broker.entity_path import check_path, path_key, shown
+from busway.broker.errors import BadArgument, NotImplementedByServer, QuotaExceeded
+from busway.broker.limits import Limits
+
+BASIC: Final = "Basic"
+STANDARD: Final = "Standard"
+PREMIUM: Final = "Premium"
+
+_SECOND_MS: Final = 1_000
+_MINUTE_MS: Final = 60_000
+_DAY_MS: Final = 86_400_000
+
+#: field → (least, most).
+_DURATION_BOUNDS_MS: Final[dict[str, tuple[int, int]]] = {
+    "lock_duration_ms": (5 * _SECOND_MS, 5 * _MINUTE_MS),
+    "duplicate_detection_history_time_window_ms": (20 * _SECOND_MS, 7 * _DAY_MS),
+    "default_message_time_to_live_ms": (_SECOND_MS, FOREVER_MS),
+    "auto_delete_on_idle_ms": (5 * _MINUTE_MS, FOREVER_MS),
+}
+_INT32_MAX: Final = 2_147_483_647
+_STATUSES: Final = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
+_SIZES_GB: Final[dict[str, tuple[int, ...]]] = {
+    BASIC: (1, 2, 3, 4, 5),
+    STANDARD: (1, 2, 3, 4, 5),
+    PREMIUM: (1, 2, 3, 4, 5, 10, 20, 40, 80),
+}
+_STANDARD_MESSAGE_KB: Final = 256
+_PREMIUM_MESSAGE_KB: Final = 1_024
+_PREMIUM_MESSAGE_KB_MAX: Final = 102_400
+_BASIC_TTL_MS: Final = 14 * _DAY_MS
+#: E-42: on Basic these keep their defaults.
+_NOT_ON_BASIC: Final = frozenset(
+    {
+        "requires_duplicate_detection",
+        "auto_delete_on_idle_ms",
+        "requires_session",
+        "default_message_time_to_live_ms",
+        "duplicate_detection_history_time_window_ms",
+        "enable_express",
+        "forward_to",
+    }
+)
+_RULE_NAME: Final = re.compile(r"[A-Za-z0-9._~-]{1,256}")
+_KEY: Final = re.compile(r"[!-~]{1,512}")
+#: What XML 1.0 cannot carry: such text could be stored but never read back through the management API.
+_NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_KEPT_CHARACTERS_MAX: Final = 65_536
+
+
+def default_queue(path: str, limits: Limits) -> QueueDescription:
+    """A queue with the defaults of the namespace's sku: what a creation starts from."""
+    if limits.sku == PREMIUM:
+        return QueueDescription(path, max_message_size_in_kilobytes=_PREMIUM_MESSAGE_KB)
+    if limits.sku == BASIC:
+        return QueueDescription(path, default_message_time_to_live_ms=_BASIC_TTL_MS)
+    return QueueDescription(path)
+
+
+def check_creation(wanted: QueueDescription, limits: Limits) -> None:
+    """Raises when a queue like this cannot be made."""
+    check_path(wanted.path, limits.path_characters_max)
+    _check_values(wanted, limits)
+
+
+def check_update(present: QueueDescription, wanted: QueueDescription, limits: Limits) -> QueueDescription:
+    """The description to keep: what `wanted` says under the name and creation time of `present`."""
+    for entry in PROPERTIES:
+        if entry.fixed and getattr(present, entry.field) != getattr(wanted, entry.field):
+            raise BadArgument(
+                f"{entry.name} of {shown(present.path)} is {_text(entry, present)} and cannot be changed after"
+                f" creation (wanted: {_text(entry, wanted)})."
+            )
+    _check_values(wanted, limits)
+    return replace(wanted, path=present.path, created_at_ms=present.created_at_ms)
+
+
+def _check_values(wanted: QueueDescription, limits: Limits) -> None:
+    _check_later_features(wanted)
+    for entry in PROPERTIES:
+        if entry.field in _DURATION_BOUNDS_MS:
+            _check_duration(entry, wanted)
+    _check_sizes(wanted, limits)
+    _check_delivery_count(wanted)
+    _check_status(wanted)
+    _check_texts(wanted, limits)
+    _check_sku(wanted, limits)
+    check_rules(wanted.authorization_rules, limits)
+
+
+def _check_later_features(wanted: QueueDescription) -> None:
+    if wanted.enable_partitioning:
+        raise NotImplementedByServer(
+            "EnablePartitioning: partitioned entities come with a later version of Busway; create the queue"
+            " without it."
+        )
+    for name, target in (
+        ("ForwardTo", wanted.forward_to),
+        ("ForwardDeadLetteredMessagesTo", wanted.forward_dead_lettered_messages_to),
+    ):
+        if target:
+            raise NotImplementedByServer(
+                f"{name}: automatic forwarding comes with a later version of Busway; leave it empty."
+            )
+
+
+def _check_duration(entry: Property, wanted: QueueDescription) -> None:
+    least_ms, most_ms = _DURATION_BOUNDS_MS[entry.field]
+    if not least_ms <= getattr(wanted, entry.field) <= most_ms:
+        raise BadArgument(
+            f"{entry.name}: {_text(entry, wanted)} is out of range; it must be between"
+            f" {format_duration(least_ms)} and {format_duration(most_ms)}."
+        )
+
+
+def _check_sizes(wanted: QueueDescription, limits: Limits) -> None:
+    allowed = [gigabytes * 1024 for gigabytes in _SIZES_GB[limits.sku]]
+    if wanted.max_size_in_megabytes not in allowed:
+        raise BadArgument(
+            f"MaxSizeInMegabytes: {wanted.max_size_in_megabytes} is not possible; choose one of"
+            f" {', '.join(map(str, allowed))}."
+        )
+    kilobytes = wanted.max_message_size_in_kilobytes
+    if limits.sku != PREMIUM and kilobytes != _STANDARD_MESSAGE_KB:
+        raise BadArgument(
+            f"MaxMessageSizeInKilobytes: {kilobytes} is not possible; it is {_STANDARD_MESSAGE_KB} on sku"
+            f" {limits.sku} and can be set on Premium only."
+        )
+    if limits.sku == PREMIUM and not _PREMIUM_MESSAGE_KB <= kilobytes <= _PREMIUM_MESSAGE_KB_MAX:
+        raise BadArgument(
+            f"MaxMessageSizeInKilobytes: {kilobytes} is out of range; it must be between"
+            f" {_PREMIUM_MESSAGE_KB} and {_PREMIUM_MESSAGE_KB_MAX}."
+        )
+
+
+def _check_delivery_count(wanted: QueueDescription) -> None:
+    if not 1 <= wanted.max_delivery_count <= _INT32_MAX:
+        raise BadArgument(
+            f"MaxDeliveryCount: {wanted.max_delivery_count} is out of range; it must be between 1 and"
+            f" {_INT32_MAX}."
+        )
+
+
+def _check_status(wanted: QueueDescription) -> None:
+    if wanted.status not in _STATUSES:
+        raise BadArgument(
+            f"Status: {shown(wanted.status)} cannot be set; choose one of {', '.join(_STATUSES)}."
+        )
+
+
+def _check_texts(wanted: QueueDescription, limits: Limits) -> None:
+    metadata = wanted.user_metadata or ""
+    if len(metadata) > limits.user_metadata_characters_max:
+        raise BadArgument(
+            f"UserMetadata: {len(metadata)} characters are too many; at most"
+            f" {limits.user_metadata_characters_max} are allowed."
+        )
+    if _NOT_XML.search(metadata) is not None:
+        raise BadArgument("UserMetadata: it holds a control character that XML cannot carry.")
+    if sum(map(len, wanted.unknown_elements)) > _KEPT_CHARACTERS_MAX:
+        raise BadArgument(f"Unknown elements of more than {_KEPT_CHARACTERS_MAX} characters are not kept.")
+
+
+def _check_sku(wanted: QueueDescription, limits: Limits) -> None:
+    if wanted.enable_express and wanted.requires_duplicate_detection:
+        raise BadArgument("EnableExpress cannot be combined with RequiresDuplicateDetection.")
+    if wanted.enable_express and limits.sku == PREMIUM:
+        raise BadArgument("EnableExpress is not available on sku Premium.")
+    if limits.sku != BASIC:
+        return
+    usual = default_queue(wanted.path, limits)
+    for entry in PROPERTIES:
+        if entry.field in _NOT_ON_BASIC and getattr(wanted, entry.field) != getattr(usual, entry.field):
+            raise BadArgument(f"{entry.name} cannot be set on sku Basic.")
+
+
+def check_rules(rules: tuple[AuthorizationRule, ...], limits: Limits) -> None:
+    """Rules of one level, namespace or queue (A-1, L-10)."""
+    if len(rules) > limits.authorization_rules_max:
+        raise QuotaExceeded(
+            f"{len(rules)} authorization rules are too many; at most {limits.authorization_rules_max} are"
+            " allowed on one level."
+        )
+    if len({path_key(rule.name) for rule in rules}) < len(rules):
+        raise BadArgument("AuthorizationRules: two rules have the same name.")
+    for rule in rules:
+        _check_rule(rule)
+
+
+def _check_rule(rule: AuthorizationRule) -> None:
+    if _RULE_NAME.fullmatch(rule.name) is None:
+        raise BadArgument(
+            f"The authorization rule's name {shown(rule.name)} is not allowed: 1 to 256 letters, digits, '.',"
+            " '-', '_' or '~'."
+        )
+    if not rule.rights or not rule.rights <= ALL_RIGHTS:
+        raise BadArgument(
+            f"The authorization rule {shown(rule.name)} needs one or more of the rights Manage, Send, Listen."
+        )
+    if MANAGE in rule.rights and rule.rights != ALL_RIGHTS:
+        raise BadArgument(
+            f"The authorization rule {shown(rule.name)} has Manage and must then list Send and Listen too."
+        )
+    for key in (rule.primary_key, rule.secondary_key):
+        if _KEY.fullmatch(key) is None:
+            raise BadArgument(
+                f"A key of the authorization rule {shown(rule.name)} is not possible: 1 to 512 visible ASCII"
+                " characters are allowed."
+            )
+    if len(rule.claim_type) > 256 or len(rule.claim_value) > 256 or _NOT_XML.search(rule.claim_value):
+        raise BadArgument(f"The claim of the authorization rule {shown(rule.name)} is not possible.")
+
+
+def _text(entry: Property, description: QueueDescription) -> str:
+    value = getattr(description, entry.field)
+    if entry.kind is Kind.DURATION:
+        return format_duration(value) if value >= 0 else f"{value} ms"
+    return str(value).lower() if entry.kind is Kind.FLAG else str(value)

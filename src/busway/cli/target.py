@@ -1,0 +1,91 @@
+"""Which server a verb talks to, and which authority it trusts.
+
+In this order: --connection-string, BUSWAY_CONNECTION_STRING, the server that last used the data directory
+(--data, BUSWAY_DATA, else the user's own). The last one makes a second terminal work without any set-up.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from busway.cli.failures import CommandFailed, WrongCall
+from busway.client.connection_string import BadConnectionString, ConnectionString, compose
+from busway.data_directory import DataDirectory, DataDirectoryError
+from busway.serve_options import default_data_directory
+
+ROOT_RULE = "RootManageSharedAccessKey"
+
+ConnectionStringOption = Annotated[
+    str | None,
+    typer.Option(
+        "--connection-string",
+        metavar="TEXT",
+        envvar="BUSWAY_CONNECTION_STRING",
+        help="The server to talk to; without it, the one that last used --data.",
+    ),
+]
+CaFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        envvar="BUSWAY_CA_FILE",
+        help="The certificate authority to trust for TLS.",
+    ),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", envvar="BUSWAY_DATA", help="The server's data directory."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
+
+
+@dataclass(frozen=True)
+class Target:
+    text: str = field(repr=False)  # the connection string; holds the key
+    connection: ConnectionString
+    ca_file: Path | None
+
+
+def find_target(text: str | None, ca_file: Path | None, data: Path | None) -> Target:
+    if text is None:
+        return _target_of_directory(DataDirectory(data or default_data_directory()), ca_file)
+    try:
+        return Target(text, ConnectionString.parse(text), ca_file)
+    except BadConnectionString as error:
+        raise WrongCall(str(error)) from error
+
+
+def connection_string_of(directory: DataDirectory) -> str:
+    """The connection string of the last server that used the directory."""
+    facts = directory.read_server()
+    host, port = facts.get("host"), facts.get("port")
+    if not isinstance(host, str) or not isinstance(port, int | None):
+        raise CommandFailed(f"{directory.path / 'server.json'} is damaged: start the server again.")
+    emulator = facts.get("emulator", True) is not False
+    return compose(host, port, ROOT_RULE, _root_key(directory, facts), emulator=emulator)
+
+
+def _target_of_directory(directory: DataDirectory, ca_file: Path | None) -> Target:
+    try:
+        text = connection_string_of(directory)
+        facts = directory.read_server()
+    except DataDirectoryError as error:
+        raise CommandFailed(
+            "No server to talk to: give --connection-string, set BUSWAY_CONNECTION_STRING, "
+            f"or start one with busway serve ({error})"
+        ) from error
+    known = facts.get("ca_file")
+    if ca_file is None and isinstance(known, str):
+        ca_file = Path(known)
+    return Target(text, ConnectionString.parse(text), ca_file)
+
+
+def _root_key(directory: DataDirectory, facts: dict[str, object]) -> str:
+    key_file = facts.get("key_file")
+    key = Path(key_file).read_text().strip() if isinstance(key_file, str) else directory.read_root_key()
+    if not key:
+        raise CommandFailed(f"{directory.path / 'root.key'} is missing or empty: start the server again.")
+    return key

@@ -1,0 +1,43 @@
+"""What can go wrong for a client, in sentences for people."""
+
+
+class ClientError(Exception):
+    """The operation failed."""
+
+    def __init__(self, sentence: str, condition: str | None = None) -> None:
+        super().__init__(sentence)
+        #: The AMQP error condition, where one came over the wire.
+        self.condition = condition
+
+
+class Unreachable(ClientError):
+    """No connection to the server, or it broke."""
+
+    @classmethod
+    def at(cls, host: str, port: int, cause: BaseException) -> "Unreachable":
+        reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+        return cls(f"The server at {host}:{port} cannot be reached: {reason}.")
+
+
+class NotAuthorised(ClientError):
+    """The key is wrong or does not allow the operation."""
+
+
+class EntityMissing(ClientError):
+    """There is no such entity."""
+
+
+class EntityExists(ClientError):
+    """The name is taken."""
+
+
+class Refused(ClientError):
+    """The server refused for another reason; the sentence tells it."""
+
+
+class LockLost(ClientError):
+    """The message or session lock is gone."""
+
+
+class TimedOut(ClientError):
+    """Nothing came in time."""

@@ -1,0 +1,146 @@
+"""A queue as the management API tells it: read from and written to ATOM entries (wire.md H, J)."""
+
+import importlib
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from busway.client.queue_properties import ELEMENT_ORDER, QUEUE_PROPERTIES, READ_ONLY, Value
+
+ATOM: Final = "{http://www.w3.org/2005/Atom}"
+CONNECT: Final = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
+COUNTS: Final = "{http://schemas.microsoft.com/netservices/2011/06/servicebus}"
+SCHEMA_TYPE: Final = "{http://www.w3.org/2001/XMLSchema-instance}type"
+
+_PROPERTY_BY_ELEMENT: Final = {known.element: known for known in QUEUE_PROPERTIES}
+_COUNT_NAMES: Final = (
+    "ActiveMessageCount",
+    "DeadLetterMessageCount",
+    "ScheduledMessageCount",
+    "TransferMessageCount",
+    "TransferDeadLetterMessageCount",
+)
+
+
+class BadAnswer(Exception):
+    """The server's answer could not be read."""
+
+
+@dataclass(frozen=True)
+class KeyRule:
+    """A SAS rule of a queue or of the namespace (A-1)."""
+
+    name: str
+    rights: tuple[str, ...]
+    primary_key: str = field(repr=False)
+    secondary_key: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class QueueEntry:
+    name: str
+    properties: dict[str, Value]
+    numbers: dict[str, Value]  # read-only counts, sizes and times
+    rules: tuple[KeyRule, ...] = ()
+    #: Elements this version does not know: an update sends them back untouched (E-44).
+    others: tuple[ET.Element, ...] = field(default=(), repr=False)
+
+    def changed(self, changes: Mapping[str, Value]) -> "QueueEntry":
+        return replace(self, properties={**self.properties, **changes})
+
+    def with_rules(self, rules: Iterable[KeyRule]) -> "QueueEntry":
+        return replace(self, rules=tuple(rules))
+
+
+def parse_document(text: bytes) -> ET.Element:
+    """Hostile XML (entities, expansion) is refused by the parser that the import names."""
+    parser = importlib.import_module("defusedxml.ElementTree")
+    try:
+        root: ET.Element = parser.fromstring(text)
+    except (ET.ParseError, ValueError) as error:
+        raise BadAnswer("The server answered with something that is not XML.") from error
+    return root
+
+
+def entries(document: ET.Element) -> list[ET.Element]:
+    """The entries of a feed, or the entry itself."""
+    return [document] if document.tag == f"{ATOM}entry" else document.findall(f"{ATOM}entry")
+
+
+def read_entry(entry: ET.Element) -> QueueEntry:
+    description = entry.find(f"{ATOM}content/{CONNECT}QueueDescription")
+    if description is None:
+        raise BadAnswer("The server answered with an entry that describes no queue.")
+    properties: dict[str, Value] = {}
+    numbers: dict[str, Value] = {}
+    rules: tuple[KeyRule, ...] = ()
+    others: list[ET.Element] = []
+    for child in description:
+        element = child.tag.removeprefix(CONNECT)
+        if element in _PROPERTY_BY_ELEMENT:
+            properties[element] = _PROPERTY_BY_ELEMENT[element].read(child.text or "")
+        elif element == "AuthorizationRules":
+            rules = tuple(_read_rule(rule) for rule in child)
+        elif element == "CountDetails":
+            numbers.update(_read_counts(child))
+        elif element in READ_ONLY:
+            numbers[element] = _number_or_text(child.text or "")
+        else:
+            others.append(child)
+    title = entry.findtext(f"{ATOM}title") or ""
+    return QueueEntry(title, properties, numbers, rules, tuple(others))
+
+
+def write_entry(queue: QueueEntry) -> bytes:
+    """The body of a create or an update: what is set, in the wire's order; read-only parts stay behind."""
+    entry = ET.Element(f"{ATOM}entry")
+    content = ET.SubElement(entry, f"{ATOM}content", {"type": "application/xml"})
+    description = ET.SubElement(content, f"{CONNECT}QueueDescription")
+    for element in ELEMENT_ORDER:
+        if element == "AuthorizationRules":
+            _write_rules(description, queue.rules)
+        elif queue.properties.get(element) is not None:
+            known = _PROPERTY_BY_ELEMENT[element]
+            child = ET.SubElement(description, f"{CONNECT}{element}")
+            child.text = known.write(queue.properties[element])
+    description.extend(queue.others)
+    document: bytes = ET.tostring(entry, encoding="utf-8")
+    return document
+
+
+def _read_counts(details: ET.Element) -> dict[str, Value]:
+    return {name: int(details.findtext(f"{COUNTS}{name}") or 0) for name in _COUNT_NAMES}
+
+
+def _number_or_text(text: str) -> Value:
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def _read_rule(rule: ET.Element) -> KeyRule:
+    rights = rule.find(f"{CONNECT}Rights")
+    return KeyRule(
+        name=rule.findtext(f"{CONNECT}KeyName") or "",
+        rights=tuple(right.text or "" for right in rights) if rights is not None else (),
+        primary_key=rule.findtext(f"{CONNECT}PrimaryKey") or "",
+        secondary_key=rule.findtext(f"{CONNECT}SecondaryKey") or "",
+    )
+
+
+def _write_rules(description: ET.Element, rules: Iterable[KeyRule]) -> None:
+    parent = ET.SubElement(description, f"{CONNECT}AuthorizationRules")
+    for rule in rules:
+        child = ET.SubElement(
+            parent, f"{CONNECT}AuthorizationRule", {SCHEMA_TYPE: "SharedAccessAuthorizationRule"}
+        )
+        for name, text in (("ClaimType", "SharedAccessKey"), ("ClaimValue", "None")):
+            ET.SubElement(child, f"{CONNECT}{name}").text = text
+        rights = ET.SubElement(child, f"{CONNECT}Rights")
+        for right in rule.rights:
+            ET.SubElement(rights, f"{CONNECT}AccessRights").text = right
+        for name, text in (
+            ("KeyName", rule.name),
+            ("PrimaryKey", rule.primary_key),
+            ("SecondaryKey", rule.secondary_key),
+        ):
+            ET.SubElement(child, f"{CONNECT}{name}").text = text

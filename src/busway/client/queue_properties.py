@@ -1,0 +1,155 @@
+"""The properties of a queue as clients name them: one table for ATOM bodies and command-line options."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+#: What a property can hold once read. Durations stay ISO 8601 text: the server is the one that judges them.
+Value = str | int | bool | None
+
+
+class Kind(Enum):
+    DURATION = "DURATION"
+    INTEGER = "NUMBER"
+    BOOLEAN = "BOOLEAN"
+    TEXT = "TEXT"
+
+
+@dataclass(frozen=True)
+class Property:
+    element: str  # the name in ATOM bodies
+    kind: Kind
+    option: str  # without the leading dashes
+    meaning: str
+    changeable: bool = True
+
+    @property
+    def parameter(self) -> str:
+        """The Python name of the option."""
+        return self.option.replace("-", "_")
+
+    def read(self, text: str) -> Value:
+        """The value of an element's text. Text that does not fit its kind is returned as it is."""
+        if self.kind is Kind.BOOLEAN and text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        if self.kind is Kind.INTEGER and text.lstrip("-").isdigit():
+            return int(text)
+        return text
+
+    def write(self, value: Value) -> str:
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return "" if value is None else str(value)
+
+
+QUEUE_PROPERTIES: Final = (
+    Property("LockDuration", Kind.DURATION, "lock-duration", "How long a receiver's claim lasts, PT5S to PT5M."),
+    Property("MaxSizeInMegabytes", Kind.INTEGER, "max-size-in-megabytes", "1024, 2048, 3072, 4096 or 5120."),
+    Property(
+        "RequiresDuplicateDetection",
+        Kind.BOOLEAN,
+        "requires-duplicate-detection",
+        "Drop messages whose id was seen before; only at creation.",
+        changeable=False,
+    ),
+    Property(
+        "RequiresSession",
+        Kind.BOOLEAN,
+        "requires-session",
+        "Group messages by session id; only at creation.",
+        changeable=False,
+    ),
+    Property(
+        "DefaultMessageTimeToLive", Kind.DURATION, "default-message-time-to-live", "How long messages live at most."
+    ),
+    Property(
+        "DeadLetteringOnMessageExpiration",
+        Kind.BOOLEAN,
+        "dead-lettering-on-message-expiration",
+        "Keep expired messages in the dead-letter queue.",
+    ),
+    Property(
+        "DuplicateDetectionHistoryTimeWindow",
+        Kind.DURATION,
+        "duplicate-detection-history-time-window",
+        "How long message ids are remembered, PT20S to P7D.",
+    ),
+    Property(
+        "MaxDeliveryCount", Kind.INTEGER, "max-delivery-count", "Failed deliveries before a message is dead-lettered."
+    ),
+    Property(
+        "EnableBatchedOperations",
+        Kind.BOOLEAN,
+        "enable-batched-operations",
+        "Kept for compatibility; writes are always batched.",
+    ),
+    Property(
+        "IsAnonymousAccessible", Kind.BOOLEAN, "is-anonymous-accessible", "Kept for compatibility; has no effect."
+    ),
+    Property("Status", Kind.TEXT, "status", "Active, Disabled, SendDisabled or ReceiveDisabled."),
+    Property("SupportOrdering", Kind.BOOLEAN, "support-ordering", "Kept for compatibility."),
+    Property(
+        "AutoDeleteOnIdle", Kind.DURATION, "auto-delete-on-idle", "Delete the queue when unused so long, at least PT5M."
+    ),
+    Property(
+        "EnablePartitioning",
+        Kind.BOOLEAN,
+        "partitioned",
+        "Spread the queue over several stores; only at creation.",
+        changeable=False,
+    ),
+    Property("EnableExpress", Kind.BOOLEAN, "enable-express", "Kept for compatibility; messages are always durable."),
+    Property("ForwardTo", Kind.TEXT, "forward-to", "Move every message to this entity."),
+    Property("UserMetadata", Kind.TEXT, "user-metadata", "Free text, up to 1024 characters."),
+    Property(
+        "ForwardDeadLetteredMessagesTo",
+        Kind.TEXT,
+        "forward-dead-lettered-messages-to",
+        "Move dead-lettered messages to this entity.",
+    ),
+    Property(
+        "MaxMessageSizeInKilobytes", Kind.INTEGER, "max-message-size-in-kilobytes", "The largest message accepted."
+    ),
+)
+
+#: Every element of a queue description in the order the wire wants (wire.md H).
+ELEMENT_ORDER: Final = (
+    "LockDuration",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "RequiresSession",
+    "DefaultMessageTimeToLive",
+    "DeadLetteringOnMessageExpiration",
+    "DuplicateDetectionHistoryTimeWindow",
+    "MaxDeliveryCount",
+    "EnableBatchedOperations",
+    "SizeInBytes",
+    "MessageCount",
+    "IsAnonymousAccessible",
+    "AuthorizationRules",
+    "Status",
+    "CreatedAt",
+    "UpdatedAt",
+    "AccessedAt",
+    "SupportOrdering",
+    "CountDetails",
+    "AutoDeleteOnIdle",
+    "EnablePartitioning",
+    "EntityAvailabilityStatus",
+    "EnableExpress",
+    "ForwardTo",
+    "UserMetadata",
+    "ForwardDeadLetteredMessagesTo",
+    "MaxMessageSizeInKilobytes",
+)
+
+#: What the server counts and dates; never sent back by an update.
+READ_ONLY: Final = (
+    "SizeInBytes",
+    "MessageCount",
+    "CreatedAt",
+    "UpdatedAt",
+    "AccessedAt",
+    "CountDetails",
+    "EntityAvailabilityStatus",
+)

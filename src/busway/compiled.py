@@ -1,0 +1,89 @@
+"""Finds the compiled twins of the hot modules.
+
+`make setup` compiles HOT_MODULES with mypyc into `busway/_compiled` when a C compiler is there. The same
+files run uncompiled; which of the two runs is decided here, once, at import:
+
+  BUSWAY_PURE=1        the Python sources
+  a stale source hash  the Python sources (a compiled twin of other code would silently win otherwise)
+  else                 the compiled ones
+
+The extensions lie in a folder of their own and are found by a finder on `sys.meta_path`, because an extension
+beside its source would win over it without anybody noticing.
+"""
+
+import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+HOT_MODULES: Final = (
+    "busway.message",
+    "busway.amqp.decode",
+    "busway.amqp.encode",
+    "busway.amqp.performatives",
+    "busway.amqp.sections",
+    "busway.amqp.serial_number",
+    "busway.amqp.frames",
+    "busway.amqp.connection",
+    "busway.amqp.session",
+    "busway.amqp.link",
+    "busway.broker.fragment",
+    "busway.broker.ready_window",
+    "busway.broker.locks",
+    "busway.gateway.amqp.message_mapping",
+)
+#: The shared library that mypyc puts beside the extensions.
+GROUP: Final = "busway_hot"
+
+PACKAGE: Final = Path(__file__).parent
+FOLDER: Final = PACKAGE / "_compiled"
+_SUFFIX: Final = importlib.machinery.EXTENSION_SUFFIXES[0]
+
+
+def source_of(module: str) -> Path:
+    return PACKAGE.parent / (module.replace(".", "/") + ".py")
+
+
+def source_hash() -> str:
+    """Changes with any hot source and with the interpreter."""
+    digest = hashlib.sha256(sys.version.encode())
+    for module in HOT_MODULES:
+        digest.update(source_of(module).read_bytes())
+    return digest.hexdigest()
+
+
+def status() -> str:
+    """For `busway --version`: what runs and why."""
+    if os.environ.get("BUSWAY_PURE") == "1":
+        return "pure Python (BUSWAY_PURE=1)"
+    recorded = FOLDER / "source-hash"
+    if not recorded.exists():
+        return "pure Python (not compiled)"
+    if recorded.read_text() != source_hash():
+        return "pure Python (the compiled modules are stale: run make setup)"
+    return "compiled"
+
+
+class _CompiledFinder(importlib.abc.MetaPathFinder):
+    """Answers for the hot modules and their shared library, for nothing else."""
+
+    def __init__(self) -> None:
+        self._files = {name: FOLDER / (name.replace(".", "/") + _SUFFIX) for name in HOT_MODULES}
+        self._files[f"{GROUP}__mypyc"] = FOLDER / f"{GROUP}__mypyc{_SUFFIX}"
+
+    def find_spec(
+        self, fullname: str, path: object = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        file = self._files.get(fullname)
+        return None if file is None else importlib.util.spec_from_file_location(fullname, file)
+
+
+def install() -> None:
+    if status() == "compiled":
+        sys.meta_path.insert(0, _CompiledFinder())

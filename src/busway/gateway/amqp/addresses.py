@@ -1,0 +1,90 @@
+"""From the address texts that clients write to the nodes they mean (E-8; wire.md B, C, D).
+
+One entity, many spellings: `orders` (JS, Go, Java), `/orders` with percent-escapes (.NET),
+`amqps://host:5671/orders` (Python), as text or as UTF-8 bytes, in any case. The text itself is kept by the link
+and echoed letter for letter (wire.md rule 8); only what it points at is worked out here.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from urllib.parse import unquote
+
+from busway.amqp.performatives import Coordinator, Source, Target
+from busway.broker.entity_path import DEAD_LETTER_KEYWORD, MANAGEMENT_KEYWORD, TRANSFER_KEYWORD, EntityAddress
+from busway.broker.errors import BadArgument
+
+#: Longer than any address of an entity that can exist, host and escapes included.
+ADDRESS_CHARACTERS_MAX: Final = 2_048
+
+_CBS_KEYWORD: Final = "$cbs"
+
+
+class NodeKind(Enum):
+    CBS = "$cbs"
+    MANAGEMENT = "management node of an entity"
+    ENTITY = "entity or sub-queue"
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a link's address points at."""
+
+    kind: NodeKind
+    address: EntityAddress
+
+    @property
+    def path(self) -> str:
+        """The whole path inside the namespace, for rights, sentences and the log."""
+        address = self.address
+        parts = [address.path] if address.path else []
+        if address.transfer_dead_letter:
+            parts += [TRANSFER_KEYWORD, DEAD_LETTER_KEYWORD]
+        elif address.dead_letter:
+            parts.append(DEAD_LETTER_KEYWORD)
+        if address.management:
+            parts.append(MANAGEMENT_KEYWORD)
+        return "/".join(parts)
+
+
+CBS_NODE: Final = Node(NodeKind.CBS, EntityAddress(_CBS_KEYWORD))
+
+
+def path_of(text: str) -> str:
+    """The path inside the namespace: without scheme, host, port, query, outer slashes and percent-escapes.
+    Raises BadArgument for what is no text once the escapes are undone."""
+    if len(text) > ADDRESS_CHARACTERS_MAX:
+        raise BadArgument("The address is too long.")
+    _, separator, after = text.partition("://")
+    path = after.partition("/")[2] if separator else text
+    path = path.partition("?")[0].strip("/")
+    if "%" not in path:
+        return path
+    try:
+        return unquote(path, errors="strict").strip("/")
+    except UnicodeDecodeError:
+        raise BadArgument("The address has percent-escapes that are not UTF-8.") from None
+
+
+def node_at(text: str) -> Node:
+    """The node that an address means. Raises BadArgument when it can mean none."""
+    path = path_of(text)
+    if path.lower() == _CBS_KEYWORD:
+        return CBS_NODE
+    address = EntityAddress.parse(path)
+    return Node(NodeKind.MANAGEMENT if address.management else NodeKind.ENTITY, address)
+
+
+def text_of(terminus: Source | Target | Coordinator | None) -> str | None:
+    """The address text of a source or target; Python's clients write some of them as UTF-8 bytes."""
+    if not isinstance(terminus, Source | Target):
+        return None
+    address = terminus.address
+    if isinstance(address, bytes):
+        try:
+            return address.decode()
+        except UnicodeDecodeError:
+            raise BadArgument("The address of the link is not UTF-8.") from None
+    if address is None or isinstance(address, str):
+        return address
+    raise BadArgument("The address of a link must be a string.")

@@ -1,0 +1,83 @@
+"""How a server is asked to start: the options of `busway serve` as plain values.
+
+The command line checks what can be checked without touching disk or network (a wrong call exits with 2);
+everything else is the server's to find out.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+PORT_MAX: Final = 65_535
+
+
+def default_data_directory() -> Path:
+    """The same for `serve` and for the verbs that look for a running server: BUSWAY_DATA, else the user's
+    own data folder, so that a second terminal finds the bus wherever it was opened."""
+    configured = os.environ.get("BUSWAY_DATA")
+    if configured:
+        return Path(configured)
+    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(home) / "busway"
+
+
+class WrongOptions(ValueError):
+    """The options contradict each other; the text says which and what to do."""
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    data: Path = field(default_factory=default_data_directory)
+    host: str = "127.0.0.1"
+    port: int = 5672  # 0 takes a free one
+    config: Path | None = None
+    stores: int | None = None  # number of SQLite files in the data directory
+    store_urls: tuple[str, ...] = ()  # instead of `stores`
+    dev_key: bool = False  # accept the emulator's placeholder key, loopback only
+    ready_file: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    key_file: Path | None = None  # the root key, instead of a random one
+    tls_port: int | None = None  # AMQP over TLS off loopback; None: 5671
+    https_port: int | None = None  # HTTPS and WebSocket off loopback; None: 443
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host.lower() in LOOPBACK_HOSTS or self.host.startswith("127.")
+
+    def check(self) -> None:
+        """Raises WrongOptions."""
+        _check_ports(self)
+        _check_stores(self)
+        _check_tls(self)
+        if self.dev_key and not self.is_loopback:
+            raise WrongOptions("--dev-key is a key that everybody knows: it works on a loopback address only.")
+
+
+def _check_ports(options: ServeOptions) -> None:
+    ports = {"--port": options.port, "--tls-port": options.tls_port, "--https-port": options.https_port}
+    for name, port in ports.items():
+        if port is not None and not 0 <= port <= PORT_MAX:
+            raise WrongOptions(f"{name} must be between 0 and {PORT_MAX}, not {port}.")
+
+
+def _check_stores(options: ServeOptions) -> None:
+    if options.stores is not None and options.store_urls:
+        raise WrongOptions("--stores and --store exclude each other: give a number of stores or their addresses.")
+    if options.stores is not None and options.stores < 1:
+        raise WrongOptions(f"--stores must be at least 1, not {options.stores}.")
+
+
+def _check_tls(options: ServeOptions) -> None:
+    """A-11: nothing plain and no key made for convenience beyond this machine."""
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise WrongOptions("--tls-cert and --tls-key belong together: give both or none.")
+    if options.is_loopback:
+        return
+    if options.tls_cert is None or options.key_file is None:
+        raise WrongOptions(
+            f"Serving on {options.host} needs --tls-cert FILE --tls-key FILE --key-file FILE: "
+            "off loopback nothing is plain and the key must be your own."
+        )
