@@ -53,7 +53,9 @@ class ServeOptions:
         _check_stores(self)
         _check_tls(self)
         if self.dev_key and not self.is_loopback:
-            raise WrongOptions("--dev-key is a key that everybody knows: it works on a loopback address only.")
+            raise WrongOptions(
+                "--dev-key is a key that everybody knows: it works on a loopback address only."
+            )
 
 
 def _check_ports(options: ServeOptions) -> None:
@@ -65,7 +67,9 @@ def _check_ports(options: ServeOptions) -> None:
 
 def _check_stores(options: ServeOptions) -> None:
     if options.stores is not None and options.store_urls:
-        raise WrongOptions("--stores and --store exclude each other: give a number of stores or their addresses.")
+        raise WrongOptions(
+            "--stores and --store exclude each other: give a number of stores or their addresses."
+        )
     if options.stores is not None and options.stores < 1:
         raise WrongOptions(f"--stores must be at least 1, not {options.stores}.")
 

@@ -1,13 +1,15 @@
 """What happened on a connection: facts in the past tense, returned by `Connection.receive` and `tick`.
 
 One event per run, not per frame: all transfers that arrive together on a link are one `DeliveriesArrived`, all
-outcomes of one disposition that concern a link are one `OutcomesArrived`.
+equal outcomes that arrive together for a link are one `OutcomesArrived`. Events are read after the whole read has
+been worked through, so a link or session may already be gone when its event is looked at; every command on something
+gone is a no-op.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
@@ -24,10 +26,12 @@ class Event:
 
 @dataclass(frozen=True)
 class SaslInitArrived(Event):
-    """The client chose a mechanism. Answer with `connection.sasl_outcome(ok=…)`."""
+    """The client chose a mechanism. Answer with `connection.sasl_outcome(ok=…)`; what the client pipelined
+    behind it waits until then."""
 
     mechanism: str
-    response: bytes
+    #: May hold a key: never shown, never logged.
+    response: bytes = field(repr=False)
     hostname: str | None
 
 
@@ -47,7 +51,7 @@ class ConnectionOpened(Event):
 
 @dataclass(frozen=True)
 class SessionBegun(Event):
-    """The peer began a session; the engine has answered by itself."""
+    """The peer began a session, and the engine has answered by itself; or it answered our begin."""
 
     session: Session
 
@@ -55,35 +59,70 @@ class SessionBegun(Event):
 @dataclass(frozen=True)
 class LinkAttached(Event):
     """The peer attached a link (server: answer with `link.accept(…)` or `link.refuse(error)`, now or later),
-    or answered our attach."""
+    or answered our attach. Credit and deliveries of an eager peer may follow before the answer is given."""
 
     link: Link
 
 
-@dataclass(frozen=True)
 class CreditArrived(Event):
-    """The peer's flow changed what may be sent on one of our sending links, or asks to drain it."""
+    """The peer's flow changed what may be sent on one of our sending links, or asks to drain it
+    (`link.drain_requested()`)."""
+
+    __slots__ = ("link",)
+    __match_args__: ClassVar[tuple[str, ...]] = ("link",)
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+
+
+@dataclass(frozen=True)
+class CreditDrained(Event):
+    """The peer has sent what it had on one of our receiving links and gave the rest of the credit back, as
+    `grant_credit(…, drain=True)` asked. Only our own client asks for this."""
 
     link: Link
 
 
-@dataclass(frozen=True)
 class DeliveriesArrived(Event):
     """Complete deliveries on one of our receiving links, in order."""
 
-    link: Link
-    deliveries: list[IncomingDelivery]
+    __slots__ = ("deliveries", "link")
+    __match_args__: ClassVar[tuple[str, ...]] = ("link", "deliveries")
+
+    def __init__(self, link: Link, deliveries: list[IncomingDelivery]) -> None:
+        self.link = link
+        self.deliveries = deliveries
 
 
-@dataclass(frozen=True)
 class OutcomesArrived(Event):
     """The peer gave one outcome to deliveries that we sent on one link. `state` is a performative outcome
-    (Accepted, Rejected, Released, Modified, TransactionalState, Declared) or None."""
+    (Accepted, Rejected, Released, Modified, TransactionalState, Declared) or None.
 
-    link: Link
-    deliveries: list[OutgoingDelivery]
-    state: object
-    settled: bool
+    `settled=False`: the peer waits for `link.answer(deliveries, state)`. A delivery is reported once until it is
+    answered, however often the peer repeats itself.
+    """
+
+    __slots__ = ("deliveries", "link", "settled", "state")
+    __match_args__: ClassVar[tuple[str, ...]] = ("link", "deliveries", "state", "settled")
+
+    def __init__(self, link: Link, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
+        self.link = link
+        self.deliveries = deliveries
+        self.state = state
+        self.settled = settled
+
+
+class SettlementsAnswered(Event):
+    """The peer settled deliveries whose outcome we had proposed with `link.settle(…, settled=False)`; `state` is
+    what it made of the proposal. Only our own client asks for this."""
+
+    __slots__ = ("delivery_ids", "link", "state")
+    __match_args__: ClassVar[tuple[str, ...]] = ("link", "delivery_ids", "state")
+
+    def __init__(self, link: Link, delivery_ids: list[int], state: object) -> None:
+        self.link = link
+        self.delivery_ids = delivery_ids
+        self.state = state
 
 
 @dataclass(frozen=True)
@@ -95,8 +134,8 @@ class WindowOpened(Event):
 
 @dataclass(frozen=True)
 class LinkDetached(Event):
-    """The peer detached; the engine has answered. Also raised for each link when its session ends or the
-    connection closes."""
+    """The link is over, told exactly once per link: the peer detached (the engine has answered), it answered our
+    detach, it broke a rule of the link (the engine has detached), or session or connection are gone."""
 
     link: Link
     error: AmqpError | None
@@ -105,13 +144,15 @@ class LinkDetached(Event):
 
 @dataclass(frozen=True)
 class SessionEnded(Event):
+    """The session is over, told exactly once per session, after the LinkDetached of each of its links."""
+
     session: Session
     error: AmqpError | None
 
 
 @dataclass(frozen=True)
 class ConnectionClosed(Event):
-    """The connection is over: the peer closed it, broke the protocol, or fell silent. Send what is left in
-    `bytes_to_send()`, then close the transport."""
+    """The connection is over: the peer closed it, broke the protocol, or fell silent. Told exactly once and last.
+    Send what is left in `bytes_to_send()`, then close the transport."""
 
     error: AmqpError | None

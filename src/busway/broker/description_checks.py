@@ -88,8 +88,8 @@ def check_update(present: QueueDescription, wanted: QueueDescription, limits: Li
     for entry in PROPERTIES:
         if entry.fixed and getattr(present, entry.field) != getattr(wanted, entry.field):
             raise BadArgument(
-                f"{entry.name} of {shown(present.path)} is {_text(entry, present)} and cannot be changed after"
-                f" creation (wanted: {_text(entry, wanted)})."
+                f"{entry.name} of {shown(present.path)} is {_text(entry, present)} and cannot be changed"
+                f" after creation (wanted: {_text(entry, wanted)})."
             )
     _check_values(wanted, limits)
     return replace(wanted, path=present.path, created_at_ms=present.created_at_ms)

@@ -91,7 +91,8 @@ class Kind(Enum):
     DURATION = "an ISO 8601 duration in quotes"
     INTEGER = "a whole number"
     FLAG = "true or false"
-    TEXT = "a text in quotes"
+    NAME = "a word in quotes"
+    TEXT = "a text in quotes"  # empty means none
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
     Property("EnableExpress", "enable_express", Kind.FLAG),
     Property("ForwardTo", "forward_to", Kind.TEXT),
     Property("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", Kind.TEXT),
-    Property("Status", "status", Kind.TEXT),
+    Property("Status", "status", Kind.NAME),
     Property("UserMetadata", "user_metadata", Kind.TEXT),
     Property("SupportOrdering", "support_ordering", Kind.FLAG),
     Property("IsAnonymousAccessible", "is_anonymous_accessible", Kind.FLAG),
@@ -141,8 +142,10 @@ def property_value(entry: Property, value: object, where: str) -> int | bool | s
         return value
     if entry.kind is Kind.FLAG and isinstance(value, bool):
         return value
+    if entry.kind is Kind.NAME and isinstance(value, str):
+        return value
     if entry.kind is Kind.TEXT and (value is None or isinstance(value, str)):
-        return value if value or entry.field == "status" else None
+        return value or None
     raise BadArgument(f"{where}: {str(value)[:80]!r} is not {entry.kind.value}.")
 
 
@@ -160,7 +163,8 @@ def properties_json(description: QueueDescription) -> Json:
 
 def description_json(description: QueueDescription) -> Json:
     """The catalogue's form: all of it."""
-    written: Json = {"Name": description.path, **properties_json(description)}
+    unset: Json = {entry.name: None for entry in PROPERTIES if entry.kind is Kind.TEXT}
+    written: Json = {"Name": description.path, **unset, **properties_json(description)}
     written["AuthorizationRules"] = [rule_json(rule) for rule in description.authorization_rules]
     written["UnknownElements"] = list(description.unknown_elements)
     written["CreatedAtMs"] = description.created_at_ms

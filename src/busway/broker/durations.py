@@ -6,6 +6,7 @@ millisecond are cut, never rounded up, so a value sent back is never longer than
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from busway.broker.errors import BadArgument
@@ -36,9 +37,17 @@ _CLOCK: Final = re.compile(
 
 def parse_duration(text: str, what: str = "The duration") -> int:
     """Milliseconds of an ISO 8601 duration; `what` names the property in the error."""
-    found = _ISO.fullmatch(text) if len(text) <= _TEXT_CHARACTERS_MAX else None
-    if found is None or text.endswith(("P", "T")):
+    duration_ms = _iso_ms(text) if len(text) <= _TEXT_CHARACTERS_MAX else None
+    if duration_ms is None:
         raise _not_a_duration(text, what)
+    return duration_ms
+
+
+@lru_cache(maxsize=256)  # a catalogue of ten thousand queues holds the same few texts over and over
+def _iso_ms(text: str) -> int | None:
+    found = _ISO.fullmatch(text)
+    if found is None or text.endswith(("P", "T")):
+        return None
     total_ms = _fraction_ms(found.group(8))
     for digits, unit_ms in zip(found.groups()[:7], _ISO_UNITS_MS, strict=True):
         if digits is not None:

@@ -21,8 +21,8 @@ _SUBSCRIPTIONS_KEYWORD: Final = "subscriptions"
 
 
 def path_key(path: str) -> str:
-    """What the path is found under (E-7). Text outside ASCII keeps its case: `K` (Kelvin) lowers to `k`, and
-    must not find it."""
+    """What the path is found under (E-7). Text outside ASCII keeps its case: the Kelvin sign lowers to a
+    plain `k`, and must not find it."""
     return path.lower() if path.isascii() else path
 
 

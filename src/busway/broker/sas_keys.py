@@ -33,7 +33,8 @@ def completed_rules(
     entropy: Entropy,
     now_ms: int,
 ) -> tuple[AuthorizationRule, ...]:
-    """The rules as they are kept: keys that were left empty drawn at random, times set by us."""
+    """The rules as they are kept: a key left empty stays as it is, or is drawn at random for a new rule; times
+    are set by us."""
     known = {rule.name: rule for rule in present}
     return tuple(_completed(rule, known.get(rule.name), entropy, now_ms) for rule in wanted)
 
@@ -41,12 +42,19 @@ def completed_rules(
 def _completed(
     wanted: AuthorizationRule, known: AuthorizationRule | None, entropy: Entropy, now_ms: int
 ) -> AuthorizationRule:
-    filled = replace(
-        wanted,
-        primary_key=wanted.primary_key or random_key(entropy),
-        secondary_key=wanted.secondary_key or random_key(entropy),
-    )
     if known is None:
-        return replace(filled, created_at_ms=now_ms, modified_at_ms=now_ms)
-    kept = replace(filled, created_at_ms=known.created_at_ms, modified_at_ms=known.modified_at_ms)
+        return replace(
+            wanted,
+            primary_key=wanted.primary_key or random_key(entropy),
+            secondary_key=wanted.secondary_key or random_key(entropy),
+            created_at_ms=now_ms,
+            modified_at_ms=now_ms,
+        )
+    kept = replace(
+        wanted,
+        primary_key=wanted.primary_key or known.primary_key,
+        secondary_key=wanted.secondary_key or known.secondary_key,
+        created_at_ms=known.created_at_ms,
+        modified_at_ms=known.modified_at_ms,
+    )
     return kept if kept == known else replace(kept, modified_at_ms=now_ms)

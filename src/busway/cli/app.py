@@ -14,13 +14,15 @@ import typer
 from busway.cli import (
     connection_strings,
     keys,
-    messages,
     programs,
     queues,
+    receiving,
+    sending,
     serving,
     stores,
 )
 from busway.cli.failures import WrongCall, sentence_of
+from busway.cli.output import example
 
 EXIT_FAILED: Final = 1
 EXIT_WRONG_CALL: Final = 2
@@ -44,18 +46,20 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Example: busway queue create orders --lock-duration PT30S")
+@app.callback(epilog=example("busway queue create orders --lock-duration PT30S"))
 def _root(
     version_wanted: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and whether it runs compiled.", callback=_print_version),
+        typer.Option(
+            "--version", help="Print the version and whether it runs compiled.", callback=_print_version
+        ),
     ] = False,
 ) -> None:
     """A message bus you run yourself, wire-compatible with Azure Service Bus."""
     del version_wanted
 
 
-for family in (serving, queues, messages, keys, stores, connection_strings, programs):
+for family in (serving, queues, sending, receiving, keys, stores, connection_strings, programs):
     family.register(app)
 
 

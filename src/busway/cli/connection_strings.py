@@ -2,13 +2,13 @@
 
 import typer
 
-from busway.cli.output import print_json
+from busway.cli.output import example, print_json
 from busway.cli.target import DataOption, JsonOption, connection_string_of
 
 
 def register(app: typer.Typer) -> None:
     app.command(
-        "connection-string", epilog="Example: export BUSWAY_CONNECTION_STRING=$(busway connection-string)"
+        "connection-string", epilog=example("export BUSWAY_CONNECTION_STRING=$(busway connection-string)")
     )(connection_string)
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from busway.cli.output import print_json, print_table
+from busway.cli.output import example, print_json, print_table
 from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption, find_target
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The store's name.")]
@@ -17,7 +17,7 @@ family = typer.Typer(
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(family, name="stores", epilog="Example: busway stores --json")
+    app.add_typer(family, name="stores", epilog=example("busway stores --json"))
 
 
 @family.callback()
@@ -44,7 +44,7 @@ def _list(
         print_table(("NAME", "STATE", "FRAGMENTS", "ADDRESS"), rows)
 
 
-@family.command("disable", epilog="Example: busway stores disable store-1")
+@family.command("disable", epilog=example("busway stores disable store-1"))
 def disable(
     context: typer.Context,
     name: NameArgument,
@@ -56,7 +56,7 @@ def disable(
     _switch(context, name, False, connection_string, ca_file, data)
 
 
-@family.command("enable", epilog="Example: busway stores enable store-1")
+@family.command("enable", epilog=example("busway stores enable store-1"))
 def enable(
     context: typer.Context,
     name: NameArgument,

@@ -74,8 +74,8 @@ def _target_of_directory(directory: DataDirectory, ca_file: Path | None) -> Targ
         facts = directory.read_server()
     except DataDirectoryError as error:
         raise CommandFailed(
-            "No server to talk to: give --connection-string, set BUSWAY_CONNECTION_STRING, "
-            f"or start one with busway serve ({error})"
+            f"No server to talk to: none has used {directory.path} yet. Start one with busway serve, give "
+            "--connection-string, or set BUSWAY_CONNECTION_STRING."
         ) from error
     known = facts.get("ca_file")
     if ca_file is None and isinstance(known, str):

@@ -38,7 +38,9 @@ class ServiceBusAdministrationClient:
         self._connection = _connection(target, ca_file)
 
     @classmethod
-    def from_connection_string(cls, text: str, ca_file: Path | None = None) -> "ServiceBusAdministrationClient":
+    def from_connection_string(
+        cls, text: str, ca_file: Path | None = None
+    ) -> "ServiceBusAdministrationClient":
         return cls(ConnectionString.parse(text), ca_file)
 
     def __enter__(self) -> "ServiceBusAdministrationClient":
@@ -59,7 +61,9 @@ class ServiceBusAdministrationClient:
         return self._entry(name, self._request("GET", _path(name)))
 
     def update_queue(self, queue: QueueEntry) -> QueueEntry:
-        return self._entry(queue.name, self._request("PUT", _path(queue.name), write_entry(queue), {"If-Match": "*"}))
+        return self._entry(
+            queue.name, self._request("PUT", _path(queue.name), write_entry(queue), {"If-Match": "*"})
+        )
 
     def delete_queue(self, name: str) -> None:
         self._request("DELETE", _path(name))
@@ -86,8 +90,14 @@ class ServiceBusAdministrationClient:
         return [_rule(item) for item in _list_of_objects(self._request("GET", "/$rules"))]
 
     def put_rule(self, rule: KeyRule) -> None:
-        body = {"rights": list(rule.rights), "primaryKey": rule.primary_key, "secondaryKey": rule.secondary_key}
-        self._request("PUT", f"/$rules/{quote(rule.name, safe='')}", json.dumps(body).encode(), content="json")
+        body = {
+            "rights": list(rule.rights),
+            "primaryKey": rule.primary_key,
+            "secondaryKey": rule.secondary_key,
+        }
+        self._request(
+            "PUT", f"/$rules/{quote(rule.name, safe='')}", json.dumps(body).encode(), content="json"
+        )
 
     def delete_rule(self, name: str) -> None:
         self._request("DELETE", f"/$rules/{quote(name, safe='')}")
@@ -113,7 +123,9 @@ class ServiceBusAdministrationClient:
         sent = {
             "Authorization": token_for(self._target, uri, time.time()),
             "Content-Type": f"application/{content}",
-            "Accept": "application/json" if content == "json" else "application/xml, application/atom+xml, */*",
+            "Accept": "application/json"
+            if content == "json"
+            else "application/xml, application/atom+xml, */*",
             **(headers or {}),
         }
         try:

@@ -94,7 +94,9 @@ def _parts(text: str) -> dict[str, str]:
         key, equals, value = part.partition("=")
         name = key.strip().lower()
         if not equals or name not in _KNOWN_KEYS:
-            raise BadConnectionString(f"The connection string has a part that is not known: {_shown(key, equals)}.")
+            raise BadConnectionString(
+                f"The connection string has a part that is not known: {_shown(key, equals)}."
+            )
         if name in parts:
             raise BadConnectionString(f"The connection string has {key.strip()} twice.")
         parts[name] = value.strip()
@@ -115,7 +117,9 @@ def _endpoint(endpoint: str | None) -> tuple[str, int | None]:
         split = urlsplit(endpoint)
         host, port = split.hostname, split.port
     except ValueError as error:
-        raise BadConnectionString(f"The Endpoint '{endpoint}' is not an address like sb://HOST:PORT.") from error
+        raise BadConnectionString(
+            f"The Endpoint '{endpoint}' is not an address like sb://HOST:PORT."
+        ) from error
     if split.scheme.lower() != "sb" or not host:
         raise BadConnectionString(f"The Endpoint '{endpoint}' is not an address like sb://HOST:PORT.")
     return host, port

@@ -1,5 +1,9 @@
 """What can go wrong for a client, in sentences for people."""
 
+from typing import Final
+
+from busway.amqp.errors import AmqpError, Condition
+
 
 class ClientError(Exception):
     """The operation failed."""
@@ -41,3 +45,24 @@ class LockLost(ClientError):
 
 class TimedOut(ClientError):
     """Nothing came in time."""
+
+
+_BY_CONDITION: Final[dict[str, type[ClientError]]] = {
+    Condition.NOT_FOUND: EntityMissing,
+    Condition.UNAUTHORIZED_ACCESS: NotAuthorised,
+    Condition.AUTH_FAILED: NotAuthorised,
+    Condition.ENTITY_ALREADY_EXISTS: EntityExists,
+    Condition.MESSAGE_LOCK_LOST: LockLost,
+    Condition.SESSION_LOCK_LOST: LockLost,
+    Condition.TIMEOUT: TimedOut,
+    Condition.CONNECTION_FORCED: Unreachable,
+}
+
+
+def error_of(error: AmqpError) -> ClientError:
+    """What a condition means to a client; the sentence without its tracking tail."""
+    condition = str(error.condition)
+    sentence = (error.description or "").partition(" TrackingId:")[
+        0
+    ].strip() or f"The server said {condition}."
+    return _BY_CONDITION.get(condition, Refused)(sentence, condition)

@@ -43,7 +43,9 @@ class Property:
 
 
 QUEUE_PROPERTIES: Final = (
-    Property("LockDuration", Kind.DURATION, "lock-duration", "How long a receiver's claim lasts, PT5S to PT5M."),
+    Property(
+        "LockDuration", Kind.DURATION, "lock-duration", "How long a receiver's claim lasts, PT5S to PT5M."
+    ),
     Property("MaxSizeInMegabytes", Kind.INTEGER, "max-size-in-megabytes", "1024, 2048, 3072, 4096 or 5120."),
     Property(
         "RequiresDuplicateDetection",
@@ -60,7 +62,10 @@ QUEUE_PROPERTIES: Final = (
         changeable=False,
     ),
     Property(
-        "DefaultMessageTimeToLive", Kind.DURATION, "default-message-time-to-live", "How long messages live at most."
+        "DefaultMessageTimeToLive",
+        Kind.DURATION,
+        "default-message-time-to-live",
+        "How long messages live at most.",
     ),
     Property(
         "DeadLetteringOnMessageExpiration",
@@ -75,7 +80,10 @@ QUEUE_PROPERTIES: Final = (
         "How long message ids are remembered, PT20S to P7D.",
     ),
     Property(
-        "MaxDeliveryCount", Kind.INTEGER, "max-delivery-count", "Failed deliveries before a message is dead-lettered."
+        "MaxDeliveryCount",
+        Kind.INTEGER,
+        "max-delivery-count",
+        "Failed deliveries before a message is dead-lettered.",
     ),
     Property(
         "EnableBatchedOperations",
@@ -84,12 +92,18 @@ QUEUE_PROPERTIES: Final = (
         "Kept for compatibility; writes are always batched.",
     ),
     Property(
-        "IsAnonymousAccessible", Kind.BOOLEAN, "is-anonymous-accessible", "Kept for compatibility; has no effect."
+        "IsAnonymousAccessible",
+        Kind.BOOLEAN,
+        "is-anonymous-accessible",
+        "Kept for compatibility; has no effect.",
     ),
     Property("Status", Kind.TEXT, "status", "Active, Disabled, SendDisabled or ReceiveDisabled."),
     Property("SupportOrdering", Kind.BOOLEAN, "support-ordering", "Kept for compatibility."),
     Property(
-        "AutoDeleteOnIdle", Kind.DURATION, "auto-delete-on-idle", "Delete the queue when unused so long, at least PT5M."
+        "AutoDeleteOnIdle",
+        Kind.DURATION,
+        "auto-delete-on-idle",
+        "Delete the queue when unused so long, at least PT5M.",
     ),
     Property(
         "EnablePartitioning",
@@ -98,7 +112,12 @@ QUEUE_PROPERTIES: Final = (
         "Spread the queue over several stores; only at creation.",
         changeable=False,
     ),
-    Property("EnableExpress", Kind.BOOLEAN, "enable-express", "Kept for compatibility; messages are always durable."),
+    Property(
+        "EnableExpress",
+        Kind.BOOLEAN,
+        "enable-express",
+        "Kept for compatibility; messages are always durable.",
+    ),
     Property("ForwardTo", Kind.TEXT, "forward-to", "Move every message to this entity."),
     Property("UserMetadata", Kind.TEXT, "user-metadata", "Free text, up to 1024 characters."),
     Property(
@@ -108,7 +127,10 @@ QUEUE_PROPERTIES: Final = (
         "Move dead-lettered messages to this entity.",
     ),
     Property(
-        "MaxMessageSizeInKilobytes", Kind.INTEGER, "max-message-size-in-kilobytes", "The largest message accepted."
+        "MaxMessageSizeInKilobytes",
+        Kind.INTEGER,
+        "max-message-size-in-kilobytes",
+        "The largest message accepted.",
     ),
 )
 

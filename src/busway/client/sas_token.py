@@ -4,7 +4,7 @@ import base64
 import hashlib
 import hmac
 from typing import Final
-from urllib.parse import quote_plus
+from urllib.parse import quote
 
 from busway.client.connection_string import BadConnectionString, ConnectionString
 
@@ -13,12 +13,20 @@ LIFETIME_S: Final = 3_600
 
 def sas_token(uri: str, key_name: str, key: str, expires_at_s: int) -> str:
     """The key's text itself is the HMAC key; what is signed is the encoded URI, exactly as sent."""
-    resource = quote_plus(uri)
+    resource = _encoded(uri)
     signed = f"{resource}\n{expires_at_s}".encode()
-    signature = base64.b64encode(hmac.new(key.encode(), signed, hashlib.sha256).digest())
-    return (
-        f"SharedAccessSignature sr={resource}&sig={quote_plus(signature)}&se={expires_at_s}&skn={quote_plus(key_name)}"
+    signature = base64.b64encode(hmac.new(key.encode(), signed, hashlib.sha256).digest()).decode()
+    parts = (
+        f"sr={resource}",
+        f"sig={_encoded(signature)}",
+        f"se={expires_at_s}",
+        f"skn={_encoded(key_name)}",
     )
+    return "SharedAccessSignature " + "&".join(parts)
+
+
+def _encoded(text: str) -> str:
+    return quote(text, safe="")
 
 
 def token_for(target: ConnectionString, uri: str, now_s: float) -> str:

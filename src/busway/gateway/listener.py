@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, cast
 
 log = logging.getLogger("busway.listener")
 
@@ -360,7 +360,7 @@ class Anteroom:
 
 
 def peer_group(address: str) -> str:
-    """Whose share of the anteroom an address uses: its own, or its /64 (which one owner has whole) in IPv6."""
+    """Whose share of the anteroom an address uses: its own, or in IPv6 its /64 (which one owner has whole)."""
     ip = ip_address(address.partition("%")[0])
     if ip.version == 4 or ip.is_loopback:
         return str(ip)
@@ -379,12 +379,12 @@ class Sniffer(asyncio.Protocol):
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not an isinstance: uvloop's TLS transport is a transport in all but its class.
+        self._transport = cast(asyncio.Transport, transport)
         if self._arrival.is_gone:
-            transport.abort()
+            self._transport.abort()
         else:
-            self._arrival.connected(transport)
+            self._arrival.connected(self._transport)
 
     def data_received(self, data: bytes) -> None:
         self._received += data

@@ -237,6 +237,7 @@ class CommitBatch:
             or self.fragments_created
             or self.fragments_dropped
             or self.catalogue
+            or self.catalogue_version is not None
             or self.callbacks
         )
 
@@ -312,9 +313,7 @@ class Store(Protocol):
     ) -> Page:
         """Rows of one place with number > after."""
 
-    async def by_number(
-        self, fragment: FragmentKey, place: int, numbers: Sequence[int]
-    ) -> Page:
+    async def by_number(self, fragment: FragmentKey, place: int, numbers: Sequence[int]) -> Page:
         """Those of the given rows that exist, ascending."""
 
     async def session_messages(
@@ -339,9 +338,7 @@ class Store(Protocol):
     async def next_due_ms(self) -> int | None:
         """The earliest scheduled time in the store."""
 
-    async def expired_entries(
-        self, now_ms: int, limit: int
-    ) -> list[tuple[FragmentKey, int]]:
+    async def expired_entries(self, now_ms: int, limit: int) -> list[tuple[FragmentKey, int]]:
         """Own expiry entries at or before now: (fragment, number), earliest first."""
 
     async def next_expiry_ms(self) -> int | None:

@@ -6,24 +6,532 @@ form that only this file reads (M-27, M-28, M-29). At delivery a new front is bu
 broker's own values and laid before the bare bytes; the bare message itself is rewritten only when settlement
 changed application properties (M-17, R-11, R-14).
 
-The head, version 1 (empty when the sender set nothing that comes back; the ttl is a field of the message):
+The head (empty when the sender set nothing that comes back; the ttl is a field of the message):
 
-  byte 0      flags: durable set 1, durable value 2, priority set 4, first-acquirer set 8, its value 16,
-              delivery annotations 32, message annotations 64
+  byte 0      flags, see the constants below
   1 byte      the priority, if set
-  2 + 4 bytes delivery annotations, if any: number of entries, length in bytes; then the entries as sent
-  2 bytes     message annotations, if any: number of entries; then the entries as sent, to the end of the head
+  4 + 4 bytes delivery annotations, if any: number of keys and values, length in bytes; then the entries as sent
+  4 bytes     message annotations, if any: number of keys and values; then the entries as sent, to the end
 
 Annotations that the broker owns are dropped when a client sends them: nobody can forge a sequence number.
+
+The limits L-6…L-8 and M-34 are checked here, each only where it can be broken at all: a payload shorter than the
+limit of a single property cannot break L-6 or L-7, and a short properties section cannot hold a long id.
 """
 
 from struct import Struct
 from typing import Final
+from uuid import UUID
 
-from busway.amqp.decode import DecodeError
-from busway.amqp.sections import Sections, scan
-from busway.broker.errors import BadArgument
+from busway.amqp.decode import DecodeError, skip_value
+from busway.amqp.encode import append_map
+from busway.amqp.sections import Sections, compound_start, is_simple_value, scan
+from busway.broker.errors import ArgumentOutOfRange, BadArgument
 from busway.broker.limits import Limits
 from busway.message import Message
 
 DEFAULT_LIMITS: Final = Limits()
+
+_NULL: Final = 0x40
+
+_DURABLE_SET: Final = 1
+_DURABLE: Final = 2
+_PRIORITY_SET: Final = 4
+_FIRST_ACQUIRER_SET: Final = 8
+_FIRST_ACQUIRER: Final = 16
+_DELIVERY_ANNOTATIONS: Final = 32
+_MESSAGE_ANNOTATIONS: Final = 64
+
+#: The last millisecond of the year 9999: later times cannot be written by clients (M-17).
+_LATEST_MS: Final = 253_402_300_799_999
+
+_KEPT: Final = 0
+_OWNED: Final = 1
+_PARTITION_KEY: Final = 2
+_VIA_PARTITION_KEY: Final = 3
+_SCHEDULED_TIME: Final = 4
+_ANNOTATIONS: Final[dict[bytes, int]] = {
+    b"x-opt-sequence-number": _OWNED,
+    b"x-opt-enqueued-time": _OWNED,
+    b"x-opt-locked-until": _OWNED,
+    b"x-opt-enqueue-sequence-number": _OWNED,
+    b"x-opt-message-state": _OWNED,
+    b"x-opt-partition-id": _OWNED,
+    b"x-opt-deadletter-source": _OWNED,
+    b"x-opt-lock-token": _OWNED,
+    b"x-opt-partition-key": _PARTITION_KEY,
+    b"x-opt-via-partition-key": _VIA_PARTITION_KEY,
+    b"x-opt-scheduled-enqueue-time": _SCHEDULED_TIME,
+}
+
+
+class _Front:
+    """What was found before the bare message."""
+
+    __slots__ = (
+        "delivery_annotations",
+        "flags",
+        "message_annotations",
+        "partition_key",
+        "priority",
+        "scheduled_at_ms",
+        "ttl_ms",
+    )
+
+    def __init__(self) -> None:
+        self.flags = 0
+        self.priority = 0
+        self.ttl_ms = -1
+        self.partition_key: str | None = None
+        self.scheduled_at_ms = 0
+        #: Number of keys and values, and the kept entries.
+        self.delivery_annotations: tuple[int, bytes] = (0, b"")
+        self.message_annotations: tuple[int, bytes] = (0, b"")
+
+    def head(self) -> bytes:
+        flags = self.flags
+        delivery_count, delivery_entries = self.delivery_annotations
+        message_count, message_entries = self.message_annotations
+        if delivery_count:
+            flags |= _DELIVERY_ANNOTATIONS
+        if message_count:
+            flags |= _MESSAGE_ANNOTATIONS
+        if flags == 0:
+            return b""
+        out = bytearray((flags,))
+        if flags & _PRIORITY_SET:
+            out.append(self.priority)
+        if delivery_count:
+            out += delivery_count.to_bytes(4, "big")
+            out += len(delivery_entries).to_bytes(4, "big")
+            out += delivery_entries
+        if message_count:
+            out += message_count.to_bytes(4, "big")
+            out += message_entries
+        return bytes(out)
+
+
+# -- in
+
+
+def message_of(payload: bytes, wants_message_id: bool, limits: Limits = DEFAULT_LIMITS) -> Message:
+    """The message in a payload. Raises DecodeError for what is no message, BadArgument for what breaks L-6…L-8
+    or M-34. The text of the message id is worked out only where the entity detects duplicates."""
+    cut = scan(payload)
+    bare_at = cut.bare_at
+    message_id: str | None = None
+    session_id: str | None = None
+    if cut.properties_at >= 0:
+        at, end = cut.properties_at, cut.properties_end
+        count, first = compound_start(payload, at, end)
+        if count > 10 or wants_message_id or end - at > limits.key_characters_max:
+            message_id, session_id = _ids(payload, first, end, count, limits.key_characters_max)
+            if not wants_message_id:
+                message_id = None
+    if cut.application_properties_at >= 0:
+        _check_application_properties(
+            payload, cut.application_properties_at, cut.application_properties_end, limits
+        )
+    if len(payload) > limits.property_bytes_max and cut.body_at > limits.header_bytes_max:
+        raise BadArgument(f"The properties of the message are larger than {limits.header_bytes_max} bytes.")
+    if bare_at == 0:
+        return Message(b"", payload, message_id=message_id, session_id=session_id)
+    front = _front(payload, cut, limits)
+    return Message(
+        front.head(),
+        payload[bare_at:],
+        ttl_ms=front.ttl_ms,
+        message_id=message_id,
+        session_id=session_id,
+        partition_key=front.partition_key,
+        scheduled_at_ms=front.scheduled_at_ms,
+    )
+
+
+def _front(payload: bytes, cut: Sections, limits: Limits) -> _Front:
+    front = _Front()
+    if cut.header_at >= 0:
+        _read_header(front, payload, cut.header_at, cut.header_end)
+    if cut.delivery_annotations_at >= 0:
+        front.delivery_annotations = _kept_annotations(
+            front, payload, cut.delivery_annotations_at, cut.delivery_annotations_end, limits
+        )
+    if cut.message_annotations_at >= 0:
+        front.message_annotations = _kept_annotations(
+            front, payload, cut.message_annotations_at, cut.message_annotations_end, limits
+        )
+    return front
+
+
+def _read_header(front: _Front, data: bytes, at: int, end: int) -> None:
+    """durable, priority, ttl, first-acquirer; the delivery count is the broker's (M-20)."""
+    count, at = compound_start(data, at, end)
+    for field in range(min(count, 4)):
+        after = skip_value(data, at, end)
+        code = data[at]
+        if code == _NULL:
+            pass
+        elif field == 0:
+            front.flags |= _DURABLE_SET | (_DURABLE if _boolean(data, at) else 0)
+        elif field == 1:
+            front.flags |= _PRIORITY_SET
+            front.priority = _ubyte(data, at)
+        elif field == 2:
+            front.ttl_ms = _uint(data, at, after)
+        else:
+            front.flags |= _FIRST_ACQUIRER_SET | (_FIRST_ACQUIRER if _boolean(data, at) else 0)
+        at = after
+
+
+def _boolean(data: bytes, at: int) -> bool:
+    code = data[at]
+    if code == 0x41:
+        return True
+    if code == 0x42:
+        return False
+    if code == 0x56:
+        return data[at + 1] != 0
+    raise DecodeError("a header field is not a boolean")
+
+
+def _ubyte(data: bytes, at: int) -> int:
+    if data[at] != 0x50:
+        raise DecodeError("header.priority is not a ubyte")
+    return data[at + 1]
+
+
+def _uint(data: bytes, at: int, after: int) -> int:
+    code = data[at]
+    if code == 0x43:
+        return 0
+    if code == 0x52 or code == 0x70:
+        return int.from_bytes(data[at + 1 : after], "big")
+    raise DecodeError("header.ttl is not a uint")
+
+
+def _kept_annotations(front: _Front, data: bytes, at: int, end: int, limits: Limits) -> tuple[int, bytes]:
+    """(number of keys and values, entries) of what comes back; what the broker reads goes into `front`."""
+    count, start = _map_start(data, at, end)
+    at = start
+    kept = count
+    pieces: list[bytes] = []
+    for _ in range(count >> 1):
+        value_at = skip_value(data, at, end)
+        after = skip_value(data, value_at, end)
+        key = _text_bytes(data, at, value_at)
+        kind = _KEPT if key is None else _ANNOTATIONS.get(key, _KEPT)
+        if kind == _OWNED:
+            pieces.append(data[start:at])
+            start = after
+            kept -= 2
+        elif kind != _KEPT:
+            _read_annotation(front, kind, data, value_at, after, limits)
+        at = after
+    if at != end:
+        raise DecodeError("an annotations section is longer than its entries")
+    if not pieces:
+        return kept, data[start:end]
+    pieces.append(data[start:end])
+    return kept, b"".join(pieces)
+
+
+def _read_annotation(front: _Front, kind: int, data: bytes, at: int, after: int, limits: Limits) -> None:
+    if data[at] == _NULL:
+        return
+    if kind == _PARTITION_KEY:
+        front.partition_key = _key_text(data, at, after, "PartitionKey", limits.key_characters_max)
+    elif kind == _VIA_PARTITION_KEY:
+        _key_text(data, at, after, "ViaPartitionKey", limits.key_characters_max)
+    else:
+        front.scheduled_at_ms = _scheduled_time(data, at)
+
+
+def _scheduled_time(data: bytes, at: int) -> int:
+    """A time before 1970 is simply past (S-32)."""
+    if data[at] != 0x83:
+        raise BadArgument("The annotation x-opt-scheduled-enqueue-time must be a timestamp.")
+    moment_ms = int.from_bytes(data[at + 1 : at + 9], "big", signed=True)
+    if moment_ms > _LATEST_MS:
+        raise ArgumentOutOfRange("ScheduledEnqueueTimeUtc is later than the year 9999.")
+    return max(0, moment_ms)
+
+
+def _ids(data: bytes, at: int, end: int, count: int, characters_max: int) -> tuple[str | None, str | None]:
+    """(text of message-id, group-id) out of the properties' fields; both and reply-to-group-id are measured."""
+    message_id: str | None = None
+    session_id: str | None = None
+    for field in range(min(count, 13)):
+        if at < end and data[at] == _NULL:
+            at += 1
+            continue
+        after = skip_value(data, at, end)
+        if field == 0:
+            message_id = _message_id_text(data, at, after, characters_max)
+        elif field == 10:
+            session_id = _key_text(data, at, after, "SessionId", characters_max)
+        elif field == 12:
+            _key_text(data, at, after, "ReplyToSessionId", characters_max)
+        at = after
+    if at > end:
+        raise DecodeError("the properties section is cut off")
+    return message_id, session_id
+
+
+def _message_id_text(data: bytes, at: int, after: int, characters_max: int) -> str:
+    """M-1: ids of any AMQP type are compared by their text."""
+    code = data[at]
+    if code == 0xA1 or code == 0xB1:
+        return _key_text(data, at, after, "MessageId", characters_max)
+    if code == 0x98:
+        return str(UUID(bytes=data[at + 1 : after]))
+    if code == 0xA0 or code == 0xB0:
+        content = data[at + (2 if code == 0xA0 else 5) : after]
+        if len(content) > characters_max:
+            raise BadArgument(f"MessageId is longer than {characters_max} bytes.")
+        return content.hex()
+    if code == 0x80 or code == 0x53:
+        return str(int.from_bytes(data[at + 1 : after], "big"))
+    if code == 0x44:
+        return "0"
+    raise DecodeError("properties.message-id is of no type that it can have")
+
+
+def _key_text(data: bytes, at: int, after: int, name: str, characters_max: int) -> str:
+    """A string of limited length (L-8)."""
+    code = data[at]
+    if code != 0xA1 and code != 0xB1:
+        raise BadArgument(f"{name} must be a string.")
+    try:
+        text = data[at + (2 if code == 0xA1 else 5) : after].decode()
+    except UnicodeDecodeError:
+        raise DecodeError(f"{name} is not UTF-8") from None
+    if len(text) > characters_max:
+        raise BadArgument(f"{name} has {len(text)} characters; at most {characters_max} are allowed.")
+    return text
+
+
+def _check_application_properties(data: bytes, at: int, end: int, limits: Limits) -> None:
+    """Names are strings, values are simple (M-34) and of limited size (L-6)."""
+    count, at = _map_start(data, at, end)
+    property_bytes_max = limits.property_bytes_max
+    for _ in range(count >> 1):
+        value_at = skip_value(data, at, end)
+        after = skip_value(data, value_at, end)
+        if _text_bytes(data, at, value_at) is None:
+            raise BadArgument("The name of an application property must be a string.")
+        if not is_simple_value(data, value_at, after):
+            raise BadArgument("The value of an application property cannot be a map, a list or an array.")
+        if after - at > property_bytes_max:
+            raise BadArgument(f"An application property is larger than {property_bytes_max} bytes.")
+        at = after
+    if at != end:
+        raise DecodeError("the application properties section is longer than its entries")
+
+
+def _map_start(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """(number of keys and values, offset of the first key) of the map at `at`."""
+    count, first = compound_start(data, at, end)
+    if count & 1:
+        raise DecodeError("A map has a key without a value")
+    return count, first
+
+
+def _text_bytes(data: bytes, at: int, end: int) -> bytes | None:
+    """The bytes of a string or symbol at `at`; None when something else stands there."""
+    code = data[at]
+    if code in (0xA1, 0xA3):
+        return data[at + 2 : end]
+    if code in (0xB1, 0xB3):
+        return data[at + 5 : end]
+    return None
+
+
+# -- out
+
+_PLAIN_HEADER: Final = b"\x00Sp\xc0\x06\x05@@@@C"
+_LOCK_TOKEN_KEY: Final = b"\xa3\x10x-opt-lock-token\x98"
+_ENQUEUED_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
+_SEQUENCE_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
+_LOCKED_KEY: Final = b"\xa3\x12x-opt-locked-until\x83"
+_STATE_KEY: Final = b"\xa3\x13x-opt-message-state\x54"
+
+_OURS_BYTES: Final = len(_ENQUEUED_KEY) + 8 + len(_SEQUENCE_KEY) + 8
+_LOCK_ANNOTATION_BYTES: Final = len(_LOCK_TOKEN_KEY) + 16
+
+#: Everything before the uuid of the most common delivery: nothing from the sender, first try, peek-lock.
+_LOCKED_START: Final = (
+    _PLAIN_HEADER + b"\x00Sq\xc1" + bytes((_LOCK_ANNOTATION_BYTES + 1, 2)) + _LOCK_TOKEN_KEY
+)
+_LOCKED_MIDDLE: Final = b"\x00Sr\xc1" + bytes((_OURS_BYTES + len(_LOCKED_KEY) + 8 + 1, 6)) + _ENQUEUED_KEY
+_DELETED_START: Final = _PLAIN_HEADER + b"\x00Sr\xc1" + bytes((_OURS_BYTES + 1, 4)) + _ENQUEUED_KEY
+
+_LOCKED_FRONT: Final = Struct(
+    f">{len(_LOCKED_START)}sIHH8s{len(_LOCKED_MIDDLE)}sq{len(_SEQUENCE_KEY)}sq{len(_LOCKED_KEY)}sq"
+)
+_DELETED_FRONT: Final = Struct(f">{len(_DELETED_START)}sq{len(_SEQUENCE_KEY)}sq")
+#: A lock token as it lies in the delivery tag: .NET's order of a GUID's bytes (wire.md D).
+_TOKEN: Final = Struct("<IHH8s")
+_UUID: Final = Struct(">IHH8s")
+_LONG: Final = Struct(">q")
+
+
+def delivery_payload(message: Message, token: bytes, locked_until_ms: int) -> bytes:
+    """The bytes of a delivery by a link: under peek-lock with the lock's token, else with an empty one (M-27b)."""
+    if message.head or message.ttl_ms >= 0 or message.delivery_count or message.changes is not None:
+        return _payload(message, token, locked_until_ms, -1)
+    if token:
+        first, second, third, rest = _TOKEN.unpack(token)
+        return (
+            _LOCKED_FRONT.pack(
+                _LOCKED_START,
+                first,
+                second,
+                third,
+                rest,
+                _LOCKED_MIDDLE,
+                message.enqueued_at_ms,
+                _SEQUENCE_KEY,
+                message.sequence_number,
+                _LOCKED_KEY,
+                locked_until_ms,
+            )
+            + message.bare
+        )
+    front = _DELETED_FRONT.pack(
+        _DELETED_START, message.enqueued_at_ms, _SEQUENCE_KEY, message.sequence_number
+    )
+    return front + message.bare
+
+
+def fetched_payload(message: Message, token: bytes, locked_until_ms: int) -> bytes:
+    """The bytes of an answer to receive-by-sequence-number: as a delivery, and its state shown (M-23, M-27b)."""
+    return _payload(message, token, locked_until_ms, message.state)
+
+
+def peeked_payload(message: Message) -> bytes:
+    """The bytes of a peeked message: its state always, never a lock (R-62, M-27b)."""
+    return _payload(message, b"", 0, message.state)
+
+
+def _payload(message: Message, token: bytes, locked_until_ms: int, state: int) -> bytes:
+    """The general form: whatever the sender set comes back, whatever is ours is added."""
+    out = bytearray()
+    head = message.head
+    flags = head[0] if head else 0
+    at = 1
+    priority = 0
+    if flags & _PRIORITY_SET:
+        priority = head[1]
+        at = 2
+    _append_header(out, flags, priority, message.ttl_ms, message.delivery_count)
+    count = 0
+    entries = b""
+    if flags & _DELIVERY_ANNOTATIONS:
+        count = int.from_bytes(head[at : at + 4], "big")
+        length = int.from_bytes(head[at + 4 : at + 8], "big")
+        entries = head[at + 8 : at + 8 + length]
+        at += 8 + length
+    _append_delivery_annotations(out, count, entries, token)
+    count = 0
+    entries = b""
+    if flags & _MESSAGE_ANNOTATIONS:
+        count = int.from_bytes(head[at : at + 4], "big")
+        entries = head[at + 4 :]
+    _append_message_annotations(out, count, entries, message, locked_until_ms if token else -1, state)
+    out += message.bare if message.changes is None else _changed_bare(message.bare, message.changes)
+    return bytes(out)
+
+
+def _append_header(out: bytearray, flags: int, priority: int, ttl_ms: int, delivery_count: int) -> None:
+    """All five fields; those the sender left out stay null (M-27a)."""
+    out += b"\x00Sp\xc0\x00\x05"
+    size_at = len(out) - 2
+    out.append((0x41 if flags & _DURABLE else 0x42) if flags & _DURABLE_SET else _NULL)
+    if flags & _PRIORITY_SET:
+        out.append(0x50)
+        out.append(priority)
+    else:
+        out.append(_NULL)
+    if ttl_ms < 0:
+        out.append(_NULL)
+    else:
+        _append_uint(out, ttl_ms)
+    out.append((0x41 if flags & _FIRST_ACQUIRER else 0x42) if flags & _FIRST_ACQUIRER_SET else _NULL)
+    _append_uint(out, delivery_count)
+    out[size_at] = len(out) - size_at - 1
+
+
+def _append_uint(out: bytearray, value: int) -> None:
+    if value == 0:
+        out.append(0x43)
+    elif value < 256:
+        out.append(0x52)
+        out.append(value)
+    else:
+        out.append(0x70)
+        out += value.to_bytes(4, "big")
+
+
+def _append_delivery_annotations(out: bytearray, count: int, entries: bytes, token: bytes) -> None:
+    if token:
+        first, second, third, rest = _TOKEN.unpack(token)
+        entries += _LOCK_TOKEN_KEY + _UUID.pack(first, second, third, rest)
+        count += 2
+    if count:
+        out += b"\x00Sq"
+        append_map(out, entries, count)
+
+
+def _append_message_annotations(
+    out: bytearray, count: int, entries: bytes, message: Message, locked_until_ms: int, state: int
+) -> None:
+    entries += (
+        _ENQUEUED_KEY
+        + _LONG.pack(message.enqueued_at_ms)
+        + _SEQUENCE_KEY
+        + _LONG.pack(message.sequence_number)
+    )
+    count += 4
+    if locked_until_ms >= 0:
+        entries += _LOCKED_KEY + _LONG.pack(locked_until_ms)
+        count += 2
+    if state >= 0:
+        entries += _STATE_KEY + bytes((state,))
+        count += 2
+    out += b"\x00Sr"
+    append_map(out, entries, count)
+
+
+def _changed_bare(bare: bytes, changes: bytes) -> bytes:
+    """The bare message with changed application properties laid over the sender's; untouched entries, and all
+    other sections, stay as they were sent."""
+    cut = scan(bare)
+    fresh = _entries_by_name(changes, 0, len(changes))
+    out = bytearray()
+    at = cut.application_properties_at
+    end = cut.application_properties_end
+    kept: dict[bytes, bytes] = {}
+    if at >= 0:
+        kept = _entries_by_name(bare, at, end)
+        out += bare[: cut.application_properties_start]
+    else:
+        end = cut.properties_end if cut.properties_at >= 0 else 0
+        out += bare[:end]
+    kept.update(fresh)
+    out += b"\x00St"
+    append_map(out, b"".join(kept.values()), 2 * len(kept))
+    out += bare[end:]
+    return bytes(out)
+
+
+def _entries_by_name(data: bytes, at: int, end: int) -> dict[bytes, bytes]:
+    """Name → encoded key and value, in the order they stand in."""
+    count, at = _map_start(data, at, end)
+    entries: dict[bytes, bytes] = {}
+    for _ in range(count >> 1):
+        value_at = skip_value(data, at, end)
+        after = skip_value(data, value_at, end)
+        name = _text_bytes(data, at, value_at)
+        entries[data[at:value_at] if name is None else name] = data[at:after]
+        at = after
+    return entries

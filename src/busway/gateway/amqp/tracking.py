@@ -36,7 +36,9 @@ class Tracking:
     def _tracker(self, path: str) -> str:
         """A path comes from a client: control characters and endless names do not go into texts and logs."""
         tracker = f"{self._namespace_name}:{path}" if path else self._namespace_name
-        return "".join(letter if letter.isprintable() else "?" for letter in tracker[:_TRACKER_CHARACTERS_MAX])
+        return "".join(
+            letter if letter.isprintable() else "?" for letter in tracker[:_TRACKER_CHARACTERS_MAX]
+        )
 
     def _timestamp(self) -> str:
         moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)

@@ -1,0 +1,78 @@
+"""Messages on their way over a link: arrived, arriving, and sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from busway.amqp.performatives import Transfer
+
+if TYPE_CHECKING:
+    from busway.amqp.link import Link
+
+
+class IncomingDelivery:
+    """A complete delivery that the peer sent."""
+
+    __slots__ = ("delivery_id", "message_format", "payload", "settled", "state", "tag")
+
+    def __init__(
+        self, delivery_id: int, tag: bytes, message_format: int, settled: bool, payload: bytes, state: object
+    ) -> None:
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.message_format = message_format
+        #: The peer wants no outcome (S-3).
+        self.settled = settled
+        self.payload = payload
+        #: What the transfer carried in `state`: a TransactionalState, or None.
+        self.state = state
+
+
+class OutgoingDelivery:
+    """A delivery that we sent. Unsettled ones are known to their session until both sides have settled."""
+
+    __slots__ = ("delivery_id", "link", "owner", "settled", "tag")
+
+    def __init__(self, link: Link, delivery_id: int, tag: bytes, settled: bool) -> None:
+        self.link = link
+        self.delivery_id = delivery_id
+        self.tag = tag
+        #: Nothing more will be said about it, by whichever side settled.
+        self.settled = settled
+        #: Free for the owner of the link.
+        self.owner: object | None = None
+
+
+class PartialDelivery:
+    """The one unfinished delivery of a receiving link."""
+
+    __slots__ = ("delivery_id", "frame_count", "message_format", "parts", "settled", "size", "state", "tag")
+
+    def __init__(self, delivery_id: int, first: Transfer) -> None:
+        self.delivery_id = delivery_id
+        self.tag = first.delivery_tag
+        self.message_format = first.message_format
+        self.settled = False
+        self.state: object = None
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.frame_count = 0
+
+    def matches(self, transfer: Transfer) -> bool:
+        """Later frames may repeat what the first one said, but not contradict it."""
+        return (
+            (transfer.delivery_id is None or transfer.delivery_id == self.delivery_id)
+            and (transfer.delivery_tag is None or transfer.delivery_tag == self.tag)
+            and (transfer.message_format is None or transfer.message_format == (self.message_format or 0))
+        )
+
+    def add(self, transfer: Transfer, payload: bytes) -> None:
+        self.frame_count += 1
+        self.size += len(payload)
+        if payload:
+            self.parts.append(payload)
+        # "If set on any frame, the delivery is settled" [2.7.5]; the last state given counts.
+        if transfer.settled is True:
+            self.settled = True
+        if transfer.state is not None:
+            self.state = transfer.state

@@ -1,0 +1,84 @@
+"""What a connection announces, and how much of everything a peer may use."""
+
+from __future__ import annotations
+
+from busway.amqp.frames import MIN_MAX_FRAME_BYTES
+from busway.amqp.sasl import ANONYMOUS, MECHANISMS
+
+
+class EngineSettings:
+    """One object serves many connections."""
+
+    def __init__(
+        self,
+        *,
+        container_id: str = "busway",
+        hostname: str | None = None,
+        max_frame_size: int = 65_536,
+        channel_max: int = 4_999,
+        idle_timeout_ms: int | None = 120_000,
+        silence_max_s: float = 240.0,
+        handshake_max_s: float = 10.0,
+        close_wait_s: float = 5.0,
+        peer_idle_timeout_ms_min: int = 1_000,
+        handle_max: int = 255,
+        incoming_window: int = 5_000,
+        outgoing_window: int = 65_536,
+        sessions_max: int = 256,
+        links_max: int = 1_024,
+        unsettled_per_link_max: int = 2_048,
+        overdraft_max: int = 10_000,
+        delivery_bytes_max: int = 1_048_576,
+        partial_bytes_max: int = 4_194_304,
+        frames_per_delivery_max: int = 32_768,
+        pipelined_bytes_max: int = 65_536,
+        first_delivery_id: int = 1,
+        first_transfer_id: int = 1,
+        first_delivery_count: int = 0,
+        sasl_mechanisms: tuple[str, ...] = MECHANISMS,
+        sasl_mechanism: str = ANONYMOUS,
+        sasl_response: bytes = b"",
+    ) -> None:
+        if max_frame_size < MIN_MAX_FRAME_BYTES:
+            raise ValueError(f"max_frame_size must be at least {MIN_MAX_FRAME_BYTES}")
+        if not 0 <= handle_max <= 255:
+            raise ValueError("handle_max must lie between 0 and 255")
+        # Announced in open and begin.
+        self.container_id = container_id
+        self.hostname = hostname
+        self.max_frame_size = max_frame_size
+        self.channel_max = channel_max
+        self.idle_timeout_ms = idle_timeout_ms
+        self.handle_max = handle_max
+        self.incoming_window = incoming_window
+        self.outgoing_window = outgoing_window
+        #: A peer that sends no complete frame for this long is closed (R-22).
+        self.silence_max_s = silence_max_s
+        #: From the first byte to both opens.
+        self.handshake_max_s = handshake_max_s
+        #: How long the answer to our close is waited for.
+        self.close_wait_s = close_wait_s
+        #: A peer that wants more frequent heartbeats than this allows is refused.
+        self.peer_idle_timeout_ms_min = peer_idle_timeout_ms_min
+        self.sessions_max = sessions_max
+        #: Links per connection, all sessions together.
+        self.links_max = links_max
+        #: Sent and not yet settled deliveries per link, whatever its credit says (R-70).
+        self.unsettled_per_link_max = unsettled_per_link_max
+        #: Deliveries beyond the granted credit that a receiving link bears.
+        self.overdraft_max = overdraft_max
+        #: Size of a delivery on links that announce no limit.
+        self.delivery_bytes_max = delivery_bytes_max
+        #: Bytes of unfinished deliveries per connection; accepted links with larger messages raise it.
+        self.partial_bytes_max = partial_bytes_max
+        self.frames_per_delivery_max = frames_per_delivery_max
+        #: What a client may send before it knows the SASL outcome.
+        self.pipelined_bytes_max = pipelined_bytes_max
+        # Where our counters begin; tests start them just before they wrap.
+        self.first_delivery_id = first_delivery_id
+        self.first_transfer_id = first_transfer_id
+        self.first_delivery_count = first_delivery_count
+        #: Server: offered. Client: chosen.
+        self.sasl_mechanisms = sasl_mechanisms
+        self.sasl_mechanism = sasl_mechanism
+        self.sasl_response = sasl_response

@@ -1,0 +1,480 @@
+"""Frame bodies read and written: any of them by the table, the hot three by hand.
+
+Theory of operation. `decode_performative` and `encode_performative` serve every composite type (see `type_table` for
+the types and `composites` for the rules). Transfer, flow and disposition come by the hundred thousand each second and
+have paths of their own. What varies from frame to frame (handles, ids, tags) stands first in those lists and is read
+here; the tail behind it is one of a few byte strings for each client library, so its meaning is remembered under
+those bytes, and a tail enters the memory only after the generic reader has accepted a frame that ends in it. Whatever
+looks unusual goes to the generic reader, which also words the errors.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from busway.amqp.decode import DecodeError, decode_value
+from busway.amqp.encode import EncodeError, encode_value
+from busway.amqp.type_table import (
+    ACCEPTED,
+    DELETE_ON_CLOSE,
+    DELETE_ON_NO_LINKS,
+    DELETE_ON_NO_LINKS_OR_MESSAGES,
+    DELETE_ON_NO_MESSAGES,
+    RECEIVER_FIRST,
+    RECEIVER_SECOND,
+    RELEASED,
+    ROLE_RECEIVER,
+    ROLE_SENDER,
+    SASL_AUTH,
+    SASL_OK,
+    SENDER_MIXED,
+    SENDER_SETTLED,
+    SENDER_UNSETTLED,
+    TABLE,
+    Accepted,
+    Attach,
+    Begin,
+    Close,
+    Coordinator,
+    Declare,
+    Declared,
+    Detach,
+    Discharge,
+    Disposition,
+    End,
+    ErrorPerformative,
+    Fields,
+    Flow,
+    Header,
+    Modified,
+    Open,
+    Performative,
+    Properties,
+    Received,
+    Rejected,
+    Released,
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+    Source,
+    Target,
+    TransactionalState,
+    Transfer,
+)
+from busway.amqp.types import Described
+
+__all__ = [
+    "ACCEPTED",
+    "DELETE_ON_CLOSE",
+    "DELETE_ON_NO_LINKS",
+    "DELETE_ON_NO_LINKS_OR_MESSAGES",
+    "DELETE_ON_NO_MESSAGES",
+    "RECEIVER_FIRST",
+    "RECEIVER_SECOND",
+    "RELEASED",
+    "ROLE_RECEIVER",
+    "ROLE_SENDER",
+    "SASL_AUTH",
+    "SASL_OK",
+    "SENDER_MIXED",
+    "SENDER_SETTLED",
+    "SENDER_UNSETTLED",
+    "TABLE",
+    "Accepted",
+    "Attach",
+    "Begin",
+    "Close",
+    "Coordinator",
+    "Declare",
+    "Declared",
+    "Detach",
+    "Discharge",
+    "Disposition",
+    "End",
+    "ErrorPerformative",
+    "Fields",
+    "Flow",
+    "Header",
+    "Modified",
+    "Open",
+    "Performative",
+    "Properties",
+    "Received",
+    "Rejected",
+    "Released",
+    "SaslChallenge",
+    "SaslInit",
+    "SaslMechanisms",
+    "SaslOutcome",
+    "SaslResponse",
+    "Source",
+    "Target",
+    "TransactionalState",
+    "Transfer",
+    "compose",
+    "decode_disposition",
+    "decode_flow",
+    "decode_performative",
+    "decode_transfer",
+    "encode_disposition",
+    "encode_flow",
+    "encode_performative",
+    "encode_transfer_prefix",
+]
+
+_FRAMES: Final = frozenset((*range(0x10, 0x19), *range(0x40, 0x45)))
+
+
+def decode_performative(data: bytes, offset: int, end: int) -> tuple[Performative, int]:
+    """The frame body at `offset`, and where its payload begins."""
+    value, payload_at = decode_value(data, offset, end)
+    if not isinstance(value, Described):
+        raise DecodeError("A frame does not begin with a described list")
+    row = TABLE.definition(value.descriptor)
+    if row is None or row.code not in _FRAMES:
+        raise DecodeError("The descriptor names no frame")
+    made = TABLE.make(row, value.value)
+    assert isinstance(made, Performative)
+    return made, payload_at
+
+
+def compose(value: object) -> object:
+    """A described value as the composite type that the table names for it; anything else as it is."""
+    return TABLE.compose(value)
+
+
+def encode_performative(value: object) -> bytes:
+    """A composite value with all its fields, trailing nulls included."""
+    out = bytearray()
+    TABLE.append(out, value)
+    return bytes(out)
+
+
+_TAILS_MAX: Final = 256
+_TAIL_BYTES_MAX: Final = 32
+
+#: Bytes that a uint takes with its constructor; 0 for every other constructor.
+_UINT_SIZES: Final = bytes({0x43: 1, 0x52: 2, 0x70: 5}.get(code, 0) for code in range(256))
+
+
+_TRANSFER_LIST8: Final = b"\x00\x53\x14\xc0"
+_FLOW_LIST8: Final = b"\x00\x53\x13\xc0"
+_DISPOSITION_LIST8: Final = b"\x00\x53\x15\xc0"
+
+
+#: A list32 is so much longer than the same list8.
+_NARROWER_BYTES: Final = 6
+
+
+class _TransferTail:
+    """Message format and everything behind it, of a transfer with `count` fields and no state."""
+
+    __slots__ = ("count", "frame")
+
+    def __init__(self, count: int, frame: Transfer) -> None:
+        self.count = count
+        self.frame = frame
+
+
+class _DispositionTail:
+    """Settled, state and batchable, of a disposition with `count` fields."""
+
+    __slots__ = ("count", "frame")
+
+    def __init__(self, count: int, frame: Disposition) -> None:
+        self.count = count
+        self.frame = frame
+
+
+_transfer_tails: Final[dict[bytes, _TransferTail]] = {}
+_disposition_tails: Final[dict[bytes, _DispositionTail]] = {}
+
+
+def _uint(data: bytes, at: int) -> int:
+    """The uint at `at`; -1 when something else stands there."""
+    code = data[at]
+    if code == 0x52:
+        return data[at + 1]
+    if code == 0x70:
+        return data[at + 1] << 24 | data[at + 2] << 16 | data[at + 3] << 8 | data[at + 4]
+    return 0 if code == 0x43 else -1
+
+
+def _narrowed(data: bytes, offset: int, end: int) -> bytes:
+    """The same frame body with its list32 as a list8, which some clients do not choose; empty if it cannot be one."""
+    if end - offset < 16 or data[offset] != 0 or data[offset + 1] != 0x53 or data[offset + 3] != 0xD0:
+        return b""
+    size = int.from_bytes(data[offset + 4 : offset + 8], "big")
+    count = int.from_bytes(data[offset + 8 : offset + 12], "big")
+    stop = offset + 8 + size
+    if not 4 <= size <= 255 or count > 255 or stop > end:
+        return b""
+    return bytes((0x00, 0x53, data[offset + 2], 0xC0, size - 3, count)) + data[offset + 12 : stop]
+
+
+def decode_transfer(data: bytes, offset: int, end: int) -> tuple[Transfer, int]:
+    """`decode_performative` for a frame whose descriptor says transfer."""
+    if end - offset < 16 or data[offset : offset + 4] != _TRANSFER_LIST8:
+        return _wide_transfer(data, offset, end)
+    stop = offset + 5 + data[offset + 4]
+    if stop > end:
+        return _any_transfer(data, offset, end)
+    try:
+        at = offset + 6
+        handle = _uint(data, at)
+        at += _UINT_SIZES[data[at]]
+        delivery_id = _uint(data, at)
+        at += _UINT_SIZES[data[at]]
+        if handle < 0 or delivery_id < 0 or data[at] != 0xA0:
+            return _any_transfer(data, offset, end)
+        tag_at = at + 2
+        at = tag_at + data[at + 1]
+    except IndexError:
+        return _any_transfer(data, offset, end)
+    if at > stop:
+        return _any_transfer(data, offset, end)
+    tail = _transfer_tails.get(data[at:stop])
+    if tail is None or tail.count != data[offset + 5]:
+        return _remembered_transfer(data, offset, end, at, stop)
+    seen = tail.frame
+    transfer = Transfer(
+        handle,
+        delivery_id,
+        data[tag_at:at],
+        seen.message_format,
+        seen.settled,
+        seen.more,
+        seen.rcv_settle_mode,
+        None,
+        seen.resume,
+        seen.aborted,
+        seen.batchable,
+    )
+    return transfer, stop
+
+
+def _wide_transfer(data: bytes, offset: int, end: int) -> tuple[Transfer, int]:
+    narrow = _narrowed(data, offset, end)
+    if not narrow:
+        return _any_transfer(data, offset, end)
+    made, at = decode_transfer(narrow, 0, len(narrow))
+    return made, offset + at + _NARROWER_BYTES
+
+
+def _any_transfer(data: bytes, offset: int, end: int) -> tuple[Transfer, int]:
+    made, at = decode_performative(data, offset, end)
+    if not isinstance(made, Transfer):
+        raise DecodeError("This frame is no transfer")
+    return made, at
+
+
+def _remembered_transfer(data: bytes, offset: int, end: int, at: int, stop: int) -> tuple[Transfer, int]:
+    made, payload_at = _any_transfer(data, offset, end)
+    if made.state is None and stop - at <= _TAIL_BYTES_MAX:
+        if len(_transfer_tails) >= _TAILS_MAX:
+            _transfer_tails.clear()
+        _transfer_tails[data[at:stop]] = _TransferTail(data[offset + 5], made)
+    return made, payload_at
+
+
+def decode_disposition(data: bytes, offset: int, end: int) -> Disposition:
+    """`decode_performative` for a frame whose descriptor says disposition."""
+    if end - offset < 8 or data[offset : offset + 4] != _DISPOSITION_LIST8:
+        return _wide_disposition(data, offset, end)
+    if offset + 5 + data[offset + 4] != end:
+        return _any_disposition(data, offset, end)
+    try:
+        at = offset + 7
+        code = data[offset + 6]
+        if code == 0x56:
+            code = 0x42 - data[at]
+            at += 1
+        first = _uint(data, at)
+        at += _UINT_SIZES[data[at]]
+        last = _uint(data, at)
+        at += _UINT_SIZES[data[at]] if last >= 0 else 1
+        if first < 0 or at > end or (last < 0 and data[at - 1] != 0x40):
+            return _any_disposition(data, offset, end)
+    except IndexError:
+        return _any_disposition(data, offset, end)
+    tail = _disposition_tails.get(data[at:end])
+    if tail is None or tail.count != data[offset + 5] or (code != 0x41 and code != 0x42):
+        return _remembered_disposition(data, offset, end, at)
+    seen = tail.frame
+    return Disposition(
+        code == 0x41, first, None if last < 0 else last, seen.settled, seen.state, seen.batchable
+    )
+
+
+def _wide_disposition(data: bytes, offset: int, end: int) -> Disposition:
+    narrow = _narrowed(data, offset, end)
+    if not narrow or offset + len(narrow) + _NARROWER_BYTES != end:
+        return _any_disposition(data, offset, end)
+    return decode_disposition(narrow, 0, len(narrow))
+
+
+def _any_disposition(data: bytes, offset: int, end: int) -> Disposition:
+    made, at = decode_performative(data, offset, end)
+    if not isinstance(made, Disposition):
+        raise DecodeError("This frame is no disposition")
+    if at != end:
+        raise DecodeError("Something follows a disposition in its frame")
+    return made
+
+
+def _remembered_disposition(data: bytes, offset: int, end: int, at: int) -> Disposition:
+    made = _any_disposition(data, offset, end)
+    if data[offset + 5] >= 3 and end - at <= _TAIL_BYTES_MAX:
+        if len(_disposition_tails) >= _TAILS_MAX:
+            _disposition_tails.clear()
+        _disposition_tails[data[at:end]] = _DispositionTail(data[offset + 5], made)
+    return made
+
+
+def decode_flow(data: bytes, offset: int, end: int) -> Flow:
+    """`decode_performative` for a frame whose descriptor says flow."""
+    if end - offset < 17 or data[offset : offset + 4] != _FLOW_LIST8 or data[offset + 5] != 11:
+        return _any_flow(data, offset, end)
+    if offset + 5 + data[offset + 4] != end:
+        return _any_flow(data, offset, end)
+    numbers: list[int] = []
+    at = offset + 6
+    try:
+        for _ in range(8):
+            number = _uint(data, at)
+            if number < 0 and data[at] != 0x40:
+                return _any_flow(data, offset, end)
+            at += _UINT_SIZES[data[at]] if number >= 0 else 1
+            numbers.append(number)
+    except IndexError:
+        return _any_flow(data, offset, end)
+    flags = _FLOW_TAILS.get(data[at:end])
+    if flags is None or at > end or numbers[1] < 0 or numbers[2] < 0 or numbers[3] < 0:
+        return _any_flow(data, offset, end)
+    return Flow(
+        _optional(numbers[0]),
+        numbers[1],
+        numbers[2],
+        numbers[3],
+        _optional(numbers[4]),
+        _optional(numbers[5]),
+        _optional(numbers[6]),
+        _optional(numbers[7]),
+        flags >= 2,
+        flags % 2 == 1,
+    )
+
+
+def _optional(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _flow_tails() -> dict[bytes, int]:
+    """Encoded drain, echo and absent properties, and the flags they mean: 2 for drain, 1 for echo."""
+    forms = ((b"\x40", 0), (b"\x42", 0), (b"\x56\x00", 0), (b"\x41", 1), (b"\x56\x01", 1))
+    return {drain + echo + b"\x40": 2 * drains + echoes for drain, drains in forms for echo, echoes in forms}
+
+
+_FLOW_TAILS: Final = _flow_tails()
+
+
+def _any_flow(data: bytes, offset: int, end: int) -> Flow:
+    made, at = decode_performative(data, offset, end)
+    if not isinstance(made, Flow):
+        raise DecodeError("This frame is no flow")
+    if at != end:
+        raise DecodeError("Something follows a flow in its frame")
+    return made
+
+
+# Written are fixed widths: one call of a template for each, at the price of a few bytes over the smallest form.
+
+_TRANSFER_HEAD: Final = Struct(">IBHIBIBB")
+_DISPOSITION_HEAD: Final = Struct(">IBBBBIBIB")
+_FLOW_HEAD: Final = Struct(">IBBBIBIBIBIBIBIBI")
+
+#: Message format 0, settled, more, and six fields that are never set: by settled and more.
+_TRANSFER_TAILS: Final[tuple[bytes, ...]] = tuple(
+    bytes((0x43, settled, more, 0x40, 0x40, 0x42, 0x42, 0x42))
+    for settled in (0x42, 0x41)
+    for more in (0x42, 0x41)
+)
+_TAG_BYTES_MAX: Final = 32
+
+
+def encode_transfer_prefix(
+    handle: int,
+    delivery_id: int | None,
+    delivery_tag: bytes | None,
+    message_format: int | None,
+    settled: bool,
+    more: bool,
+    state: object = None,
+    aborted: bool = False,
+) -> bytes:
+    """A transfer frame's body up to its payload. Id, tag and format may be None on frames after the first."""
+    if delivery_id is None or delivery_tag is None or state is not None or aborted or message_format != 0:
+        frame = Transfer(handle, delivery_id, delivery_tag, message_format, settled, more, None, state)
+        frame.aborted = aborted
+        return encode_performative(frame)
+    size = len(delivery_tag)
+    if size > _TAG_BYTES_MAX:
+        raise EncodeError(f"A delivery tag has {size} bytes, at most {_TAG_BYTES_MAX} are allowed")
+    tail = _TRANSFER_TAILS[(2 if settled else 0) + (1 if more else 0)]
+    head = _TRANSFER_HEAD.pack(0x005314C0, 21 + size, 0x0B70, handle, 0x70, delivery_id, 0xA0, size)
+    return head + delivery_tag + tail
+
+
+def encode_disposition(role: bool, first: int, last: int, settled: bool, state: object = None) -> bytes:
+    """A disposition frame's body for one range of deliveries."""
+    body = _encoded_state(state)
+    size = len(body) + 14
+    if size > 255:
+        return encode_performative(Disposition(role, first, last, settled, state))
+    head = _DISPOSITION_HEAD.pack(
+        0x005315C0, size, 6, 0x41 if role else 0x42, 0x70, first, 0x70, last, 0x41 if settled else 0x42
+    )
+    return head + body + b"\x42"
+
+
+_ACCEPTED_BYTES: Final = encode_performative(ACCEPTED)
+
+
+def _encoded_state(state: object) -> bytes:
+    if state is None:
+        return b"\x40"
+    if isinstance(state, Accepted):
+        return _ACCEPTED_BYTES
+    return encode_value(state) if isinstance(state, Described) else encode_performative(state)
+
+
+def encode_flow(
+    next_incoming_id: int | None,
+    incoming_window: int,
+    next_outgoing_id: int,
+    outgoing_window: int,
+    handle: int | None = None,
+    delivery_count: int | None = None,
+    link_credit: int | None = None,
+    available: int | None = None,
+    drain: bool = False,
+    echo: bool = False,
+) -> bytes:
+    """A flow frame's body, for a link when `handle` is given, else for the session."""
+    if (
+        next_incoming_id is None
+        or handle is None
+        or delivery_count is None
+        or link_credit is None
+        or available is not None
+    ):
+        window = (next_incoming_id, incoming_window, next_outgoing_id, outgoing_window)
+        return encode_performative(Flow(*window, handle, delivery_count, link_credit, available, drain, echo))
+    head = _FLOW_HEAD.pack(
+        0x005313C0, 40, 11, 0x70, next_incoming_id, 0x70, incoming_window, 0x70, next_outgoing_id,
+        0x70, outgoing_window, 0x70, handle, 0x70, delivery_count, 0x70, link_credit,
+    )  # fmt: skip
+    return head + bytes((0x40, 0x41 if drain else 0x42, 0x41 if echo else 0x42, 0x40))

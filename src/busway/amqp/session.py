@@ -1,0 +1,577 @@
+"""A sequence of frames in both directions: windows, delivery numbers, handles, and who is settled.
+
+Theory of operation. Two counters run per direction. Transfer ids count frames and belong to the windows; delivery
+ids count deliveries and belong to settlement. Ours are `next_outgoing_id` and `next_delivery_id`. Of the peer's we
+keep only `_next_incoming_id`, counted by ourselves: one SDK counts its own transfer ids per delivery instead of per
+frame, so the peer's arithmetic is never checked, only its windows are obeyed and ours are refilled (`_incoming_left`)
+before anybody can run dry.
+
+A delivery that needs more frames than the peer's window admits is written as far as it goes; the rest waits in
+`held`, and while it waits nothing else is sent on this session (`outgoing_room` is 0).
+
+Settlement. A delivery that we sent unsettled is in `unsettled` until the peer gives it an outcome, then in
+`_decided` until one side settles. Dispositions name ranges that the peer chooses freely, so work is bounded by our
+own books, never by the range; and because an outcome moves a delivery from the first book to the second, a peer that
+repeats itself finds the first one empty. Deliveries of links that are gone stay in the books as `_stale` until they
+are the larger half, then they are swept out together.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
+from busway.amqp.events import OutcomesArrived, SessionBegun, SessionEnded, SettlementsAnswered, WindowOpened
+from busway.amqp.frames import FRAME_HEAD, FRAME_HEAD_BYTES, FRAME_TYPE_AMQP, frame
+from busway.amqp.link import Link, OutgoingDelivery
+from busway.amqp.performatives import (
+    ACCEPTED,
+    ROLE_RECEIVER,
+    ROLE_SENDER,
+    Accepted,
+    Attach,
+    Begin,
+    Coordinator,
+    Detach,
+    End,
+    Fields,
+    Flow,
+    Received,
+    Source,
+    Target,
+    decode_disposition,
+    decode_flow,
+    decode_transfer,
+    encode_disposition,
+    encode_flow,
+)
+from busway.amqp.serial_number import distance
+from busway.amqp.states import SESSION_TABLE, LinkState, SessionInput, SessionState, advance
+
+if TYPE_CHECKING:
+    from busway.amqp.connection import Connection
+
+_MASK: Final = 0xFFFF_FFFF
+
+
+class Session:
+    """Made by the connection when a begin arrives, or by `Connection.begin` in the client role."""
+
+    __slots__ = (
+        "_decided",
+        "_incoming_left",
+        "_incoming_window",
+        "_names",
+        "_next_incoming_id",
+        "_outgoing_window",
+        "_own_handles",
+        "_peer_handle_max",
+        "_proposed",
+        "_stale",
+        "_taking",
+        "_told",
+        "channel",
+        "connection",
+        "frame_bytes_max",
+        "held",
+        "links",
+        "next_delivery_id",
+        "next_outgoing_id",
+        "out",
+        "owner",
+        "peer_channel",
+        "peer_window",
+        "state",
+        "unsettled",
+    )
+
+    def __init__(self, connection: Connection, channel: int) -> None:
+        settings = connection.settings
+        # Fixed for the life of the session.
+        self.connection = connection
+        #: Our channel, in the frames we write; the peer has its own.
+        self.channel = channel
+        self.peer_channel = -1
+        self.out = connection.out
+        self.frame_bytes_max = connection.outgoing_frame_bytes_max
+        self._incoming_window = settings.incoming_window
+        self._outgoing_window = settings.outgoing_window
+        self._peer_handle_max = settings.handle_max
+        #: Free for the gateway.
+        self.owner: object | None = None
+        # Changes with frames.
+        self.state = SessionState.UNMAPPED
+        self._taking = False
+        self._told = False
+        #: Links by the peer's handle, from its attach to the end of the detach exchange.
+        self.links: dict[int, Link] = {}
+        self._own_handles: dict[int, Link] = {}
+        #: Links by name and our role.
+        self._names: dict[tuple[str, bool], Link] = {}
+        self.next_outgoing_id = settings.first_transfer_id
+        self.next_delivery_id = settings.first_delivery_id
+        #: Transfer frames that the peer's incoming-window still admits.
+        self.peer_window = 0
+        #: Frames of unfinished deliveries that wait for the peer's window.
+        self.held: deque[tuple[Link, bytes, bytes]] = deque()
+        self._next_incoming_id = 0
+        self._incoming_left = settings.incoming_window
+        self.unsettled: dict[int, OutgoingDelivery] = {}
+        self._decided: dict[int, OutgoingDelivery] = {}
+        self._stale = 0
+        #: Client role: deliveries whose outcome we proposed and the peer has not settled yet.
+        self._proposed: dict[int, Link] = {}
+
+    def __repr__(self) -> str:
+        return f"<Session {self.channel} {self.state.name}>"
+
+    def _move(self, given: SessionInput) -> None:
+        self.state = advance(SESSION_TABLE, self.state, given)
+        self._taking = self.state is SessionState.MAPPED
+
+    # --- begin and end ------------------------------------------------------------------------------------------
+
+    def begin_arrived(self, begin: Begin, peer_channel: int) -> None:
+        """The peer's begin, first (answered here) or as an answer to ours."""
+        self._move(SessionInput.RECV_BEGIN)
+        self.peer_channel = peer_channel
+        self._next_incoming_id = begin.next_outgoing_id
+        self.peer_window = begin.incoming_window
+        if begin.handle_max is not None and begin.handle_max < self._peer_handle_max:
+            self._peer_handle_max = begin.handle_max
+        if self.state is SessionState.BEGIN_RCVD:
+            self.send_begin(peer_channel)
+
+    def tell_begin(self) -> None:
+        if self.state is SessionState.MAPPED:
+            self.connection.events.append(SessionBegun(self))
+
+    def send_begin(self, remote_channel: int | None) -> None:
+        self._move(SessionInput.SEND_BEGIN)
+        self.connection.write(
+            self.channel,
+            Begin(
+                remote_channel=remote_channel,
+                next_outgoing_id=self.next_outgoing_id,
+                incoming_window=self._incoming_window,
+                outgoing_window=self._outgoing_window,
+                handle_max=self.connection.settings.handle_max,
+            ),
+        )
+
+    def end(self, error: AmqpError | None = None) -> None:
+        """End the session, and its links with it. SessionEnded follows when the peer has answered."""
+        if (self.state, SessionInput.SEND_END) in SESSION_TABLE:
+            self._write_end(SessionInput.SEND_END, error)
+            self._cut_links(error)
+
+    def fail(self, error: AmqpError) -> None:
+        """The peer broke a rule of the session: end it, and tell the owner now."""
+        if (self.state, SessionInput.SEND_END_ERROR) in SESSION_TABLE:
+            self._write_end(SessionInput.SEND_END_ERROR, error)
+        self._cut_links(error)
+        self._tell_end(error)
+
+    def refuse(self, error: AmqpError) -> None:
+        """There are too many sessions: end it at once, and the owner never hears of it."""
+        self._told = True
+        self.fail(error)
+
+    def end_arrived(self, end: End) -> None:
+        self._move(SessionInput.RECV_END)
+        if self.state is SessionState.END_RCVD:
+            self._write_end(SessionInput.SEND_END, None)
+        self._cut_links(end.error)
+        self.connection.forget_session(self)
+        self._tell_end(end.error)
+
+    def cut(self, error: AmqpError | None) -> None:
+        """The connection is gone."""
+        self._move(SessionInput.CUT)
+        self._cut_links(error)
+        self._tell_end(error)
+
+    def force_out(self, error: AmqpError) -> None:
+        """The connection is about to be closed from our side: detach every link and end, all with the reason."""
+        for link in list(self._own_handles.values()):
+            link.detach(error)
+        self.end(error)
+
+    def _write_end(self, given: SessionInput, error: AmqpError | None) -> None:
+        self._move(given)
+        self.held.clear()
+        self.connection.write_end(self.channel, End(error))
+
+    def _cut_links(self, error: AmqpError | None) -> None:
+        for link in list(self._own_handles.values()):
+            link.cut(error)
+        self.connection.link_count -= len(self._own_handles)
+        self._own_handles.clear()
+        self.links.clear()
+        self._names.clear()
+        self.unsettled.clear()
+        self._decided.clear()
+        self._proposed.clear()
+        self.held.clear()
+
+    def _tell_end(self, error: AmqpError | None) -> None:
+        if not self._told:
+            self._told = True
+            self.connection.events.append(SessionEnded(self, error))
+
+    # --- links --------------------------------------------------------------------------------------------------
+
+    def attach(
+        self,
+        name: str,
+        *,
+        is_sender: bool,
+        source: Source | None = None,
+        target: Target | Coordinator | None = None,
+        snd_settle_mode: int | None = None,
+        rcv_settle_mode: int | None = None,
+        max_message_size: int | None = None,
+        properties: Fields | None = None,
+        desired_capabilities: list[str] | None = None,
+    ) -> Link:
+        """Client role: begin a link. LinkAttached follows when the peer has answered."""
+        if (self.state, SessionInput.SEND_FRAME) not in SESSION_TABLE:
+            raise RuntimeError(f"{self!r} takes no new links")
+        if (name, is_sender) in self._names:
+            raise ValueError(f"A link named {name!r} exists already on this session")
+        link = self._new_link(name, is_sender)
+        link.send_attach(
+            Attach(
+                name=name,
+                handle=link.handle,
+                role=ROLE_SENDER if is_sender else ROLE_RECEIVER,
+                snd_settle_mode=snd_settle_mode,
+                rcv_settle_mode=rcv_settle_mode,
+                source=source,
+                target=target,
+                initial_delivery_count=self.connection.settings.first_delivery_count if is_sender else None,
+                max_message_size=max_message_size,
+                desired_capabilities=desired_capabilities,
+                properties=properties,
+            )
+        )
+        return link
+
+    def attach_arrived(self, attach: Attach) -> None:
+        if not self._admits_frame():
+            return
+        handle = attach.handle
+        if handle > self.connection.settings.handle_max:
+            raise ProtocolViolation(
+                Scope.CONNECTION,
+                Condition.CONNECTION_FRAMING_ERROR,
+                f"Handle {handle} exceeds the handle-max of {self.connection.settings.handle_max}.",
+            )
+        if handle in self.links:
+            raise ProtocolViolation(
+                Scope.SESSION, Condition.SESSION_HANDLE_IN_USE, f"Handle {handle} is attached already."
+            )
+        is_sender = attach.role == ROLE_RECEIVER
+        link = self._names.get((attach.name, is_sender))
+        if link is not None and link.peer is None:
+            # The answer to our own attach.
+            self.links[handle] = link
+            link.attach_arrived(attach)
+            return
+        self._attach_new(attach, is_sender, link)
+
+    def _attach_new(self, attach: Attach, is_sender: bool, rival: Link | None) -> None:
+        connection = self.connection
+        if rival is not None and rival.is_live():
+            # A link has one name per direction: the newer attach takes it over [2.6.1].
+            rival.fail(Condition.LINK_STOLEN, f"Link '{attach.name[:64]}' was attached again.")
+        if connection.link_count >= connection.settings.links_max + connection.settings.handle_max:
+            raise ProtocolViolation(
+                Scope.CONNECTION,
+                Condition.RESOURCE_LIMIT_EXCEEDED,
+                "The connection has more links than it may have, and refused ones are not detached.",
+            )
+        refused = connection.link_count >= connection.settings.links_max
+        link = self._new_link(attach.name, is_sender)
+        self.links[attach.handle] = link
+        if refused:
+            # Attached, refused and told in one go: the owner never sees it.
+            link.attach_refused(
+                attach,
+                AmqpError(
+                    Condition.RESOURCE_LIMIT_EXCEEDED,
+                    f"The connection has {connection.settings.links_max} links already.",
+                ),
+            )
+        else:
+            link.attach_arrived(attach)
+
+    def _new_link(self, name: str, is_sender: bool) -> Link:
+        handle = 0
+        while handle in self._own_handles:
+            handle += 1
+        if handle > self._peer_handle_max:
+            raise ProtocolViolation(
+                Scope.SESSION,
+                Condition.RESOURCE_LIMIT_EXCEEDED,
+                f"The session admits {self._peer_handle_max + 1} links.",
+            )
+        link = Link(self, name, is_sender, handle)
+        self._own_handles[handle] = link
+        self._names[name, is_sender] = link
+        self.connection.link_count += 1
+        return link
+
+    def detach_arrived(self, detach: Detach) -> None:
+        if self._admits_frame():
+            self._link_of(detach.handle).detach_arrived(detach)
+
+    def forget_link(self, link: Link) -> None:
+        """The link's detach exchange is complete: its handles and its name are free again."""
+        self.links.pop(link.peer_handle, None)
+        if self._own_handles.pop(link.handle, None) is not None:
+            self.connection.link_count -= 1
+        if self._names.get((link.name, link.is_sender)) is link:
+            del self._names[link.name, link.is_sender]
+        self._stale += link.unsettled_count()
+        if self._stale * 2 > len(self.unsettled) + len(self._decided):
+            self._sweep()
+
+    def _sweep(self) -> None:
+        self._stale = 0
+        over = LinkState.OVER
+        self.unsettled = {key: one for key, one in self.unsettled.items() if one.link.state is not over}
+        self._decided = {key: one for key, one in self._decided.items() if one.link.state is not over}
+
+    def _link_of(self, handle: int) -> Link:
+        link = self.links.get(handle)
+        if link is None:
+            raise ProtocolViolation(
+                Scope.SESSION, Condition.SESSION_UNATTACHED_HANDLE, f"Handle {handle} is not attached."
+            )
+        return link
+
+    def _admits_frame(self) -> bool:
+        """Whether a frame is to be worked on. False: it crossed our end and is dropped."""
+        if self._taking:
+            return True
+        self._move(SessionInput.RECV_FRAME)
+        return False
+
+    # --- incoming transfers -------------------------------------------------------------------------------------
+
+    def transfer_frame_arrived(self, data: bytes, body: int, end: int) -> None:
+        if not self._taking:
+            self._admits_frame()
+            return
+        transfer, payload_at = decode_transfer(data, body, end)
+        self._next_incoming_id = (self._next_incoming_id + 1) & _MASK
+        self._incoming_left -= 1
+        if self._incoming_left * 2 <= self._incoming_window:
+            self.write_flow()
+        link = self.links.get(transfer.handle)
+        if link is None:
+            link = self._link_of(transfer.handle)
+        link.transfer_arrived(transfer, data[payload_at:end])
+
+    # --- flows --------------------------------------------------------------------------------------------------
+
+    def flow_frame_arrived(self, data: bytes, body: int, end: int) -> None:
+        if not self._taking:
+            self._admits_frame()
+            return
+        flow = decode_flow(data, body, end)
+        link = None if flow.handle is None else self._link_of(flow.handle)
+        self._window_arrived(flow)
+        if link is not None:
+            link.flow_arrived(flow)
+        elif flow.echo:
+            self.write_flow()
+
+    def _window_arrived(self, flow: Flow) -> None:
+        """What the peer can take is counted from the last frame it has seen [2.5.6]. Its count is taken with a grain
+        of salt: never more than the window it names, never less than nothing."""
+        window = flow.incoming_window
+        if flow.next_incoming_id is not None:
+            left = window + distance(self.next_outgoing_id, flow.next_incoming_id)
+            window = 0 if left < 0 else min(left, window)
+        was_shut = self.peer_window <= 0
+        self.peer_window = window
+        if was_shut and window > 0:
+            self._write_held()
+            if self.peer_window > 0:
+                self.connection.events.append(WindowOpened(self))
+
+    def outgoing_room(self) -> int:
+        """Transfers that the peer's incoming-window still admits."""
+        return 0 if self.held else self.peer_window
+
+    def write_transfer(self, link: Link, prefix: bytes, payload: bytes) -> None:
+        """One frame of a delivery, now or when the peer's window admits it."""
+        size = FRAME_HEAD_BYTES + len(prefix) + len(payload)
+        head = FRAME_HEAD.pack(size, 2, FRAME_TYPE_AMQP, self.channel) + prefix
+        self.held.append((link, head, payload))
+        self._write_held()
+
+    def _write_held(self) -> None:
+        held = self.held
+        while held and self.peer_window > 0:
+            _, head, payload = held.popleft()
+            self.next_outgoing_id = (self.next_outgoing_id + 1) & _MASK
+            self.peer_window -= 1
+            self.out.append(head)
+            self.out.append(payload)
+
+    def drop_held_frames(self, link: Link) -> None:
+        """The link is being detached: what is left of its delivery must not follow."""
+        if self.held:
+            self.held = deque(entry for entry in self.held if entry[0] is not link)
+
+    def write_flow(
+        self,
+        handle: int | None = None,
+        delivery_count: int | None = None,
+        credit: int | None = None,
+        drain: bool = False,
+    ) -> None:
+        """Every flow opens our window anew: whoever sends to us must never stall on it."""
+        self._incoming_left = self._incoming_window
+        body = encode_flow(
+            # There is none before the peer's begin (client role).
+            None if self.peer_channel < 0 else self._next_incoming_id,
+            self._incoming_window,
+            self.next_outgoing_id,
+            self._outgoing_window,
+            handle,
+            delivery_count,
+            credit,
+            drain=drain,
+        )
+        self.out.append(frame(self.channel, body))
+
+    # --- settlement ---------------------------------------------------------------------------------------------
+
+    def disposition_frame_arrived(self, data: bytes, body: int, end: int) -> None:
+        if not self._taking:
+            self._admits_frame()
+            return
+        disposition = decode_disposition(data, body, end)
+        state = disposition.state
+        if isinstance(state, Accepted):
+            state = ACCEPTED
+        first = disposition.first
+        last = first if disposition.last is None else disposition.last
+        if disposition.role == ROLE_SENDER:
+            if disposition.settled and self._proposed:
+                self._answers_arrived(first, last, state)
+        elif disposition.settled:
+            self._settled_arrived(first, last, state)
+        elif state is not None and not isinstance(state, Received):
+            self._outcomes_arrived(first, last, state)
+
+    def _outcomes_arrived(self, first: int, last: int, state: object) -> None:
+        """The receiver decided, and waits for us to settle."""
+        unsettled = self.unsettled
+        for delivery_id in [first] if first == last else _in_range(unsettled, first, last):
+            delivery = unsettled.pop(delivery_id, None)
+            if delivery is not None:
+                self._decided[delivery_id] = delivery
+                self._tell_outcome(delivery, state, False)
+
+    def _settled_arrived(self, first: int, last: int, state: object) -> None:
+        """The receiver settled: nothing more will be said about these deliveries."""
+        unsettled = self.unsettled
+        for delivery_id in [first] if first == last else _in_range(unsettled, first, last):
+            delivery = unsettled.pop(delivery_id, None)
+            if delivery is not None:
+                self._close_book(delivery)
+                self._tell_outcome(delivery, state, True)
+        decided = self._decided
+        for delivery_id in [first] if first == last else _in_range(decided, first, last):
+            delivery = decided.pop(delivery_id, None)
+            if delivery is not None:
+                self._close_book(delivery)
+
+    def _close_book(self, delivery: OutgoingDelivery) -> None:
+        delivery.settled = True
+        link = delivery.link
+        link.delivery_settled()
+        if link.state is LinkState.OVER and self._stale:
+            self._stale -= 1
+
+    def _tell_outcome(self, delivery: OutgoingDelivery, state: object, settled: bool) -> None:
+        """One event for equal outcomes of one link. Only `accepted` is compared: the others carry details."""
+        link = delivery.link
+        if not link.is_live():
+            return
+        event = link.outcomes
+        if event is not None and event.state is state and event.settled == settled:
+            event.deliveries.append(delivery)
+            return
+        link.outcomes = OutcomesArrived(link, [delivery], state, settled)
+        self.connection.events.append(link.outcomes)
+        self.connection.touched.append(link)
+
+    def answer(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
+        """Write our outcome for deliveries, one disposition per run of consecutive ids."""
+        first = last = -1
+        for delivery in deliveries:
+            if delivery.settled:
+                continue
+            delivery_id = delivery.delivery_id
+            self._record_answer(delivery, settled)
+            if first >= 0 and delivery_id == (last + 1) & _MASK:
+                last = delivery_id
+                continue
+            if first >= 0:
+                self.write_disposition(ROLE_SENDER, first, last, settled, state)
+            first = last = delivery_id
+        if first >= 0:
+            self.write_disposition(ROLE_SENDER, first, last, settled, state)
+
+    def _record_answer(self, delivery: OutgoingDelivery, settled: bool) -> None:
+        delivery_id = delivery.delivery_id
+        decided = self._decided.pop(delivery_id, None)
+        if not settled:
+            # Still open on both sides: the peer may decide once more (a rolled back transaction).
+            if decided is not None:
+                self.unsettled[delivery_id] = delivery
+            return
+        if decided is None:
+            self.unsettled.pop(delivery_id, None)
+        self._close_book(delivery)
+
+    def propose(self, link: Link, first: int, last: int) -> None:
+        delivery_id = first
+        while True:
+            self._proposed[delivery_id] = link
+            if delivery_id == last:
+                return
+            delivery_id = (delivery_id + 1) & _MASK
+
+    def _answers_arrived(self, first: int, last: int, state: object) -> None:
+        proposed = self._proposed
+        answered: dict[Link, list[int]] = {}
+        for delivery_id in _in_range(proposed, first, last):
+            answered.setdefault(proposed.pop(delivery_id), []).append(delivery_id)
+        for link, delivery_ids in answered.items():
+            self.connection.events.append(SettlementsAnswered(link, delivery_ids, state))
+
+    def write_disposition(self, role: bool, first: int, last: int, settled: bool, state: object) -> None:
+        body = encode_disposition(role, first, last, settled, state)
+        if len(body) + FRAME_HEAD_BYTES > self.frame_bytes_max:
+            self.connection.fail_too_large(len(body))
+            return
+        self.out.append(frame(self.channel, body))
+
+
+def _in_range(book: Mapping[int, object], first: int, last: int) -> list[int]:
+    """The keys of our book that lie in a range of the peer's choice. Never walks the range when it is larger than
+    the book."""
+    span = (last - first) & _MASK
+    if span < len(book):
+        ids = [(first + step) & _MASK for step in range(span + 1)]
+        return [delivery_id for delivery_id in ids if delivery_id in book]
+    return [delivery_id for delivery_id in book if (delivery_id - first) & _MASK <= span]

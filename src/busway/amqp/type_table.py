@@ -1,0 +1,425 @@
+"""The composite types of AMQP 1.0 as one table: frames, SASL frames, termini, delivery states, and the two list
+sections of a message.
+
+Each type is a class whose constructor takes its fields in the order of the standard, and a row in TABLE with name,
+code and the wire type of each field. What is absent on the wire is None here, except the flags of frames, which are
+then False. Values are shared (a decoded outcome may be the same object for many frames), so nobody changes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from busway.amqp.composites import CompositeTable, Definition
+from busway.amqp.errors import AmqpError
+from busway.amqp.types import Described, ULong
+
+#: A map with symbols as keys ("fields" in the standard), or any other map.
+Fields = dict[Any, Any]
+
+
+class Performative:
+    """Any composite type of the table (except AmqpError, which is a plain value of `errors`)."""
+
+    __slots__ = ()
+
+
+#: The role field of attach and disposition.
+ROLE_SENDER: Final = False
+ROLE_RECEIVER: Final = True
+
+#: Sender and receiver settle modes.
+SENDER_UNSETTLED: Final = 0
+SENDER_SETTLED: Final = 1
+SENDER_MIXED: Final = 2
+RECEIVER_FIRST: Final = 0
+RECEIVER_SECOND: Final = 1
+
+#: Codes of SASL outcomes.
+SASL_OK: Final = 0
+SASL_AUTH: Final = 1
+
+
+@dataclass
+class Open(Performative):
+    container_id: str
+    hostname: str | None = None
+    max_frame_size: int | None = None
+    channel_max: int | None = None
+    idle_time_out: int | None = None
+    outgoing_locales: list[str] | None = None
+    incoming_locales: list[str] | None = None
+    offered_capabilities: list[str] | None = None
+    desired_capabilities: list[str] | None = None
+    properties: Fields | None = None
+
+
+@dataclass
+class Begin(Performative):
+    remote_channel: int | None
+    next_outgoing_id: int
+    incoming_window: int
+    outgoing_window: int
+    handle_max: int | None = None
+    offered_capabilities: list[str] | None = None
+    desired_capabilities: list[str] | None = None
+    properties: Fields | None = None
+
+
+@dataclass
+class Attach(Performative):
+    name: str
+    handle: int
+    role: bool
+    snd_settle_mode: int | None = None
+    rcv_settle_mode: int | None = None
+    source: Source | None = None
+    target: Target | Coordinator | None = None
+    unsettled: Fields | None = None
+    incomplete_unsettled: bool = False
+    initial_delivery_count: int | None = None
+    max_message_size: int | None = None
+    offered_capabilities: list[str] | None = None
+    desired_capabilities: list[str] | None = None
+    properties: Fields | None = None
+
+
+class Flow(Performative):
+    __slots__ = (
+        "available",
+        "delivery_count",
+        "drain",
+        "echo",
+        "handle",
+        "incoming_window",
+        "link_credit",
+        "next_incoming_id",
+        "next_outgoing_id",
+        "outgoing_window",
+        "properties",
+    )
+
+    def __init__(
+        self,
+        next_incoming_id: int | None,
+        incoming_window: int,
+        next_outgoing_id: int,
+        outgoing_window: int,
+        handle: int | None = None,
+        delivery_count: int | None = None,
+        link_credit: int | None = None,
+        available: int | None = None,
+        drain: bool = False,
+        echo: bool = False,
+        properties: Fields | None = None,
+    ) -> None:
+        self.next_incoming_id = next_incoming_id
+        self.incoming_window = incoming_window
+        self.next_outgoing_id = next_outgoing_id
+        self.outgoing_window = outgoing_window
+        self.handle = handle
+        self.delivery_count = delivery_count
+        self.link_credit = link_credit
+        self.available = available
+        self.drain = drain
+        self.echo = echo
+        self.properties = properties
+
+
+class Transfer(Performative):
+    __slots__ = (
+        "aborted",
+        "batchable",
+        "delivery_id",
+        "delivery_tag",
+        "handle",
+        "message_format",
+        "more",
+        "rcv_settle_mode",
+        "resume",
+        "settled",
+        "state",
+    )
+
+    def __init__(
+        self,
+        handle: int,
+        delivery_id: int | None = None,
+        delivery_tag: bytes | None = None,
+        message_format: int | None = None,
+        settled: bool | None = None,
+        more: bool = False,
+        rcv_settle_mode: int | None = None,
+        state: object = None,
+        resume: bool = False,
+        aborted: bool = False,
+        batchable: bool = False,
+    ) -> None:
+        self.handle = handle
+        self.delivery_id = delivery_id
+        self.delivery_tag = delivery_tag
+        self.message_format = message_format
+        self.settled = settled
+        self.more = more
+        self.rcv_settle_mode = rcv_settle_mode
+        self.state = state
+        self.resume = resume
+        self.aborted = aborted
+        self.batchable = batchable
+
+
+class Disposition(Performative):
+    __slots__ = ("batchable", "first", "last", "role", "settled", "state")
+
+    def __init__(
+        self,
+        role: bool,
+        first: int,
+        last: int | None = None,
+        settled: bool = False,
+        state: object = None,
+        batchable: bool = False,
+    ) -> None:
+        self.role = role
+        self.first = first
+        #: None means the same as `first`.
+        self.last = last
+        self.settled = settled
+        self.state = state
+        self.batchable = batchable
+
+
+@dataclass
+class Detach(Performative):
+    handle: int
+    closed: bool = False
+    error: AmqpError | None = None
+
+
+@dataclass
+class End(Performative):
+    error: AmqpError | None = None
+
+
+@dataclass
+class Close(Performative):
+    error: AmqpError | None = None
+
+
+@dataclass
+class SaslMechanisms(Performative):
+    sasl_server_mechanisms: list[str]
+
+
+@dataclass(repr=False)  # the response holds a secret
+class SaslInit(Performative):
+    mechanism: str
+    initial_response: bytes | None = None
+    hostname: str | None = None
+
+
+@dataclass(repr=False)
+class SaslChallenge(Performative):
+    challenge: bytes
+
+
+@dataclass(repr=False)
+class SaslResponse(Performative):
+    response: bytes
+
+
+@dataclass
+class SaslOutcome(Performative):
+    code: int
+    additional_data: bytes | None = None
+
+
+@dataclass
+class Source(Performative):
+    address: Any = None
+    durable: int | None = None
+    expiry_policy: str | None = None
+    timeout: int | None = None
+    dynamic: bool | None = None
+    dynamic_node_properties: Fields | None = None
+    distribution_mode: str | None = None
+    filter: Fields | None = None
+    default_outcome: Any = None
+    outcomes: list[str] | None = None
+    capabilities: list[str] | None = None
+
+
+@dataclass
+class Target(Performative):
+    address: Any = None
+    durable: int | None = None
+    expiry_policy: str | None = None
+    timeout: int | None = None
+    dynamic: bool | None = None
+    dynamic_node_properties: Fields | None = None
+    capabilities: list[str] | None = None
+
+
+@dataclass
+class Coordinator(Performative):
+    capabilities: list[str] | None = None
+
+
+@dataclass
+class Received(Performative):
+    section_number: int
+    section_offset: int
+
+
+@dataclass
+class Accepted(Performative):
+    pass
+
+
+@dataclass
+class Rejected(Performative):
+    error: AmqpError | None = None
+
+
+@dataclass
+class Released(Performative):
+    pass
+
+
+@dataclass
+class Modified(Performative):
+    delivery_failed: bool | None = None
+    undeliverable_here: bool | None = None
+    message_annotations: Fields | None = None
+
+
+@dataclass
+class Declare(Performative):
+    global_id: Any = None
+
+
+@dataclass
+class Discharge(Performative):
+    txn_id: bytes
+    fail: bool | None = None
+
+
+@dataclass
+class Declared(Performative):
+    txn_id: bytes
+
+
+@dataclass
+class TransactionalState(Performative):
+    txn_id: bytes
+    outcome: Any = None
+
+
+@dataclass
+class Header(Performative):
+    durable: bool | None = None
+    priority: int | None = None
+    ttl: int | None = None
+    first_acquirer: bool | None = None
+    delivery_count: int | None = None
+
+
+@dataclass
+class Properties(Performative):
+    message_id: Any = None
+    user_id: bytes | None = None
+    to: Any = None
+    subject: str | None = None
+    reply_to: Any = None
+    correlation_id: Any = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    absolute_expiry_time: int | None = None
+    creation_time: int | None = None
+    group_id: str | None = None
+    group_sequence: int | None = None
+    reply_to_group_id: str | None = None
+
+
+ErrorPerformative = AmqpError
+
+#: Outcomes without fields need no second instance.
+ACCEPTED: Final = Accepted()
+RELEASED: Final = Released()
+
+#: Lifetime policies: values of the dynamic node property `lifetime-policy`.
+DELETE_ON_CLOSE: Final = Described(ULong(0x2B), [])
+DELETE_ON_NO_LINKS: Final = Described(ULong(0x2C), [])
+DELETE_ON_NO_MESSAGES: Final = Described(ULong(0x2D), [])
+DELETE_ON_NO_LINKS_OR_MESSAGES: Final = Described(ULong(0x2E), [])
+
+
+_CAPABILITIES: Final = "offered_capabilities:symbol* desired_capabilities:symbol* properties:fields"
+_TERMINUS: Final = (
+    "address:any durable:uint expiry_policy:symbol timeout:uint dynamic:boolean"
+    " dynamic_node_properties:fields"
+)
+
+# fmt: off
+TABLE: Final = CompositeTable((
+    Definition(Open, "amqp:open:list", 0x10,
+               "container_id:string! hostname:string max_frame_size:uint channel_max:ushort idle_time_out:uint"
+               f" outgoing_locales:symbol* incoming_locales:symbol* {_CAPABILITIES}"),
+    Definition(Begin, "amqp:begin:list", 0x11,
+               "remote_channel:ushort next_outgoing_id:uint! incoming_window:uint! outgoing_window:uint!"
+               f" handle_max:uint {_CAPABILITIES}"),
+    Definition(Attach, "amqp:attach:list", 0x12,
+               "name:string! handle:uint! role:boolean! snd_settle_mode:ubyte rcv_settle_mode:ubyte"
+               " source:source target:target unsettled:map incomplete_unsettled:boolean=false"
+               f" initial_delivery_count:uint max_message_size:ulong {_CAPABILITIES}"),
+    Definition(Flow, "amqp:flow:list", 0x13,
+               "next_incoming_id:uint incoming_window:uint! next_outgoing_id:uint! outgoing_window:uint!"
+               " handle:uint delivery_count:uint link_credit:uint available:uint drain:boolean=false"
+               " echo:boolean=false properties:fields"),
+    Definition(Transfer, "amqp:transfer:list", 0x14,
+               "handle:uint! delivery_id:uint delivery_tag:binary message_format:uint settled:boolean"
+               " more:boolean=false rcv_settle_mode:ubyte state:state resume:boolean=false"
+               " aborted:boolean=false batchable:boolean=false"),
+    Definition(Disposition, "amqp:disposition:list", 0x15,
+               "role:boolean! first:uint! last:uint settled:boolean=false state:state batchable:boolean=false"),
+    Definition(Detach, "amqp:detach:list", 0x16, "handle:uint! closed:boolean=false error:error"),
+    Definition(End, "amqp:end:list", 0x17, "error:error"),
+    Definition(Close, "amqp:close:list", 0x18, "error:error"),
+    Definition(SaslMechanisms, "amqp:sasl-mechanisms:list", 0x40, "sasl_server_mechanisms:symbol*!"),
+    Definition(SaslInit, "amqp:sasl-init:list", 0x41,
+               "mechanism:symbol! initial_response:binary hostname:string"),
+    Definition(SaslChallenge, "amqp:sasl-challenge:list", 0x42, "challenge:binary!"),
+    Definition(SaslResponse, "amqp:sasl-response:list", 0x43, "response:binary!"),
+    Definition(SaslOutcome, "amqp:sasl-outcome:list", 0x44, "code:ubyte! additional_data:binary"),
+    Definition(AmqpError, "amqp:error:list", 0x1D, "condition:symbol! description:string info:fields"),
+    Definition(Source, "amqp:source:list", 0x28,
+               f"{_TERMINUS} distribution_mode:symbol filter:fields default_outcome:outcome outcomes:symbol*"
+               " capabilities:symbol*"),
+    Definition(Target, "amqp:target:list", 0x29, f"{_TERMINUS} capabilities:symbol*"),
+    Definition(Coordinator, "amqp:coordinator:list", 0x30, "capabilities:symbol*"),
+    Definition(Received, "amqp:received:list", 0x23, "section_number:uint! section_offset:ulong!"),
+    Definition(Accepted, "amqp:accepted:list", 0x24),
+    Definition(Rejected, "amqp:rejected:list", 0x25, "error:error"),
+    Definition(Released, "amqp:released:list", 0x26),
+    Definition(Modified, "amqp:modified:list", 0x27,
+               "delivery_failed:boolean undeliverable_here:boolean message_annotations:fields"),
+    Definition(Declare, "amqp:declare:list", 0x31, "global_id:any"),
+    Definition(Discharge, "amqp:discharge:list", 0x32, "txn_id:binary! fail:boolean"),
+    Definition(Declared, "amqp:declared:list", 0x33, "txn_id:binary!"),
+    Definition(TransactionalState, "amqp:transactional-state:list", 0x34, "txn_id:binary! outcome:outcome"),
+    Definition(Header, "amqp:header:list", 0x70,
+               "durable:boolean priority:ubyte ttl:uint first_acquirer:boolean delivery_count:uint"),
+    Definition(Properties, "amqp:properties:list", 0x73,
+               "message_id:message-id user_id:binary to:any subject:string reply_to:any"
+               " correlation_id:message-id content_type:symbol content_encoding:symbol"
+               " absolute_expiry_time:timestamp creation_time:timestamp group_id:string group_sequence:uint"
+               " reply_to_group_id:string"),
+), unions={
+    "source": (Source,),
+    "target": (Target, Coordinator),
+    "error": (AmqpError,),
+    "outcome": (Accepted, Rejected, Released, Modified, Described),
+    "state": (Accepted, Rejected, Released, Modified, Received, Declared, TransactionalState, Described),
+})
+# fmt: on

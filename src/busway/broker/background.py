@@ -1,0 +1,43 @@
+"""Work that nobody waits for: kept alive while it runs, its failures logged, all of it ended at close."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+_LOG = logging.getLogger("busway.broker")
+
+Result = TypeVar("Result")
+
+
+class BackgroundWork:
+    def __init__(self) -> None:
+        #: The loop holds tasks weakly: without this one could vanish half way.
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Starts it. What it raises is logged: our errors carry no secrets."""
+        self.start(work).add_done_callback(_log_failure)
+
+    def start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Starts it for somebody who looks at the result."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def finish(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Waits for the result; when the caller is cancelled meanwhile the work still goes on to its end."""
+        return await asyncio.shield(self.start(work))
+
+    async def close(self) -> None:
+        """Cancels what is left and waits until it is gone."""
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _LOG.error("Background work failed.", exc_info=task.exception())

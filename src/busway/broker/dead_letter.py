@@ -1,0 +1,84 @@
+"""Moving messages into the dead-letter fragment (D-1…D-16).
+
+A move is one row change inside one commit batch, so a message is never lost and never in both places (D-5). It
+keeps its number (M-38). The dead-letter fragment shows it to receivers when the batch is durable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from busway.broker.commit_runs import ArrivedRun
+from busway.broker.errors import InvalidOperation
+from busway.broker.property_changes import dead_letter_properties, merge_changes
+from busway.store.contract import PLACE_ACTIVE, CommitBatch, Move
+
+if TYPE_CHECKING:
+    from busway.broker.fragment import Fragment
+
+#: D-11
+EXPIRED: Final = dead_letter_properties("TTLExpiredException", "The message expired and was dead lettered.")
+#: D-13
+HEADER_SIZE_EXCEEDED: Final = dead_letter_properties(
+    "HeaderSizeExceeded", "The size quota for this stream has been exceeded."
+)
+
+
+def deliveries_used_up(delivery_count: int) -> dict[str, object]:
+    """D-10."""
+    return dead_letter_properties(
+        "MaxDeliveryCountExceeded",
+        f"Message could not be consumed after {delivery_count} delivery attempts.",
+    )
+
+
+class DeadLetterRun:
+    """Messages that one batch moves out of one fragment into its dead-letter fragment."""
+
+    __slots__ = ("_arrivals", "_batch", "_source", "_target")
+
+    def __init__(self, source: Fragment, batch: CommitBatch) -> None:
+        if source.dead_letter is None:
+            raise InvalidOperation("A message in a dead-letter queue cannot be dead-lettered again.")
+        self._source = source
+        self._target: Fragment = source.dead_letter
+        self._batch = batch
+        self._arrivals = ArrivedRun(self._target)
+
+    def add(
+        self,
+        place: int,
+        number: int,
+        size: int,
+        delivery_count: int,
+        changes: bytes | None,
+        properties: dict[str, object] | None,
+    ) -> None:
+        """`size` and `changes` are those of the row as it is; `properties` are laid over it (D-6)."""
+        source, target, batch = self._source, self._target, self._batch
+        changed = merge_changes(changes, properties)
+        if changed is not None and len(changed) > source.runtime.limits.header_bytes_max:
+            changed = merge_changes(changes, HEADER_SIZE_EXCEEDED)
+        batch.moves.append(
+            Move(
+                source.key,
+                place,
+                number,
+                target.key,
+                PLACE_ACTIVE,
+                number,
+                delivery_count=delivery_count,
+                changes=changed,
+            )
+        )
+        source.uncount(place, size)
+        grown = (0 if changed is None else len(changed)) - (0 if changes is None else len(changes))
+        target.expect(number, size + grown)
+        self._arrivals.entries.append((number, None))
+
+    def join(self) -> None:
+        """The last step: counters and the callback."""
+        if self._arrivals.entries:
+            self._batch.counters[self._source.key] = self._source.counters
+            self._batch.counters[self._target.key] = self._target.counters
+            self._batch.callbacks.append(self._arrivals.committed)

@@ -1,0 +1,176 @@
+"""Messages whose time to live is over leave, also when nobody receives (M-42…M-46).
+
+Delivery never shows an expired message; this is the background sweep that M-44 demands. Two kinds:
+
+  HeadExpiry     of one fragment: messages that expire in order of their numbers. It reads from the head until
+                 the first that has not expired and sets its alarm to that one's time.
+  ExpirySweeper  of one store: messages with an expiry entry of their own, of any fragment, by time.
+
+Locked messages are left alone: their expiry takes effect when the lock ends (M-43). Dead letters do not expire
+(M-46), deferred messages are not swept (M-45).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from busway.broker.wall_alarm import WallAlarm
+from busway.message import NEVER_MS, Message
+from busway.store.contract import PLACE_ACTIVE, FragmentKey, Page, Store, StoreError, StoreState
+
+if TYPE_CHECKING:
+    from busway.broker.fragment import Fragment
+    from busway.broker.runtime import BrokerRuntime
+
+_log = logging.getLogger(__name__)
+
+_PAGE_BYTES_MAX: Final = 1024 * 1024
+#: After a start heads are looked at over this time, not all at once.
+_FIRST_LOOK_SPREAD_S: Final = 55
+_FIRST_LOOK_MS: Final = 5_000
+#: When something is in the way (a lock, an open commit, a failed read) we look again.
+_LOOK_AGAIN_MS: Final = 1_000
+
+FragmentOf = Callable[[FragmentKey], "Awaitable[Fragment | None]"]
+
+
+class HeadExpiry:
+    """In-order expiry of one fragment."""
+
+    __slots__ = ("_alarm", "_fragment", "_is_sweeping")
+
+    def __init__(self, fragment: Fragment) -> None:
+        self._fragment = fragment
+        self._alarm = WallAlarm(fragment.runtime, self._ring)
+        self._is_sweeping = False
+
+    def start(self) -> None:
+        """Loaded from the store: the head's time is not known yet."""
+        fragment = self._fragment
+        if fragment.counters.active > 0 and not fragment.settings.is_dead_letter:
+            spread_ms = fragment.key % _FIRST_LOOK_SPREAD_S * 1000
+            self._alarm.no_later_than(fragment.runtime.clock.wall_ms() + _FIRST_LOOK_MS + spread_ms)
+
+    def stop(self) -> None:
+        self._alarm.stop()
+
+    def joined(self, expires_at_ms: int) -> None:
+        if expires_at_ms < self._alarm.at_ms:
+            self._alarm.no_later_than(expires_at_ms)
+
+    def _ring(self) -> None:
+        fragment = self._fragment
+        if self._is_sweeping:  # it may have passed the rows this is about
+            self._alarm.no_later_than(fragment.runtime.clock.wall_ms() + _LOOK_AGAIN_MS)
+        elif fragment.is_usable():
+            self._is_sweeping = True
+            fragment.runtime.spawn(self._sweep())
+
+    async def _sweep(self) -> None:
+        fragment = self._fragment
+        after = 0
+        try:
+            while fragment.is_usable():
+                rows_max = fragment.runtime.limits.sweep_rows_max
+                page = await fragment.store.messages(
+                    fragment.key, PLACE_ACTIVE, after, rows_max, _PAGE_BYTES_MAX
+                )
+                after = self._sweep_page(page, after)
+                if not page.more or after < 0:
+                    return
+        except StoreError as error:
+            _log.warning("Cannot sweep expired messages of %s: %s", fragment.settings.path, error)
+            self._alarm.no_later_than(fragment.runtime.clock.wall_ms() + _LOOK_AGAIN_MS)
+        finally:
+            self._is_sweeping = False
+
+    def _sweep_page(self, page: Page, after: int) -> int:
+        """Expires what it may; the number to read on from, or -1 when the first unexpired one was met."""
+        fragment = self._fragment
+        now_ms = fragment.runtime.clock.wall_ms()
+        expired: list[Message] = []
+        for message in page.messages:
+            if message.expires_at_ms > now_ms:
+                if message.expires_at_ms < NEVER_MS:
+                    self._alarm.no_later_than(message.expires_at_ms)
+                fragment.expire_rows(expired)
+                return -1
+            expired.append(message)
+        if fragment.expire_rows(expired) < len(expired):
+            # Locks see to their own; a commit on its way needs another look.
+            self._look_again_for_hidden(expired, now_ms)
+        return expired[-1].sequence_number if expired else max(page.damaged, default=after)
+
+    def _look_again_for_hidden(self, expired: list[Message], now_ms: int) -> None:
+        horizon = self._fragment.horizon
+        if any(horizon.hides(message.sequence_number) for message in expired):
+            self._alarm.no_later_than(now_ms + _LOOK_AGAIN_MS)
+
+
+class ExpirySweeper:
+    """Expiry entries of one store. `fragment_of` loads a fragment if need be; None when there is none."""
+
+    __slots__ = ("_alarm", "_fragment_of", "_is_sweeping", "_runtime", "_store")
+
+    def __init__(self, store: Store, fragment_of: FragmentOf, runtime: BrokerRuntime) -> None:
+        self._store = store
+        self._fragment_of = fragment_of
+        self._runtime = runtime
+        self._alarm = WallAlarm(runtime, self._ring)
+        self._is_sweeping = False
+        runtime.sweepers[store.name] = self
+
+    def start(self) -> None:
+        """The store has been opened, or opened again."""
+        self._alarm.no_later_than(0)
+
+    def stop(self) -> None:
+        self._alarm.stop()
+
+    def joined(self, expires_at_ms: int) -> None:
+        if expires_at_ms < self._alarm.at_ms:
+            self._alarm.no_later_than(expires_at_ms)
+
+    def _ring(self) -> None:
+        if not self._is_sweeping and self._store.state is StoreState.OPEN:
+            self._is_sweeping = True
+            self._runtime.spawn(self._sweep())
+
+    async def _sweep(self) -> None:
+        """Takes rows by time until only such are left that something is in the way of."""
+        skipped: set[tuple[FragmentKey, int]] = set()
+        rows_max = self._runtime.limits.sweep_rows_max
+        try:
+            while True:
+                now_ms = self._runtime.clock.wall_ms()
+                entries = await self._store.expired_entries(now_ms, rows_max + len(skipped))
+                fresh = [entry for entry in entries if entry not in skipped]
+                if not fresh:
+                    break
+                for key, numbers in _by_fragment(fresh).items():
+                    await self._expire(key, numbers)
+                skipped.update(fresh)
+            next_ms = await self._store.next_expiry_ms()
+            if next_ms is not None:
+                now_ms = self._runtime.clock.wall_ms()
+                self._alarm.no_later_than(next_ms if next_ms > now_ms else now_ms + _LOOK_AGAIN_MS)
+        except StoreError as error:
+            _log.warning("Cannot sweep expired messages of store %s: %s", self._store.name, error)
+            self._alarm.no_later_than(self._runtime.clock.wall_ms() + _LOOK_AGAIN_MS)
+        finally:
+            self._is_sweeping = False
+
+    async def _expire(self, key: FragmentKey, numbers: list[int]) -> None:
+        fragment = await self._fragment_of(key)
+        if fragment is not None:
+            page = await self._store.by_number(key, PLACE_ACTIVE, numbers)
+            fragment.expire_rows(page.messages)
+
+
+def _by_fragment(entries: list[tuple[FragmentKey, int]]) -> dict[FragmentKey, list[int]]:
+    grouped: dict[FragmentKey, list[int]] = {}
+    for key, number in entries:
+        grouped.setdefault(key, []).append(number)
+    return grouped

@@ -1,0 +1,229 @@
+"""What a fragment takes in: it gives out numbers, enqueued times and expiry times (M-35, M-40, M-41, S-1…S-9).
+
+Numbers are gapless from 1 and given out only when a message joins a batch, so a refused message leaves no gap.
+Enqueued times never go back, even if the wall clock does.
+
+Only a message that expires before one that came earlier gets an expiry entry of its own. All others expire at
+the head in order, so the sweep may stop at the first that has not (M-44). `Counters.expiry_high_ms` is the
+latest expiry among those in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from busway.broker.admission import fault_of, has_keys, quota_fault
+from busway.broker.commit_runs import ArrivedRun, SentRun
+from busway.broker.errors import BrokerError, EntityDisabled, QuotaExceeded, ServerBusy
+from busway.broker.settlement import RunDone
+from busway.message import ACTIVE, NEVER_MS, SCHEDULED, Message
+from busway.store.contract import PLACE_ACTIVE, PLACE_SCHEDULED, CommitBatch, Move
+
+if TYPE_CHECKING:
+    from busway.broker.fragment import Fragment
+
+#: 9999-12-31T23:59:59.999Z, the last instant a client can write. What expires later never does.
+_LAST_INSTANT_MS: Final = 253_402_300_799_999
+
+
+class Intake:
+    """The sending side of one fragment."""
+
+    __slots__ = ("_enqueued_high_ms", "_fragment", "pending_bytes")
+
+    def __init__(self, fragment: Fragment) -> None:
+        self._fragment = fragment
+        # Every send also counts as an access, so this is no earlier than the last enqueued time.
+        self._enqueued_high_ms = fragment.counters.accessed_at_ms
+        #: Bytes of sends that wait for a look into the history of ids.
+        self.pending_bytes = 0
+
+    def append(self, messages: list[Message], done: RunDone, is_atomic: bool) -> None:
+        """Checks, then joins; with duplicate detection the history of ids is looked at in between."""
+        refusal = self._refusal()
+        if refusal is not None:
+            done([(0, refusal)] if is_atomic else [(index, refusal) for index in range(len(messages))])
+            return
+        run = self._admit(messages, done, is_atomic)
+        if is_atomic and run.refused:
+            done([(0, run.refused[0][1])])
+        elif not run.messages:
+            done(run.refused)
+        elif self._fragment.settings.detects_duplicates:
+            self.pending_bytes += run.bytes
+            self._fragment.duplicates.submit(run)
+        else:
+            self.join(run)
+
+    def _refusal(self) -> BrokerError | None:
+        fragment = self._fragment
+        if not fragment.settings.allows_send:
+            return EntityDisabled()
+        if not fragment.is_usable():
+            return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
+        if fragment.store.accepts_payload():
+            return None
+        if fragment.store.is_congested():
+            return ServerBusy("The store is writing at its limit. Please try again later.")
+        return QuotaExceeded("The server is short of disk space and takes no new messages just now.")
+
+    def _admit(self, messages: list[Message], done: RunDone, is_atomic: bool) -> SentRun:
+        fragment = self._fragment
+        settings = fragment.settings
+        size_max = settings.message_bytes_max
+        needs_look = settings.requires_session
+        refused: list[tuple[int, BrokerError]] = []
+        used = fragment.entity_bytes() + self.pending_bytes
+        free = settings.size_bytes_max - used
+        admitted: list[Message] = []
+        total = 0
+        for message in messages:
+            size = len(message.head) + len(message.bare)
+            fault: BrokerError | None = None
+            if size > size_max or needs_look or has_keys(message):
+                fault = fault_of(message, size, settings, fragment.runtime.limits)
+            if fault is None and total + size > free:
+                fault = quota_fault(settings, used + total)
+            if fault is None:
+                total += size
+                admitted.append(message)
+            else:
+                refused.append((len(admitted) + len(refused), fault))
+        return SentRun(fragment, admitted, total, len(messages), refused, done, is_atomic)
+
+    def join(self, run: SentRun) -> None:
+        """The hot path: numbers, times, rows, counters, one callback."""
+        fragment = self._fragment
+        try:
+            batch = fragment.batch()
+        except ServerBusy as error:
+            run.fail(error)
+            return
+        counters, key = fragment.counters, fragment.key
+        now_ms = self._next_enqueued_ms()
+        default_ttl_ms = fragment.settings.default_ttl_ms
+        default_expiry_ms = _expiry_ms(now_ms, default_ttl_ms)
+        number = counters.last_counter
+        high_ms = counters.expiry_high_ms
+        first_in_order_ms = NEVER_MS
+        scheduled: list[Message] = []
+        puts = batch.puts
+        for message in run.messages:
+            number += 1
+            message.sequence_number = number
+            message.enqueued_at_ms = now_ms
+            if message.scheduled_at_ms > now_ms:
+                scheduled.append(message)
+                continue
+            ttl_ms = message.ttl_ms
+            expires_ms = default_expiry_ms
+            if 0 <= ttl_ms < default_ttl_ms:
+                expires_ms = _expiry_ms(now_ms, ttl_ms)
+            message.expires_at_ms = expires_ms
+            if expires_ms >= high_ms:
+                high_ms = expires_ms
+                if expires_ms < first_in_order_ms:
+                    first_in_order_ms = expires_ms
+            else:
+                self.enter_expiry(batch, expires_ms, number)
+            puts.append((key, PLACE_ACTIVE, message))
+        counters.last_counter = number
+        counters.expiry_high_ms = high_ms
+        counters.active += len(run.messages) - len(scheduled)
+        counters.bytes += run.bytes
+        run.last_number = number
+        if scheduled:
+            self._join_scheduled(batch, run, scheduled)
+        if fragment.settings.requires_session:
+            batch.session_entries.extend([(key, m.session_id or "", m.sequence_number) for m in run.active])
+        fragment.touch(now_ms)
+        batch.bytes += run.bytes
+        batch.counters[key] = counters
+        batch.callbacks.append(run.committed)
+        if first_in_order_ms < NEVER_MS:
+            fragment.head_expiry.joined(first_in_order_ms)
+
+    def _join_scheduled(self, batch: CommitBatch, run: SentRun, scheduled: list[Message]) -> None:
+        """S-30, S-31: stored apart, receivable from its time on."""
+        fragment = self._fragment
+        for message in scheduled:
+            message.state = SCHEDULED
+            batch.puts.append((fragment.key, PLACE_SCHEDULED, message))
+        fragment.counters.scheduled += len(scheduled)
+        run.active = [message for message in run.messages if message.state == ACTIVE]
+        run.active_bytes = sum(message.size() for message in run.active)
+        activator = fragment.runtime.activators.get(fragment.store.name)
+        if activator is not None:
+            activator.joined(min(message.scheduled_at_ms for message in scheduled))
+
+    def activate(self, messages: list[Message]) -> int:
+        """Scheduled rows whose time has come get a new number, a new enqueued time, and their time to live
+        starts (S-34). Rows whose own commit is not reported yet, and those not due, are left alone."""
+        fragment = self._fragment
+        counters, settings = fragment.counters, fragment.settings
+        now_ms = self._next_enqueued_ms()
+        wall_ms = fragment.runtime.clock.wall_ms()
+        batch = fragment.batch()
+        run = ArrivedRun(fragment)
+        for message in messages:
+            if message.scheduled_at_ms > wall_ms or fragment.horizon.hides(message.sequence_number):
+                continue
+            counters.last_counter += 1
+            number = counters.last_counter
+            ttl_ms = (
+                message.ttl_ms if 0 <= message.ttl_ms < settings.default_ttl_ms else settings.default_ttl_ms
+            )
+            expires_ms = _expiry_ms(now_ms, ttl_ms)
+            session_id = (message.session_id or "") if settings.requires_session else None
+            move = Move(
+                fragment.key,
+                PLACE_SCHEDULED,
+                message.sequence_number,
+                fragment.key,
+                PLACE_ACTIVE,
+                number,
+                enqueued_at_ms=now_ms,
+                expires_at_ms=expires_ms,
+                session_id=session_id,
+                with_expiry_entry=expires_ms < counters.expiry_high_ms,
+            )
+            self._note_expiry(expires_ms)
+            batch.moves.append(move)
+            run.entries.append((number, session_id))
+        if run.entries:
+            count = len(run.entries)
+            counters.scheduled -= count
+            counters.active += count
+            run.last_number = counters.last_counter
+            batch.counters[fragment.key] = counters
+            batch.callbacks.append(run.committed)
+        return len(run.entries)
+
+    def enter_expiry(self, batch: CommitBatch, expires_ms: int, number: int) -> None:
+        """It expires before one that came earlier: it needs an entry of its own."""
+        fragment = self._fragment
+        batch.expiry_entries.append((fragment.key, expires_ms, number))
+        sweeper = fragment.runtime.sweepers.get(fragment.store.name)
+        if sweeper is not None:
+            sweeper.joined(expires_ms)
+
+    def _note_expiry(self, expires_ms: int) -> None:
+        """In order: the head's sweep must know. Out of order: the sweeper of the store must."""
+        fragment = self._fragment
+        if expires_ms >= fragment.counters.expiry_high_ms:
+            fragment.counters.expiry_high_ms = expires_ms
+            fragment.head_expiry.joined(expires_ms)
+            return
+        sweeper = fragment.runtime.sweepers.get(fragment.store.name)
+        if sweeper is not None:
+            sweeper.joined(expires_ms)
+
+    def _next_enqueued_ms(self) -> int:
+        self._enqueued_high_ms = max(self._enqueued_high_ms, self._fragment.runtime.clock.wall_ms())
+        return self._enqueued_high_ms
+
+
+def _expiry_ms(enqueued_at_ms: int, ttl_ms: int) -> int:
+    """M-41; a time that no client could write is never."""
+    expires_ms = enqueued_at_ms + ttl_ms
+    return NEVER_MS if expires_ms > _LAST_INSTANT_MS else expires_ms

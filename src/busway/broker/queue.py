@@ -1,0 +1,127 @@
+"""A plain queue: one fragment, one dead-letter fragment, and the links that hold it open."""
+
+from __future__ import annotations
+
+import asyncio
+
+from busway.broker.descriptions import QueueDescription, RuntimeCounts
+from busway.broker.errors import BrokerError, EntityDisabled
+from busway.broker.fragment import Fragment
+from busway.broker.fragment_settings import FragmentSettings
+from busway.broker.receiver import Attachment
+from busway.broker.settlement import RunDone
+from busway.message import Message
+
+
+class Queue:
+    """An entity of the namespace. `description` is frozen and replaced on update."""
+
+    def __init__(
+        self, path: str, description: QueueDescription, main: Fragment, dead_letter: Fragment
+    ) -> None:
+        self.path = path
+        self.description = description
+        self.main = main
+        self.dead_letter = dead_letter
+        #: Links that want to know when the entity changes under them, and whether they send.
+        self._attachments: dict[Attachment, bool] = {}
+
+    # -- sending
+
+    def send(self, messages: list[Message], done: RunDone) -> None:
+        """Stores each message for itself, in order (S-4); refused ones are reported by index."""
+        self.main.append(messages, done)
+
+    def send_atomically(self, messages: list[Message], done: RunDone) -> None:
+        """A batch: all or nothing (S-20); an error is reported for index 0."""
+        self.main.append(messages, done, atomically=True)
+
+    async def schedule(self, messages: list[Message]) -> list[int]:
+        """S-30 b: all or nothing. The number of a duplicate, which is dropped (S-43), is 0."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(refused: list[tuple[int, BrokerError]]) -> None:
+            if stored.done():  # the caller has gone
+                return
+            if refused:
+                stored.set_exception(refused[0][1])
+            else:
+                stored.set_result(None)
+
+        self.send_atomically(messages, done)
+        await stored
+        return [message.sequence_number for message in messages]
+
+    async def cancel_scheduled(self, numbers: list[int]) -> None:
+        """S-33: one missing number fails the whole request."""
+        await self.main.cancel_scheduled(numbers)
+
+    # -- receiving
+
+    def outlet(self, dead_letter: bool) -> Fragment:
+        return self.dead_letter if dead_letter else self.main
+
+    # -- links
+
+    def attach(self, attachment: Attachment, *, sends: bool) -> None:
+        """Registers a link so that it is evicted when the entity changes under it (E-84, E-86)."""
+        if not (self.main.settings.allows_send if sends else self.main.settings.allows_receive):
+            raise EntityDisabled
+        self._attachments[attachment] = sends
+
+    def detach(self, attachment: Attachment) -> None:
+        self._attachments.pop(attachment, None)
+
+    def evict(self, error: BrokerError) -> None:
+        """The entity is gone or its store failed: every link is detached with this error, once."""
+        self._evict_receivers(error)
+        self._evict_attachments(error, sends=None)
+
+    def failed(self, error: BrokerError) -> None:
+        """The store failed: both fragments drop their memory and everybody is evicted."""
+        evicted = {*self.main.receivers(), *self.dead_letter.receivers()}
+        for attachment in evicted:
+            self._attachments.pop(attachment, None)
+        self.main.failed(error)
+        self.dead_letter.failed(error)
+        self._evict_attachments(error, sends=None)
+
+    def _evict_receivers(self, error: BrokerError) -> None:
+        for fragment in (self.main, self.dead_letter):
+            for receiver in fragment.receivers():
+                self._attachments.pop(receiver, None)
+            fragment.evict(error)
+
+    def _evict_attachments(self, error: BrokerError, *, sends: bool | None) -> None:
+        """With `sends` only senders, or only others."""
+        evicted = [link for link, is_sender in self._attachments.items() if sends in (None, is_sender)]
+        for link in evicted:
+            del self._attachments[link]
+        for link in evicted:
+            link.evict(error)
+
+    # -- management
+
+    def replace_description(self, description: QueueDescription) -> None:
+        """The entity was updated; links that are no longer allowed are detached (E-84)."""
+        limits = self.main.runtime.limits
+        self.description = description
+        self.main.replace_settings(FragmentSettings.of_queue(description, limits))
+        self.dead_letter.replace_settings(FragmentSettings.of_queue(description, limits, dead_letter=True))
+        if not self.main.settings.allows_send:
+            self._evict_attachments(EntityDisabled(), sends=True)
+        if not self.main.settings.allows_receive:
+            self._evict_receivers(EntityDisabled())
+            self._evict_attachments(EntityDisabled(), sends=False)
+
+    def counts(self) -> RuntimeCounts:
+        """E-40, E-100…E-102, from memory."""
+        main, dead_letter = self.main.counters, self.dead_letter.counters
+        return RuntimeCounts(
+            active=main.active,
+            dead_letter=dead_letter.active + dead_letter.deferred,
+            scheduled=main.scheduled,
+            deferred=main.deferred,
+            size_bytes=main.bytes + dead_letter.bytes,
+            accessed_at_ms=max(main.accessed_at_ms, dead_letter.accessed_at_ms),
+        )

@@ -1,0 +1,63 @@
+"""What every fragment of a process shares: time, chance, limits, timers, the memory budget of ready windows,
+and a way to start background work. All of it is handed in, so a whole namespace runs under a manual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
+
+from busway.broker.limits import Limits
+from busway.broker.ready_window import WindowBudget
+from busway.broker.timers import Timers
+from busway.clock import Clock, Entropy
+from busway.store.contract import Store, StoreError
+
+if TYPE_CHECKING:
+    from busway.broker.expiry import ExpirySweeper
+    from busway.broker.schedule import Activator
+
+Spawn = Callable[[Coroutine[None, None, None]], object]
+
+
+def _ignore_store_failure(store: Store, error: StoreError) -> None:
+    """Nobody asked to be told."""
+
+
+class BrokerRuntime:
+    """Shared by all fragments of one process."""
+
+    __slots__ = (
+        "activators",
+        "clock",
+        "entropy",
+        "limits",
+        "spawn",
+        "store_failed",
+        "sweepers",
+        "timers",
+        "window_budget",
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        entropy: Entropy,
+        limits: Limits,
+        timers: Timers,
+        window_budget: WindowBudget,
+        spawn: Spawn,
+        store_failed: Callable[[Store, StoreError], None] = _ignore_store_failure,
+    ) -> None:
+        self.clock = clock
+        self.entropy = entropy
+        self.limits = limits
+        self.timers = timers
+        self.window_budget = window_budget
+        #: Starts a coroutine on the loop and keeps it from being collected; logs what it raises.
+        self.spawn = spawn
+        #: Told once for each fragment that met a failed commit: the store must be reopened, its fragments
+        #: loaded anew.
+        self.store_failed = store_failed
+        #: By store name; an `Activator` and an `ExpirySweeper` enter themselves.
+        self.activators: dict[str, Activator] = {}
+        self.sweepers: dict[str, ExpirySweeper] = {}

@@ -1,0 +1,91 @@
+"""Deadlines as data.
+
+A heap of (monotonic deadline, callback). Nothing here waits: the namespace asks `next_deadline()`, sleeps in
+its own way and calls `run(now)`. A cancelled timer stays in the heap until its time comes or until cancelled
+ones outnumber the live ones, so cancelling costs nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+#: Below this many entries a heap full of cancelled timers is not worth rebuilding.
+_REBUILD_MIN: Final = 256
+
+
+class Timer:
+    """One armed deadline. It runs once, or never when cancelled."""
+
+    __slots__ = ("callback", "deadline", "is_cancelled", "order")
+
+    def __init__(self, deadline: float, order: int, callback: Callable[[], None]) -> None:
+        self.deadline = deadline
+        #: Timers of one instant run in the order they were armed.
+        self.order = order
+        self.callback = callback
+        self.is_cancelled = False
+
+
+class Timers:
+    """All deadlines of one process."""
+
+    __slots__ = ("_cancelled", "_heap", "_order")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._order = 0
+        self._cancelled = 0
+
+    def __len__(self) -> int:
+        return len(self._heap) - self._cancelled
+
+    def at(self, deadline: float, callback: Callable[[], None]) -> Timer:
+        self._order += 1
+        timer = Timer(deadline, self._order, callback)
+        heapq.heappush(self._heap, (deadline, self._order, timer))
+        return timer
+
+    def cancel(self, timer: Timer | None) -> None:
+        """Idempotent; a timer that has run may be cancelled too. None is no timer."""
+        if timer is None or timer.is_cancelled:
+            return
+        timer.is_cancelled = True
+        self._cancelled += 1
+        if self._cancelled > _REBUILD_MIN and self._cancelled * 2 > len(self._heap):
+            self._rebuild()
+
+    def next_deadline(self) -> float | None:
+        self._drop_cancelled_head()
+        return self._heap[0][0] if self._heap else None
+
+    def run(self, now: float) -> int:
+        """Runs what is due. A timer armed meanwhile, even for the past, waits for the next run, so that one
+        that re-arms itself at once cannot hold the loop. Returns how many ran."""
+        due: list[Timer] = []
+        while self._heap and self._heap[0][0] <= now:
+            timer = heapq.heappop(self._heap)[2]
+            if timer.is_cancelled:
+                self._cancelled -= 1
+            else:
+                due.append(timer)
+        ran = 0
+        for timer in due:
+            if timer.is_cancelled:  # by one that ran just before it; it had already left the heap
+                self._cancelled -= 1
+                continue
+            timer.is_cancelled = True  # has run: cancelling it now must not count
+            timer.callback()
+            ran += 1
+        return ran
+
+    def _drop_cancelled_head(self) -> None:
+        while self._heap and self._heap[0][2].is_cancelled:
+            heapq.heappop(self._heap)
+            self._cancelled -= 1
+
+    def _rebuild(self) -> None:
+        self._heap = [entry for entry in self._heap if not entry[2].is_cancelled]
+        heapq.heapify(self._heap)
+        self._cancelled = 0

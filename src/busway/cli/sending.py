@@ -1,0 +1,168 @@
+"""`busway send`."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from busway.cli.failures import WrongCall
+from busway.cli.output import example, print_json, progress
+from busway.cli.target import (
+    CaFileOption,
+    ConnectionStringOption,
+    DataOption,
+    JsonOption,
+    Target,
+    find_target,
+)
+
+if TYPE_CHECKING:
+    from busway.client.messages import ServiceBusMessage
+
+#: Messages handed to the client at once, so that the bar moves and memory stays small.
+_SLICE: Final = 500
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        "send",
+        epilog=example("busway send orders --body hello --subject greeting --property amount:=12.5"),
+    )(send)
+
+
+def _text_option(name: str, meaning: str) -> object:
+    return typer.Option(name, metavar="TEXT", help=meaning)
+
+
+def send(
+    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="The queue's path.")],
+    body: Annotated[str | None, _text_option("--body", "The message's body.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="The body from a file; - is standard input.")
+    ] = None,
+    message_id: Annotated[
+        str | None, _text_option("--message-id", "Else a new one for each message.")
+    ] = None,
+    session_id: Annotated[
+        str | None, _text_option("--session-id", "The session the message belongs to.")
+    ] = None,
+    partition_key: Annotated[str | None, _text_option("--partition-key", "Keeps messages together.")] = None,
+    subject: Annotated[str | None, _text_option("--subject", "Also called label.")] = None,
+    content_type: Annotated[
+        str | None, _text_option("--content-type", "For example application/json.")
+    ] = None,
+    correlation_id: Annotated[str | None, _text_option("--correlation-id", "Free text.")] = None,
+    reply_to: Annotated[str | None, _text_option("--reply-to", "Where answers shall go.")] = None,
+    to: Annotated[str | None, _text_option("--to", "Free text; not interpreted.")] = None,
+    time_to_live: Annotated[
+        str | None, typer.Option("--time-to-live", metavar="DURATION", help="For example PT1H.")
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property", metavar="NAME=TEXT", help="May be repeated; NAME:=JSON for numbers and booleans."
+        ),
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option("--schedule", metavar="TIME", help="2030-01-01T08:00:00Z, or PT10M from now."),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="Send the message N times.")] = 1,
+    connection_string: ConnectionStringOption = None,
+    ca_file: CaFileOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send one message, or the same one many times."""
+    import asyncio
+
+    from busway.cli.instants import parse_duration_ms, parse_instant_ms
+    from busway.client.messages import ServiceBusMessage
+
+    now_ms = time.time_ns() // 1_000_000
+    scheduled_ms = None if schedule is None else parse_instant_ms(schedule, "--schedule", now_ms)
+    message = ServiceBusMessage(
+        body=body_of(body, file),
+        application_properties=parse_properties(properties or []),
+        message_id=message_id,
+        session_id=session_id,
+        partition_key=partition_key,
+        subject=subject,
+        content_type=content_type,
+        correlation_id=correlation_id,
+        reply_to=reply_to,
+        to=to,
+        time_to_live_ms=None if time_to_live is None else parse_duration_ms(time_to_live, "--time-to-live"),
+    )
+    target = find_target(connection_string, ca_file, data)
+    numbers = asyncio.run(_send(target, entity, message, count, scheduled_ms))
+    if as_json:
+        print_json({"sent": count, "sequence_numbers": numbers})
+    elif scheduled_ms is None:
+        typer.echo(f"Sent {_counted(count)} to {entity}.")
+    else:
+        typer.echo(f"Scheduled {_counted(count)} on {entity}: {', '.join(map(str, numbers))}.")
+
+
+async def _send(
+    target: Target, entity: str, message: "ServiceBusMessage", count: int, scheduled_ms: int | None
+) -> list[int]:
+    """The sequence numbers of scheduled messages, none otherwise."""
+    from busway.client.service_bus_client import ServiceBusClient
+
+    numbers: list[int] = []
+    async with (
+        ServiceBusClient(target.connection, target.ca_file) as client,
+        client.get_queue_sender(entity) as sender,
+    ):
+        with progress(f"Sending to {entity}", count) as bar:
+            for start in range(0, count, _SLICE):
+                copies = [message] * min(_SLICE, count - start)
+                if scheduled_ms is None:
+                    await sender.send_messages(copies)
+                else:
+                    numbers += await sender.schedule_messages(copies, scheduled_ms)
+                bar.advance(len(copies))
+    return numbers
+
+
+def body_of(body: str | None, file: Path | None) -> bytes:
+    if body is not None and file is not None:
+        raise WrongCall("--body and --file exclude each other.")
+    if body is not None:
+        return body.encode()
+    if file is None and sys.stdin.isatty():
+        raise WrongCall("Give the message's body with --body TEXT, --file FILE or on standard input.")
+    if file is None or str(file) == "-":
+        return sys.stdin.buffer.read()
+    return file.read_bytes()
+
+
+def parse_properties(texts: list[str]) -> dict[str, object]:
+    """`NAME=TEXT` is a string; `NAME:=JSON` is a number, a boolean or null."""
+    properties: dict[str, object] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        is_json = name.endswith(":")
+        name = name.removesuffix(":") if is_json else name
+        if not equals or not name:
+            raise WrongCall(f"--property: '{text}' is not of the form NAME=TEXT or NAME:=JSON.")
+        properties[name] = _json_value(name, value) if is_json else value
+    return properties
+
+
+def _json_value(name: str, text: str) -> object:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise WrongCall(f"--property: the value of {name} is not JSON: {text}") from None
+    if isinstance(value, dict | list):
+        raise WrongCall(f"--property: the value of {name} must be a number, a boolean, a string or null.")
+    return value
+
+
+def _counted(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"

@@ -1,0 +1,165 @@
+"""Requests to an entity's management node: what links cannot do (wire.md E)."""
+
+from typing import Final, Protocol
+from uuid import UUID
+
+from busway.amqp.errors import AmqpError
+from busway.amqp.sections import AmqpMessage
+from busway.amqp.types import Array, Int, Long, Timestamp, UInt
+from busway.client.errors import Refused, error_of
+from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
+
+_LONG: Final = 0x81
+_UUID: Final = 0x98
+#: "Whatever the date": the year 10000 (X-17).
+ANY_DATE_MS: Final = 253_402_300_800_000
+
+
+class Asker(Protocol):
+    """Something that brings a request to a node and its answer back."""
+
+    async def ask(self, properties: dict[str, object], body: object) -> AmqpMessage: ...
+
+
+class Management:
+    """One entity's node. Made by `ServiceBusClient.get_management`; opens itself with the first request."""
+
+    def __init__(self, links: Asker) -> None:
+        self._links = links
+
+    async def peek_messages(
+        self, max_message_count: int = 1, sequence_number: int = 0, session_id: str | None = None
+    ) -> list[ServiceBusReceivedMessage]:
+        body: dict[str, object] = {
+            "from-sequence-number": Long(sequence_number),
+            "message-count": Int(max_message_count),
+        }
+        answer = await self.ask("peek-message", _with_session(body, session_id))
+        return [ServiceBusReceivedMessage(payload) for payload, _ in _messages(answer)]
+
+    async def schedule_messages(self, messages: list[ServiceBusMessage], schedule_time_ms: int) -> list[int]:
+        entries = [
+            {"message-id": message.message_id or "", "message": message.encode(schedule_time_ms)}
+            for message in messages
+        ]
+        answer = await self.ask("schedule-message", {"messages": entries})
+        return [int(number) for number in _items(answer.get("sequence-numbers")) if isinstance(number, int)]
+
+    async def cancel_scheduled_messages(self, sequence_numbers: list[int]) -> None:
+        await self.ask("cancel-scheduled-message", {"sequence-numbers": _longs(sequence_numbers)})
+
+    async def receive_deferred_messages(
+        self,
+        sequence_numbers: list[int],
+        *,
+        deletes: bool = False,
+        session_id: str | None = None,
+        link_name: str | None = None,
+    ) -> list[ServiceBusReceivedMessage]:
+        body: dict[str, object] = {
+            "sequence-numbers": _longs(sequence_numbers),
+            "receiver-settle-mode": UInt(0 if deletes else 1),
+        }
+        answer = await self.ask("receive-by-sequence-number", _with_session(body, session_id), link_name)
+        return [ServiceBusReceivedMessage(payload, lock_token=token) for payload, token in _messages(answer)]
+
+    async def batch_delete_messages(
+        self, max_message_count: int, before_enqueued_time_ms: int, session_id: str | None = None
+    ) -> int:
+        body: dict[str, object] = {
+            "message-count": Int(max_message_count),
+            "enqueued-time-utc": Timestamp(before_enqueued_time_ms),
+        }
+        deleted = (await self.ask("batch-delete-messages", _with_session(body, session_id))).get(
+            "message-count"
+        )
+        return int(deleted) if isinstance(deleted, int) else 0
+
+    async def renew_message_lock(self, lock_token: UUID) -> int:
+        """The lock's new end, in milliseconds since 1970."""
+        answer = await self.ask("renew-lock", {"lock-tokens": Array([lock_token], _UUID)})
+        return _first_number(_items(answer.get("expirations")))
+
+    async def settle(
+        self, lock_token: UUID, disposition: str, changes: dict[str, object] | None = None
+    ) -> None:
+        body: dict[str, object] = {
+            "disposition-status": disposition,
+            "lock-tokens": Array([lock_token], _UUID),
+        }
+        await self.ask("update-disposition", body | (changes or {}))
+
+    async def renew_session_lock(self, session_id: str, link_name: str) -> int:
+        answer = await self.ask("renew-session-lock", {"session-id": session_id}, link_name)
+        return _first_number([answer.get("expiration")])
+
+    async def get_session_state(self, session_id: str, link_name: str) -> bytes | None:
+        state = (await self.ask("get-session-state", {"session-id": session_id}, link_name)).get(
+            "session-state"
+        )
+        return state if isinstance(state, bytes) else None
+
+    async def set_session_state(self, session_id: str, state: bytes | None, link_name: str) -> None:
+        await self.ask("set-session-state", {"session-id": session_id, "session-state": state}, link_name)
+
+    async def list_sessions(
+        self, skip: int = 0, top: int = 100, updated_after_ms: int = ANY_DATE_MS
+    ) -> list[str]:
+        body: dict[str, object] = {
+            "last-updated-time": Timestamp(updated_after_ms),
+            "skip": Int(skip),
+            "top": Int(top),
+        }
+        answer = await self.ask("get-message-sessions", body)
+        return [str(session_id) for session_id in _items(answer.get("sessions-ids"))]
+
+    async def ask(
+        self, operation: str, body: dict[str, object], link_name: str | None = None
+    ) -> dict[str, object]:
+        """One operation: the answer's map, empty for "nothing there"; raises what the server refused with."""
+        properties: dict[str, object] = {"operation": f"com.microsoft:{operation}"}
+        if link_name is not None:
+            properties["associated-link-name"] = link_name
+        return read_answer(await self._links.ask(properties, body))
+
+
+def read_answer(answer: AmqpMessage) -> dict[str, object]:
+    properties = answer.application_properties or {}
+    status = properties.get("statusCode", properties.get("status-code"))
+    if not isinstance(status, int):
+        raise Refused("The server answered without a status.")
+    if status >= 300:
+        condition = properties.get("errorCondition", properties.get("error-condition"))
+        description = properties.get("statusDescription", properties.get("status-description"))
+        raise error_of(AmqpError(str(condition), None if description is None else str(description)))
+    return answer.body if isinstance(answer.body, dict) else {}
+
+
+def _with_session(body: dict[str, object], session_id: str | None) -> dict[str, object]:
+    return body if session_id is None else {**body, "session-id": session_id}
+
+
+def _longs(numbers: list[int]) -> Array:
+    return Array([Long(number) for number in numbers], _LONG)
+
+
+def _items(value: object) -> list[object]:
+    if isinstance(value, Array):
+        return value.items
+    return value if isinstance(value, list) else []
+
+
+def _first_number(items: list[object]) -> int:
+    if not items or not isinstance(items[0], int):
+        raise Refused("The server answered without the new end of the lock.")
+    return int(items[0])
+
+
+def _messages(answer: dict[str, object]) -> list[tuple[bytes, UUID | None]]:
+    found: list[tuple[bytes, UUID | None]] = []
+    for entry in _items(answer.get("messages")):
+        payload = entry.get("message") if isinstance(entry, dict) else None
+        token = entry.get("lock-token") if isinstance(entry, dict) else None
+        if isinstance(payload, bytes):
+            found.append((payload, token if isinstance(token, UUID) else None))
+    return found

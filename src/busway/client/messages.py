@@ -1,0 +1,189 @@
+"""Messages as a program sends and receives them. Names follow the official Python client."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID, uuid4
+
+from busway.amqp.performatives import Header, Properties
+from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
+from busway.amqp.types import Symbol, Timestamp, UInt
+
+#: One transfer that holds several messages, each in a data section of its own (S-20).
+BATCH_FORMAT: Final = 0x8001_3700
+_TTL_MS_MAX: Final = (1 << 32) - 1
+
+SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
+ENQUEUED_TIME: Final = "x-opt-enqueued-time"
+LOCKED_UNTIL: Final = "x-opt-locked-until"
+SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
+PARTITION_KEY: Final = "x-opt-partition-key"
+MESSAGE_STATE: Final = "x-opt-message-state"
+DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
+_STATES: Final = {0: "active", 1: "deferred", 2: "scheduled"}
+
+
+@dataclass(frozen=True)
+class ServiceBusMessage:
+    """A message to send. Without a message id each sending gives it a new one."""
+
+    body: bytes
+    application_properties: Mapping[str, object] = field(default_factory=dict)
+    message_id: str | None = None
+    session_id: str | None = None
+    partition_key: str | None = None
+    subject: str | None = None
+    content_type: str | None = None
+    correlation_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    reply_to_session_id: str | None = None
+    time_to_live_ms: int | None = None
+
+    def encode(self, scheduled_enqueue_time_ms: int | None = None) -> bytes:
+        return encode_message(
+            AmqpMessage(
+                [self.body],
+                DATA,
+                header=self._header(),
+                properties=self._properties(),
+                application_properties=dict(self.application_properties) or None,
+                message_annotations=self._annotations(scheduled_enqueue_time_ms),
+            )
+        )
+
+    def _header(self) -> Header | None:
+        if self.time_to_live_ms is None:
+            return None
+        return Header(ttl=UInt(min(self.time_to_live_ms, _TTL_MS_MAX)))
+
+    def _properties(self) -> Properties:
+        return Properties(
+            message_id=self.message_id if self.message_id is not None else uuid4().hex,
+            group_id=self.session_id,
+            subject=self.subject,
+            content_type=None if self.content_type is None else Symbol(self.content_type),
+            correlation_id=self.correlation_id,
+            to=self.to,
+            reply_to=self.reply_to,
+            reply_to_group_id=self.reply_to_session_id,
+        )
+
+    def _annotations(self, scheduled_enqueue_time_ms: int | None) -> dict[object, object] | None:
+        annotations: dict[object, object] = {}
+        if self.partition_key is not None:
+            annotations[Symbol(PARTITION_KEY)] = self.partition_key
+        if scheduled_enqueue_time_ms is not None:
+            annotations[Symbol(SCHEDULED_TIME)] = Timestamp(scheduled_enqueue_time_ms)
+        return annotations or None
+
+
+class ServiceBusReceivedMessage:
+    """A message that came from the server. `lock_token` and `delivery_id` say how it can be settled."""
+
+    def __init__(
+        self, payload: bytes, *, lock_token: UUID | None = None, delivery_id: int | None = None
+    ) -> None:
+        self._message = decode_message(payload)
+        self._properties = self._message.properties or Properties()
+        #: None when it was peeked or is deleted already.
+        self.lock_token = lock_token
+        #: None when it did not come by a link.
+        self.delivery_id = delivery_id
+        #: A lock ends once: the server no longer knows a delivery whose outcome it has confirmed.
+        self.is_settled = False
+
+    def __repr__(self) -> str:
+        return f"<ServiceBusReceivedMessage #{self.sequence_number} {len(self.body)} bytes>"
+
+    @property
+    def body(self) -> bytes:
+        """The bytes of the data sections; a value or sequence as its text."""
+        value = self._message.body
+        if self._message.body_kind == DATA and isinstance(value, list):
+            return b"".join(value)
+        if value is None or isinstance(value, bytes):
+            return value or b""
+        return str(value).encode()
+
+    @property
+    def application_properties(self) -> dict[str, object]:
+        return self._message.application_properties or {}
+
+    @property
+    def message_id(self) -> object:
+        return self._properties.message_id
+
+    @property
+    def correlation_id(self) -> object:
+        return self._properties.correlation_id
+
+    @property
+    def session_id(self) -> str | None:
+        return self._properties.group_id
+
+    @property
+    def subject(self) -> str | None:
+        return self._properties.subject
+
+    @property
+    def content_type(self) -> str | None:
+        return self._properties.content_type
+
+    @property
+    def to(self) -> object:
+        return self._properties.to
+
+    @property
+    def reply_to(self) -> object:
+        return self._properties.reply_to
+
+    @property
+    def partition_key(self) -> object:
+        return self._annotation(PARTITION_KEY)
+
+    @property
+    def dead_letter_source(self) -> object:
+        return self._annotation(DEAD_LETTER_SOURCE)
+
+    @property
+    def sequence_number(self) -> int | None:
+        return self._number(SEQUENCE_NUMBER)
+
+    @property
+    def enqueued_time_ms(self) -> int | None:
+        return self._number(ENQUEUED_TIME)
+
+    @property
+    def locked_until_ms(self) -> int | None:
+        return self._number(LOCKED_UNTIL)
+
+    @property
+    def scheduled_enqueue_time_ms(self) -> int | None:
+        return self._number(SCHEDULED_TIME)
+
+    @property
+    def time_to_live_ms(self) -> int | None:
+        header = self._message.header
+        return None if header is None else header.ttl
+
+    @property
+    def delivery_count(self) -> int:
+        header = self._message.header
+        return 0 if header is None or header.delivery_count is None else header.delivery_count
+
+    @property
+    def state(self) -> str:
+        number = self._number(MESSAGE_STATE)
+        return _STATES.get(0 if number is None else number, "active")
+
+    def _annotation(self, name: str) -> object:
+        return (self._message.message_annotations or {}).get(name)
+
+    def _number(self, name: str) -> int | None:
+        value = self._annotation(name)
+        return int(value) if isinstance(value, int) else None
+
+
+def encode_batch(payloads: list[bytes]) -> bytes:
+    return encode_message(AmqpMessage(list(payloads), DATA))

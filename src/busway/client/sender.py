@@ -1,0 +1,148 @@
+"""Sending to a queue."""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from busway.amqp.events import Event, OutcomesArrived
+from busway.amqp.link import OutgoingDelivery
+from busway.amqp.performatives import RECEIVER_FIRST, SENDER_UNSETTLED, Accepted, Rejected, Source, Target
+from busway.client.errors import ClientError, Refused, error_of
+from busway.client.link_end import LinkEnd
+from busway.client.messages import BATCH_FORMAT, ServiceBusMessage, encode_batch
+
+if TYPE_CHECKING:
+    from busway.client.service_bus_client import ServiceBusClient
+    from busway.client.wire import Wire
+
+#: When the server names no limit.
+_BATCH_BYTES_DEFAULT: Final = 256 * 1024
+#: What an envelope and one more data section cost at most.
+_ENVELOPE_BYTES: Final = 64
+_SECTION_BYTES: Final = 8
+
+
+class ServiceBusSender:
+    """Made by `ServiceBusClient.get_queue_sender`; an asynchronous context manager."""
+
+    def __init__(self, client: "ServiceBusClient", queue_name: str) -> None:
+        self._client = client
+        self._queue_name = queue_name
+        self._end: _SendingEnd | None = None
+
+    async def __aenter__(self) -> "ServiceBusSender":
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        wire = await self._client.wire_for(self._queue_name)
+        self._end = _SendingEnd(wire)
+        await self._end.attach(
+            is_sender=True,
+            source=Source(address=f"busway-sender-{self._queue_name}"),
+            target=Target(address=self._queue_name),
+            snd_settle_mode=SENDER_UNSETTLED,
+            rcv_settle_mode=RECEIVER_FIRST,
+        )
+
+    async def close(self) -> None:
+        if self._end is not None:
+            await self._end.detach()
+            self._end = None
+
+    async def send_messages(self, messages: ServiceBusMessage | list[ServiceBusMessage]) -> None:
+        """Returns when the server has stored them. Several messages travel in as few batches as fit; each
+        batch is all or nothing (S-20)."""
+        end = self._opened()
+        given = messages if isinstance(messages, list) else [messages]
+        payloads = [message.encode() for message in given]
+        if len(payloads) == 1:
+            await end.send(payloads[0], 0)
+            return
+        cut = batches(payloads, end.batch_bytes_max())
+        sends = [end.send(encode_batch(batch), BATCH_FORMAT) for batch in cut]
+        for result in await asyncio.gather(*sends, return_exceptions=True):
+            if result is not None:
+                raise result
+
+    async def schedule_messages(
+        self, messages: ServiceBusMessage | list[ServiceBusMessage], schedule_time_ms: int
+    ) -> list[int]:
+        """The sequence numbers, with which scheduled messages can be cancelled."""
+        given = messages if isinstance(messages, list) else [messages]
+        return await self._client.get_management(self._queue_name).schedule_messages(given, schedule_time_ms)
+
+    async def cancel_scheduled_messages(self, sequence_numbers: list[int]) -> None:
+        await self._client.get_management(self._queue_name).cancel_scheduled_messages(sequence_numbers)
+
+    def _opened(self) -> "_SendingEnd":
+        if self._end is None:
+            raise Refused("The sender is not open.")
+        return self._end
+
+
+def batches(payloads: list[bytes], bytes_max: int) -> list[list[bytes]]:
+    """Cuts in order, each batch as full as fits. A payload larger than the limit stands alone: the server says so."""
+    cut: list[list[bytes]] = []
+    size = bytes_max
+    for payload in payloads:
+        size += len(payload) + _SECTION_BYTES
+        if size > bytes_max - _ENVELOPE_BYTES or not cut:
+            cut.append([])
+            size = len(payload) + _SECTION_BYTES
+        cut[-1].append(payload)
+    return cut
+
+
+class _SendingEnd(LinkEnd):
+    def __init__(self, wire: "Wire") -> None:
+        super().__init__(wire)
+        self._tags = 0
+        self._outcomes: set[asyncio.Future[None]] = set()
+
+    def batch_bytes_max(self) -> int:
+        peer = self.link.peer
+        announced = None if peer is None else peer.max_message_size
+        return announced if announced else _BATCH_BYTES_DEFAULT
+
+    async def send(self, payload: bytes, message_format: int) -> None:
+        while self.link.room() < 1:
+            await self.changed()
+        self._tags += 1
+        delivery = self.link.send(
+            self._tags.to_bytes(4, "big"), payload, settled=False, message_format=message_format
+        )
+        outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        delivery.owner = outcome
+        self._outcomes.add(outcome)
+        self._wire.flush()
+        try:
+            await outcome
+        finally:
+            self._outcomes.discard(outcome)
+
+    def happened_while_open(self, event: Event) -> None:
+        if isinstance(event, OutcomesArrived):
+            for delivery in event.deliveries:
+                _tell(delivery, event.state)
+            if not event.settled:
+                self.link.answer(event.deliveries, event.state)
+
+    def ended(self, failure: ClientError) -> None:
+        for outcome in self._outcomes:
+            if not outcome.done():
+                outcome.set_exception(failure)
+
+
+def _tell(delivery: OutgoingDelivery, state: object) -> None:
+    outcome = delivery.owner
+    if not isinstance(outcome, asyncio.Future) or outcome.done():
+        return
+    if isinstance(state, Accepted):
+        outcome.set_result(None)
+    elif isinstance(state, Rejected) and state.error is not None:
+        outcome.set_exception(error_of(state.error))
+    else:
+        outcome.set_exception(Refused("The server did not accept the message."))

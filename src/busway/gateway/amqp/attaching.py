@@ -1,0 +1,265 @@
+"""What happens when a client attaches a link: who may, to what, and which kind of link comes of it.
+
+The order of the checks is the order of what they reveal: first the form of the address, then the right (A-6, A-7),
+then whether the entity exists, then whether it allows this kind of link. A refusal is an attach without the
+terminus, followed by a detach with the reason (wire.md rule 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from busway.amqp.performatives import SENDER_SETTLED, Coordinator, Source
+from busway.broker.entity_path import not_found
+from busway.broker.errors import (
+    BadArgument,
+    BrokerError,
+    InternalError,
+    InvalidOperation,
+    NotImplementedByServer,
+    Unauthorized,
+)
+from busway.gateway.amqp.addresses import Node, NodeKind, node_at, text_of
+from busway.gateway.amqp.cbs_node import CbsNode
+from busway.gateway.amqp.error_conditions import amqp_error
+from busway.gateway.amqp.management_node import ManagementNode
+from busway.gateway.amqp.receive_link import ReceiveLink
+from busway.gateway.amqp.request_link import (
+    MAX_MESSAGE_SIZE,
+    REQUEST_BYTES_MAX,
+    RequestLink,
+    RequestNode,
+    ResponseLink,
+)
+from busway.gateway.amqp.send_link import SendLink
+from busway.gateway.amqp.session_receive_link import (
+    SessionReceiveLink,
+    SessionWish,
+    lock_properties,
+    session_wish,
+    wait_s,
+)
+
+if TYPE_CHECKING:
+    from busway.amqp.link import Link
+    from busway.broker.fragment import Fragment
+    from busway.broker.message_sessions import MessageSession
+    from busway.broker.queue import Queue
+    from busway.gateway.amqp.connection import AmqpConnection
+
+log = logging.getLogger("busway.gateway.amqp")
+
+#: "Any right on the node will do": the requests are checked one by one (A-7).
+ANY_RIGHT: Final = ""
+
+_NEEDS_SESSION: Final = (
+    "It is not possible for an entity that requires sessions to create a non-sessionful message receiver."
+)
+_HAS_NO_SESSIONS: Final = (
+    "A sessionful message receiver cannot be created on an entity that does not require sessions. "
+    "Ensure RequiresSession is set to true when creating a Queue or Subscription to enable sessionful behavior."
+)
+
+
+class Attaching:
+    """Answers the attaches of one connection."""
+
+    def __init__(self, connection: AmqpConnection) -> None:
+        self._connection = connection
+        self._namespace = connection.namespace
+        self._cbs = CbsNode(connection.tokens, connection.namespace, connection.tracking)
+
+    def attach(self, link: Link) -> None:
+        path = ""
+        try:
+            node = _node_of(link)
+            path = node.path
+            self._check_right(node, _right_for(link, node))
+            self._attach_to(link, node)
+        except BrokerError as error:
+            link.refuse(amqp_error(error, self._connection.tracking, path))
+
+    def check_again(self, node: Node, right: str | None) -> None:
+        """Raises Unauthorized when a link that stands has lost its right (A-8, A-10)."""
+        self._check_right(node, right)
+
+    def _check_right(self, node: Node, right: str | None) -> None:
+        if right is None:
+            return
+        grants = self._connection.tokens.grants()
+        if not grants:
+            raise Unauthorized("Unauthorized access. Put a token for the entity on '$cbs' first.")
+        authorizer = self._namespace.authorizer
+        if right == ANY_RIGHT:
+            authorizer.authorise_any(grants, node.path)
+        else:
+            authorizer.authorise(grants, node.path, right)
+
+    def _attach_to(self, link: Link, node: Node) -> None:
+        if node.kind is NodeKind.CBS:
+            self._attach_requests(link, node, self._cbs)
+        elif node.kind is NodeKind.MANAGEMENT:
+            self._queue(node)
+            self._attach_requests(link, node, self._management(node))
+        elif link.is_sender:
+            self._attach_receiver(link, node)
+        else:
+            self._attach_sender(link, node)
+
+    def _queue(self, node: Node) -> Queue:
+        if not node.address.path:
+            raise not_found(self._namespace.name, node.path)
+        return self._namespace.queue(node.address.path)
+
+    # -- request nodes
+
+    def _management(self, node: Node) -> RequestNode:
+        connection = self._connection
+        return ManagementNode(
+            self._namespace, node.address, connection.tokens.grants, connection, connection.tracking
+        )
+
+    def _attach_requests(self, link: Link, node: Node, request_node: RequestNode) -> None:
+        connection = self._connection
+        right = _right_for(link, node)
+        now = connection.now()
+        if link.is_sender:
+            response = ResponseLink(connection, link, node, right, connection.desk, now)
+            connection.desk.add_response_link(response)
+            connection.add_link(response)
+            link.accept(source=link.source, target=link.target, max_message_size=MAX_MESSAGE_SIZE)
+            return
+        request = RequestLink(connection, link, node, right, connection.desk, request_node, now)
+        connection.add_link(request)
+        link.accept(
+            source=link.source,
+            target=link.target,
+            max_message_size=MAX_MESSAGE_SIZE,
+            delivery_bytes_max=REQUEST_BYTES_MAX,
+        )
+        request.start()
+
+    # -- senders
+
+    def _attach_sender(self, link: Link, node: Node) -> None:
+        address = node.address
+        if address.dead_letter or address.transfer_dead_letter:
+            raise InvalidOperation(
+                f"Nobody can send to '{node.path}': messages enter it by dead-lettering only."
+            )
+        queue = self._queue(node)
+        sender = SendLink(self._connection, link, node, queue, self._connection.now())
+        queue.attach(sender, sends=True)
+        self._connection.add_link(sender)
+        link.accept(
+            source=link.source,
+            target=link.target,
+            max_message_size=queue.description.max_message_size_in_kilobytes * 1024,
+        )
+        sender.start()
+
+    # -- receivers
+
+    def _attach_receiver(self, link: Link, node: Node) -> None:
+        wish = session_wish(link.source, self._connection.limits.key_characters_max)
+        queue = self._queue(node)
+        if node.address.transfer_dead_letter:
+            raise InvalidOperation(f"'{node.path}' holds nothing: queues do not transfer messages.")
+        outlet = queue.outlet(node.address.dead_letter)
+        if wish is None and outlet.requires_session:
+            raise InvalidOperation(_NEEDS_SESSION)
+        if wish is not None and not outlet.requires_session:
+            raise InvalidOperation(_HAS_NO_SESSIONS)
+        if wish is None:
+            self._attach_plain(link, node, queue, outlet)
+        else:
+            self._accept_session(link, node, queue, outlet, wish)
+
+    def _attach_plain(self, link: Link, node: Node, queue: Queue, outlet: Fragment) -> None:
+        connection = self._connection
+        deletes = link.snd_settle_mode == SENDER_SETTLED
+        receiver = ReceiveLink(
+            connection, link, node, queue, outlet, deletes, connection.tag_prefix(), connection.now()
+        )
+        queue.attach(receiver, sends=False)
+        try:
+            outlet.add_receiver(receiver)
+        except BrokerError:
+            queue.detach(receiver)
+            raise
+        connection.add_link(receiver)
+        link.accept(source=link.source, target=link.target)
+
+    def _accept_session(
+        self, link: Link, node: Node, queue: Queue, outlet: Fragment, wish: SessionWish
+    ) -> None:
+        """The attach is answered when the session is held or refused (X-3…X-7)."""
+        connection = self._connection
+        deletes = link.snd_settle_mode == SENDER_SETTLED
+        receiver = SessionReceiveLink(
+            connection, link, node, queue, outlet, deletes, connection.tag_prefix(), connection.now()
+        )
+        queue.attach(receiver, sends=False)
+        connection.add_link(receiver)
+        waiting = asyncio.get_running_loop().create_task(
+            _accepted(outlet, receiver, wish.session_id, wait_s(link.properties))
+        )
+        receiver.wait_for(waiting)
+        waiting.add_done_callback(lambda task: self._session_settled(receiver, wish, task))
+
+    def _session_settled(
+        self, receiver: SessionReceiveLink, wish: SessionWish, task: asyncio.Task[MessageSession]
+    ) -> None:
+        if task.cancelled():
+            return
+        problem = task.exception()
+        if problem is None:
+            self._session_held(receiver, wish, task.result())
+            return
+        if not isinstance(problem, BrokerError):
+            log.error("accepting a session failed: path=%s", receiver.node.path, exc_info=problem)
+            problem = InternalError()
+        receiver.evict(problem)
+
+    def _session_held(self, receiver: SessionReceiveLink, wish: SessionWish, session: MessageSession) -> None:
+        if not receiver.hold(session):
+            return
+        link = receiver.link
+        source = link.source
+        assert source is not None
+        link.accept(
+            source=wish.answer(source, session.session_id),
+            target=link.target,
+            properties=lock_properties(session.locked_until_ms),
+        )
+        receiver.credit_arrived()
+        self._connection.output_waits()
+
+
+async def _accepted(
+    outlet: Fragment, receiver: SessionReceiveLink, session_id: str | None, timeout_s: float
+) -> MessageSession:
+    return await outlet.accept_session(receiver, session_id, timeout_s)
+
+
+def _node_of(link: Link) -> Node:
+    """The node a link's address means. `is_sender` is our role: the client names its end of the link."""
+    if isinstance(link.target, Coordinator):
+        raise NotImplementedByServer("Transactions are not supported.")
+    if isinstance(link.source, Source) and link.source.dynamic and link.is_sender:
+        raise NotImplementedByServer("Nodes cannot be created by attaching a link.")
+    text = text_of(link.source if link.is_sender else link.target)
+    if text is None or text == "":
+        raise BadArgument("The link does not say which entity it is for: its address is missing.")
+    return node_at(text)
+
+
+def _right_for(link: Link, node: Node) -> str | None:
+    """A-9."""
+    if node.kind is NodeKind.CBS:
+        return None
+    if node.kind is NodeKind.MANAGEMENT:
+        return ANY_RIGHT
+    return "Listen" if link.is_sender else "Send"

@@ -1,0 +1,541 @@
+"""One AMQP connection of a client: the engine's events in, the links' actions out.
+
+Theory of operation. Bytes come from any transport (`data_received`), pass the engine, and each event goes to one
+small handler; what the handlers make the engine write leaves in one `transport.write` at the end of the turn.
+Output that arises elsewhere (a commit is durable, a message became available) marks the connection and leaves with
+the present turn of the event loop, again in one write.
+
+Two brakes keep memory bounded. Output: links deliver nothing more while the transport holds more than
+OUTPUT_HIGH_BYTES, and nothing is read while it holds OUTPUT_FULL_BYTES; a peer that takes nothing for a minute is
+dropped. Input: nothing is read while more than INPUT_HIGH_BYTES of messages wait for the store.
+
+Time. A connection names its next deadline; the gateway's one timer calls `tick` then. The phases of a connection
+and their deadlines: handshake (SASL and open), first token (A-7), first link and last link gone (R-22), token ends
+(A-8), idle links (R-22), the engine's heartbeats and silence.
+
+An exception of our own code ends this connection with amqp:internal-error and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from busway.amqp.connection import Connection, Role
+from busway.amqp.errors import AmqpError, Condition
+from busway.amqp.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    CreditArrived,
+    DeliveriesArrived,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    OutcomesArrived,
+    SaslInitArrived,
+    WindowOpened,
+)
+from busway.broker.errors import AuthenticationFailed, QuotaExceeded, Unauthorized
+from busway.gateway.amqp.attaching import Attaching
+from busway.gateway.amqp.error_conditions import amqp_error
+from busway.gateway.amqp.request_link import RequestDesk
+from busway.gateway.amqp.tokens import TokenHolder
+
+if TYPE_CHECKING:
+    from busway.amqp.link import Link
+    from busway.gateway.amqp.gateway import AmqpGateway
+    from busway.gateway.amqp.link_host import AttachedLink
+
+log = logging.getLogger("busway.gateway.amqp")
+
+OUTPUT_HIGH_BYTES: Final = 1024 * 1024
+OUTPUT_FULL_BYTES: Final = 4 * OUTPUT_HIGH_BYTES
+INPUT_HIGH_BYTES: Final = 4 * 1024 * 1024
+INPUT_LOW_BYTES: Final = INPUT_HIGH_BYTES // 2
+#: Wall clocks step: the end of a token is looked at again at least this often.
+_EXPIRY_LOOK_S: Final = 30.0
+_NEVER: Final = float("inf")
+
+
+class ByteTransport(Protocol):
+    """What carries the bytes: a socket's transport, or a WebSocket's."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None:
+        """Send what is buffered, then close."""
+
+    def abort(self) -> None:
+        """Close now."""
+
+    def get_write_buffer_size(self) -> int: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class AmqpConnection:
+    """Drives one engine over one transport. `LinkHost` for its links, `LinkLookup` for management nodes."""
+
+    def __init__(self, gateway: AmqpGateway, transport: ByteTransport, peer: str = "") -> None:
+        # Shared.
+        self.gateway = gateway
+        self.namespace = gateway.namespace
+        self.limits = gateway.namespace.limits
+        self.tracking = gateway.tracking
+        self._clock = gateway.clock
+        self._settings = gateway.settings
+        # Of this connection.
+        self.peer = peer
+        self.tokens = TokenHolder(self.limits.tokens_per_connection_max, self._tokens_changed)
+        self.desk = RequestDesk(self)
+        self._transport = transport
+        self._engine = Connection(Role.SERVER, gateway.engine_settings, self.now())
+        self._attaching = Attaching(self)
+        self._links: set[AttachedLink] = set()
+        # Phases.
+        self._began_at = self.now()
+        self._is_open = False
+        self._is_over = False
+        #: True once it counts among the namespace's connections (L-11).
+        self.is_authenticated = False
+        #: When the last link went, or the connection was opened; None while there are links.
+        self._linkless_since: float | None = None
+        self._had_links = False
+        #: We have said good-bye and wait for the peer's answer; the engine knows how long.
+        self._is_closing = False
+        # Flow.
+        self._in_turn = False
+        self._flush_waits = False
+        self._unflushed_bytes = 0
+        self._stalled_since: float | None = None
+        self._thirsty: set[AttachedLink] = set()
+        self._input_bytes = 0
+        self._is_reading = True
+        #: Monotonic; the gateway calls `tick` then.
+        self.deadline = self.now()
+
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+    # -- from the transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        self._in_turn = True
+        try:
+            for event in self._engine.receive(data, self.now()):
+                self._handle(event)
+        except Exception:
+            self._fail()
+        finally:
+            self._in_turn = False
+        self.flush()
+
+    def connection_lost(self) -> None:
+        """The transport is gone. Idempotent."""
+        if self._is_over:
+            return
+        self._is_over = True
+        for link in list(self._links):
+            self._forget(link)
+        self.desk.close()
+        self.gateway.forget(self)
+
+    def pause_writing(self) -> None:
+        if self._stalled_since is None:
+            self._stalled_since = self.now()
+            self._hurry(self.now() + self._settings.write_stall_s)
+
+    def resume_writing(self) -> None:
+        self._stalled_since = None
+        self._balance_reading()
+        self._wake_thirsty()
+
+    # -- time
+
+    def tick(self, now: float) -> None:
+        """Whatever time has brought. The next deadline is set anew."""
+        if self._is_over:
+            return
+        self._in_turn = True
+        try:
+            for event in self._engine.tick(now):
+                self._handle(event)
+            self._keep_deadlines(now)
+        except Exception:
+            self._fail()
+        finally:
+            self._in_turn = False
+        self.flush()
+        if not self._is_over:
+            self.deadline = self._next_deadline(now)
+
+    def _keep_deadlines(self, now: float) -> None:
+        if self._is_over or self._is_closing:
+            return
+        if self._is_stalled(now):
+            self.abort()
+        elif self._is_open and not self.is_authenticated and now >= self._began_at + self._settings.token_s:
+            self.close(_forced(Condition.UNAUTHORIZED_ACCESS, "No token was put on '$cbs' in time."))
+        elif self._linkless_until() <= now:
+            self.close(self._linkless_error())
+        else:
+            self._end_expired()
+            self._end_idle(now)
+
+    def _is_stalled(self, now: float) -> bool:
+        return self._stalled_since is not None and now >= self._stalled_since + self._settings.write_stall_s
+
+    def _next_deadline(self, now: float) -> float:
+        settings = self._settings
+        engine_due = self._engine.next_deadline()
+        due = _NEVER if engine_due is None else engine_due
+        if self._stalled_since is not None:
+            due = min(due, self._stalled_since + settings.write_stall_s)
+        if not self._is_open or self._is_closing:
+            return due
+        if not self.is_authenticated:
+            due = min(due, self._began_at + settings.token_s)
+        due = min(due, self._linkless_until(), self._expiry_deadline(now))
+        return min((due, *(self._idle_deadline(link, now) for link in self._links)))
+
+    def _linkless_until(self) -> float:
+        if self._linkless_since is None:
+            return _NEVER
+        settings = self._settings
+        return self._linkless_since + (
+            settings.last_link_gone_s if self._had_links else settings.first_link_s
+        )
+
+    def _linkless_error(self) -> AmqpError:
+        allowed_s = self._settings.last_link_gone_s if self._had_links else self._settings.first_link_s
+        return _forced(
+            Condition.CONNECTION_FORCED,
+            f"The connection was closed by container '{self.gateway.engine_settings.container_id}' because it did "
+            f"not have any active links in the past {round(allowed_s * 1000)} milliseconds.",
+        )
+
+    def _expiry_deadline(self, now: float) -> float:
+        expiry_ms = self.tokens.earliest_expiry_ms()
+        if expiry_ms is None:
+            return _NEVER
+        left_s = max(0.0, (expiry_ms - self._clock.wall_ms()) / 1000)
+        return now + min(left_s, _EXPIRY_LOOK_S)
+
+    def _idle_deadline(self, link: AttachedLink, now: float) -> float:
+        since = link.used_at if link.is_idle() else now
+        return since + self._settings.link_idle_s
+
+    def _end_expired(self) -> None:
+        """A-8: links whose token has ended go, unless another one covers them."""
+        expiry_ms = self.tokens.earliest_expiry_ms()
+        now_ms = self._clock.wall_ms()
+        if expiry_ms is not None and expiry_ms <= now_ms:
+            self.tokens.forget_expired(now_ms)
+            self.check_rights()
+
+    def _end_idle(self, now: float) -> None:
+        """R-22: links without credit and traffic."""
+        for link in list(self._links):
+            if not link.is_idle():
+                link.used_at = now
+            elif now >= link.used_at + self._settings.link_idle_s:
+                self.end_link(
+                    link,
+                    _forced(
+                        Condition.LINK_DETACH_FORCED,
+                        self.tracking.describe(
+                            f"The link '{link.link.name[:64]}' is force detached: it was idle for "
+                            f"{round(self._settings.link_idle_s)} seconds.",
+                            link.node.path,
+                        ),
+                    ),
+                )
+
+    def _hurry(self, due: float) -> None:
+        self.deadline = min(self.deadline, due)
+
+    # -- rights
+
+    def check_rights(self) -> None:
+        """Tokens or rules have changed: links that have lost their right go (A-8, A-10)."""
+        for link in list(self._links):
+            try:
+                self._attaching.check_again(link.node, link.right)
+            except Unauthorized as error:
+                self.end_link(link, amqp_error(error, self.tracking, link.node.path))
+
+    def _tokens_changed(self) -> None:
+        self._hurry(self._expiry_deadline(self.now()))
+        if self._is_open:
+            self._claim_place()
+        if not self._is_over:
+            self.check_rights()
+
+    def _claim_place(self) -> None:
+        """L-11: known clients count, strangers have their own bounds."""
+        if self.is_authenticated or not self.tokens.has_any():
+            return
+        if self.gateway.authenticated(self):
+            self.is_authenticated = True
+            return
+        full = QuotaExceeded(
+            f"ConnectionsQuotaExceeded: the namespace has {self.limits.connections_max} connections already."
+        )
+        self.close(amqp_error(full, self.tracking))
+
+    # -- closing
+
+    def close(self, error: AmqpError | None = None) -> None:
+        """Close from our side: every link is detached with the reason, then the connection."""
+        if self._is_over or self._is_closing:
+            return
+        self._is_closing = True
+        self._hurry(self.now())
+        for link in list(self._links):
+            self._forget(link)
+        self._engine.close(error)
+        self.output_waits()
+
+    def _fail(self) -> None:
+        """Our own mistake: this connection ends, the server goes on."""
+        log.exception("connection failed: peer=%s", self.peer)
+        try:
+            self.close(
+                _forced(
+                    Condition.INTERNAL_ERROR,
+                    self.tracking.describe("The server met an error it did not expect. Please try again."),
+                )
+            )
+        except Exception:
+            log.exception("connection could not be closed: peer=%s", self.peer)
+            self.abort()
+
+    def abort(self) -> None:
+        """Close now, without a word."""
+        self._transport.abort()
+        self.connection_lost()
+
+    # -- events
+
+    def _handle(self, event: Event) -> None:
+        handler = _HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event)
+
+    def _sasl_init_arrived(self, event: SaslInitArrived) -> None:
+        """A-7. ANONYMOUS and its kin bring no right with them."""
+        accepted = event.mechanism != "PLAIN" or self._log_in(event.response)
+        for pipelined in self._engine.sasl_outcome(accepted):
+            self._handle(pipelined)
+
+    def _log_in(self, response: bytes) -> bool:
+        try:
+            name, key = _plain_credentials(response)
+            grant = self.namespace.authorizer.grant_of_key(name, key)
+        except AuthenticationFailed:
+            log.info("login refused: peer=%s", self.peer)
+            return False
+        self.tokens.hold_for_connection(grant)
+        return True
+
+    def _opened(self, event: ConnectionOpened) -> None:
+        del event
+        self._is_open = True
+        self._linkless_since = self.now()
+        self._engine.open()
+        self._claim_place()
+        self._hurry(self.now())
+
+    def _link_attached(self, event: LinkAttached) -> None:
+        if not self._is_closing:
+            self._attaching.attach(event.link)
+
+    def _credit_arrived(self, event: CreditArrived) -> None:
+        owner = _owner_of(event.link)
+        if owner is not None:
+            owner.used_at = self.now()
+            owner.credit_arrived()
+
+    def _deliveries_arrived(self, event: DeliveriesArrived) -> None:
+        owner = _owner_of(event.link)
+        if owner is not None:
+            owner.used_at = self.now()
+            owner.deliveries_arrived(event.deliveries)
+
+    def _outcomes_arrived(self, event: OutcomesArrived) -> None:
+        owner = _owner_of(event.link)
+        if owner is not None:
+            owner.used_at = self.now()
+            owner.outcomes_arrived(event.deliveries, event.state, event.settled)
+
+    def _window_opened(self, event: WindowOpened) -> None:
+        for link in list(self._links):
+            if link.link.session is event.session:
+                link.room_grew()
+
+    def _link_detached(self, event: LinkDetached) -> None:
+        owner = _owner_of(event.link)
+        if owner is not None:
+            self._forget(owner)
+
+    def _closed(self, event: ConnectionClosed) -> None:
+        if event.error is not None:
+            log.info("connection closed: peer=%s condition=%s", self.peer, event.error.condition)
+        self.flush()
+        self._transport.close()
+        if self._transport.get_write_buffer_size() > 0:
+            # A peer that takes nothing must not keep the socket by that.
+            asyncio.get_running_loop().call_later(self._settings.close_answer_s, self._transport.abort)
+        self.connection_lost()
+
+    # -- links
+
+    def add_link(self, link: AttachedLink) -> None:
+        link.link.owner = link
+        self._links.add(link)
+        self._had_links = True
+        self._linkless_since = None
+
+    def end_link(self, link: AttachedLink, error: AmqpError) -> None:
+        link.link.detach(error)
+        self._forget(link)
+        self.output_waits()
+
+    def _forget(self, link: AttachedLink) -> None:
+        if link not in self._links:
+            return
+        self._links.discard(link)
+        self._thirsty.discard(link)
+        link.link.owner = None
+        if not self._links:
+            self._linkless_since = self.now()
+            self._hurry(self._linkless_until())
+        link.gone()
+
+    def tag_prefix(self) -> bytes:
+        return self.gateway.entropy.bytes(8)
+
+    # -- LinkLookup
+
+    def touch_link(self, link_name: str) -> None:
+        for link in self._links:
+            if link.link.name == link_name:
+                link.used_at = self.now()
+
+    def session_of_link(self, link_name: str) -> str | None:
+        for link in self._links:
+            session_id: str | None = getattr(link, "session_id", None)
+            if session_id is not None and link.link.name == link_name:
+                return session_id
+        return None
+
+    def holds_session(self, path: str, session_id: str) -> bool:
+        wanted = path.lower()
+        return any(
+            getattr(link, "session_id", None) == session_id and link.node.path.lower() == wanted
+            for link in self._links
+        )
+
+    # -- output
+
+    def output_waits(self, size_bytes: int = 0) -> None:
+        self._unflushed_bytes += size_bytes
+        if not self._in_turn and not self._flush_waits and not self._is_over:
+            self._flush_waits = True
+            asyncio.get_running_loop().call_soon(self._flush_waiting)
+
+    def _flush_waiting(self) -> None:
+        self._flush_waits = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Everything the engine has to say, in one write."""
+        if self._is_over:
+            return
+        data = self._engine.bytes_to_send()
+        self._unflushed_bytes = 0
+        if data:
+            self._transport.write(data)
+            self._balance_reading()
+        if self._thirsty and self._stalled_since is None:
+            asyncio.get_running_loop().call_soon(self._wake_thirsty)
+
+    def output_room_bytes(self) -> int:
+        if self._stalled_since is not None or self._is_over:
+            return 0
+        return max(0, OUTPUT_HIGH_BYTES - self._unflushed_bytes - self._transport.get_write_buffer_size())
+
+    def when_output_drains(self, link: AttachedLink) -> None:
+        self._thirsty.add(link)
+
+    def _wake_thirsty(self) -> None:
+        if self._stalled_since is not None or self._is_over:
+            return
+        links, self._thirsty = self._thirsty, set()
+        for link in links:
+            link.room_grew()
+
+    # -- input
+
+    def hold_input(self, size_bytes: int) -> None:
+        self._input_bytes += size_bytes
+        if self._is_reading and self._input_bytes > INPUT_HIGH_BYTES:
+            self._balance_reading()
+
+    def release_input(self, size_bytes: int) -> None:
+        self._input_bytes -= size_bytes
+        if not self._is_reading:
+            self._balance_reading()
+
+    def _balance_reading(self) -> None:
+        """Reads on or not, by what waits on either side."""
+        if self._is_over:
+            return
+        input_bytes_max = INPUT_HIGH_BYTES if self._is_reading else INPUT_LOW_BYTES
+        reads = (
+            self._input_bytes <= input_bytes_max
+            and self._transport.get_write_buffer_size() <= OUTPUT_FULL_BYTES
+        )
+        if reads and not self._is_reading:
+            self._transport.resume_reading()
+        elif self._is_reading and not reads:
+            self._transport.pause_reading()
+        self._is_reading = reads
+
+
+def _owner_of(link: Link) -> AttachedLink | None:
+    return cast("AttachedLink | None", link.owner)
+
+
+def _forced(condition: str, description: str) -> AmqpError:
+    return AmqpError(condition, description)
+
+
+def _plain_credentials(response: bytes) -> tuple[str, str]:
+    """RFC 4616: authorization identity, NUL, name, NUL, password."""
+    parts = response.split(b"\0")
+    if len(parts) != 3:
+        raise AuthenticationFailed
+    try:
+        return parts[1].decode(), parts[2].decode()
+    except UnicodeDecodeError:
+        raise AuthenticationFailed from None
+
+
+_HANDLERS: Final[dict[type[Event], Callable[[AmqpConnection, Any], None]]] = {
+    DeliveriesArrived: AmqpConnection._deliveries_arrived,
+    OutcomesArrived: AmqpConnection._outcomes_arrived,
+    CreditArrived: AmqpConnection._credit_arrived,
+    WindowOpened: AmqpConnection._window_opened,
+    LinkAttached: AmqpConnection._link_attached,
+    LinkDetached: AmqpConnection._link_detached,
+    SaslInitArrived: AmqpConnection._sasl_init_arrived,
+    ConnectionOpened: AmqpConnection._opened,
+    ConnectionClosed: AmqpConnection._closed,
+}

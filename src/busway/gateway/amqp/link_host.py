@@ -1,0 +1,66 @@
+"""What a link needs of the connection that carries it, and what the connection needs of a link.
+
+Two small contracts, so that links know neither sockets nor event loops.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from busway.amqp.errors import AmqpError
+    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.broker.limits import Limits
+    from busway.gateway.amqp.addresses import Node
+    from busway.gateway.amqp.tracking import Tracking
+
+
+class LinkHost(Protocol):
+    """The connection, seen from its links."""
+
+    limits: Limits
+    tracking: Tracking
+
+    def output_waits(self, size_bytes: int = 0) -> None:
+        """Something (of that size, where it is large) was handed to the engine: flush it in this turn of the loop."""
+
+    def output_room_bytes(self) -> int:
+        """Bytes that may still be written before the peer has taken some; never negative."""
+
+    def when_output_drains(self, link: AttachedLink) -> None:
+        """Call `room_grew` on that link once there is output room again."""
+
+    def hold_input(self, size_bytes: int) -> None:
+        """The link holds so many more bytes that are not yet stored; reading pauses above a limit."""
+
+    def release_input(self, size_bytes: int) -> None:
+        """They are stored, or refused."""
+
+    def end_link(self, link: AttachedLink, error: AmqpError) -> None:
+        """Detach the link with this error, now; `gone` is called."""
+
+
+class AttachedLink(Protocol):
+    """An accepted link, seen from its connection; kept in `Link.owner`."""
+
+    link: Link
+    node: Node
+    #: "Send", "Listen", or "" when any right on the node will do; None when no right is needed (`$cbs`).
+    right: str | None
+    #: Monotonic time of the last sign of life.
+    used_at: float
+
+    def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None: ...
+
+    def outcomes_arrived(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None: ...
+
+    def credit_arrived(self) -> None: ...
+
+    def room_grew(self) -> None:
+        """The session window or the output buffer admits more than before."""
+
+    def is_idle(self) -> bool:
+        """No credit, nothing under way (R-22)."""
+
+    def gone(self) -> None:
+        """The link is detached, whoever did it. Called exactly once."""

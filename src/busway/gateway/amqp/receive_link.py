@@ -1,0 +1,205 @@
+"""A link on which a client receives messages of a queue or sub-queue (R-1…R-22, R-70…R-72).
+
+Theory of operation. The outlet pulls: it asks `room()` and hands over at most so many messages in one `deliver`,
+which writes them as transfers at once. Under peek-lock a transfer is unsettled and its tag is the lock token, so a
+disposition needs no table of ours: the tags are the tokens. In receive-and-delete the message is deleted before it
+gets here, and the transfer is settled (R-1).
+
+A disposition of the client becomes one settlement of the outlet for the whole run; when it is durable the client
+gets its own outcome back, settled (R-16), and each failed one a rejection with the reason (R-17).
+
+Room is the least of four things: link credit, session window, unsettled deliveries (one SDK can hold 2,048; the
+engine counts all three), and what the socket may still take. Locks outlive the link (R-19): when it goes, only the
+outlet is told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from busway.amqp.performatives import Performative, Rejected
+from busway.broker.errors import BrokerError, StoreOutcomeUnknown
+from busway.broker.receiver import Delivery, Receiver
+from busway.gateway.amqp.error_conditions import amqp_error
+from busway.gateway.amqp.message_mapping import delivery_payload
+from busway.gateway.amqp.outcomes import answer_to, settlement_of
+
+if TYPE_CHECKING:
+    from busway.amqp.errors import AmqpError
+    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.broker.fragment import Fragment
+    from busway.broker.queue import Queue
+    from busway.gateway.amqp.addresses import Node
+    from busway.gateway.amqp.link_host import LinkHost
+
+#: First estimate of a delivery's size, before any was seen.
+_TYPICAL_BYTES: Final = 1_024
+#: A transfer frame beside its payload, roughly.
+_FRAME_BYTES: Final = 64
+
+
+class SettleRun:
+    """The deliveries of one disposition, waiting for the outlet's word."""
+
+    __slots__ = ("answer", "deliveries", "owner", "settled")
+
+    def __init__(
+        self, owner: ReceiveLink, deliveries: list[OutgoingDelivery], answer: Performative, settled: bool
+    ) -> None:
+        self.owner = owner
+        self.deliveries = deliveries
+        self.answer = answer
+        #: The client has settled by itself and wants no answer.
+        self.settled = settled
+
+    def done(self, failures: list[tuple[int, BrokerError]]) -> None:
+        self.owner.run_settled(self, failures)
+
+
+class ReceiveLink(Receiver):
+    """The sending end of a client's receiver."""
+
+    def __init__(
+        self,
+        host: LinkHost,
+        link: Link,
+        node: Node,
+        queue: Queue,
+        outlet: Fragment,
+        deletes: bool,
+        tag_prefix: bytes,
+        now: float,
+    ) -> None:
+        self.host = host
+        self.link = link
+        self.node = node
+        self.right: str | None = "Listen"
+        self.used_at = now
+        self.deletes = deletes
+        #: The Service Bus session that this link holds; None on a plain link.
+        self.session_id: str | None = None
+        self._queue = queue
+        self._outlet = outlet
+        self._is_gone = False
+        #: The client's credit was not the bound when the outlet last asked: settlement may make room.
+        self._is_starved = False
+        self._typical_bytes = _TYPICAL_BYTES
+        #: Receive-and-delete: eight random bytes and a counter make the tags.
+        self._tag_prefix = tag_prefix
+        self._tags = 0
+
+    # -- from the outlet
+
+    def room(self) -> int:
+        if self._is_gone:
+            return 0
+        room = self.link.room()
+        if room < self.link.credit():
+            self._is_starved = True
+        output_room = self.host.output_room_bytes() // self._typical_bytes
+        if output_room < room:
+            self.host.when_output_drains(self)
+            room = output_room
+        return room if room > 0 else 0
+
+    def deliver(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Writes what credit, window and socket still admit and returns the rest."""
+        if self._is_gone:
+            return deliveries
+        link = self.link
+        left_bytes = self.host.output_room_bytes()
+        sent_bytes = 0
+        sent = 0
+        for delivery in deliveries:
+            if sent_bytes > left_bytes or link.room() <= 0:
+                break
+            payload = delivery_payload(delivery.message, delivery.token, delivery.locked_until_ms)
+            tag = self._next_tag() if self.deletes else delivery.token
+            link.send(tag, payload, settled=self.deletes)
+            sent_bytes += len(payload) + _FRAME_BYTES
+            sent += 1
+        if sent:
+            self._typical_bytes = (self._typical_bytes + sent_bytes // sent) // 2 + 1
+            self.host.output_waits(sent_bytes)
+        if sent == len(deliveries):
+            return []
+        self.host.when_output_drains(self)
+        return deliveries[sent:]
+
+    def evict(self, error: BrokerError) -> None:
+        """E-84, E-86, X-10."""
+        if not self._is_gone:
+            self.host.end_link(self, amqp_error(error, self.host.tracking, self.node.path))
+
+    # -- from the connection
+
+    def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
+        """The engine refuses transfers on a link that only sends."""
+
+    def outcomes_arrived(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
+        try:
+            settlement = settlement_of(state, settled)
+        except BrokerError as error:
+            if not settled:
+                self.link.answer(deliveries, Rejected(self._told(error)))
+            return
+        if settlement is None:
+            return
+        run = SettleRun(self, deliveries, answer_to(state), settled)
+        tokens = [delivery.tag for delivery in deliveries]
+        self._outlet.settle(tokens, settlement, run.done, self.session_id)
+
+    def credit_arrived(self) -> None:
+        if self.link.credit() > 0:
+            self._outlet.wake(self)
+        if self.link.drain_requested():
+            # R-9: whatever is not at hand now does not come under this credit.
+            self.link.drained()
+
+    def room_grew(self) -> None:
+        if not self._is_gone and self.link.credit() > 0:
+            self._outlet.wake(self)
+
+    def is_idle(self) -> bool:
+        """R-22: open credit keeps a link, however quiet its queue."""
+        return self.link.credit() == 0
+
+    def gone(self) -> None:
+        self._is_gone = True
+        self._outlet.remove_receiver(self)
+        self._queue.detach(self)
+
+    # -- outcomes
+
+    def run_settled(self, run: SettleRun, failures: list[tuple[int, BrokerError]]) -> None:
+        """The outlet has spoken: everything that it does not name is durable."""
+        if self._is_gone:
+            return
+        unknown = next((error for _, error in failures if isinstance(error, StoreOutcomeUnknown)), None)
+        if unknown is not None:
+            self.host.end_link(self, self._told(unknown))
+            return
+        if not run.settled:
+            self._answer(run, failures)
+            self.host.output_waits()
+        if self._is_starved:
+            self._is_starved = False
+            self.room_grew()
+
+    def _answer(self, run: SettleRun, failures: list[tuple[int, BrokerError]]) -> None:
+        if not failures:
+            self.link.answer(run.deliveries, run.answer)
+            return
+        failed = dict(failures)
+        fine = [delivery for index, delivery in enumerate(run.deliveries) if index not in failed]
+        if fine:
+            self.link.answer(fine, run.answer)
+        for index, error in failures:
+            self.link.answer([run.deliveries[index]], Rejected(self._told(error)))
+
+    def _told(self, error: BrokerError) -> AmqpError:
+        return amqp_error(error, self.host.tracking, self.node.path)
+
+    def _next_tag(self) -> bytes:
+        self._tags += 1
+        return self._tag_prefix + self._tags.to_bytes(8, "big")

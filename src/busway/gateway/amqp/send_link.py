@@ -1,0 +1,251 @@
+"""A link on which a client sends messages to a queue (S-1…S-20).
+
+Theory of operation. The engine reports runs of deliveries; a run becomes messages and goes to the queue in one
+call, cut only where a batch envelope (S-20) stands in between, so the order of arrival is the order of storage
+(S-4). The queue reports each part once, when its fate is certain: all that were not refused are accepted as
+ranges of delivery ids, refused ones are rejected singly, each with its reason (S-2). When the store cannot tell
+what happened the link is detached without an outcome, and the client sends again (S-1).
+
+Credit is the brake: it is topped up while less than half is left and what was sent before is nearly all stored.
+Some clients send before any credit arrives (wire.md A2); that is taken as well, and reading from the socket
+pauses when too many bytes wait for the store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from busway.amqp.decode import DecodeError
+from busway.amqp.errors import AmqpError
+from busway.amqp.performatives import ACCEPTED, Rejected
+from busway.amqp.sections import split_batch
+from busway.broker.errors import BadArgument, BrokerError, MessageTooLarge, StoreOutcomeUnknown
+from busway.broker.receiver import Attachment
+from busway.gateway.amqp.error_conditions import amqp_error, undecodable
+from busway.gateway.amqp.message_mapping import message_of
+from busway.message import Message
+
+if TYPE_CHECKING:
+    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.broker.queue import Queue
+    from busway.gateway.amqp.addresses import Node
+    from busway.gateway.amqp.link_host import LinkHost
+
+#: message-format of a batch envelope.
+BATCH_FORMAT: Final = 0x80013700
+CREDIT_MAX: Final = 1_000
+_CREDIT_LOW: Final = CREDIT_MAX // 2
+#: Messages handed to the store and not yet stored, above which no further credit is given.
+_UNSTORED_HIGH: Final = 2 * CREDIT_MAX
+_ID_MASK: Final = 0xFFFFFFFF
+
+
+class SendRun:
+    """Deliveries handed to the queue in one call, waiting for their outcome."""
+
+    __slots__ = ("ids", "messages", "owner", "size_bytes")
+
+    def __init__(self, owner: SendLink) -> None:
+        self.owner = owner
+        #: Delivery id of each message, -1 where the client wants no outcome (S-3).
+        self.ids: list[int] = []
+        self.messages: list[Message] = []
+        self.size_bytes = 0
+
+    def done(self, failures: list[tuple[int, BrokerError]]) -> None:
+        self.owner.run_ended(self.ids, self.size_bytes, failures)
+
+
+class BatchRun:
+    """One batch envelope handed to the queue: all or nothing, one outcome."""
+
+    __slots__ = ("delivery_id", "owner", "size_bytes")
+
+    def __init__(self, owner: SendLink, delivery_id: int, size_bytes: int) -> None:
+        self.owner = owner
+        self.delivery_id = delivery_id
+        self.size_bytes = size_bytes
+
+    def done(self, failures: list[tuple[int, BrokerError]]) -> None:
+        only = [(0, failures[0][1])] if failures else []
+        self.owner.run_ended([self.delivery_id], self.size_bytes, only)
+
+
+class SendLink(Attachment):
+    """The receiving end of a client's sender."""
+
+    def __init__(self, host: LinkHost, link: Link, node: Node, queue: Queue, now: float) -> None:
+        self.host = host
+        self.link = link
+        self.node = node
+        self.right: str | None = "Send"
+        self.used_at = now
+        self._queue = queue
+        self._is_gone = False
+        #: Credit that the client still has, as far as we know; negative when it sends without.
+        self._credit = 0
+        #: Runs under way: messages not yet stored.
+        self._unstored = 0
+
+    def start(self) -> None:
+        """After the attach was answered."""
+        self._top_up()
+
+    # -- from the connection
+
+    def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
+        self._credit -= len(deliveries)
+        run = SendRun(self)
+        for delivery in deliveries:
+            if delivery.message_format == BATCH_FORMAT:
+                if run.messages:
+                    self._send(run)
+                    run = SendRun(self)
+                self._send_batch(delivery)
+            else:
+                self._join(run, delivery)
+        if run.messages:
+            self._send(run)
+        self._top_up()
+
+    def outcomes_arrived(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
+        """A client has nothing to say about what it sent itself."""
+
+    def credit_arrived(self) -> None:
+        """Python's clients send a flow for their own sender; it changes nothing."""
+
+    def room_grew(self) -> None: ...
+
+    def is_idle(self) -> bool:
+        """A sender that has credit may use it at any time (R-22)."""
+        return self._credit <= 0 and self._unstored == 0
+
+    def gone(self) -> None:
+        self._is_gone = True
+        self._queue.detach(self)
+
+    # -- from the entity
+
+    def evict(self, error: BrokerError) -> None:
+        """E-84, E-86."""
+        if not self._is_gone:
+            self.host.end_link(self, amqp_error(error, self.host.tracking, self.node.path))
+
+    # -- the way of a run
+
+    def _join(self, run: SendRun, delivery: IncomingDelivery) -> None:
+        try:
+            message = self._message(delivery.payload)
+        except (DecodeError, BrokerError) as error:
+            self._refuse(delivery, error)
+            return
+        run.messages.append(message)
+        run.ids.append(-1 if delivery.settled else delivery.delivery_id)
+        run.size_bytes += len(delivery.payload)
+
+    def _message(self, payload: bytes) -> Message:
+        description = self._queue.description
+        self._check_size(payload, description.max_message_size_in_kilobytes * 1024)
+        return message_of(payload, description.requires_duplicate_detection, self.host.limits)
+
+    def _check_size(self, payload: bytes, bytes_max: int) -> None:
+        """L-5, S-8: the whole transfer counts."""
+        if len(payload) > bytes_max:
+            raise MessageTooLarge(
+                f"The received message (delivery size: {len(payload)} bytes) exceeds the limit "
+                f"({bytes_max} bytes) currently allowed on the link."
+            )
+
+    def _send(self, run: SendRun) -> None:
+        self._unstored += len(run.ids)
+        self.host.hold_input(run.size_bytes)
+        self._queue.send(run.messages, run.done)
+
+    def _send_batch(self, delivery: IncomingDelivery) -> None:
+        try:
+            messages = self._batch(delivery.payload)
+        except (DecodeError, BrokerError) as error:
+            self._refuse(delivery, error)
+            return
+        run = BatchRun(self, -1 if delivery.settled else delivery.delivery_id, len(delivery.payload))
+        self._unstored += 1
+        self.host.hold_input(run.size_bytes)
+        self._queue.send_atomically(messages, run.done)
+
+    def _batch(self, payload: bytes) -> list[Message]:
+        """The inner messages; the envelope itself is never stored (S-26)."""
+        description = self._queue.description
+        self._check_size(payload, description.max_message_size_in_kilobytes * 1024)
+        wants_message_id = description.requires_duplicate_detection
+        limits = self.host.limits
+        messages = [message_of(inner, wants_message_id, limits) for inner in split_batch(payload)]
+        if not messages:
+            raise BadArgument("The batch holds no message.")
+        return messages
+
+    def _refuse(self, delivery: IncomingDelivery, problem: DecodeError | BrokerError) -> None:
+        if delivery.settled:
+            return
+        self._reject(delivery.delivery_id, problem)
+
+    def _reject(self, delivery_id: int, problem: DecodeError | BrokerError) -> None:
+        self.link.settle(delivery_id, delivery_id, Rejected(self._told(problem)))
+
+    def _told(self, problem: DecodeError | BrokerError) -> AmqpError:
+        if isinstance(problem, BrokerError):
+            return amqp_error(problem, self.host.tracking, self.node.path)
+        return undecodable(problem, self.host.tracking, self.node.path)
+
+    # -- outcomes
+
+    def run_ended(self, ids: list[int], size_bytes: int, failures: list[tuple[int, BrokerError]]) -> None:
+        """The fate of a run is certain, or certainly unknown."""
+        self.host.release_input(size_bytes)
+        self._unstored -= len(ids)
+        if self._is_gone:
+            return
+        unknown = next((error for _, error in failures if isinstance(error, StoreOutcomeUnknown)), None)
+        if unknown is not None:
+            self.host.end_link(self, amqp_error(unknown, self.host.tracking, self.node.path))
+            return
+        if failures:
+            ids = self._reject_failed(ids, failures)
+        self._accept(ids)
+        self._top_up()
+        self.host.output_waits()
+
+    def _reject_failed(self, ids: list[int], failures: list[tuple[int, BrokerError]]) -> list[int]:
+        """Rejects the refused ones and returns the others."""
+        left = list(ids)
+        for index, error in failures:
+            if left[index] >= 0:
+                self._reject(left[index], error)
+                left[index] = -1
+        return left
+
+    def _accept(self, ids: list[int]) -> None:
+        """One disposition for each unbroken range of ids."""
+        first = -1
+        last = -1
+        for delivery_id in ids:
+            if delivery_id < 0:
+                continue
+            if first >= 0 and delivery_id == (last + 1) & _ID_MASK:
+                last = delivery_id
+                continue
+            if first >= 0:
+                self.link.settle(first, last, ACCEPTED)
+            first = last = delivery_id
+        if first >= 0:
+            self.link.settle(first, last, ACCEPTED)
+
+    def _top_up(self) -> None:
+        if self._credit < _CREDIT_LOW and not self._is_gone and not self._is_behind():
+            self._credit = CREDIT_MAX
+            self.link.grant_credit(CREDIT_MAX)
+
+    def _is_behind(self) -> bool:
+        """The store does not keep up. Some run of ours is then under way, and its end tops the credit up."""
+        if self._unstored == 0:
+            return False
+        return self._unstored >= _UNSTORED_HIGH or self._queue.main.store.is_congested()

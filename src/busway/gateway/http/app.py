@@ -1,0 +1,241 @@
+"""The HTTP gateway: one ASGI application, and the connections that the listener hands over to it.
+
+Every request goes the same way: Host and Origin are checked, the path is decoded once, the first segment picks
+the route, and whatever is raised becomes the XML error of ERR-41. A client never sees a traceback; an error we
+did not expect is logged under the TrackingId that the client gets.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+import h11
+import wsproto.utilities
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from busway.broker.errors import BrokerError, InternalError
+from busway.clock import Clock, Entropy
+from busway.gateway.amqp.tracking import Tracking
+from busway.gateway.http.call import Call, ManagedNamespace, host_of
+from busway.gateway.http.management import Management
+from busway.gateway.http.operator_routes import OperatorRoutes
+from busway.gateway.http.protocol import HttpProtocol, Idlers
+from busway.gateway.http.status_page import CONSOLE_PATH, status_page
+from busway.gateway.http.statuses import HttpRefusal, error_response, method_not_allowed
+from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve_websocket
+from busway.gateway.http.xml_input import BODY_BYTES_MAX
+
+log = logging.getLogger("busway.http")
+
+_METHODS: Final = ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"]
+_KEEP_ALIVE_S: Final = 60
+_HEAD_BYTES_MAX: Final = 32 * 1024
+_CLOSE_S: Final = 5.0
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class HttpSettings:
+    """`loopback_hosts` None: a network listener, where any Host is welcome (the certificate names the server).
+    Else only these names and the loopback addresses: a page of another site that makes its own name point
+    here (DNS rebinding) carries that name in Host."""
+
+    loopback_hosts: frozenset[str] | None = frozenset({"localhost", "127.0.0.1", "::1"})
+
+    @classmethod
+    def for_host(cls, host: str, is_loopback: bool) -> "HttpSettings":
+        if not is_loopback:
+            return cls(None)
+        return cls(frozenset({"localhost", "127.0.0.1", "::1", host.lower(), socket.gethostname().lower()}))
+
+
+class HttpGateway:
+    """`protocol` is the factory for the listener; `close` ends what is open."""
+
+    def __init__(
+        self,
+        namespace: ManagedNamespace,
+        clock: Clock,
+        entropy: Entropy,
+        open_amqp: OpenConnection,
+        settings: HttpSettings | None = None,
+    ) -> None:
+        self._namespace = namespace
+        self._clock = clock
+        self._open_amqp = open_amqp
+        self._settings = settings if settings is not None else HttpSettings()
+        self._tracking = Tracking(namespace.name, clock, entropy)
+        self._management = Management(namespace, clock)
+        self._operators = OperatorRoutes(namespace, clock, entropy)
+        self._state = ServerState()
+        self._idlers = Idlers()
+        self.app = Starlette(
+            routes=[
+                Route("/{path:path}", self._answer, methods=_METHODS),
+                WebSocketRoute("/{path:path}", self._websocket),
+            ]
+        )
+        self._config = _uvicorn_config(self.app)
+
+    def protocol(self) -> asyncio.Protocol:
+        """For one connection; call it on the event loop."""
+        return HttpProtocol(self._config, self._state, self._idlers)
+
+    @property
+    def connections(self) -> int:
+        return len(self._state.connections)
+
+    async def close(self) -> None:
+        """Idle connections at once, running requests when they are answered, all within five seconds."""
+        for connection in list(self._state.connections):
+            try:
+                connection.shutdown()
+            except (h11.LocalProtocolError, wsproto.utilities.LocalProtocolError):
+                # It is closing already and can say nothing more.
+                connection.transport.close()
+        tasks = list(self._state.tasks)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=_CLOSE_S)
+            for task in late:
+                task.cancel()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+
+    # -- requests --
+
+    async def _answer(self, request: Request) -> Response:
+        path = ""
+        try:
+            call = Call(request, self._namespace.authorizer)
+            path = call.path
+            self._check_origin(call.authority, request.headers.get("origin"))
+            response = await self._route(call)
+        except (BrokerError, HttpRefusal) as error:
+            response = error_response(error, self._tracking.tail(path))
+        except Exception:
+            tail = self._tracking.tail(path)
+            log.exception("an HTTP request failed: %s", tail)
+            response = error_response(InternalError(), tail)
+        response.headers.setdefault("X-Content-Type-Options", "nosniff")
+        response.headers["Date"] = formatdate(self._clock.wall_ms() / 1000, usegmt=True)
+        if _has_long_body(request):
+            response.headers["Connection"] = "close"
+        return response
+
+    async def _route(self, call: Call) -> Response:
+        special = self._special(call)
+        if special is not None:
+            return special
+        segments = call.segments
+        routes: dict[tuple[str, int], Handler] = {
+            ("$stores", 1): self._operators.stores,
+            ("$stores", 3): self._operators.switch_store,
+            ("$rules", 1): self._operators.rules,
+            ("$rules", 2): self._operators.rule,
+        }
+        handler = routes.get((segments[0], len(segments)), self._management.handle)
+        if segments[0] == "$stores" and len(segments) == 3 and segments[2] not in ("enable", "disable"):
+            handler = self._management.handle
+        return await handler(call)
+
+    def _special(self, call: Call) -> Response | None:
+        """What needs no key. A queue may be called `health`: whoever shows a token means the queue."""
+        is_page = call.segments == ["$console"]
+        if not is_page and "authorization" in call.request.headers:
+            return None
+        if is_page or call.path == "health":
+            if call.method not in ("GET", "HEAD"):
+                raise method_not_allowed("GET, HEAD")
+            return status_page(self._namespace) if is_page else JSONResponse({"status": "healthy"})
+        if call.path == "" and "text/html" in call.request.headers.get("accept", ""):
+            return RedirectResponse(CONSOLE_PATH, 307)
+        return None
+
+    def _check_origin(self, authority: str, origin: str | None) -> None:
+        """Browsers say where a page came from; no page of another site has business here."""
+        host = host_of(authority)
+        if not self._is_known_host(host):
+            raise HttpRefusal(403, f"This server does not answer to the name {host!r}.")
+        if origin is not None and _origin_host(origin) != host and not self._is_loopback_page(origin):
+            raise HttpRefusal(403, "Requests from pages of other sites are refused.")
+
+    def _is_known_host(self, host: str) -> bool:
+        known = self._settings.loopback_hosts
+        return known is None or host in known or _is_loopback_address(host)
+
+    def _is_loopback_page(self, origin: str) -> bool:
+        return self._settings.loopback_hosts is not None and self._is_known_host(_origin_host(origin))
+
+    # -- WebSockets --
+
+    async def _websocket(self, websocket: WebSocket) -> None:
+        """Pages of other sites may open AMQP on a network listener (browser clients do), never on loopback."""
+        host = host_of(websocket.headers.get("host", ""))
+        origin = websocket.headers.get("origin")
+        is_strange = (
+            self._settings.loopback_hosts is not None
+            and origin is not None
+            and not self._is_known_host(_origin_host(origin))
+        )
+        if is_strange or not self._is_known_host(host):
+            await websocket.send_denial_response(Response("Refused: another site's name or page.", 403))
+            return
+        await serve_websocket(websocket, self._open_amqp)
+
+
+def _uvicorn_config(app: Starlette) -> Config:
+    """Nothing from proxies is believed, nothing is logged per request, no compression (bombs), no pings: AMQP
+    has its own, and a client that only sends does not read them."""
+    config = Config(
+        app,
+        http=HttpProtocol,
+        ws="wsproto",
+        ws_max_size=FRAME_BYTES_MAX,
+        ws_ping_interval=None,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        log_level="error",  # a stranger must not be able to fill the log
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        h11_max_incomplete_event_size=_HEAD_BYTES_MAX,
+    )
+    config.load()
+    return config
+
+
+def _has_long_body(request: Request) -> bool:
+    """A body we may not have read to its end: the connection is not worth draining."""
+    length = request.headers.get("content-length", "0")
+    return "transfer-encoding" in request.headers or not length.isdigit() or int(length) > BODY_BYTES_MAX
+
+
+def _origin_host(origin: str) -> str:
+    """ "" for `null` and everything that is no address."""
+    try:
+        return (urlsplit(origin).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_loopback_address(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

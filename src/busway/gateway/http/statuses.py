@@ -1,0 +1,112 @@
+"""What a broker error is over HTTP: status, sub-code, and the body that clients take apart (ERR-1…ERR-42).
+
+One table; a test proves that it covers every `BrokerError`. The numbers are chosen for what the clients do
+with them: JS turns 403 into "quota exceeded" unless the text holds SubCode=40301, both turn 401, 404 and 409
+into classes of their own, and a status outside JS's list ends as "unrecognized HTTP status code".
+"""
+
+from typing import Final, NamedTuple
+from xml.sax.saxutils import escape
+
+from starlette.responses import Response
+
+from busway.broker import errors
+from busway.broker.errors import AuthenticationFailed, BrokerError
+
+
+class Status(NamedTuple):
+    """An HTTP status and the service's own number behind it; not every error has one (ERR-41)."""
+
+    http: int
+    sub_code: int | None
+
+
+class HttpRefusal(Exception):
+    """An answer that exists over HTTP only and has no sub-code."""
+
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+        self.headers = headers or {}
+
+
+def method_not_allowed(allowed: str) -> HttpRefusal:
+    return HttpRefusal(405, f"The method is not allowed here; possible are {allowed}.", {"Allow": allowed})
+
+
+STATUSES: Final[dict[type[BrokerError], Status]] = {
+    BrokerError: Status(500, 50000),
+    errors.EntityNotFound: Status(404, 40400),
+    errors.EntityAlreadyExists: Status(409, 40900),
+    errors.EntityDisabled: Status(403, 40301),
+    errors.Unauthorized: Status(401, None),
+    errors.AuthenticationFailed: Status(401, None),
+    errors.InvalidOperation: Status(403, 40301),
+    errors.BadArgument: Status(400, 40000),
+    errors.ArgumentOutOfRange: Status(400, 40000),
+    errors.QuotaExceeded: Status(403, 40300),
+    errors.MessageTooLarge: Status(403, 40300),
+    errors.MessageLockLost: Status(410, 41000),
+    errors.SessionLockLost: Status(410, 41000),
+    errors.SessionCannotBeLocked: Status(410, 41000),
+    errors.MessageNotFound: Status(404, 40401),
+    errors.SessionNotFound: Status(404, 40401),
+    errors.OperationTimedOut: Status(408, None),
+    errors.ServerBusy: Status(503, 50004),
+    errors.InternalError: Status(500, 50000),
+    errors.NotImplementedByServer: Status(501, None),
+    errors.UpdateConflict: Status(412, 40504),
+    errors.StoreOutcomeUnknown: Status(500, 50000),
+}
+
+#: A bad signature carries no SubCode in the service's own answers (A-6); the other token faults do (ERR-42).
+_SIGNATURE_SUB_CODE: Final = 40103
+_RETRY_AFTER_S: Final = 10
+
+
+def status_of(error: BrokerError) -> Status:
+    """The row of the error's class, or of the nearest class above it."""
+    if isinstance(error, AuthenticationFailed):
+        return Status(401, None if error.sub_code == _SIGNATURE_SUB_CODE else error.sub_code)
+    for kind in type(error).__mro__:
+        found = STATUSES.get(kind)
+        if found is not None:
+            return found
+    raise AssertionError(f"{type(error).__name__} is not a BrokerError")
+
+
+def detail_of(error: BrokerError) -> str:
+    """The sentence, behind its SubCode if it has one."""
+    sub_code = status_of(error).sub_code
+    return error.sentence if sub_code is None else f"SubCode={sub_code}. {error.sentence}"
+
+
+def error_response(error: BrokerError | HttpRefusal, tail: str) -> Response:
+    """The XML body of ERR-41; `tail` is TrackingId, SystemTracker, Timestamp."""
+    if isinstance(error, HttpRefusal):
+        return _response(error.status, f"{error.sentence} {tail}", error.headers)
+    return _response(status_of(error).http, f"{detail_of(error)} {tail}", headers_of(error))
+
+
+def _response(status: int, detail: str, headers: dict[str, str]) -> Response:
+    body = f"<Error><Code>{status}</Code><Detail>{escape(xml_text(detail))}</Detail></Error>"
+    return Response(body, status, headers, media_type="application/xml; charset=utf-8")
+
+
+def headers_of(error: BrokerError) -> dict[str, str]:
+    status = status_of(error).http
+    if status == 401:
+        return {"WWW-Authenticate": "SharedAccessSignature"}
+    if status == 503:
+        return {"Retry-After": str(_RETRY_AFTER_S)}
+    return {}
+
+
+def xml_text(text: str) -> str:
+    """Without what XML 1.0 cannot carry, not even escaped."""
+    return "".join(letter if _is_xml(ord(letter)) else "�" for letter in text)
+
+
+def _is_xml(code: int) -> bool:
+    return code in (0x9, 0xA, 0xD) or 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or code >= 0x10000

@@ -1,0 +1,74 @@
+"""XML from strangers: bounded, without DTD, entities or another encoding than UTF-8.
+
+defusedxml refuses document types, entity declarations and external references. The rest is ours: the size,
+the depth, the number of elements, and the encoding (the parser gets text, so a declared encoding cannot make
+it read the bytes differently from us).
+"""
+
+import re
+from typing import Final
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder
+
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import DefusedXMLParser
+
+from busway.broker.errors import BadArgument
+
+BODY_BYTES_MAX: Final = 64 * 1024
+_DEPTH_MAX: Final = 32
+_ELEMENTS_MAX: Final = 1_000
+_DECLARED_ENCODING: Final = re.compile(r"""\s*<\?xml[^>]{0,200}?\bencoding\s*=\s*["']([^"']{0,64})["']""")
+_ENCODINGS: Final = frozenset({"utf-8", "utf8", "us-ascii"})
+
+
+def parse_xml(body: bytes) -> Element:
+    """The root element. Raises BadArgument for everything that is not plain, small, well-formed XML."""
+    parser = DefusedXMLParser(target=_BoundedTree(), forbid_dtd=True)
+    try:
+        parser.feed(_decoded(body))
+        root = parser.close()
+    except DefusedXmlException as error:
+        raise BadArgument("The body is refused: it has a document type, an entity or a reference.") from error
+    except ParseError as error:
+        raise BadArgument(f"The body is not well-formed XML: {error}.") from error
+    if not isinstance(root, Element):
+        raise BadArgument("The body is empty; XML was expected.")
+    return root
+
+
+def _decoded(body: bytes) -> str:
+    if len(body) > BODY_BYTES_MAX:
+        raise BadArgument(f"The body has more than {BODY_BYTES_MAX} bytes.")
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadArgument("The body is not UTF-8.") from error
+    if "\x00" in text:
+        # Bytes of UTF-16 are UTF-8 with zeros between, and expat would take them for what they are.
+        raise BadArgument("The body is not UTF-8.")
+    declared = _DECLARED_ENCODING.match(text)
+    if declared is not None and declared.group(1).lower() not in _ENCODINGS:
+        raise BadArgument(f"The body declares the encoding {declared.group(1)!r}; only UTF-8 is read.")
+    return text
+
+
+class _BoundedTree(TreeBuilder):
+    """Builds the tree, and stops at what no client of ours ever sends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0
+        self._elements = 0
+
+    def start(self, tag: str, attrs: dict[str, str], /) -> Element:
+        self._depth += 1
+        self._elements += 1
+        if self._depth > _DEPTH_MAX or self._elements > _ELEMENTS_MAX:
+            raise BadArgument(
+                f"The body is refused: more than {_DEPTH_MAX} levels or {_ELEMENTS_MAX} elements of XML."
+            )
+        return super().start(tag, attrs)
+
+    def end(self, tag: str, /) -> Element:
+        self._depth -= 1
+        return super().end(tag)

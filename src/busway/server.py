@@ -1,0 +1,200 @@
+"""Assembly: what a server is made of, in the order it is put together. Nothing is decided here.
+
+  data directory → stores → namespace → config → certificates → gateways → listener → ready file
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from busway.broker.limits import Limits
+from busway.broker.namespace import Namespace
+from busway.broker.sas_keys import ROOT_RULE_NAME
+from busway.client.connection_string import compose
+from busway.clock import Clock, Entropy
+from busway.config import apply_config, read_config
+from busway.data_directory import DataDirectory
+from busway.gateway import listener
+from busway.gateway.amqp.gateway import AmqpGateway
+from busway.gateway.amqp.protocol import AmqpProtocol
+from busway.gateway.certificates import ensure_certificates, server_context
+from busway.gateway.http.app import HttpGateway, HttpSettings
+from busway.serve_options import ServeOptions
+from busway.store.contract import Store
+from busway.store.sqlite.store import SqliteStore
+from busway.ticker import Ticker
+
+log = logging.getLogger("busway.server")
+
+STORES_DEFAULT: Final = 4
+AMQPS_PORT: Final = 5671
+HTTPS_PORT: Final = 443
+
+
+class ServerFailed(Exception):
+    """The server cannot start; the text is one sentence for the user."""
+
+
+def serve(options: ServeOptions) -> None:
+    """Runs until SIGTERM or SIGINT."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(options))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it exists: cheaper with many connections."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(options: ServeOptions) -> None:
+    server = Server(options)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with contextlib.AsyncExitStack() as stack:
+        await server.start(stack)
+        server.announce()
+        await stopping.wait()
+        log.info("stopping")
+
+
+class Server:
+    """Built by `start`, taken down in reverse by the exit stack that it is given."""
+
+    def __init__(self, options: ServeOptions) -> None:
+        self._options = options
+        self._clock = Clock()
+        self._entropy = Entropy()
+        self._directory = DataDirectory(options.data)
+        self._root_key = ""
+        self._port = 0
+        self._ca_file: Path | None = None
+
+    async def start(self, stack: contextlib.AsyncExitStack) -> None:
+        options = self._options
+        self._directory.acquire()
+        stack.callback(self._directory.release)
+        config = read_config(options.config) if options.config is not None else None
+        namespace = await self._open_namespace(stack)
+        if config is not None:
+            await apply_config(config, namespace)
+        amqp = AmqpGateway(namespace, self._clock, self._entropy)
+        http = HttpGateway(
+            namespace,
+            self._clock,
+            self._entropy,
+            amqp.connect,
+            HttpSettings.for_host(options.host, options.is_loopback),
+        )
+        stack.push_async_callback(amqp.close)
+        stack.push_async_callback(http.close)
+        await self._listen(stack, amqp, http)
+
+    async def _open_namespace(self, stack: contextlib.AsyncExitStack) -> Namespace:
+        options = self._options
+        given = _key_of(options.key_file) if options.key_file is not None else None
+        namespace = Namespace(
+            "busway",
+            self._stores(),
+            self._clock,
+            self._entropy,
+            Limits(),
+            root_key=given,
+            accepts_development_key=options.dev_key,
+        )
+        await namespace.open()
+        stack.push_async_callback(namespace.close)
+        self._root_key = namespace.root_key
+        if given is None:
+            self._directory.write_root_key(self._root_key)
+        ticker = Ticker(namespace)
+        ticker.start()
+        stack.callback(ticker.stop)
+        return namespace
+
+    def _stores(self) -> list[Store]:
+        """Store files in the data directory; the namespace compares them with the recorded list."""
+        if self._options.store_urls:
+            return [self._store_at(number, url) for number, url in enumerate(self._options.store_urls)]
+        known = len(list(self._directory.stores.glob("store-*.db")))
+        count = self._options.stores or known or STORES_DEFAULT
+        return [self._store(f"store-{number}", self._directory.stores) for number in range(count)]
+
+    def _store_at(self, number: int, url: str) -> Store:
+        scheme, _, rest = url.partition(":")
+        if scheme != "sqlite" or not rest:
+            raise ServerFailed(f"The store address {url!r} is not known: this version has sqlite:PATH stores.")
+        path = Path(rest.removeprefix("//"))
+        return SqliteStore(f"store-{number}", path, self._clock)
+
+    def _store(self, name: str, folder: Path) -> Store:
+        return SqliteStore(name, folder / f"{name}.db", self._clock)
+
+    async def _listen(self, stack: contextlib.AsyncExitStack, amqp: AmqpGateway, http: HttpGateway) -> None:
+        options = self._options
+        certificate, key = options.tls_cert, options.tls_key
+        if certificate is None or key is None:
+            files = ensure_certificates(self._directory.tls, self._clock, self._entropy, [options.host])
+            certificate, key, self._ca_file = files.server, files.server_key, files.ca
+        door = listener.Listener(lambda: AmqpProtocol(amqp), http.protocol, server_context(certificate, key))
+        stack.push_async_callback(door.close)
+        if options.is_loopback:
+            self._port = await door.start(options.host, options.port)
+            return
+        tls_port = AMQPS_PORT if options.tls_port is None else options.tls_port
+        https_port = HTTPS_PORT if options.https_port is None else options.https_port
+        self._port = await door.start(options.host, tls_port, listener.AMQP_OVER_TLS)
+        await door.start(options.host, https_port, listener.HTTP_OVER_TLS)
+
+    def announce(self) -> None:
+        """Tells where the bus is: ready file, server.json for the other verbs, and the terminal."""
+        options = self._options
+        text = compose(options.host, self._port, ROOT_RULE_NAME, self._root_key, emulator=options.is_loopback)
+        console = f"{'http' if options.is_loopback else 'https'}://{options.host}:{self._port}/$console"
+        ca_file = str(self._ca_file.absolute()) if self._ca_file is not None else None
+        facts: dict[str, object] = {
+            "host": options.host,
+            "port": self._port,
+            "console_url": console,
+            "ca_file": ca_file,
+            "pid": os.getpid(),
+        }
+        key_file = str(options.key_file.absolute()) if options.key_file is not None else None
+        self._directory.write_server({**facts, "emulator": options.is_loopback, "key_file": key_file})
+        print(f"connection string: {text}\nconsole:           {console}", flush=True)
+        if options.ready_file is not None:
+            _write_ready(options.ready_file, {"connection_string": text, **facts})
+
+
+def _key_of(file: Path) -> str:
+    try:
+        key = file.read_text().strip()
+    except OSError as error:
+        raise ServerFailed(f"The key file {file} cannot be read: {error.strerror}.") from error
+    if len(key) < 32:
+        raise ServerFailed(f"The key in {file} is too short: 32 characters or more make a key.")
+    return key
+
+
+def _write_ready(path: Path, facts: dict[str, object]) -> None:
+    """Whole or not at all: who waits for the file may read it the moment it exists. It holds a key."""
+    from busway.data_directory import write_private
+
+    write_private(path, json.dumps(facts, indent=2) + "\n")

@@ -1,0 +1,134 @@
+"""What joined batches take away or change, so that reads can be corrected before they return.
+
+Theory of operation. A read sees the rows of some commit. Batches that joined and are not yet (or only just)
+committed lie over it like shadows: a row one of them deletes, moves away or drops may not be shown any more, and
+its `Change`s must already show. A shadow is built from the batch's lists on demand and only as far as they have
+grown since the last look, so a store without concurrent reads pays nothing for it.
+
+Applying a shadow to rows that already contain its batch does no harm: deletes find nothing, changes are absolute.
+A row that goes and comes back in joined batches stays hidden; the contract allows both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from busway.message import Message
+from busway.store.contract import (
+    COUNTER_BITS,
+    PLACE_ACTIVE,
+    Change,
+    CommitBatch,
+    FragmentKey,
+)
+
+
+class Shadow:
+    """The removals and changes of one batch."""
+
+    __slots__ = ("_changes_seen", "_deletes_seen", "_moves_seen", "batch", "changed", "number", "removed")
+
+    def __init__(self, batch: CommitBatch, number: int) -> None:
+        self.batch = batch
+        #: The number of the batch's commit.
+        self.number = number
+        #: Row keys (fragment << COUNTER_BITS | number) that leave, by place.
+        self.removed: tuple[set[int], set[int], set[int]] = (set(), set(), set())
+        self.changed: dict[tuple[int, int], Change] = {}
+        self._moves_seen = self._deletes_seen = self._changes_seen = 0
+
+    def refresh(self) -> None:
+        """Takes in what has joined the batch since the last look."""
+        batch = self.batch
+        if len(batch.deletes) > self._deletes_seen:
+            for fragment, place, number in batch.deletes[self._deletes_seen :]:
+                self.removed[place].add(fragment << COUNTER_BITS | number)
+            self._deletes_seen = len(batch.deletes)
+        if len(batch.moves) > self._moves_seen:
+            for move in batch.moves[self._moves_seen :]:
+                self.removed[move.from_place].add(move.from_fragment << COUNTER_BITS | move.from_number)
+            self._moves_seen = len(batch.moves)
+        if len(batch.changes) > self._changes_seen:
+            for change in batch.changes[self._changes_seen :]:
+                self.changed[change.place, change.fragment << COUNTER_BITS | change.number] = change
+            self._changes_seen = len(batch.changes)
+
+
+class Shadows:
+    """Several batches' shadows as one, oldest first. Made for one read's correction and thrown away."""
+
+    __slots__ = ("_shadows",)
+
+    def __init__(self, shadows: Sequence[Shadow]) -> None:
+        for shadow in shadows:
+            shadow.refresh()
+        self._shadows = shadows
+
+    def is_dropped(self, fragment: FragmentKey) -> bool:
+        return any(fragment in shadow.batch.fragments_dropped for shadow in self._shadows)
+
+    def hides(self, fragment: FragmentKey, place: int, number: int) -> bool:
+        key = fragment << COUNTER_BITS | number
+        return any(key in shadow.removed[place] for shadow in self._shadows)
+
+    def hides_anywhere(self, fragment: FragmentKey, number: int) -> bool:
+        """For entries that belong to a row whose place they do not name."""
+        key = fragment << COUNTER_BITS | number
+        return self.is_dropped(fragment) or any(
+            key in places for shadow in self._shadows for places in shadow.removed
+        )
+
+    def kept(self, fragment: FragmentKey, messages: Iterable[Message]) -> list[Message]:
+        """Those of the messages that no batch removes, with every batch's changes applied."""
+        kept = []
+        for message in messages:
+            if self.hides(fragment, message.state, message.sequence_number):
+                continue
+            key = fragment << COUNTER_BITS | message.sequence_number
+            for shadow in self._shadows:
+                change = shadow.changed.get((message.state, key))
+                if change is not None:
+                    message.delivery_count = change.delivery_count
+                    if change.changes is not None:
+                        message.changes = change.changes
+            kept.append(message)
+        return kept
+
+    def active_removed(self, fragment: FragmentKey) -> set[int]:
+        """Numbers of the fragment's active rows that go."""
+        return {
+            key & (1 << COUNTER_BITS) - 1
+            for shadow in self._shadows
+            for key in shadow.removed[PLACE_ACTIVE]
+            if key >> COUNTER_BITS == fragment
+        }
+
+    def session_states(self, fragment: FragmentKey) -> dict[str, tuple[bytes | None, int]]:
+        """The latest joined state of each session that has one: (state, time)."""
+        return {
+            session_id: (state, set_at_ms)
+            for shadow in self._shadows
+            for key, session_id, state, set_at_ms in shadow.batch.session_states
+            if key == fragment
+        }
+
+    def forgotten_before_ms(self, fragment: FragmentKey) -> int:
+        """Duplicate ids accepted before this time are being forgotten."""
+        return max(
+            (
+                before_ms
+                for shadow in self._shadows
+                for key, before_ms in shadow.batch.duplicate_purges
+                if key == fragment
+            ),
+            default=0,
+        )
+
+    def joined_ids(self, fragment: FragmentKey) -> dict[str, int]:
+        """Duplicate ids that joined: id → time of acceptance."""
+        return {
+            message_id: accepted_at_ms
+            for shadow in self._shadows
+            for key, message_id, accepted_at_ms in shadow.batch.duplicate_ids
+            if key == fragment
+        }

@@ -1,0 +1,338 @@
+"""Writing one commit batch: the statements between BEGIN and COMMIT.
+
+Theory of operation. A batch is written on the loop's thread, grouped by kind so that each kind is one `executemany`.
+Side tables are touched only for fragments that have rows in them: `_with_sessions` and `_with_expiry` name those,
+found at open by one look-up per fragment. A session's row is brought up to date from what the batch added and took
+(count by difference) and one look into the index (first number), never by scanning, so an endless session costs
+what a short one does. Large removals (dropped fragments, forgotten ids) go in slices over several batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final
+
+import apsw
+
+from busway.store.contract import (
+    COUNTER_BITS,
+    PLACE_ACTIVE,
+    CommitBatch,
+    Counters,
+    FragmentKey,
+    Move,
+)
+from busway.store.sqlite.queries import PLACE_TABLES, by_place, query
+from busway.store.sqlite.rows import key_bounds, message_tuples, runs, sealed
+
+#: Rows per batch: a slice must not hold the loop for longer than a few milliseconds.
+SWEEP_SLICE_MAX: Final = 256
+PURGE_SLICE: Final = 512
+
+
+class SqliteBatch(CommitBatch):
+    """A commit batch with what the store adds for itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Rows of dropped fragments to remove.
+        self.sweep_rows = 0
+        #: Forgotten ids are left from earlier batches.
+        self.continues_purge = False
+
+    def is_empty(self) -> bool:
+        return super().is_empty() and self.sweep_rows == 0 and not self.continues_purge
+
+
+class BatchWriter:
+    """Runs the statements of batches on the writing connection."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._cursor = connection.cursor()
+        #: Fragments that may have rows in the session index, or own expiry entries.
+        self._with_sessions = self._column("read_fragments_with_sessions")
+        self._with_expiry = self._column("read_fragments_with_expiry")
+        #: Fragments that wait for the sweep, and those the current batch finishes.
+        self.dropped = self._column("read_dropped")
+        self._swept: set[int] = set()
+        #: Fragment → forget ids accepted before; rows of these are still there.
+        self.purges: dict[FragmentKey, int] = {}
+        #: (fragment, session) → rows the current batch added minus rows it took.
+        self._touched: dict[tuple[int, str], int] = {}
+
+    def _column(self, name: str) -> set[int]:
+        return {row[0] for row in self._cursor.execute(query(name))}
+
+    def commit_number(self) -> int:
+        """How many commits the file knows."""
+        return max(self._column("read_commit_number"), default=0)
+
+    def next_fragment_key(self) -> int:
+        return max(self._column("read_next_fragment_key"), default=1)
+
+    def write(self, batch: SqliteBatch, commit_number: int, next_fragment_key: int | None) -> None:
+        """Everything but the COMMIT. Raises what apsw raises; the caller rolls back."""
+        execute = self._cursor.execute
+        self._touched.clear()
+        execute(_BEGIN)
+        if batch.fragments_created:
+            self._create_fragments(batch)
+        if batch.puts:
+            self._put(batch)
+        if batch.moves:
+            self._move(batch.moves)
+        if batch.changes:
+            self._change(batch)
+        if batch.deletes:
+            self._delete(batch.deletes)
+        if batch.session_states:
+            self._set_states(batch)
+        if batch.duplicate_ids:
+            self._cursor.executemany(_DUPLICATE_ID_PUT, batch.duplicate_ids)
+        if batch.duplicate_purges or self.purges:
+            self._purge_ids(batch)
+        if self._touched:
+            self._recount_sessions()
+        if batch.counters:
+            self._cursor.executemany(
+                _COUNTERS_WRITE,
+                [(*_counter_values(counters), key) for key, counters in batch.counters.items()],
+            )
+        self._write_rest(batch, next_fragment_key)
+        execute(_COMMIT_NUMBER_WRITE, (commit_number,))
+
+    def committed(self) -> None:
+        """The batch is durable: what it swept is gone for good."""
+        if self._swept:
+            self.dropped -= self._swept
+            self._swept.clear()
+
+    # -- messages
+    def _put(self, batch: SqliteBatch) -> None:
+        for place, rows in enumerate(message_tuples(batch.puts)):
+            if rows:
+                self._cursor.executemany(_PUT[place], rows)
+        if batch.session_entries:
+            self._cursor.executemany(
+                _SESSION_ENTRY_PUT,
+                [
+                    (fragment << COUNTER_BITS | number, name)
+                    for fragment, name, number in batch.session_entries
+                ],
+            )
+            for fragment, session_id, _ in batch.session_entries:
+                self._touch(fragment, session_id, 1)
+        if batch.expiry_entries:
+            self._cursor.executemany(
+                _EXPIRY_ENTRY_PUT,
+                [
+                    (fragment << COUNTER_BITS | number, at_ms)
+                    for fragment, at_ms, number in batch.expiry_entries
+                ],
+            )
+            self._with_expiry.update(fragment for fragment, _, _ in batch.expiry_entries)
+
+    def _move(self, moves: list[Move]) -> None:
+        for (source, target), group in groupby(moves, _source_and_target):
+            run = list(group)
+            self._delete_entries(
+                [move.from_fragment << COUNTER_BITS | move.from_number for move in run], source
+            )
+            self._cursor.executemany(_MOVE[source][target], map(_move_values, run))
+            self._enter_moved(run, target)
+
+    def _enter_moved(self, run: list[Move], target: int) -> None:
+        """Session and expiry entries of rows at their new place."""
+        for move in run:
+            key = move.to_fragment << COUNTER_BITS | move.to_number
+            if move.session_id is not None and target == PLACE_ACTIVE:
+                for _ in self._cursor.execute(_SESSION_ENTRY_MOVED, (key, move.session_id)):
+                    self._touch(move.to_fragment, move.session_id, 1)
+            if move.with_expiry_entry:
+                self._cursor.execute(_EXPIRY_ENTRY_MOVED[target], (key,))
+                self._with_expiry.add(move.to_fragment)
+
+    def _change(self, batch: SqliteBatch) -> None:
+        for place in range(len(PLACE_TABLES)):
+            values = [
+                (
+                    change.delivery_count,
+                    None if change.changes is None else sealed(change.changes),
+                    change.fragment << COUNTER_BITS | change.number,
+                )
+                for change in batch.changes
+                if change.place == place
+            ]
+            if values:
+                self._cursor.executemany(_CHANGE[place], values)
+
+    def _delete(self, deletes: list[tuple[FragmentKey, int, int]]) -> None:
+        places: tuple[list[int], list[int], list[int]] = ([], [], [])
+        for fragment, place, number in deletes:
+            places[place].append(fragment << COUNTER_BITS | number)
+        for place, keys in enumerate(places):
+            if keys:
+                self._delete_entries(keys, place)
+                self._cursor.executemany(_DELETE_RUN[place], runs(keys))
+
+    def _delete_entries(self, keys: list[int], place: int) -> None:
+        """Takes what other tables hold about the rows."""
+        if self._with_sessions and place == PLACE_ACTIVE:
+            indexed = [key for key in keys if key >> COUNTER_BITS in self._with_sessions]
+            for key, session_id in self._cursor.executemany(_SESSION_ENTRIES_DELETE_RUN, runs(indexed)):
+                self._touch(key >> COUNTER_BITS, session_id, -1)
+        if self._with_expiry:
+            entered = [key for key in keys if key >> COUNTER_BITS in self._with_expiry]
+            self._cursor.executemany(_EXPIRY_ENTRIES_DELETE_RUN, runs(entered))
+
+    # -- sessions and ids
+    def _touch(self, fragment: int, session_id: str, difference: int) -> None:
+        session = (fragment, session_id)
+        self._touched[session] = self._touched.get(session, 0) + difference
+        self._with_sessions.add(fragment)
+
+    def _recount_sessions(self) -> None:
+        self._cursor.executemany(
+            _SESSION_RECOUNT,
+            [
+                (fragment, name, difference, *key_bounds(FragmentKey(fragment)), fragment, name)
+                for (fragment, name), difference in self._touched.items()
+            ],
+        )
+
+    def _set_states(self, batch: SqliteBatch) -> None:
+        for fragment, session_id, state, set_at_ms in batch.session_states:
+            if state is None:
+                self._cursor.execute(_SESSION_STATE_CLEAR, (fragment, session_id))
+            else:
+                self._cursor.execute(_SESSION_STATE_SET, (fragment, session_id, set_at_ms, sealed(state)))
+
+    def _purge_ids(self, batch: SqliteBatch) -> None:
+        for fragment, before_ms in batch.duplicate_purges:
+            self._cursor.execute(_DUPLICATE_IDS_FORGET, (before_ms, fragment))
+            self.purges[fragment] = max(before_ms, self.purges.get(fragment, 0))
+        room = PURGE_SLICE
+        for fragment, before_ms in list(self.purges.items()):
+            removed = self._removed(_DUPLICATE_IDS_PURGE, (fragment, before_ms, room))
+            room -= removed
+            if room <= 0:
+                break
+            del self.purges[fragment]
+
+    # -- the rest
+    def _create_fragments(self, batch: SqliteBatch) -> None:
+        self._cursor.executemany(
+            _FRAGMENT_CREATE,
+            [
+                (row.key, row.owner, row.fragment_index, *_counter_values(row.counters))
+                for row in batch.fragments_created
+            ],
+        )
+
+    def _write_rest(self, batch: SqliteBatch, next_fragment_key: int | None) -> None:
+        execute = self._cursor.execute
+        for key in batch.fragments_dropped:
+            execute(_FRAGMENT_DROP, (key, key))
+            self.dropped.add(key)
+        for name, text in batch.catalogue.items():
+            if text is None:
+                execute(_CATALOGUE_DELETE, (name,))
+            else:
+                execute(_CATALOGUE_PUT, (name, text))
+        if batch.catalogue_version is not None:
+            execute(_META_WRITE, (batch.catalogue_version, "catalogue_version"))
+        if next_fragment_key is not None:
+            execute(_META_WRITE, (next_fragment_key, "next_fragment_key"))
+        if batch.sweep_rows:
+            self._sweep(min(batch.sweep_rows, SWEEP_SLICE_MAX))
+
+    def _sweep(self, room: int) -> None:
+        """Removes up to `room` rows of dropped fragments; those that reads of all fragments meet go first."""
+        for fragment in sorted(self.dropped - self._swept):
+            low, high = key_bounds(FragmentKey(fragment))
+            for statement in _SWEEPS_BY_KEY:
+                room -= self._removed(statement, (low, high, room))
+            for statement in _SWEEPS_BY_FRAGMENT:
+                room -= self._removed(statement, (fragment, room))
+            if room <= 0:
+                return
+            self._cursor.execute(_SWEEP_DONE, (fragment,))
+            self._swept.add(fragment)
+
+    def _removed(self, statement: str, values: tuple[int, ...]) -> int:
+        self._cursor.execute(statement, values)
+        return self._cursor.connection.changes()
+
+
+def _source_and_target(move: Move) -> tuple[int, int]:
+    return move.from_place, move.to_place
+
+
+def _move_values(move: Move) -> tuple[int | bytes | None, ...]:
+    from_key = move.from_fragment << COUNTER_BITS | move.from_number
+    return (
+        move.to_fragment << COUNTER_BITS | move.to_number,
+        move.enqueued_at_ms,
+        move.expires_at_ms,
+        move.delivery_count,
+        None if move.changes is None else sealed(move.changes),
+        from_key,
+        from_key,
+    )
+
+
+def _counter_values(counters: Counters) -> tuple[int, int, int, int, int, int, int]:
+    return (
+        counters.last_counter,
+        counters.active,
+        counters.deferred,
+        counters.scheduled,
+        counters.bytes,
+        counters.expiry_high_ms,
+        counters.accessed_at_ms,
+    )
+
+
+def _moves() -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        tuple(query("move", source=source, target=target) for target in PLACE_TABLES)
+        for source in PLACE_TABLES
+    )
+
+
+def _sweeps(tables: Iterable[str]) -> tuple[str, ...]:
+    return tuple(query("sweep_by_key", place=table) for table in tables)
+
+
+_BEGIN: Final = query("begin")
+_PUT: Final = by_place("put")
+_MOVE: Final = _moves()
+_CHANGE: Final = by_place("change")
+_DELETE_RUN: Final = by_place("delete_run")
+_SESSION_ENTRY_PUT: Final = query("session_entry_put")
+_SESSION_ENTRY_MOVED: Final = query("session_entry_moved")
+_SESSION_ENTRIES_DELETE_RUN: Final = query("session_entries_delete_run")
+_SESSION_RECOUNT: Final = query("session_recount")
+_SESSION_STATE_SET: Final = query("session_state_set")
+_SESSION_STATE_CLEAR: Final = query("session_state_clear")
+_EXPIRY_ENTRY_PUT: Final = query("expiry_entry_put")
+_EXPIRY_ENTRY_MOVED: Final = by_place("expiry_entry_moved")
+_EXPIRY_ENTRIES_DELETE_RUN: Final = query("expiry_entries_delete_run")
+_DUPLICATE_ID_PUT: Final = query("duplicate_id_put")
+_DUPLICATE_IDS_FORGET: Final = query("duplicate_ids_forget")
+_DUPLICATE_IDS_PURGE: Final = query("duplicate_ids_purge")
+_COUNTERS_WRITE: Final = query("counters_write")
+_COMMIT_NUMBER_WRITE: Final = query("commit_number_write")
+_FRAGMENT_CREATE: Final = query("fragment_create")
+_FRAGMENT_DROP: Final = query("fragment_drop")
+_CATALOGUE_PUT: Final = query("catalogue_put")
+_CATALOGUE_DELETE: Final = query("catalogue_delete")
+_META_WRITE: Final = query("meta_write")
+_SWEEPS_BY_KEY: Final = _sweeps(("scheduled", "expiry_entries", "deferred", "messages", "session_messages"))
+_SWEEPS_BY_FRAGMENT: Final = (
+    query("sweep_sessions"),
+    query("sweep_session_states"),
+    query("sweep_duplicate_ids"),
+)
+_SWEEP_DONE: Final = query("sweep_done")

@@ -1,0 +1,50 @@
+"""The statements of `queries.sql` by name."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import Final
+
+#: Tables by place: PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED.
+PLACE_TABLES: Final = ("messages", "deferred", "scheduled")
+
+#: The schema this code reads and writes: the number of the last migration.
+SCHEMA_VERSION: Final = 1
+
+_NAME = re.compile(r"^-- (\w+) --$", re.MULTILINE)
+
+
+def _parse(text: str) -> dict[str, str]:
+    parts = _NAME.split(text)
+    return {
+        name: "\n".join(line for line in body.splitlines() if not line.startswith("--")).strip()
+        for name, body in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def sql_file(name: str) -> str:
+    """The text of an SQL file of this package."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def migrations() -> list[tuple[int, str]]:
+    """(number, text) of every migration, in order."""
+    folder = resources.files(__package__).joinpath("migrations")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [(int(name[:4]), folder.joinpath(name).read_text(encoding="utf-8")) for name in names]
+
+
+_QUERIES: Final = _parse(sql_file("queries.sql"))
+
+
+def query(name: str, *, place: str = "", source: str = "", target: str = "") -> str:
+    """The statement, with table names put in. They come from this package only, never from outside."""
+    text = _QUERIES[name]
+    return text.replace("{place}", place).replace("{source}", source).replace("{target}", target)
+
+
+def by_place(name: str) -> tuple[str, str, str]:
+    """The statement once per place."""
+    first, second, third = (query(name, place=table) for table in PLACE_TABLES)
+    return first, second, third

@@ -1,0 +1,364 @@
+-- Every statement the store runs. "-- name --", a line of meaning, the statement.
+-- {place}, {source} and {target} stand for messages, deferred or scheduled.
+
+-- begin --
+-- The writer is alone; IMMEDIATE says so at once instead of in the middle of a batch.
+BEGIN IMMEDIATE
+
+-- commit --
+-- The only statement that writes and syncs the file; runs in the commit thread.
+COMMIT
+
+-- roll_back --
+-- Takes back a batch one of whose statements failed.
+ROLLBACK
+
+-- begin_read --
+-- From the first SELECT on, every statement sees the same commit.
+BEGIN DEFERRED
+
+-- end_read --
+-- Lets the snapshot go.
+ROLLBACK
+
+-- put --
+-- Stores one message.
+INSERT INTO {place} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- move --
+-- Carries a row to another key or place without its payload leaving the database, keeping what is not given and
+-- shifting the checksum by the difference of what is. 4294967291 is the prime of rows.py.
+INSERT INTO {target}
+SELECT
+    ?1,
+    coalesce(?2, enqueued_at),
+    coalesce(?3, expires_at),
+    coalesce(?4, delivery_count),
+    (
+        checksum + (?1 % 4294967291) - (key % 4294967291)
+        + coalesce(?2 - enqueued_at, 0) % 4294967291
+        + coalesce(?3 - expires_at, 0) % 4294967291
+        + coalesce(?4 - delivery_count, 0) % 4294967291
+        + 17179869164
+    ) % 4294967291,
+    ttl, scheduled_at, session_id, partition_key, message_id, head, coalesce(?5, changes), bare
+FROM {source} WHERE key = ?6;
+DELETE FROM {source} WHERE key = ?1
+
+-- change --
+-- A new delivery count (and changed properties) for a row that stays.
+UPDATE {place} SET
+    delivery_count = ?1,
+    checksum = (checksum + (?1 - delivery_count) % 4294967291 + 4294967291) % 4294967291,
+    changes = coalesce(?2, changes)
+WHERE key = ?3
+
+-- delete_run --
+-- Removes rows with consecutive keys.
+DELETE FROM {place} WHERE key BETWEEN ? AND ?
+
+-- session_entry_put --
+-- Enters an active row into the session index.
+INSERT INTO session_messages VALUES (?, ?)
+
+-- session_entry_moved --
+-- Enters a moved row into the session index, if it arrived.
+INSERT INTO session_messages SELECT key, ?2 FROM messages WHERE key = ?1 RETURNING key, session_id
+
+-- session_entries_delete_run --
+-- Takes rows with consecutive keys out of the session index and tells whose they were.
+DELETE FROM session_messages WHERE key BETWEEN ? AND ? RETURNING key, session_id
+
+-- session_recount --
+-- Brings a session's row up to date: count by difference, first key by a look into the index.
+INSERT INTO sessions VALUES (
+    ?1,
+    ?2,
+    ?3,
+    coalesce((SELECT key FROM session_messages WHERE session_id = ?2 AND key BETWEEN ?4 AND ?5 ORDER BY key LIMIT 1), 0)
+)
+ON CONFLICT DO UPDATE SET active = active + excluded.active, first_key = excluded.first_key;
+DELETE FROM sessions WHERE fragment = ?1 AND session_id = ?2 AND first_key = 0
+
+-- session_state_set --
+-- Keeps a session's state.
+INSERT INTO session_states (fragment, session_id, set_at, state) VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET set_at = excluded.set_at, state = excluded.state
+
+-- session_state_clear --
+-- Forgets a session's state.
+DELETE FROM session_states WHERE fragment = ? AND session_id = ?
+
+-- expiry_entry_put --
+-- Remembers a row that expires out of order.
+INSERT OR REPLACE INTO expiry_entries VALUES (?, ?)
+
+-- expiry_entry_moved --
+-- Remembers a moved row that expires out of order, if it arrived.
+INSERT OR REPLACE INTO expiry_entries SELECT key, expires_at FROM {place} WHERE key = ?
+
+-- expiry_entries_delete_run --
+-- Forgets the expiry of rows with consecutive keys.
+DELETE FROM expiry_entries WHERE key BETWEEN ? AND ?
+
+-- duplicate_id_put --
+-- Remembers an accepted message id; the latest acceptance counts.
+INSERT INTO duplicate_ids VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET accepted_at = excluded.accepted_at
+
+-- duplicate_ids_forget --
+-- From now on ids accepted earlier are unknown; the rows go in slices.
+UPDATE fragments SET ids_since = max(ids_since, ?1) WHERE key = ?2
+
+-- duplicate_ids_purge --
+-- Removes a slice of forgotten ids.
+DELETE FROM duplicate_ids WHERE (fragment, message_id) IN (
+    SELECT fragment, message_id FROM duplicate_ids WHERE fragment = ? AND accepted_at < ? LIMIT ?
+)
+
+-- counters_write --
+-- A fragment's counts, sizes and high-water marks.
+UPDATE fragments SET
+    last_counter = ?, active = ?, deferred = ?, scheduled = ?, bytes = ?, expiry_high = ?, accessed_at = ?
+WHERE key = ?
+
+-- commit_number_write --
+-- Counts this commit.
+UPDATE fragments SET last_counter = ? WHERE key = 0
+
+-- fragment_create --
+-- A new fragment.
+INSERT INTO fragments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)
+
+-- fragment_drop --
+-- The fragment is gone for every reader; its rows are swept later.
+INSERT INTO dropped_fragments SELECT key FROM fragments WHERE key = ?1;
+DELETE FROM fragments WHERE key = ?1
+
+-- catalogue_put --
+-- One description.
+INSERT INTO catalogue VALUES (?, ?) ON CONFLICT DO UPDATE SET text = excluded.text
+
+-- catalogue_delete --
+-- One description less.
+DELETE FROM catalogue WHERE key = ?
+
+-- meta_write --
+-- One number about the store.
+UPDATE meta SET value = ? WHERE name = ?
+
+-- sweep_by_key --
+-- Removes a slice of a dropped fragment's rows from a table with row keys.
+DELETE FROM {place} WHERE key IN (SELECT key FROM {place} WHERE key BETWEEN ? AND ? LIMIT ?)
+
+-- sweep_sessions --
+-- Removes a slice of a dropped fragment's sessions.
+DELETE FROM sessions WHERE (fragment, session_id) IN (
+    SELECT fragment, session_id FROM sessions WHERE fragment = ? LIMIT ?
+)
+
+-- sweep_session_states --
+-- Removes a slice of a dropped fragment's session states.
+DELETE FROM session_states WHERE id IN (SELECT id FROM session_states WHERE fragment = ? LIMIT ?)
+
+-- sweep_duplicate_ids --
+-- Removes a slice of a dropped fragment's message ids.
+DELETE FROM duplicate_ids WHERE (fragment, message_id) IN (
+    SELECT fragment, message_id FROM duplicate_ids WHERE fragment = ? LIMIT ?
+)
+
+-- sweep_done --
+-- Nothing of the dropped fragment is left.
+DELETE FROM dropped_fragments WHERE key = ?
+
+-- read_messages --
+-- A run of one place's rows.
+SELECT * FROM {place} WHERE key > ? AND key <= ? ORDER BY key LIMIT ?
+
+-- read_by_key --
+-- One row.
+SELECT * FROM {place} WHERE key = ?
+
+-- read_session_messages --
+-- A run of one session's active rows.
+SELECT messages.* FROM session_messages CROSS JOIN messages ON messages.key = session_messages.key
+WHERE session_messages.session_id = ? AND session_messages.key > ? AND session_messages.key <= ?
+ORDER BY session_messages.key LIMIT ?
+
+-- read_keys --
+-- Like read_messages, the keys alone: to read the rows one by one when one of them cannot be decoded.
+SELECT key FROM {place} WHERE key > ? AND key <= ? ORDER BY key LIMIT ?
+
+-- read_session_keys --
+-- Keys of one session's active rows.
+SELECT key FROM session_messages WHERE session_id = ? AND key > ? AND key <= ? ORDER BY key LIMIT ?
+
+-- peek_keys --
+-- Keys of all places with their place, merged.
+SELECT key, 0 AS place FROM messages WHERE key > ?1 AND key <= ?2
+UNION ALL SELECT key, 1 FROM deferred WHERE key > ?1 AND key <= ?2
+UNION ALL SELECT key, 2 FROM scheduled WHERE key > ?1 AND key <= ?2
+ORDER BY key LIMIT ?3
+
+-- peek_session_keys --
+-- Keys of one session in all places, merged.
+SELECT key, 0 AS place FROM session_messages WHERE session_id = ?4 AND key > ?1 AND key <= ?2
+UNION ALL SELECT key, 1 FROM deferred WHERE session_id = ?4 AND key > ?1 AND key <= ?2
+UNION ALL SELECT key, 2 FROM scheduled WHERE session_id = ?4 AND key > ?1 AND key <= ?2
+ORDER BY key LIMIT ?3
+
+-- read_due --
+-- Scheduled rows by time, after a given one; fragments that wait for the sweep are left out.
+SELECT scheduled_at, key FROM scheduled
+WHERE (scheduled_at, key) > (?1, ?2) AND scheduled_at <= ?3
+    AND NOT EXISTS (SELECT 1 FROM dropped_fragments WHERE dropped_fragments.key = scheduled.key >> 40)
+ORDER BY scheduled_at, key LIMIT ?4
+
+-- read_expiry --
+-- Own expiry entries by time, after a given one; fragments that wait for the sweep are left out.
+SELECT expires_at, key FROM expiry_entries
+WHERE (expires_at, key) > (?1, ?2) AND expires_at <= ?3
+    AND NOT EXISTS (SELECT 1 FROM dropped_fragments WHERE dropped_fragments.key = expiry_entries.key >> 40)
+ORDER BY expires_at, key LIMIT ?4
+
+-- read_session --
+-- Count and first key of a session.
+SELECT active, first_key FROM sessions WHERE fragment = ? AND session_id = ?
+
+-- read_session_state --
+-- State of a session and when it was set.
+SELECT state, set_at FROM session_states WHERE fragment = ? AND session_id = ?
+
+-- read_session_state_time --
+-- When the state of a session was set.
+SELECT set_at FROM session_states WHERE fragment = ? AND session_id = ?
+
+-- read_session_firsts --
+-- Sessions with active rows, by their first key.
+SELECT session_id, first_key FROM sessions WHERE first_key > ? AND first_key <= ? ORDER BY first_key LIMIT ?
+
+-- read_session_of_first --
+-- The session whose first active row has this key.
+SELECT session_id, first_key FROM sessions WHERE first_key = ?
+
+-- read_sessions --
+-- Ids of sessions that have active rows or a state, each with its first key.
+SELECT session_id, first_key FROM sessions WHERE fragment = ?1
+UNION ALL
+SELECT session_id, 0 FROM session_states WHERE fragment = ?1 AND NOT EXISTS (
+    SELECT 1 FROM sessions WHERE sessions.fragment = ?1 AND sessions.session_id = session_states.session_id
+)
+ORDER BY session_id LIMIT ?2 OFFSET ?3
+
+-- read_sessions_by_state --
+-- Ids of sessions whose state was set after a time.
+SELECT session_id, 0 FROM session_states WHERE fragment = ? AND set_at > ? ORDER BY session_id LIMIT ? OFFSET ?
+
+-- read_duplicate_id --
+-- When a message id was accepted, if it is still known.
+SELECT message_id, accepted_at FROM duplicate_ids
+WHERE fragment = ?1 AND message_id = ?2
+    AND accepted_at >= max(?3, coalesce((SELECT ids_since FROM fragments WHERE key = ?1), 0))
+
+-- read_fragments --
+-- Every fragment.
+SELECT key, owner, fragment_index, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at
+FROM fragments WHERE key > 0 ORDER BY key
+
+-- read_fragment --
+-- One fragment.
+SELECT key, owner, fragment_index, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at
+FROM fragments WHERE key = ?
+
+-- read_dropped --
+-- Fragments that wait for the sweep.
+SELECT key FROM dropped_fragments ORDER BY key
+
+-- read_commit_number --
+-- How many commits the store has seen.
+SELECT last_counter FROM fragments WHERE key = 0
+
+-- read_catalogue --
+-- All descriptions, with the catalogue's version.
+SELECT key, text FROM catalogue
+UNION ALL SELECT NULL, value FROM meta WHERE name = 'catalogue_version'
+
+-- read_next_fragment_key --
+-- The first key never given out.
+SELECT value FROM meta WHERE name = 'next_fragment_key'
+
+-- read_fragments_with_sessions --
+-- Fragments that have rows in the session index: one look-up each, no scan.
+WITH RECURSIVE found (fragment) AS (
+    SELECT min(key) >> 40 FROM session_messages
+    UNION ALL
+    SELECT (SELECT min(key) >> 40 FROM session_messages WHERE key >= (fragment + 1) << 40)
+    FROM found WHERE fragment IS NOT NULL
+)
+SELECT fragment FROM found WHERE fragment IS NOT NULL
+
+-- read_fragments_with_expiry --
+-- Fragments that have own expiry entries: one look-up each, no scan.
+WITH RECURSIVE found (fragment) AS (
+    SELECT min(key) >> 40 FROM expiry_entries
+    UNION ALL
+    SELECT (SELECT min(key) >> 40 FROM expiry_entries WHERE key >= (fragment + 1) << 40)
+    FROM found WHERE fragment IS NOT NULL
+)
+SELECT fragment FROM found WHERE fragment IS NOT NULL
+
+-- read_table_count --
+-- Whether a file has any tables.
+SELECT count(*) FROM sqlite_schema
+
+-- pragma_application_id --
+-- Whose file it is.
+PRAGMA application_id
+
+-- pragma_schema_version --
+-- Which schema the file has.
+PRAGMA user_version
+
+-- pragma_free_pages --
+-- Pages of the file that hold nothing.
+PRAGMA freelist_count
+
+-- pragma_pages --
+-- Pages of the file.
+PRAGMA page_count
+
+-- pragma_vacuum_slice --
+-- Gives pages at the end of the file back: 256 pages are 4 MiB.
+PRAGMA incremental_vacuum(256)
+
+-- pragma_checkpoint --
+-- Copies the log into the file as far as readers allow.
+PRAGMA wal_checkpoint(PASSIVE)
+
+-- pragma_checkpoint_truncate --
+-- Copies the whole log into the file and empties it.
+PRAGMA wal_checkpoint(TRUNCATE)
+
+-- pragmas_of_a_new_file --
+-- What must be decided before the first table; "Bway" in the application id.
+PRAGMA page_size = 16384;
+PRAGMA auto_vacuum = INCREMENTAL;
+PRAGMA application_id = 1115119993
+
+-- pragmas_of_the_writer --
+-- FULL: an acknowledged message survives a power cut. No spill: it would write and sync on the event loop.
+-- No automatic checkpoint: the commit thread does it. A log that grew large is cut when it starts over.
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+PRAGMA cache_spill = OFF;
+PRAGMA cache_size = -16384;
+PRAGMA wal_autocheckpoint = 0;
+PRAGMA journal_size_limit = 67108864;
+PRAGMA cell_size_check = ON;
+PRAGMA trusted_schema = OFF
+
+-- pragmas_of_a_reader --
+-- No mmap anywhere: a damaged disk must give an error, not kill the process.
+PRAGMA query_only = ON;
+PRAGMA cache_size = -4096;
+PRAGMA cell_size_check = ON;
+PRAGMA trusted_schema = OFF

@@ -1,0 +1,314 @@
+"""The half of a read that runs in a reader thread, on a connection of its own.
+
+Nothing here knows of batches that are not committed: what comes back is the state of one commit, and the store
+corrects it on the loop. A row that cannot be decoded at all (a flipped bit may turn any column into nonsense) must
+not take its neighbours along, so a page that stumbles is read again row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import apsw
+
+from busway.message import Message
+from busway.store.contract import PLACE_ACTIVE, Counters, FragmentKey, FragmentRow
+from busway.store.sqlite.queries import by_place, query
+from busway.store.sqlite.rows import NUMBER_MASK, MessageTuple, key_bounds, message_of, unsealed
+
+#: (key, place) of a row.
+Spot = tuple[int, int]
+
+
+class RawPage:
+    """Rows as committed."""
+
+    __slots__ = ("damaged", "last_number", "messages", "more")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.damaged: list[tuple[int, int]] = []  #: (place, number)
+        self.more = False
+        self.last_number = 0  #: the highest number looked at
+
+
+class FirstNumbers:
+    """The first few numbers of a session's active rows."""
+
+    __slots__ = ("is_whole", "numbers")
+
+    def __init__(self, numbers: list[int], is_whole: bool) -> None:
+        self.numbers = numbers
+        self.is_whole = is_whole  #: False: there may be more
+
+    def left(self, gone: set[int]) -> list[int]:
+        return [number for number in self.numbers if number not in gone]
+
+    def is_unclear(self, gone: set[int]) -> bool:
+        """All of these are going, but the session may have more."""
+        return not self.is_whole and not self.left(gone)
+
+
+class RawSession:
+    """A session as committed."""
+
+    __slots__ = ("active", "first", "state", "state_set_at_ms")
+
+    def __init__(self, active: int, first: FirstNumbers, state: bytes | None, state_set_at_ms: int) -> None:
+        self.active = active
+        self.first = first
+        self.state = state
+        self.state_set_at_ms = state_set_at_ms
+
+
+class DamagedState(Exception):
+    """A session's state is not what was stored."""
+
+
+class _Snapshot:
+    """Several statements that see the same commit."""
+
+    __slots__ = ("_cursor",)
+
+    def __init__(self, cursor: apsw.Cursor) -> None:
+        self._cursor = cursor
+
+    def __enter__(self) -> None:
+        self._cursor.execute(_BEGIN_READ)
+
+    def __exit__(self, *_: object) -> None:
+        self._cursor.execute(_END_READ)
+
+
+class Reader:
+    """One read-only connection. Used by one thread at a time."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+
+    def close(self) -> None:
+        self._cursor.close()
+        self._connection.close()
+
+    def _all(self, statement: str, values: tuple[int | str, ...] = ()) -> list[Any]:
+        return self._cursor.execute(statement, values).fetchall()
+
+    def _all_of_many(self, statement: str, values: Sequence[tuple[int | str, ...]]) -> list[Any]:
+        return self._cursor.executemany(statement, values).fetchall()
+
+    # -- messages
+    def messages(self, fragment: FragmentKey, place: int, after: int, limit: int, bytes_max: int) -> RawPage:
+        low, high = key_bounds(fragment)
+        bounds = (low + after, high, limit + 1)
+        try:
+            return self._streamed(_READ_MESSAGES[place], bounds, place, limit, bytes_max)
+        except UnicodeDecodeError:
+            keys = self._all(_READ_KEYS[place], bounds)
+            return self._page_of([(key, place) for (key,) in keys], limit, bytes_max)
+
+    def session_messages(
+        self, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
+    ) -> RawPage:
+        low, high = key_bounds(fragment)
+        bounds = (session_id, low + after, high, limit + 1)
+        try:
+            return self._streamed(_READ_SESSION_MESSAGES, bounds, PLACE_ACTIVE, limit, bytes_max)
+        except UnicodeDecodeError:
+            keys = self._all(_READ_SESSION_KEYS, bounds)
+            return self._page_of([(key, PLACE_ACTIVE) for (key,) in keys], limit, bytes_max)
+
+    def _streamed(
+        self, statement: str, values: tuple[int | str, ...], place: int, limit: int, bytes_max: int
+    ) -> RawPage:
+        """Rows as they come, so that no more are read than fit."""
+        cursor = self._connection.cursor()
+        try:
+            return _page(((row, place) for row in _rows(cursor.execute(statement, values))), limit, bytes_max)
+        finally:
+            cursor.close()  # A statement left half way would keep its snapshot, and the log from starting over.
+
+    def by_key(self, place: int, keys: Sequence[int]) -> RawPage:
+        return self._page_of([(key, place) for key in keys], len(keys), 1 << 62)
+
+    def peek(
+        self, fragment: FragmentKey, after: int, limit: int, bytes_max: int, session_id: str | None
+    ) -> RawPage:
+        low, high = key_bounds(fragment)
+        with _Snapshot(self._cursor):  # One snapshot for the keys and the rows.
+            if session_id is None:
+                spots = self._all(_PEEK_KEYS, (low + after, high, limit + 1))
+            else:
+                spots = self._all(_PEEK_SESSION_KEYS, (low + after, high, limit + 1, session_id))
+            return self._page_of(spots, limit, bytes_max)
+
+    def _page_of(self, spots: Sequence[Spot], limit: int, bytes_max: int) -> RawPage:
+        return _page(self._rows_at(spots), limit, bytes_max)
+
+    def _rows_at(self, spots: Iterable[Spot]) -> Iterator[tuple[MessageTuple | int, int]]:
+        """Each row that is there; its bare key when it cannot be decoded."""
+        for key, place in spots:
+            try:
+                for row in self._all(_READ_BY_KEY[place], (key,)):
+                    yield row, place
+            except UnicodeDecodeError:
+                yield key, place
+
+    # -- due and expired
+    def due(self, after: tuple[int, int], now_ms: int, limit: int) -> list[tuple[int, int]]:
+        return self._all(_READ_DUE, (*after, now_ms, limit))
+
+    def expiry(self, after: tuple[int, int], now_ms: int, limit: int) -> list[tuple[int, int]]:
+        return self._all(_READ_EXPIRY, (*after, now_ms, limit))
+
+    # -- sessions
+    def session(self, fragment: FragmentKey, session_id: str, numbers_max: int) -> RawSession:
+        with _Snapshot(self._cursor):
+            counted = self._all(_READ_SESSION, (fragment, session_id))
+            stored = self._all(_READ_SESSION_STATE, (fragment, session_id))
+            numbers = self._numbers(fragment, session_id, numbers_max)
+        try:
+            state = unsealed(stored[0][0]) if stored else None
+        except (ValueError, TypeError):
+            raise DamagedState from None
+        return RawSession(counted[0][0] if counted else 0, numbers, state, stored[0][1] if stored else 0)
+
+    def _numbers(self, fragment: FragmentKey, session_id: str, limit: int) -> FirstNumbers:
+        low, high = key_bounds(fragment)
+        rows = self._all(_READ_SESSION_KEYS, (session_id, low, high, limit))
+        numbers = [key & NUMBER_MASK for (key,) in rows]
+        return FirstNumbers(numbers, len(numbers) < limit)
+
+    def session_firsts(
+        self, fragment: FragmentKey, after: int, limit: int, removed: Sequence[int], numbers_max: int
+    ) -> tuple[list[tuple[str, FirstNumbers]], int | None]:
+        """Sessions by first number, each with its first few numbers (more than one only where the first is
+        removed); and the last first number looked at when the limit cut. Sessions whose first row lies at or
+        before `after` but is removed belong to the answer too: their next row may come after it."""
+        low, high = key_bounds(fragment)
+        with _Snapshot(self._cursor):
+            rows = self._all(_READ_SESSION_FIRSTS, (low + after, high, limit))
+            cut = rows[-1][1] & NUMBER_MASK if len(rows) == limit else None
+            passed = [(low | number,) for number in removed if number <= after]
+            rows += self._all_of_many(_READ_SESSION_OF_FIRST, passed)
+            gone = set(removed)
+            found = [(name, self._first(fragment, name, key, gone, numbers_max)) for name, key in rows]
+        return found, cut
+
+    def _first(
+        self, fragment: FragmentKey, session_id: str, first_key: int, gone: set[int], numbers_max: int
+    ) -> FirstNumbers:
+        """Just the first number, or the first few where the first is going."""
+        first = first_key & NUMBER_MASK
+        if first == 0:
+            return FirstNumbers([], is_whole=True)
+        if first in gone:
+            return self._numbers(fragment, session_id, numbers_max)
+        return FirstNumbers([first], is_whole=False)
+
+    def sessions(
+        self,
+        fragment: FragmentKey,
+        state_set_after_ms: int | None,
+        skip: int,
+        limit: int,
+        removed: Sequence[int],
+        numbers_max: int,
+    ) -> list[tuple[str, FirstNumbers, int | None]]:
+        """Session ids in order with their first few numbers and the time their state was set."""
+        gone = set(removed)
+        with _Snapshot(self._cursor):
+            if state_set_after_ms is None:
+                rows = self._all(_READ_SESSIONS, (fragment, limit, skip))
+            else:
+                bounds = (fragment, state_set_after_ms, limit, skip)
+                rows = self._all(_READ_SESSIONS_BY_STATE, bounds)
+            return [self._listed(fragment, name, key, gone, numbers_max) for name, key in rows]
+
+    def _listed(
+        self, fragment: FragmentKey, name: str, first_key: int, gone: set[int], numbers_max: int
+    ) -> tuple[str, FirstNumbers, int | None]:
+        stored = self._all(_READ_SESSION_STATE_TIME, (fragment, name))
+        set_at_ms: int | None = stored[0][0] if stored else None
+        return name, self._first(fragment, name, first_key, gone, numbers_max), set_at_ms
+
+    # -- the rest
+    def known_ids(self, fragment: FragmentKey, ids: Iterable[str], since_ms: int) -> dict[str, int]:
+        values = [(fragment, message_id, since_ms) for message_id in ids]
+        return dict(self._all_of_many(_READ_DUPLICATE_ID, values))
+
+    def fragments(self, keys: Sequence[FragmentKey] | None) -> list[FragmentRow]:
+        if keys is None:
+            rows = self._all(_READ_FRAGMENTS)
+        else:
+            values = [(key,) for key in sorted(set(keys)) if key > 0]
+            rows = self._all_of_many(_READ_FRAGMENT, values)
+        return [_fragment_row(*row) for row in rows]
+
+    def catalogue(self) -> tuple[int, dict[str, str]]:
+        texts: dict[str | None, Any] = dict(self._all(_READ_CATALOGUE))
+        version = int(texts.pop(None, 0))
+        return version, {str(key): str(text) for key, text in texts.items()}
+
+
+def _page(rows: Iterable[tuple[MessageTuple | int, int]], limit: int, bytes_max: int) -> RawPage:
+    """Takes rows until a limit cuts, at least one."""
+    page = RawPage()
+    for taken, (row, place) in enumerate(rows):
+        key = row if isinstance(row, int) else row[0]
+        message = None if isinstance(row, int) else message_of(row, place)
+        size = 0 if message is None else message.size()
+        if taken >= limit or (taken and size > bytes_max):
+            page.more = True
+            break
+        bytes_max -= size
+        page.last_number = key & NUMBER_MASK
+        if message is None:
+            page.damaged.append((place, key & NUMBER_MASK))
+        else:
+            page.messages.append(message)
+    return page
+
+
+def _rows(rows: Any) -> Iterator[MessageTuple]:
+    """Columns come as the schema says, or message_of finds the row damaged."""
+    yield from rows
+
+
+def _fragment_row(key: int, owner: str, fragment_index: int, *values: int) -> FragmentRow:
+    counters = Counters()
+    (
+        counters.last_counter,
+        counters.active,
+        counters.deferred,
+        counters.scheduled,
+        counters.bytes,
+        counters.expiry_high_ms,
+        counters.accessed_at_ms,
+    ) = values
+    return FragmentRow(FragmentKey(key), owner, fragment_index, counters)
+
+
+_BEGIN_READ: Final = query("begin_read")
+_END_READ: Final = query("end_read")
+_READ_MESSAGES: Final = by_place("read_messages")
+_READ_KEYS: Final = by_place("read_keys")
+_READ_BY_KEY: Final = by_place("read_by_key")
+_READ_SESSION_MESSAGES: Final = query("read_session_messages")
+_READ_SESSION_KEYS: Final = query("read_session_keys")
+_PEEK_KEYS: Final = query("peek_keys")
+_PEEK_SESSION_KEYS: Final = query("peek_session_keys")
+_READ_DUE: Final = query("read_due")
+_READ_EXPIRY: Final = query("read_expiry")
+_READ_SESSION: Final = query("read_session")
+_READ_SESSION_STATE: Final = query("read_session_state")
+_READ_SESSION_STATE_TIME: Final = query("read_session_state_time")
+_READ_SESSION_FIRSTS: Final = query("read_session_firsts")
+_READ_SESSION_OF_FIRST: Final = query("read_session_of_first")
+_READ_SESSIONS: Final = query("read_sessions")
+_READ_SESSIONS_BY_STATE: Final = query("read_sessions_by_state")
+_READ_DUPLICATE_ID: Final = query("read_duplicate_id")
+_READ_FRAGMENTS: Final = query("read_fragments")
+_READ_FRAGMENT: Final = query("read_fragment")
+_READ_CATALOGUE: Final = query("read_catalogue")

@@ -1,0 +1,384 @@
+"""The reads of the contract: rows from a reader thread, corrected on the loop.
+
+Theory of operation. A read is a *span*: it begins with the number of the last reported commit, asks reader threads
+(once or more often), and at its end looks at the shadows of every batch after that number. `SqliteReads` keeps
+those batches while any span needs them. From the correction to the caller's next statement nothing is awaited.
+
+A session's first number can be hidden while its later rows are not, and only the database knows these. So a thread
+is told which rows are going, answers with the first few numbers of the sessions concerned, and is asked again, for
+more of them, in the rare case that all of those went meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Self, TypeVar
+
+import apsw
+
+from busway.store.contract import (
+    COUNTER_BITS,
+    PLACE_SCHEDULED,
+    FragmentKey,
+    FragmentRow,
+    Page,
+    SessionRow,
+    StoreError,
+    StoreState,
+    StoreUnavailable,
+)
+from busway.store.shadow import Shadow, Shadows
+from busway.store.sqlite.reader import DamagedState, FirstNumbers, RawPage, RawSession, Reader
+from busway.store.sqlite.rows import NUMBER_MASK
+
+T = TypeVar("T")
+
+#: Past every time and count a client can name, and small enough for SQLite's integers.
+_FAR: Final = 1 << 62
+_LIMIT_MAX: Final = 1 << 30
+#: How many numbers of a session a thread brings when its first row is going, and how this grows.
+_NUMBERS_FIRST: Final = 64
+_NUMBERS_GROWTH: Final = 16
+
+
+class SqliteReads:
+    """What a store must know to read; `SqliteStore` adds the writing."""
+
+    name: str
+    state: StoreState
+
+    def __init__(self) -> None:
+        #: The last commit that was reported.
+        self._commit_number = 0
+        #: Batches not yet reported, and reported ones that some span still needs; oldest first.
+        self._shadows: deque[Shadow] = deque()
+        #: Commit number at the beginning of a span → how many such spans there are.
+        self._spans: dict[int, int] = {}
+        #: Fragments that wait for the sweep.
+        self._dropped: set[int] = set()
+        #: Counts openings: a read that began before another opening is void.
+        self._generation = 0
+        self._readers: queue.SimpleQueue[Reader] = queue.SimpleQueue()
+        self._read_threads: ThreadPoolExecutor | None = None
+
+    # -- messages
+    async def messages(
+        self, fragment: FragmentKey, place: int, after: int, limit: int, bytes_max: int
+    ) -> Page:
+        rows = min(limit, _LIMIT_MAX)
+        return await self._page(
+            fragment,
+            after,
+            lambda reader, number: reader.messages(fragment, place, number, rows, bytes_max),
+        )
+
+    async def by_number(self, fragment: FragmentKey, place: int, numbers: Sequence[int]) -> Page:
+        known = sorted({number for number in numbers if 0 < number <= NUMBER_MASK})
+        keys = [fragment << COUNTER_BITS | number for number in known]
+        return await self._page(fragment, 0, lambda reader, _: reader.by_key(place, keys))
+
+    async def session_messages(
+        self, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
+    ) -> Page:
+        rows = min(limit, _LIMIT_MAX)
+        return await self._page(
+            fragment,
+            after,
+            lambda reader, number: reader.session_messages(fragment, session_id, number, rows, bytes_max),
+        )
+
+    async def peek(
+        self, fragment: FragmentKey, from_number: int, limit: int, bytes_max: int, session_id: str | None
+    ) -> Page:
+        rows = min(limit, _LIMIT_MAX)
+        return await self._page(
+            fragment,
+            from_number - 1,
+            lambda reader, number: reader.peek(fragment, number, rows, bytes_max, session_id),
+        )
+
+    async def _page(self, fragment: FragmentKey, after: int, read: Callable[[Reader, int], RawPage]) -> Page:
+        after = max(after, 0)
+        if after >= NUMBER_MASK:
+            return Page([], False, [])
+        with _Span(self) as span:
+            while True:
+                raw = await span.run(_from(read, after))
+                shadows = span.shadows()
+                if self._is_dropped(fragment, shadows):
+                    return Page([], False, [])
+                kept = shadows.kept(fragment, raw.messages)
+                damaged = [n for place, n in raw.damaged if not shadows.hides(fragment, place, n)]
+                if kept or damaged or not raw.more:
+                    return Page(kept, raw.more, damaged)
+                after = raw.last_number
+
+    def _is_dropped(self, fragment: FragmentKey, shadows: Shadows) -> bool:
+        return fragment in self._dropped or shadows.is_dropped(fragment)
+
+    # -- due and expired
+    async def due(self, now_ms: int, limit: int) -> list[tuple[FragmentKey, int, int]]:
+        rows = await self._by_time(Reader.due, now_ms, limit, _hides_scheduled)
+        return [(_fragment(key), key & NUMBER_MASK, at_ms) for at_ms, key in rows]
+
+    async def next_due_ms(self) -> int | None:
+        rows = await self._by_time(Reader.due, _FAR, 1, _hides_scheduled)
+        return rows[0][0] if rows else None
+
+    async def expired_entries(self, now_ms: int, limit: int) -> list[tuple[FragmentKey, int]]:
+        rows = await self._by_time(Reader.expiry, now_ms, limit, _hides_entry)
+        return [(_fragment(key), key & NUMBER_MASK) for _, key in rows]
+
+    async def next_expiry_ms(self) -> int | None:
+        rows = await self._by_time(Reader.expiry, _FAR, 1, _hides_entry)
+        return rows[0][0] if rows else None
+
+    async def _by_time(
+        self,
+        read: Callable[[Reader, tuple[int, int], int, int], list[tuple[int, int]]],
+        now_ms: int,
+        limit: int,
+        hides: Callable[[Shadows, int], bool],
+    ) -> list[tuple[int, int]]:
+        """(time, key) of the earliest rows that stay. Asks for at least a handful, because some may be going."""
+        found: list[tuple[int, int]] = []
+        after = (-_FAR, 0)
+        slice_rows = min(limit + 16, _LIMIT_MAX)
+        with _Span(self) as span:
+            while True:
+                rows = await span.run(_slice(read, after, now_ms, slice_rows))
+                shadows = span.shadows()
+                found = [row for row in (*found, *rows) if not hides(shadows, row[1])]
+                if len(found) >= limit or len(rows) < slice_rows:
+                    return found[:limit]
+                after = rows[-1]
+
+    # -- sessions
+    async def session(self, fragment: FragmentKey, session_id: str) -> SessionRow | None:
+        numbers_max = _NUMBERS_FIRST
+        with _Span(self) as span:
+            while True:
+                try:
+                    raw = await span.run(_session(fragment, session_id, numbers_max))
+                except DamagedState:
+                    raise StoreError(f"The state of a session in store {self.name} is damaged.") from None
+                shadows = span.shadows()
+                if self._is_dropped(fragment, shadows):
+                    return None
+                gone = shadows.active_removed(fragment)
+                if not raw.first.is_unclear(gone):
+                    break
+                numbers_max *= _NUMBERS_GROWTH
+        left = raw.first.left(gone)
+        joined = shadows.session_states(fragment).get(session_id)
+        state, set_at_ms = (raw.state, raw.state_set_at_ms) if joined is None else joined
+        if not left and state is None:
+            return None
+        active = max(raw.active - len(raw.first.numbers) + len(left), len(left)) if left else 0
+        return SessionRow(
+            session_id, active, left[0] if left else 0, state, 0 if state is None else set_at_ms
+        )
+
+    async def next_sessions(
+        self, fragment: FragmentKey, after_first_number: int, limit: int
+    ) -> list[tuple[str, int]]:
+        after = max(after_first_number, 0)
+        rows_max = min(limit, _LIMIT_MAX)
+        numbers_max = _NUMBERS_FIRST
+        with _Span(self) as span:
+            while after < NUMBER_MASK and rows_max > 0:
+                going = sorted(span.shadows().active_removed(fragment))
+                rows, cut = await span.run(_session_firsts(fragment, after, rows_max, going, numbers_max))
+                shadows = span.shadows()
+                if self._is_dropped(fragment, shadows):
+                    return []
+                gone = shadows.active_removed(fragment)
+                if any(numbers.is_unclear(gone) for _, numbers in rows):
+                    numbers_max *= _NUMBERS_GROWTH
+                    continue
+                firsts = sorted((first, name) for name, numbers in rows for first in numbers.left(gone)[:1])
+                last = NUMBER_MASK if cut is None else cut
+                # A session whose next row lies past the cut is met again there.
+                found = [(name, first) for first, name in firsts if after < first <= last][:limit]
+                if found or cut is None:
+                    return found
+                after = cut
+        return []
+
+    async def sessions(
+        self, fragment: FragmentKey, state_set_after_ms: int | None, skip: int, limit: int
+    ) -> list[str]:
+        skip = min(max(skip, 0), _LIMIT_MAX)
+        rows_max = min(limit, _LIMIT_MAX)
+        numbers_max = _NUMBERS_FIRST
+        with _Span(self) as span:
+            while rows_max > 0:
+                going = sorted(span.shadows().active_removed(fragment))
+                rows = await span.run(
+                    _listed(fragment, state_set_after_ms, skip, rows_max, going, numbers_max)
+                )
+                shadows = span.shadows()
+                if self._is_dropped(fragment, shadows):
+                    return []
+                gone = shadows.active_removed(fragment)
+                if any(numbers.is_unclear(gone) for _, numbers, _ in rows):
+                    numbers_max *= _NUMBERS_GROWTH
+                    continue
+                states = shadows.session_states(fragment)
+                found = [
+                    name
+                    for name, numbers, set_at_ms in rows
+                    if _is_listed(states.get(name), set_at_ms, state_set_after_ms, bool(numbers.left(gone)))
+                ]
+                if found or len(rows) < rows_max:
+                    return found
+                skip += rows_max
+        return []
+
+    # -- the rest
+    async def known_ids(self, fragment: FragmentKey, ids: Iterable[str], since_ms: int) -> set[str]:
+        asked = set(ids)
+        with _Span(self) as span:
+            stored = await span.run(lambda reader: reader.known_ids(fragment, asked, since_ms))
+            shadows = span.shadows()
+        if self._is_dropped(fragment, shadows):
+            return set()
+        known = stored | shadows.joined_ids(fragment)
+        since_ms = max(since_ms, shadows.forgotten_before_ms(fragment))
+        return {message_id for message_id in asked if known.get(message_id, -1) >= since_ms}
+
+    async def fragments(self, keys: Sequence[FragmentKey] | None = None) -> list[FragmentRow]:
+        with _Span(self) as span:
+            rows = await span.run(lambda reader: reader.fragments(keys))
+            shadows = span.shadows()
+        return [row for row in rows if not self._is_dropped(row.key, shadows)]
+
+    async def catalogue(self) -> tuple[int, dict[str, str]]:
+        with _Span(self) as span:
+            return await span.run(Reader.catalogue)
+
+    # -- spans
+    def _require_open(self) -> None:
+        if self.state is not StoreState.OPEN:
+            raise StoreUnavailable(f"The store {self.name} is {self.state.value}.")
+
+    def _forget_shadows(self) -> None:
+        """Lets go of reported batches that no span needs any more."""
+        needed = min(self._spans, default=self._commit_number)
+        while self._shadows and self._shadows[0].number <= needed:
+            self._shadows.popleft()
+
+    def _run_read(self, work: Callable[[Reader], T]) -> T:
+        """In a reader thread."""
+        reader = self._readers.get()
+        try:
+            return work(reader)
+        finally:
+            self._readers.put(reader)
+
+
+class _Span:
+    """One read from its call to its return."""
+
+    __slots__ = ("_began_at", "_generation", "_store")
+
+    def __init__(self, store: SqliteReads) -> None:
+        self._store = store
+
+    def __enter__(self) -> Self:
+        store = self._store
+        store._require_open()
+        self._generation = store._generation
+        self._began_at = store._commit_number
+        store._spans[self._began_at] = store._spans.get(self._began_at, 0) + 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        store = self._store
+        if store._generation != self._generation:
+            return
+        store._spans[self._began_at] -= 1
+        if store._spans[self._began_at] == 0:
+            del store._spans[self._began_at]
+            store._forget_shadows()
+
+    async def run(self, work: Callable[[Reader], T]) -> T:
+        store = self._store
+        loop = asyncio.get_running_loop()
+        try:
+            result = await loop.run_in_executor(store._read_threads, store._run_read, work)
+        except apsw.Error as error:
+            raise StoreError(f"The store {store.name} cannot be read: {error}.") from error
+        store._require_open()
+        if store._generation != self._generation:
+            raise StoreUnavailable(f"The store {store.name} was opened anew meanwhile.")
+        return result
+
+    def shadows(self) -> Shadows:
+        """All batches that were not reported when the span began."""
+        return Shadows([shadow for shadow in self._store._shadows if shadow.number > self._began_at])
+
+
+def _from(read: Callable[[Reader, int], RawPage], after: int) -> Callable[[Reader], RawPage]:
+    return lambda reader: read(reader, after)
+
+
+def _slice(
+    read: Callable[[Reader, tuple[int, int], int, int], list[tuple[int, int]]],
+    after: tuple[int, int],
+    now_ms: int,
+    limit: int,
+) -> Callable[[Reader], list[tuple[int, int]]]:
+    return lambda reader: read(reader, after, now_ms, limit)
+
+
+def _session(fragment: FragmentKey, session_id: str, numbers_max: int) -> Callable[[Reader], RawSession]:
+    return lambda reader: reader.session(fragment, session_id, numbers_max)
+
+
+def _session_firsts(
+    fragment: FragmentKey, after: int, limit: int, going: list[int], numbers_max: int
+) -> Callable[[Reader], tuple[list[tuple[str, FirstNumbers]], int | None]]:
+    return lambda reader: reader.session_firsts(fragment, after, limit, going, numbers_max)
+
+
+def _listed(
+    fragment: FragmentKey,
+    state_set_after_ms: int | None,
+    skip: int,
+    limit: int,
+    going: list[int],
+    numbers_max: int,
+) -> Callable[[Reader], list[tuple[str, FirstNumbers, int | None]]]:
+    return lambda reader: reader.sessions(fragment, state_set_after_ms, skip, limit, going, numbers_max)
+
+
+def _is_listed(
+    joined: tuple[bytes | None, int] | None,
+    set_at_ms: int | None,
+    state_set_after_ms: int | None,
+    has_active: bool,
+) -> bool:
+    """Whether a session belongs to the answer, a state that joined meanwhile winning over the stored one."""
+    if joined is not None:
+        set_at_ms = None if joined[0] is None else joined[1]
+    if state_set_after_ms is None:
+        return has_active or set_at_ms is not None
+    return set_at_ms is not None and set_at_ms > state_set_after_ms
+
+
+def _hides_scheduled(shadows: Shadows, key: int) -> bool:
+    fragment = _fragment(key)
+    return shadows.is_dropped(fragment) or shadows.hides(fragment, PLACE_SCHEDULED, key & NUMBER_MASK)
+
+
+def _hides_entry(shadows: Shadows, key: int) -> bool:
+    return shadows.hides_anywhere(_fragment(key), key & NUMBER_MASK)
+
+
+def _fragment(key: int) -> FragmentKey:
+    return FragmentKey(key >> COUNTER_BITS)

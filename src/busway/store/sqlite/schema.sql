@@ -1,0 +1,143 @@
+-- The tables of one store, as they are after all migrations (a test compares the two).
+--
+-- A row key is one integer: fragment << 40 | number. Times are milliseconds since 1970.
+-- Rows that few messages need (sessions, own expiry, duplicate ids) lie in tables of their own, so that the
+-- others do not pay for them. `messages` has no second index on purpose: each would cost about 10 % of sending.
+
+-- Active rows. `checksum` covers every column; see rows.py.
+CREATE TABLE messages (
+    key INTEGER PRIMARY KEY,
+    enqueued_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    delivery_count INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    ttl INTEGER NOT NULL,
+    scheduled_at INTEGER NOT NULL,
+    session_id TEXT,
+    partition_key TEXT,
+    message_id TEXT,
+    head BLOB NOT NULL,
+    changes BLOB,
+    bare BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE deferred (
+    key INTEGER PRIMARY KEY,
+    enqueued_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    delivery_count INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    ttl INTEGER NOT NULL,
+    scheduled_at INTEGER NOT NULL,
+    session_id TEXT,
+    partition_key TEXT,
+    message_id TEXT,
+    head BLOB NOT NULL,
+    changes BLOB,
+    bare BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX deferred_sessions ON deferred (session_id) WHERE session_id IS NOT NULL;
+
+CREATE TABLE scheduled (
+    key INTEGER PRIMARY KEY,
+    enqueued_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    delivery_count INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    ttl INTEGER NOT NULL,
+    scheduled_at INTEGER NOT NULL,
+    session_id TEXT,
+    partition_key TEXT,
+    message_id TEXT,
+    head BLOB NOT NULL,
+    changes BLOB,
+    bare BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX scheduled_due ON scheduled (scheduled_at);
+
+CREATE INDEX scheduled_sessions ON scheduled (session_id) WHERE session_id IS NOT NULL;
+
+-- The session index: which session an active row belongs to.
+CREATE TABLE session_messages (
+    key INTEGER PRIMARY KEY,
+    session_id TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX session_order ON session_messages (session_id);
+
+-- One row per session with active messages: how many, and the key of the first.
+CREATE TABLE sessions (
+    fragment INTEGER NOT NULL,
+    session_id TEXT NOT NULL,
+    active INTEGER NOT NULL,
+    first_key INTEGER NOT NULL,
+    PRIMARY KEY (fragment, session_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX session_firsts ON sessions (first_key);
+
+-- States lie apart from the counts above: these change with every batch, and a state may be large.
+CREATE TABLE session_states (
+    id INTEGER PRIMARY KEY,
+    fragment INTEGER NOT NULL,
+    session_id TEXT NOT NULL,
+    set_at INTEGER NOT NULL,
+    state BLOB NOT NULL,
+    UNIQUE (fragment, session_id)
+) STRICT;
+
+-- Rows that expire before others that were enqueued earlier.
+CREATE TABLE expiry_entries (
+    key INTEGER PRIMARY KEY,
+    expires_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX expiry_order ON expiry_entries (expires_at);
+
+CREATE TABLE duplicate_ids (
+    fragment INTEGER NOT NULL,
+    message_id TEXT NOT NULL,
+    accepted_at INTEGER NOT NULL,
+    PRIMARY KEY (fragment, message_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX duplicate_age ON duplicate_ids (fragment, accepted_at);
+
+-- One row per fragment. Row 0 is the store itself: its last_counter counts the commits. It lies here because
+-- nearly every commit writes this page anyway.
+CREATE TABLE fragments (
+    key INTEGER PRIMARY KEY,
+    owner TEXT NOT NULL,
+    fragment_index INTEGER NOT NULL,
+    last_counter INTEGER NOT NULL,
+    active INTEGER NOT NULL,
+    deferred INTEGER NOT NULL,
+    scheduled INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    expiry_high INTEGER NOT NULL,
+    accessed_at INTEGER NOT NULL,
+    ids_since INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO fragments VALUES (0, 'the store itself', 0, 0, 0, 0, 0, 0, 0, 0, 0);
+
+-- Fragments whose rows wait to be swept.
+CREATE TABLE dropped_fragments (
+    key INTEGER PRIMARY KEY
+) STRICT;
+
+CREATE TABLE catalogue (
+    key TEXT PRIMARY KEY,
+    text TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE meta (
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO meta VALUES ('catalogue_version', 0), ('next_fragment_key', 1);
+
+PRAGMA user_version = 1;

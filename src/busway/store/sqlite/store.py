@@ -1,0 +1,440 @@
+"""A store in one SQLite file.
+
+Theory of operation. One connection writes. A batch's statements run on the loop's thread (measured: a third faster
+than in a writer thread, for want of hand-overs per row) and touch memory only, because the page cache never spills;
+COMMIT, which writes and syncs, runs in the commit thread. Meanwhile the next batch gathers. When a commit is done
+its callbacks are told and the next starts with the loop's next turn if anything has joined; there is no timer.
+
+    gathering ──_start──▶ written, in flight ──_commit (thread)──▶ _committed ──▶ reported
+                                                        └─ upkeep (thread) ──▶ _upkept
+
+Reads run on connections of their own in reader threads and see some commit at or after the last reported one. On
+their return they are corrected, on the loop, by the shadows of all batches that were not reported when the read
+began: `_shadows` keeps a batch until every read that began before its report has returned.
+
+Any error of a batch makes the store FAILED: what the file holds and what the owner remembers may differ, so the
+owner loads anew after `reopen`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from busway.clock import Clock
+from busway.store.callbacks import report, resolving
+from busway.store.contract import (
+    COUNTER_BITS,
+    CommitBatch,
+    CommitRefused,
+    CommitUnknown,
+    FragmentKey,
+    StoreError,
+    StoreState,
+)
+from busway.store.shadow import Shadow
+from busway.store.sqlite.commit_batch import BatchWriter, SqliteBatch
+from busway.store.sqlite.commit_thread import CommitThread
+from busway.store.sqlite.database_file import open_for_reading, open_for_writing
+from busway.store.sqlite.high_water import HighWater
+from busway.store.sqlite.queries import query
+from busway.store.sqlite.reader import Reader
+from busway.store.sqlite.reads import SqliteReads
+from busway.store.sqlite.space import SpaceGuard, free_bytes_of
+from busway.store.sqlite.upkeep import Upkeep
+
+log = logging.getLogger(__name__)
+
+_MIB: Final = 1 << 20
+#: Keys above would not fit into the upper part of a row key.
+_FRAGMENT_KEY_MAX: Final = (1 << 63 - COUNTER_BITS) - 1
+#: Free space is looked at no more often than this.
+_SPACE_INTERVAL_S: Final = 0.25
+#: The high-water file is never further behind than this.
+_MARK_INTERVAL_S: Final = 1.0
+
+#: Closing waits this long for a read under way before it lets its connection go.
+_READERS_WAIT_S: Final = 10.0
+
+_COMMIT: Final = query("commit")
+_ROLL_BACK: Final = query("roll_back")
+
+
+class SqliteStore(SqliteReads):
+    """`contract.Store` in the file `path`, with NAME.high-water and NAME.reserve beside it.
+
+    `lost_commits` is more than 0 when the file has lost commits it had reported (damage to the file or its log).
+    `vfs` and `free_bytes` are for tests: the file system as SQLite sees it, and its free space.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        clock: Clock,
+        *,
+        batch_bytes_max: int = 32 * _MIB,
+        space_low_bytes: int = 64 * _MIB,
+        reserve_bytes: int = 16 * _MIB,
+        checkpoint_bytes: int = 16 * _MIB,
+        vacuum_bytes: int = 16 * _MIB,
+        read_threads: int = 2,
+        vfs: str | None = None,
+        free_bytes: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__()
+        # Settings.
+        self.name = name
+        self.url = f"sqlite:{path}"
+        self._path = path
+        self._clock = clock
+        self._batch_bytes_max = batch_bytes_max
+        self._checkpoint_bytes = checkpoint_bytes
+        self._vacuum_bytes = vacuum_bytes
+        self._read_thread_count = read_threads
+        self._vfs = vfs
+        self._high_water = HighWater(path.with_suffix(".high-water"))
+        self._space = SpaceGuard(
+            path.with_suffix(".reserve"),
+            low_bytes=space_low_bytes,
+            reserve_bytes=reserve_bytes,
+            free_bytes=free_bytes or free_bytes_of(path.parent),
+        )
+        # Over all openings.
+        self.state = StoreState.CLOSED
+        self.lost_commits = 0
+        self._next_key = 1
+        self._turn = asyncio.Lock()  # open, close and reopen one after the other
+        # Of one opening; see _begin.
+        self._batch = SqliteBatch()
+        self._in_flight: Shadow | None = None
+        self._is_scheduled = False
+        self._is_writer_busy = False
+        self._key_written = 1
+        self._space_looked_at = 0.0
+        self._mark_timer: asyncio.TimerHandle | None = None
+        self._marked = 0
+
+    # -- life
+    async def open(self) -> None:
+        async with self._turn:
+            if self.state is not StoreState.OPEN:
+                await self._open()
+
+    async def reopen(self) -> None:
+        async with self._turn:
+            if self.state is not StoreState.OPEN:
+                await self._release()
+                await self._open()
+
+    async def close(self) -> None:
+        async with self._turn:
+            while self.state is StoreState.OPEN and not self._is_quiet():
+                with contextlib.suppress(StoreError):  # Those who joined were told.
+                    await self.flush()
+            was_open = self.state is StoreState.OPEN
+            self.state = StoreState.CLOSED
+            await self._release(with_checkpoint=was_open)
+
+    async def _open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._chores_thread = ThreadPoolExecutor(1, f"{self.name}-chores")
+        self._read_threads = ThreadPoolExecutor(self._read_thread_count, f"{self.name}-read")
+        try:
+            stored, marked = await self._loop.run_in_executor(self._chores_thread, self._open_files)
+        except BaseException:
+            self._stop_pools()
+            raise
+        self._commit_thread = CommitThread(f"{self.name}-commit")
+        self._begin(stored, marked)
+
+    def _open_files(self) -> tuple[int, int]:
+        """In the chores thread: (commits the file knows, commits the high-water file knows)."""
+        self._look_at_space()
+        self._connection = open_for_writing(self._path, self._vfs)
+        try:
+            self._writer = BatchWriter(self._connection)
+            self._upkeep = Upkeep(
+                self._connection,
+                self._clock,
+                checkpoint_bytes=self._checkpoint_bytes,
+                vacuum_bytes=self._vacuum_bytes,
+            )
+            for _ in range(self._read_thread_count):
+                self._readers.put(Reader(open_for_reading(self._path, self._vfs)))
+            self._key_written = self._writer.next_fragment_key()
+            return self._writer.commit_number(), self._high_water.read()
+        except (apsw.Error, OSError, LookupError, UnicodeDecodeError) as error:
+            self._close_connections(with_checkpoint=False)
+            raise StoreError(f"The store's file {self._path} cannot be read: {error}.") from error
+
+    def _begin(self, stored: int, marked: int) -> None:
+        """The files are open: from here on the store takes batches."""
+        self.lost_commits = max(0, marked - stored)
+        if self.lost_commits:
+            log.warning(
+                "The store %s has lost its last %d commits: its file %s ends at commit %d, but %d were reported."
+                " The file or its log was damaged or replaced; messages of those commits are missing or back.",
+                self.name,
+                self.lost_commits,
+                self._path,
+                stored,
+                marked,
+            )
+        self._generation += 1
+        self._commit_number = self._marked = max(stored, marked)
+        self._next_key = max(self._next_key, self._key_written)
+        self._dropped = self._writer.dropped
+        self._spans.clear()
+        self._shadows.clear()
+        self._in_flight = None
+        self._is_scheduled = self._is_writer_busy = False
+        self._gather_anew()
+        self.state = StoreState.OPEN
+
+    async def _release(self, with_checkpoint: bool = False) -> None:
+        """Closes the files and ends the threads, if there are any."""
+        if self._mark_timer is not None:
+            self._mark_timer.cancel()
+            self._mark_timer = None
+        if self._read_threads is None:
+            return
+        commit_number = self._commit_number
+        if with_checkpoint and commit_number > self._marked:
+            await self._loop.run_in_executor(self._chores_thread, self._write_mark, commit_number)
+        await self._loop.run_in_executor(self._chores_thread, self._commit_thread.stop)
+        await self._loop.run_in_executor(self._chores_thread, self._close_connections, with_checkpoint)
+        self._stop_pools()
+
+    def _close_connections(self, with_checkpoint: bool) -> None:
+        """In the chores thread. Waits for reads under way; the writer goes last, so that it empties the log."""
+        for _ in range(self._read_thread_count):
+            with contextlib.suppress(apsw.Error, queue.Empty):
+                self._readers.get(timeout=_READERS_WAIT_S).close()
+        with contextlib.suppress(apsw.Error):
+            if with_checkpoint:
+                self._connection.execute(query("pragma_checkpoint_truncate")).fetchall()
+        with contextlib.suppress(apsw.Error):
+            self._connection.close(True)
+
+    def _stop_pools(self) -> None:
+        self._chores_thread.shutdown(wait=False)
+        if self._read_threads is not None:
+            self._read_threads.shutdown(wait=False)
+        self._read_threads = None
+
+    # -- joining
+    def batch(self) -> CommitBatch:
+        if self.state is not StoreState.OPEN:
+            self._require_open()
+        if not self._is_scheduled:
+            self._schedule()
+        return self._batch
+
+    def accepts_payload(self) -> bool:
+        if self._clock.monotonic() - self._space_looked_at >= _SPACE_INTERVAL_S:
+            self._look_at_space_soon()
+        return not self._space.is_low and self._batch.bytes < self._batch_bytes_max
+
+    def is_congested(self) -> bool:
+        return self._batch.bytes >= self._batch_bytes_max
+
+    async def flush(self) -> None:
+        self._require_open()
+        if not self._batch.is_empty():
+            last: CommitBatch = self._batch
+        elif self._in_flight is not None:
+            last = self._in_flight.batch
+        else:
+            return
+        waiter = self._loop.create_future()
+        last.callbacks.append(resolving(waiter))
+        await waiter
+
+    def next_fragment_key(self) -> FragmentKey:
+        if self._next_key > _FRAGMENT_KEY_MAX:
+            raise StoreError(f"The store {self.name} has given out all its fragment keys.")
+        key = FragmentKey(self._next_key)
+        self._next_key += 1
+        return key
+
+    async def sweep_dropped(self, limit: int) -> bool:
+        self._require_open()
+        if not self._dropped:
+            return False
+        self.batch()
+        self._batch.sweep_rows = max(self._batch.sweep_rows, limit, 1)
+        await self.flush()
+        return bool(self._dropped)
+
+    # -- committing
+    def _schedule(self) -> None:
+        """A commit starts with the loop's next turn, unless one is under way: its end starts the next."""
+        if not self._is_writer_busy:
+            self._is_scheduled = True
+            self._loop.call_soon(self._start, self._generation)
+
+    def _gather_anew(self) -> None:
+        self._batch = SqliteBatch()
+        number = self._commit_number + (1 if self._in_flight is None else 2)
+        self._shadows.append(Shadow(self._batch, number))
+
+    def _start(self, generation: int) -> None:
+        if generation != self._generation:
+            return
+        self._is_scheduled = False
+        if self._is_writer_busy or self._batch.is_empty() or self.state is not StoreState.OPEN:
+            return
+        shadow, batch = self._shadows[-1], self._batch
+        next_key = self._next_key if self._next_key != self._key_written else None
+        try:
+            self._writer.write(batch, shadow.number, next_key)
+        except Exception as error:  # Whatever it is: nothing of the batch may stay.
+            self._fail(batch, self._rolled_back(error))
+            return
+        if next_key is not None:
+            self._key_written = next_key
+        self._in_flight = shadow
+        self._is_writer_busy = True
+        self._gather_anew()
+        self._commit_thread.submit(partial(self._commit, shadow, self._generation))
+
+    def _rolled_back(self, error: Exception) -> StoreError:
+        """Takes the failed batch back; says whether that is certain."""
+        with contextlib.suppress(apsw.Error):
+            if self._connection.in_transaction:
+                self._connection.execute(_ROLL_BACK)
+        log.error("A batch of store %s failed: %s: %s.", self.name, type(error).__name__, error)
+        kind = CommitUnknown if self._connection.in_transaction else CommitRefused
+        return kind(f"The store {self.name} could not write: {error}.")
+
+    def _commit(self, shadow: Shadow, generation: int) -> None:
+        """In the commit thread."""
+        try:
+            self._connection.execute(_COMMIT)
+        except Exception as error:  # The loop must hear of it in any case.
+            log.error("A commit of store %s failed: %s: %s.", self.name, type(error).__name__, error)
+            outcome = CommitUnknown(f"A commit of store {self.name} failed half way: {error}.")
+            outcome.__cause__ = error
+            self._tell_loop(self._committed, generation, shadow, outcome, True)
+            return
+        is_upkeep_due = self._upkeep.is_due(self._space.is_low)
+        self._tell_loop(self._committed, generation, shadow, None, not is_upkeep_due)
+        if is_upkeep_due:
+            self._run_upkeep(generation)
+
+    def _run_upkeep(self, generation: int) -> None:
+        """In the commit thread."""
+        made_checkpoint = self._upkeep.run(self._space.is_low)
+        self._tell_loop(self._upkept, generation, made_checkpoint)
+
+    def _tell_loop(self, tell: Callable[..., None], *values: object) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody is there to be told.
+            self._loop.call_soon_threadsafe(tell, *values)
+
+    def _committed(
+        self, generation: int, shadow: Shadow, outcome: StoreError | None, is_writer_free: bool
+    ) -> None:
+        if generation != self._generation or self.state is not StoreState.OPEN:
+            return
+        batch = shadow.batch
+        self._in_flight = None
+        self._is_writer_busy = not is_writer_free
+        if outcome is not None:
+            self._fail(batch, outcome)
+            return
+        self._commit_number = shadow.number
+        self._writer.committed()
+        self._forget_shadows()
+        report(self._loop, batch.callbacks, None)
+        if self.state is StoreState.OPEN:
+            self._space.spend(batch.bytes)
+            self._note_commit()
+            self._go_on()
+
+    def _upkept(self, generation: int, made_checkpoint: bool) -> None:
+        if generation == self._generation and self.state is StoreState.OPEN:
+            self._is_writer_busy = False
+            if made_checkpoint:
+                self._mark()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """The writer may be free: whatever waits starts now."""
+        if self._is_writer_busy or self._is_scheduled:
+            return
+        if self._writer.purges:
+            self._batch.continues_purge = True
+        if not self._batch.is_empty():
+            self._schedule()
+        elif self._upkeep.has_slices:
+            self._upkeep_soon()
+
+    def _upkeep_soon(self) -> None:
+        self._is_writer_busy = True
+        self._commit_thread.submit(partial(self._run_upkeep, self._generation))
+
+    def _fail(self, batch: CommitBatch, outcome: StoreError) -> None:
+        """Nothing may join any more; everybody who did is told."""
+        self.state = StoreState.FAILED
+        gathered = self._batch
+        self._batch = SqliteBatch()
+        self._look_at_space_soon()
+        report(self._loop, batch.callbacks, outcome)
+        if gathered is not batch:
+            report(
+                self._loop,
+                gathered.callbacks,
+                CommitRefused(f"An earlier commit of store {self.name} failed; this one was not tried."),
+            )
+
+    def _is_quiet(self) -> bool:
+        return self._batch.is_empty() and self._in_flight is None
+
+    # -- chores: high-water mark, free space, free pages
+    def _note_commit(self) -> None:
+        if self._mark_timer is None:
+            self._mark_timer = self._loop.call_later(_MARK_INTERVAL_S, self._on_mark_timer)
+        if self._clock.monotonic() - self._space_looked_at >= _SPACE_INTERVAL_S:
+            self._look_at_space_soon()
+
+    def _on_mark_timer(self) -> None:
+        self._mark_timer = None
+        if self.state is not StoreState.OPEN:
+            return
+        self._mark()
+        if not self._is_writer_busy and not self._is_scheduled:
+            self._upkeep_soon()
+
+    def _mark(self) -> None:
+        if self._commit_number > self._marked:
+            self._marked = self._commit_number
+            self._chores_thread.submit(self._write_mark, self._commit_number)
+
+    def _write_mark(self, commit_number: int) -> None:
+        """In the chores thread."""
+        try:
+            self._high_water.write(commit_number)
+        except OSError as error:
+            log.warning("The high-water file of store %s cannot be written: %s.", self.name, error.strerror)
+
+    def _look_at_space_soon(self) -> None:
+        self._space_looked_at = self._clock.monotonic()
+        if self._read_threads is not None:
+            self._chores_thread.submit(self._look_at_space)
+
+    def _look_at_space(self) -> None:
+        """In the chores thread."""
+        try:
+            self._space.sample()
+        except OSError as error:
+            log.warning("Free space of store %s cannot be told: %s.", self.name, error.strerror)

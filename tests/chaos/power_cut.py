@@ -1,0 +1,112 @@
+"""F3: power cuts. The data directory lies on an ext4 file system in a loop-mounted file; the shutdown ioctl drops
+everything that was not synced, as a real power cut does. kill -9 alone cannot show that fsync is missing.
+
+Trap: an answer that arrives while the ioctl runs is not durable although fsync said ok, so only answers stamped
+before the cut count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import random
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+from tests.chaos.checker import check
+from tests.chaos.history import History
+from tests.chaos.provision import create_queue
+from tests.chaos.scenario import Outcome, outcome
+from tests.chaos.workload import Workload, drain
+from tests.harness.running_server import RunningServer
+
+EXT4_IOC_SHUTDOWN = 0x8004587D
+NO_LOG_FLUSH = 2
+IMAGE_MIB = 256
+
+
+class LoopDisk:
+    """A small ext4 disk whose power can be cut."""
+
+    def __init__(self, folder: Path) -> None:
+        self._image = folder / "disk.img"
+        self.mount_point = folder / "disk"
+
+    def create(self) -> None:
+        self.mount_point.mkdir(parents=True)
+        with self._image.open("wb") as image:
+            image.truncate(IMAGE_MIB << 20)
+        subprocess.run(["mkfs.ext4", "-q", "-F", str(self._image)], check=True, capture_output=True)
+        self.mount()
+
+    def mount(self) -> None:
+        command = ["mount", "-o", "loop", str(self._image), str(self.mount_point)]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", str(self.mount_point)], check=False, capture_output=True)
+
+    def cut_power(self) -> None:
+        handle = os.open(self.mount_point, os.O_RDONLY)
+        try:
+            fcntl.ioctl(handle, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
+        finally:
+            os.close(handle)
+
+
+def why_not_here() -> str | None:
+    """None where power can be cut; else the reason."""
+    if os.geteuid() != 0:
+        return "needs root for loop mounts"
+    return None
+
+
+def power_cuts(folder: Path, rounds: int, seed: int) -> Outcome:
+    reason = why_not_here()
+    if reason is not None:
+        return Outcome("power cut under load", 0, rounds, skipped=reason)
+    disk = LoopDisk(folder)
+    try:
+        disk.create()
+    except subprocess.CalledProcessError as error:
+        return Outcome("power cut under load", 0, rounds, skipped=f"loop mount refused: {error.stderr!r}")
+    try:
+        return asyncio.run(_power_cuts(disk, folder, rounds, random.Random(seed)))
+    finally:
+        disk.unmount()
+
+
+async def _power_cuts(disk: LoopDisk, folder: Path, rounds: int, chance: random.Random) -> Outcome:
+    """Each round has a queue and a history of its own: its answers are judged against its own cut."""
+    server = RunningServer(folder / "server")
+    server.data = disk.mount_point / "data"
+    done, sent, received = 0, 0, 0
+    violations: dict[str, int] = {}
+    for number in range(rounds):
+        await asyncio.to_thread(server.start)
+        queue = f"cut-{number}"
+        create_queue(server, queue)
+        history = History()
+        workload = Workload(server.connection_string, queue, history, run=queue)
+        running = asyncio.create_task(workload.run(producers=3, consumers=1))
+        await asyncio.sleep(chance.uniform(0.3, 0.8))
+        cut_at = time.monotonic()
+        disk.cut_power()
+        await asyncio.to_thread(server.kill)
+        workload.stop()
+        await running
+        disk.unmount()
+        disk.mount()
+        await asyncio.to_thread(server.start)
+        await drain(server.connection_string, queue, history)
+        await asyncio.to_thread(server.stop)
+        verdict = check(history, acknowledged_before=cut_at)
+        row = outcome("power cut", 1, 1, verdict)
+        done += row.sent > 0
+        sent, received = sent + row.sent, received + row.received
+        for what, count in row.violations.items():
+            violations[what] = violations.get(what, 0) + count
+    return Outcome("power cut under load", done, rounds, sent, received, violations)

@@ -1,0 +1,80 @@
+"""make chaos, make soak: hurt a real server and check what its clients saw.
+
+  python -m tests.chaos.run [--only SCENARIO …] [--seed N] [--hours H]
+
+Prints one table and one JSON line with seed and verdict; exit status 1 on any violation, and also when a scenario did
+too little to mean something. With --hours the scenarios repeat with new seeds until the time is over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.chaos import cuts, damage, disk_full, fuzz, kill, power_cut, stalls
+from tests.chaos.scenario import Outcome
+
+#: name → (scenario, rounds of a short run)
+SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
+    "kill": (kill.kill_under_load, 30),
+    "power": (power_cut.power_cuts, 40),
+    "cuts": (cuts.cut_connections, 200),
+    "disk-full": (disk_full.fill_and_drain, 1),
+    "stall": (stalls.slow_disk, 2),
+    "damage": (damage.damaged_files, 200),
+    "fuzz": (fuzz.fuzz_decoder_and_engine, 60),
+}
+
+
+def main() -> int:
+    options = _options()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
+    deadline = time.monotonic() + options.hours * 3600
+    outcomes: list[Outcome] = []
+    while True:
+        for name in options.only:
+            outcomes.append(_run(name, seed))
+        seed += 1
+        if time.monotonic() >= deadline:
+            break
+    _print_table(outcomes)
+    holds = all(outcome.holds for outcome in outcomes)
+    print(json.dumps({"seed": seed - 1, "holds": holds, "outcomes": [asdict(row) for row in outcomes]}))
+    return 0 if holds else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--only", nargs="*", choices=[*SCENARIOS], default=[*SCENARIOS])
+    parser.add_argument("--seed", type=int, default=None, help="repeat a run's choices")
+    parser.add_argument("--hours", type=float, default=0.0)
+    return parser.parse_args()
+
+
+def _run(name: str, seed: int) -> Outcome:
+    scenario, rounds = SCENARIOS[name]
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix=f"busway-{name}-") as folder:
+        outcome = scenario(Path(folder), rounds, seed)
+    verdict = "skipped: " + outcome.skipped if outcome.skipped else "holds" if outcome.holds else "VIOLATED"
+    print(f"{outcome.scenario}: {verdict} ({time.monotonic() - begun:.0f} s)", file=sys.stderr)
+    return outcome
+
+
+def _print_table(outcomes: list[Outcome]) -> None:
+    print(f"{'scenario':<34} {'rounds':>9} {'sent':>8} {'received':>9}  verdict")
+    for row in outcomes:
+        verdict = "skipped: " + row.skipped if row.skipped else "holds" if row.holds else str(row.violations)
+        rounds = f"{row.rounds}/{row.planned}"
+        print(f"{row.scenario:<34} {rounds:>9} {row.sent:>8} {row.received:>9}  {verdict} {row.note}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""One real server process per test worker; each test gets queues of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from azure.servicebus import ServiceBusClient
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from tests.harness.running_server import RunningServer
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path_factory.mktemp("busway")) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(server: RunningServer) -> Iterator[ServiceBusAdministrationClient]:
+    with ServiceBusAdministrationClient.from_connection_string(
+        server.connection_string, connection_verify=server.ca_file
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+def client(server: RunningServer) -> Iterator[ServiceBusClient]:
+    with ServiceBusClient.from_connection_string(server.connection_string) as opened:
+        yield opened
+
+
+@pytest.fixture
+def new_queue(admin: ServiceBusAdministrationClient, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Creates a queue named after the test, with the SDK's own property names as keywords."""
+    made = 0
+
+    def create(**properties: object) -> str:
+        nonlocal made
+        made += 1
+        name = f"{request.node.name.partition('[')[0][:200]}-{made}"
+        admin.create_queue(name, **properties)
+        return name
+
+    return create

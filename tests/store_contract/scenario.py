@@ -1,0 +1,180 @@
+"""Words of the store suite: a world that opens stores of one kind, and short forms for what batches hold."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from busway.clock import Clock
+from busway.message import Message
+from busway.store.contract import (
+    PLACE_ACTIVE,
+    Counters,
+    FragmentKey,
+    FragmentRow,
+    Page,
+    StoreError,
+    StoreState,
+)
+from busway.store.memory import MemoryStore
+from busway.store.shadow import Shadow
+from busway.store.sqlite.reader import Reader
+from busway.store.sqlite.store import SqliteStore
+
+LOTS = 1 << 40
+T = TypeVar("T")
+
+
+class HoldableSqliteStore(SqliteStore):
+    """Its commits wait in their thread while held, its reads with their rows already in hand."""
+
+    def __init__(self, name: str, path: Path, clock: Clock, **settings: Any) -> None:
+        super().__init__(name, path, clock, **settings)
+        self._may_commit = threading.Event()
+        self._may_commit.set()
+        self._may_return = threading.Event()
+        self._may_return.set()
+        self._has_read = threading.Event()
+
+    def hold_reads(self) -> None:
+        self._may_return.clear()
+        self._has_read.clear()
+
+    async def read_rows_taken(self) -> None:
+        """A held read has its rows."""
+        await asyncio.to_thread(self._has_read.wait)
+
+    def release_reads(self) -> None:
+        self._may_return.set()
+
+    def _run_read(self, work: Callable[[Reader], T]) -> T:
+        result = super()._run_read(work)
+        self._has_read.set()
+        self._may_return.wait()
+        return result
+
+    def hold_commits(self) -> None:
+        self._may_commit.clear()
+
+    def release_commits(self) -> None:
+        self._may_commit.set()
+
+    def _commit(self, shadow: Shadow, generation: int) -> None:
+        self._may_commit.wait()
+        super()._commit(shadow, generation)
+
+
+class HoldableMemoryStore(MemoryStore):
+    """Its reads wait while held; they take their rows as they return."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._may_return = asyncio.Event()
+        self._may_return.set()
+
+    def hold_reads(self) -> None:
+        self._may_return.clear()
+
+    async def read_rows_taken(self) -> None:
+        await asyncio.sleep(0)
+
+    def release_reads(self) -> None:
+        self._may_return.set()
+
+    async def _turn(self) -> None:
+        await self._may_return.wait()
+        await super()._turn()
+
+
+class World:
+    """Where stores of one kind live. Data outlives a store, as it would on a disk."""
+
+    def __init__(self, kind: str, directory: Path) -> None:
+        self.kind = kind
+        self.directory = directory
+        self._memory: dict[str, HoldableMemoryStore] = {}
+
+    def store(self, name: str = "first", **settings: Any) -> Any:
+        if self.kind == "memory":
+            return self._memory.setdefault(name, HoldableMemoryStore(name))
+        settings.setdefault("reserve_bytes", 0)
+        settings.setdefault("space_low_bytes", 0)
+        return HoldableSqliteStore(name, self.directory / f"{name}.db", Clock(), **settings)
+
+    def run(self, play: Callable[[Any], Awaitable[None]], **settings: Any) -> None:
+        """Opens a store, plays, closes it."""
+
+        async def scene() -> None:
+            store = self.store(**settings)
+            await store.open()
+            try:
+                await play(store)
+            finally:
+                store.release_reads()
+                store.release_commits()
+                await store.close()
+
+        asyncio.run(scene())
+
+
+class Outcomes(list[StoreError | None]):
+    """Collects what callbacks were told."""
+
+    def __call__(self, outcome: StoreError | None) -> None:
+        self.append(outcome)
+
+    def kinds(self) -> list[type | None]:
+        return [None if outcome is None else type(outcome) for outcome in self]
+
+
+def message(
+    number: int, body: bytes = b"body", *, enqueued_at_ms: int = 1_700_000_000_000, **fields: Any
+) -> Message:
+    made = Message(fields.pop("head", b""), body, **fields)
+    made.sequence_number = number
+    made.enqueued_at_ms = enqueued_at_ms
+    return made
+
+
+def add_fragment(store: Any, owner: str = "orders") -> FragmentKey:
+    """Joins a new fragment to the open batch."""
+    key: FragmentKey = store.next_fragment_key()
+    store.batch().fragments_created.append(FragmentRow(key, owner, 0, Counters()))
+    return key
+
+
+def put(store: Any, fragment: FragmentKey, *messages: Message, place: int = PLACE_ACTIVE) -> None:
+    store.batch().puts.extend((fragment, place, each) for each in messages)
+
+
+def put_in_session(store: Any, fragment: FragmentKey, session_id: str, *numbers: int) -> None:
+    batch = store.batch()
+    for number in numbers:
+        batch.puts.append((fragment, PLACE_ACTIVE, message(number, session_id=session_id)))
+        batch.session_entries.append((fragment, session_id, number))
+
+
+def delete(store: Any, fragment: FragmentKey, *numbers: int, place: int = PLACE_ACTIVE) -> None:
+    store.batch().deletes.extend((fragment, place, number) for number in numbers)
+
+
+def numbers_of(page: Page) -> list[int]:
+    return [each.sequence_number for each in page.messages]
+
+
+async def active_numbers(store: Any, fragment: FragmentKey) -> list[int]:
+    return numbers_of(await store.messages(fragment, PLACE_ACTIVE, 0, 1000, LOTS))
+
+
+def fields_of(each: Message) -> tuple[object, ...]:
+    return tuple(getattr(each, name) for name in Message.__slots__)
+
+
+async def let_commits_start(store: Any) -> None:
+    """A few turns of the loop: what has joined is written and in flight, if no other commit is."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert store.state is StoreState.OPEN

@@ -1,0 +1,87 @@
+"""Own expiry entries."""
+
+from typing import Any
+
+from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, Move
+from tests.store_contract.scenario import World, add_fragment, delete, message, put
+
+
+def put_expiring(store: Any, fragment: Any, number: int, expires_at_ms: int) -> None:
+    expiring = message(number)
+    expiring.expires_at_ms = expires_at_ms
+    put(store, fragment, expiring)
+    store.batch().expiry_entries.append((fragment, expires_at_ms, number))
+
+
+def test_entries_come_by_time_at_or_before_now(world: World) -> None:
+    """M-42: earliest first, over all fragments."""
+
+    async def play(store: Any) -> None:
+        first, second = add_fragment(store), add_fragment(store)
+        put_expiring(store, first, 1, 300)
+        put_expiring(store, first, 2, 100)
+        put_expiring(store, second, 1, 200)
+        put(store, second, message(2))
+        await store.flush()
+        assert await store.next_expiry_ms() == 100
+        assert await store.expired_entries(200, 10) == [(first, 2), (second, 1)]
+        assert await store.expired_entries(300, 1) == [(first, 2)]
+        assert await store.expired_entries(99, 10) == []
+
+    world.run(play)
+
+
+def test_an_entry_goes_with_its_row(world: World) -> None:
+    async def play(store: Any) -> None:
+        fragment = add_fragment(store)
+        for number in range(1, 5):
+            put_expiring(store, fragment, number, number * 100)
+        await store.flush()
+        delete(store, fragment, 1)
+        store.batch().moves.append(Move(fragment, PLACE_ACTIVE, 2, fragment, PLACE_DEFERRED, 2))
+        await store.flush()
+        assert await store.expired_entries(1_000, 10) == [(fragment, 3), (fragment, 4)]
+        assert await store.next_expiry_ms() == 300
+
+    world.run(play)
+
+
+def test_a_move_brings_its_entry_along_when_told(world: World) -> None:
+    async def play(store: Any) -> None:
+        fragment, other = add_fragment(store), add_fragment(store)
+        put_expiring(store, fragment, 1, 100)
+        put_expiring(store, fragment, 2, 200)
+        await store.flush()
+        store.batch().moves.extend(
+            [
+                Move(fragment, PLACE_ACTIVE, 1, other, PLACE_ACTIVE, 5, with_expiry_entry=True),
+                Move(
+                    fragment,
+                    PLACE_ACTIVE,
+                    2,
+                    other,
+                    PLACE_ACTIVE,
+                    6,
+                    expires_at_ms=50,
+                    with_expiry_entry=True,
+                ),
+            ]
+        )
+        await store.flush()
+        assert await store.expired_entries(1_000, 10) == [(other, 6), (other, 5)]
+
+    world.run(play)
+
+
+def test_entries_of_joined_removals_are_hidden(world: World) -> None:
+    async def play(store: Any) -> None:
+        fragment = add_fragment(store)
+        for number in range(1, 41):
+            put_expiring(store, fragment, number, number)
+        await store.flush()
+        store.hold_commits()
+        delete(store, fragment, *range(1, 40))
+        assert await store.expired_entries(1_000, 2) == [(fragment, 40)]
+        assert await store.next_expiry_ms() == 40
+
+    world.run(play)

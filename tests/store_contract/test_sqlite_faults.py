@@ -1,0 +1,312 @@
+"""SQLite on a disk that fails: at every write, at every sync, in the middle of opening, when full."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busway.clock import Clock
+from busway.store.contract import (
+    PLACE_ACTIVE,
+    PLACE_DEFERRED,
+    PLACE_SCHEDULED,
+    Change,
+    CommitRefused,
+    CommitUnknown,
+    Counters,
+    FragmentKey,
+    FragmentRow,
+    Move,
+    StoreError,
+    StoreState,
+)
+from busway.store.memory import MemoryStore
+from busway.store.sqlite.store import SqliteStore
+from tests.store_contract.faulty_disk import FaultyDisk, reboot
+from tests.store_contract.scenario import (
+    Outcomes,
+    World,
+    active_numbers,
+    add_fragment,
+    delete,
+    message,
+    put,
+    put_in_session,
+)
+from tests.store_contract.test_equivalence import picture
+
+pytestmark = pytest.mark.fault
+
+Q, D = FragmentKey(1), FragmentKey(2)
+KEYS = range(1, 4)
+Step = Callable[[Any], None]
+
+
+def _create(store: Any) -> None:
+    for key in (Q, D):
+        store.batch().fragments_created.append(FragmentRow(key, "orders", 0, Counters()))
+
+
+def _send(store: Any) -> None:
+    put(store, Q, *[message(number, b"x" * 3000) for number in range(1, 21)])
+
+
+def _send_in_session(store: Any) -> None:
+    put_in_session(store, Q, "a", 30, 31)
+    store.batch().expiry_entries.append((Q, 77, 30))
+
+
+def _complete(store: Any) -> None:
+    delete(store, Q, 1, 2, 3, 30)
+
+
+def _abandon(store: Any) -> None:
+    store.batch().changes.append(Change(Q, PLACE_ACTIVE, 4, 1, b"changed"))
+
+
+def _defer(store: Any) -> None:
+    store.batch().moves.append(Move(Q, PLACE_ACTIVE, 5, Q, PLACE_DEFERRED, 5))
+
+
+def _dead_letter(store: Any) -> None:
+    store.batch().moves.append(Move(Q, PLACE_ACTIVE, 6, D, PLACE_ACTIVE, 1, changes=b"reason"))
+
+
+def _schedule(store: Any) -> None:
+    put(store, Q, message(40, scheduled_at_ms=10), place=PLACE_SCHEDULED)
+
+
+def _activate(store: Any) -> None:
+    store.batch().moves.append(Move(Q, PLACE_SCHEDULED, 40, Q, PLACE_ACTIVE, 41, enqueued_at_ms=10))
+
+
+def _remember_ids(store: Any) -> None:
+    store.batch().duplicate_ids.extend([(Q, "i", 2_000), (Q, "j", 1_000)])
+
+
+def _set_state(store: Any) -> None:
+    store.batch().session_states.append((Q, "a", b"state" * 100, 1_500))
+
+
+def _describe(store: Any) -> None:
+    store.batch().catalogue["queue/orders"] = "{}"
+    store.batch().catalogue_version = 1
+
+
+def _drop(store: Any) -> None:
+    store.batch().fragments_dropped.append(D)
+
+
+SCENARIO: list[Step] = [
+    _create,
+    _send,
+    _send_in_session,
+    _complete,
+    _abandon,
+    _defer,
+    _dead_letter,
+    _schedule,
+    _activate,
+    _remember_ids,
+    _set_state,
+    _describe,
+    _drop,
+]
+
+
+async def _pictures() -> list[list[object]]:
+    """What a store shows after the first k steps, by the specification."""
+    store = MemoryStore("model")
+    await store.open()
+    seen = [await picture(store, KEYS)]
+    for step in SCENARIO:
+        step(store)
+        await store.flush()
+        seen.append(await picture(store, KEYS))
+    return seen
+
+
+def _store(directory: Path, disk: FaultyDisk | None) -> SqliteStore:
+    return SqliteStore(
+        "first",
+        directory / "first.db",
+        Clock(),
+        reserve_bytes=0,
+        space_low_bytes=0,
+        checkpoint_bytes=40_000,  # so that checkpoints fall between the steps
+        vfs=None if disk is None else disk.name,
+    )
+
+
+async def _play(store: SqliteStore, first: int = 0) -> tuple[int, Outcomes]:
+    """Plays the steps from `first`; returns how many are done, and what the last one was told."""
+    told = Outcomes()
+    for index in range(first, len(SCENARIO)):
+        told = Outcomes()
+        SCENARIO[index](store)
+        store.batch().callbacks.append(told)
+        try:
+            await store.flush()
+        except StoreError:
+            return index, told
+    return len(SCENARIO), told
+
+
+def _steps_of_a_whole_run(directory: Path) -> int:
+    async def play() -> int:
+        with FaultyDisk() as disk:
+            store = _store(directory, disk)
+            await store.open()
+            assert (await _play(store))[0] == len(SCENARIO)
+            await store.close()
+            return disk.steps
+
+    return asyncio.run(play())
+
+
+async def _crash_at(directory: Path, step: int, *, power_cut: bool) -> tuple[int, list[type | None]]:
+    """One life that ends at a step: (steps reported as done, what the last callback was told)."""
+    with FaultyDisk() as disk:
+        disk.die_at(step)
+        store = _store(directory, disk)
+        done, told = 0, Outcomes()
+        try:
+            await store.open()
+        except StoreError:
+            pass
+        else:
+            done, told = await _play(store)
+        # The dead process writes nothing more; what it holds open only has to be let go.
+        await store.close()
+        if power_cut:
+            disk.cut_power()
+    reboot(directory / "first.db")
+    return done, told.kinds()
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["killed", "power-cut"])
+def test_a_crash_at_any_write_leaves_every_batch_whole_or_absent(tmp_path: Path, power_cut: bool) -> None:
+    """F2, F3: for each write, sync and truncation of the scenario, opening and closing included."""
+    (tmp_path / "whole").mkdir()
+    total = _steps_of_a_whole_run(tmp_path / "whole")
+    expected = asyncio.run(_pictures())
+    assert total > 60
+    for step in range(1, total + 1):
+        directory = tmp_path / f"step-{step}"
+        directory.mkdir()
+
+        async def life(step: int = step, directory: Path = directory) -> None:
+            done, told = await _crash_at(directory, step, power_cut=power_cut)
+            store = _store(directory, None)
+            await store.open()
+            found = expected.index(await picture(store, KEYS))
+            assert store.lost_commits == 0
+            allowed = {done} if told in ([], [CommitRefused]) else {done, done + 1}
+            assert found in allowed, f"step {step}: {done} were reported, {found} are there, told {told}"
+            assert (await _play(store, found))[0] == len(SCENARIO)
+            assert await picture(store, KEYS) == expected[-1]
+            await store.close()
+
+        asyncio.run(life())
+        shutil.rmtree(directory)
+
+
+def test_one_failed_write_or_sync_is_survived_by_reopening(tmp_path: Path) -> None:
+    """F5: unknown or certain, never a lie; after reopening the store goes on without a restart."""
+    (tmp_path / "whole").mkdir()
+    total = _steps_of_a_whole_run(tmp_path / "whole")
+    expected = asyncio.run(_pictures())
+    outcomes = set()
+    for step in range(1, total + 1):
+        directory = tmp_path / f"step-{step}"
+        directory.mkdir()
+
+        async def life(step: int = step, directory: Path = directory) -> None:
+            with FaultyDisk() as disk:
+                disk.fail_at(step)
+                store = _store(directory, disk)
+                try:
+                    await store.open()
+                except StoreError:
+                    await store.open()
+                done, told = await _play(store)
+                outcomes.update(told.kinds())
+                if done < len(SCENARIO):
+                    assert store.state is StoreState.FAILED
+                    assert told.kinds() in ([CommitUnknown], [CommitRefused])
+                    await store.reopen()
+                    found = expected.index(await picture(store, KEYS))
+                    assert found in ({done} if told.kinds() == [CommitRefused] else {done, done + 1})
+                    done, _ = await _play(store, found)
+                assert done == len(SCENARIO)
+                assert await picture(store, KEYS) == expected[-1]
+                await store.close()
+            after = _store(directory, None)
+            await after.open()
+            assert await picture(after, KEYS) == expected[-1]
+            await after.close()
+
+        asyncio.run(life())
+        shutil.rmtree(directory)
+    assert CommitUnknown in outcomes
+
+
+def test_a_full_disk_fails_the_commit_and_heals(tmp_path: Path) -> None:
+    """F6: nothing acknowledged is lost, and space alone brings the store back."""
+
+    async def play() -> None:
+        with FaultyDisk() as disk:
+            store = _store(tmp_path, disk)
+            await store.open()
+            fragment = add_fragment(store)
+            put(store, fragment, message(1))
+            await store.flush()
+            disk.fill_up()
+            put(store, fragment, message(2))
+            with pytest.raises(CommitUnknown):
+                await store.flush()
+            with pytest.raises(StoreError, match=r"first\.db"):
+                await store.reopen()
+            assert store.state is StoreState.FAILED
+            disk.heal()
+            await store.reopen()
+            assert (await active_numbers(store, fragment))[:1] == [1]
+            put(store, fragment, message(3))
+            await store.flush()
+            assert 3 in await active_numbers(store, fragment)
+            await store.close()
+
+    asyncio.run(play())
+
+
+def test_files_copied_from_a_running_store_hold_everything_reported(sqlite_world: World) -> None:
+    """F1: what a killed process leaves behind."""
+
+    async def play(store: Any) -> None:
+        fragment = add_fragment(store)
+        for number in range(1, 101):
+            put(store, fragment, message(number, b"x" * 500))
+            await store.flush()
+            if number % 3 == 0:
+                delete(store, fragment, number - 1)
+                await store.flush()
+        store.hold_commits()
+        put(store, fragment, message(101))
+        await asyncio.sleep(0)
+        copy = sqlite_world.directory / "copy"
+        copy.mkdir()
+        for file in sqlite_world.directory.glob("first.*"):
+            if not file.name.endswith("-shm"):
+                shutil.copy(file, copy / file.name)
+        later = _store(copy, None)
+        await later.open()
+        expected = [number for number in range(1, 101) if number % 3 != 2]
+        assert await active_numbers(later, fragment) == expected
+        await later.close()
+
+    sqlite_world.run(play)

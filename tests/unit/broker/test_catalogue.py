@@ -1,0 +1,119 @@
+"""The catalogue's rows and how they are read."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from busway.broker.catalogue_rows import NamespaceRow, QueueRow, StoreRow, store_rows
+from busway.broker.descriptions import AuthorizationRule, QueueDescription
+from busway.broker.opening import public_url
+from busway.store.contract import FragmentKey, StoreError, StoreTooNew
+from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench, settle
+
+_RULE = AuthorizationRule("r", frozenset({"Send"}), "first", "second", 1, 2)
+_QUEUE = QueueRow(
+    "orders",
+    QueueDescription("Orders", user_metadata="m", authorization_rules=(_RULE,), created_at_ms=3),
+    "store-2",
+    FragmentKey(7),
+    FragmentKey(8),
+    41,
+)
+
+
+def test_rows_come_back_from_their_text() -> None:
+    """E-44: what was written is what is read."""
+    assert QueueRow.parse("queue:orders", _QUEUE.text(None)) == _QUEUE
+    row = NamespaceRow("id", "bus", (_RULE,), 5)
+    assert NamespaceRow.parse(row.text(None)) == row
+    stores = [StoreRow("b", "sqlite:b", 0), StoreRow("a", "sqlite:a", 1, is_disabled=True)]
+    assert store_rows({row.key: row.text(None) for row in stores}) == stores
+
+
+def test_keys_of_a_newer_version_are_kept_when_a_row_is_written_again() -> None:
+    """E-44: an older server that updates a queue does not lose what a newer one wrote."""
+    data = json.loads(_QUEUE.text(None))
+    data["later"] = {"x": 1}
+    data["description"]["MaxColour"] = "blue"
+    changed = replace(
+        _QUEUE, description=replace(_QUEUE.description, user_metadata=None, max_delivery_count=2)
+    )
+    again = json.loads(changed.text(json.dumps(data)))
+    assert again["later"] == {"x": 1}
+    assert again["description"]["MaxColour"] == "blue"
+    assert QueueRow.parse("queue:orders", json.dumps(again)) == changed
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format":"1"}', '{"format":1}', "null"])
+def test_a_row_that_cannot_be_read_is_named(text: str) -> None:
+    """E-40: a damaged catalogue is a clear sentence, not a traceback."""
+    with pytest.raises(StoreError, match="queue:orders"):
+        QueueRow.parse("queue:orders", text)
+
+
+def test_a_row_of_a_newer_format_is_not_guessed_at() -> None:
+    """E-40: this version would misread it."""
+    with pytest.raises(StoreTooNew, match="newer version"):
+        QueueRow.parse("queue:orders", '{"format":2}')
+
+
+def test_every_store_holds_the_same_version_of_the_same_rows() -> None:
+    """E-1: after creations, updates and deletions, once the copies have caught up."""
+
+    async def test(bench: NamespaceBench) -> None:
+        await asyncio.gather(*(bench.create(f"q{number}") for number in range(20)))
+        await bench.namespace.update_queue(replace(bench.namespace.description("q1"), max_delivery_count=5))
+        await bench.namespace.delete_queue("q2")
+        await settle()
+        first, *others = [await store.catalogue() for store in bench.stores]
+        assert first[0] == 1 + 20 + 2
+        assert others == [first, first]
+        assert "queue:q2" not in first[1]
+
+    on_a_bench(test, 3)
+
+
+def test_many_queues_at_once_are_one_change() -> None:
+    """E-1: one commit in each store, however many queues."""
+
+    async def test(bench: NamespaceBench) -> None:
+        wanted = [QueueDescription(f"q{number}") for number in range(500)]
+        created = await bench.namespace.create_queues(wanted)
+        assert [description.path for description in created] == [description.path for description in wanted]
+        assert (await bench.stores[0].catalogue())[0] == 2
+
+    on_a_bench(test, 2)
+
+
+def test_the_copy_of_a_busy_store_is_written_in_one_go() -> None:
+    """E-1: changes that come while a copy is being written are gathered."""
+
+    async def test(bench: NamespaceBench) -> None:
+        await bench.create("a")
+        await settle()
+        bench.stores[1].hold_commits()
+        description = bench.namespace.description("a")
+        for count in range(2, 12):
+            await bench.namespace.update_queue(replace(description, max_delivery_count=count))
+        bench.stores[1].release_commits()
+        await settle()
+        assert await bench.stores[1].catalogue() == await bench.stores[0].catalogue()
+
+    on_a_bench(test, 2)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:/data/store-0.db", "sqlite:/data/store-0.db"),
+        ("memory:x", "memory:x"),
+        ("postgresql://bus:s3cret@host/db", "postgresql://bus:***@host/db"),
+        ("postgresql://bus:a@b@host/db", "postgresql://bus:***@host/db"),
+        ("postgresql://bus@host/db", "postgresql://bus@host/db"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
+    """A-10: lists of stores are printed and logged."""
+    assert public_url(url) == shown

@@ -1,0 +1,168 @@
+"""Deferred messages: received by number only."""
+
+import pytest
+
+from busway.broker.errors import MessageLockLost, MessageNotFound
+from busway.broker.settlement import Verb
+from busway.message import DEFERRED
+from tests.unit.broker.rig import Rig, bodies, numbers, play, text
+
+
+def test_a_deferred_message_is_skipped_by_receive_and_seen_by_peek() -> None:
+    """R-13, R-50, M-38, M-23: it stays under its number, in state deferred, also over a restart."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a", "b")
+        await rig.settle(await rig.receive(1), Verb.DEFER, properties={"why": "later"})
+        await rig.restart()
+        assert bodies(await rig.receive()) == ["b"]
+        peeked = await rig.main.peek(0, 10)
+        assert [(m.sequence_number, m.state) for m in peeked] == [(1, DEFERRED), (2, 0)]
+        counts = rig.queue.counts()
+        assert (counts.active, counts.deferred, counts.total) == (1, 1, 2)
+
+    play(scenario)
+
+
+def test_a_deferred_message_is_received_by_its_number() -> None:
+    """R-51, R-44: under a lock; fetching does not raise the count; state is deferred."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a", "b")
+        await rig.settle(await rig.receive(), Verb.DEFER)
+        got = await rig.main.receive_by_number([2, 1], deletes=False)
+        assert numbers(got) == [1, 2]
+        assert [(d.message.delivery_count, d.message.state) for d in got] == [(0, DEFERRED)] * 2
+        assert got[0].locked_until_ms == rig.clock.wall_ms() + 60_000
+        assert await rig.settle(got) == []
+        counts = rig.queue.counts()
+        assert (counts.deferred, counts.size_bytes) == (0, 0)
+
+    play(scenario)
+
+
+def test_a_deferred_message_can_be_received_and_deleted_by_number() -> None:
+    """R-51: durable before it is handed out."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a")
+        await rig.settle(await rig.receive(), Verb.DEFER)
+        got = await rig.main.receive_by_number([1], deletes=True)
+        assert (bodies(got), got[0].token) == (["a"], b"")
+        await rig.restart()
+        assert rig.queue.counts().total == 0
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("wanted", [[1, 99], [1, 3], [1, 2]])
+def test_one_number_that_cannot_be_locked_fails_the_whole_request(wanted: list[int]) -> None:
+    """R-52: unknown, not deferred, or locked now; nothing is locked."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a", "b", "c")
+        await rig.settle(await rig.receive(2), Verb.DEFER)
+        await rig.main.receive_by_number([2], deletes=False)
+        with pytest.raises(MessageNotFound, match="Failed to lock one or more specified messages"):
+            await rig.main.receive_by_number(wanted, deletes=False)
+        assert bodies(await rig.main.receive_by_number([1], deletes=False)) == ["a"]
+
+    play(scenario)
+
+
+def test_an_abandoned_deferred_message_stays_deferred() -> None:
+    """R-44, R-53: the count rises, receive does not see it."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a")
+        await rig.settle(await rig.receive(), Verb.DEFER)
+        got = await rig.main.receive_by_number([1], deletes=False)
+        assert await rig.settle(got, Verb.ABANDON) == []
+        assert await rig.receive() == []
+        again = await rig.main.receive_by_number([1], deletes=False)
+        assert again[0].message.delivery_count == 1
+        await rig.advance(60)
+        assert await rig.settle(again) == [MessageLockLost]
+        last = await rig.main.receive_by_number([1], deletes=False)
+        assert last[0].message.delivery_count == 2
+        assert await rig.receive() == []
+
+    play(scenario)
+
+
+def test_a_deferred_message_can_be_released_deferred_again_and_dead_lettered() -> None:
+    """R-12, R-13, R-14 on the lock of a deferred message."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a")
+        await rig.settle(await rig.receive(), Verb.DEFER)
+        for verb in (Verb.RELEASE, Verb.DEFER, Verb.DEAD_LETTER):
+            got = await rig.main.receive_by_number([1], deletes=False)
+            assert got[0].message.delivery_count == 0
+            assert await rig.settle(got, verb) == []
+        counts = rig.queue.counts()
+        assert (counts.deferred, counts.dead_letter, counts.active) == (0, 1, 0)
+        assert bodies(await rig.receive(dead_letter=True)) == ["a"]
+
+    play(scenario)
+
+
+def test_a_lock_on_a_deferred_message_can_be_renewed() -> None:
+    """R-30."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a")
+        await rig.settle(await rig.receive(), Verb.DEFER)
+        got = await rig.main.receive_by_number([1], deletes=False)
+        await rig.advance(50)
+        await rig.main.renew([got[0].token])
+        await rig.advance(50)
+        assert await rig.settle(got) == []
+
+    play(scenario)
+
+
+def test_too_many_failed_deliveries_of_a_deferred_message_make_it_a_dead_letter() -> None:
+    """R-41."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a")
+        await rig.settle(await rig.receive(), Verb.DEFER)
+        for _ in range(2):
+            got = await rig.main.receive_by_number([1], deletes=False)
+            await rig.settle(got, Verb.ABANDON)
+        with pytest.raises(MessageNotFound):
+            await rig.main.receive_by_number([1], deletes=False)
+        assert bodies(await rig.receive(dead_letter=True)) == ["a"]
+
+    play(scenario, max_delivery_count=2)
+
+
+@pytest.mark.parametrize("dead_letters", [False, True])
+def test_an_expired_deferred_message_is_not_swept_but_cannot_be_received(dead_letters: bool) -> None:
+    """M-45: it leaves when somebody asks for it."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send(text("a", ttl_ms=10_000))
+        await rig.settle(await rig.receive(), Verb.DEFER)
+        await rig.advance(100)
+        assert rig.queue.counts().deferred == 1
+        with pytest.raises(MessageNotFound):
+            await rig.main.receive_by_number([1], deletes=False)
+        await rig.calm()
+        counts = rig.queue.counts()
+        assert (counts.deferred, counts.dead_letter) == (0, int(dead_letters))
+
+    play(scenario, dead_lettering_on_message_expiration=dead_letters)
+
+
+def test_the_same_number_twice_is_one_message() -> None:
+    """R-51."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a")
+        await rig.settle(await rig.receive(), Verb.DEFER)
+        assert numbers(await rig.main.receive_by_number([1, 1], deletes=False)) == [1]
+        assert await rig.main.receive_by_number([], deletes=False) == []
+
+    play(scenario)
