@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup run test test-quick lint format bench chaos soak clean
+.PHONY: help setup run test test-quick lint format pages bench chaos soak clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,10 @@ lint: setup ## format, lint, types, storeys
 format: setup
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+pages: setup ## write COMPATIBILITY.md and docs/settings.md anew from tests and code
+	@$(BIN)/python scripts/compatibility.py
+	@$(BIN)/python scripts/settings.py
 
 bench: setup ## against RabbitMQ in the same run; writes benchmarks/results
 	@$(BIN)/python -m benchmarks.run

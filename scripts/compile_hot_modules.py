@@ -19,8 +19,11 @@ def main() -> int:
     if shutil.which(os.environ.get("CC", "cc")) is None:
         print("no C compiler found: Busway will run as pure Python")
         return 0
+    hash_before = (
+        source_hash()
+    )  # a source that changes while we compile leaves a stale result, never a wrong one
     build()
-    recorded.write_text(source_hash())
+    recorded.write_text(hash_before)
     print(f"compiled {len(HOT_MODULES)} modules")
     return 0
 

@@ -23,8 +23,11 @@ from typing import Final
 
 HOT_MODULES: Final = (
     "busway.message",
+    "busway.amqp.errors",
     "busway.amqp.decode",
     "busway.amqp.encode",
+    "busway.amqp.composites",
+    "busway.amqp.type_table",
     "busway.amqp.performatives",
     "busway.amqp.sections",
     "busway.amqp.serial_number",
@@ -32,10 +35,22 @@ HOT_MODULES: Final = (
     "busway.amqp.connection",
     "busway.amqp.session",
     "busway.amqp.link",
-    "busway.broker.fragment",
-    "busway.broker.ready_window",
+    "busway.store.contract",
+    "busway.store.sqlite.rows",
+    "busway.broker.receiver",
+    "busway.broker.settlement",
+    "busway.broker.admission",
+    "busway.broker.commit_runs",
+    "busway.broker.intake",
+    "busway.broker.lane",
     "busway.broker.locks",
+    "busway.broker.outcomes",
+    "busway.broker.ready_window",
+    "busway.broker.fragment",
     "busway.gateway.amqp.message_mapping",
+    "busway.gateway.amqp.outcomes",
+    "busway.gateway.amqp.send_link",
+    "busway.gateway.amqp.receive_link",
 )
 #: The shared library that mypyc puts beside the extensions.
 GROUP: Final = "busway_hot"

@@ -1,25 +1,25 @@
 """Assembly: what a server is made of, in the order it is put together. Nothing is decided here.
 
-  data directory → stores → namespace → config → certificates → gateways → listener → ready file
+data directory → stores → namespace → config → certificates → gateways → listener → ready file
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import gc
+import hmac
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from busway.announcement import AMQPS_PORT, HTTPS_PORT, Announcement, public_host
 from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
-from busway.client.connection_string import compose
 from busway.clock import Clock, Entropy
 from busway.config import apply_config, read_config
 from busway.data_directory import DataDirectory
@@ -36,8 +36,6 @@ from busway.ticker import Ticker
 log = logging.getLogger("busway.server")
 
 STORES_DEFAULT: Final = 4
-AMQPS_PORT: Final = 5671
-HTTPS_PORT: Final = 443
 
 
 class ServerFailed(Exception):
@@ -62,6 +60,14 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+def _calm_the_collector() -> None:
+    """Messages hold no cycles: reference counts free them. The cyclic collector would look at every one of them
+    again and again; so it starts late, and what the imports made is not looked at any more."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
 async def _serve(options: ServeOptions) -> None:
     server = Server(options)
     stopping = asyncio.Event()
@@ -71,6 +77,7 @@ async def _serve(options: ServeOptions) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await server.start(stack)
         server.announce()
+        _calm_the_collector()
         await stopping.wait()
         log.info("stopping")
 
@@ -84,7 +91,9 @@ class Server:
         self._entropy = Entropy()
         self._directory = DataDirectory(options.data)
         self._root_key = ""
+        self._host = options.host
         self._port = 0
+        self._https_port: int | None = None
         self._ca_file: Path | None = None
 
     async def start(self, stack: contextlib.AsyncExitStack) -> None:
@@ -124,10 +133,28 @@ class Server:
         self._root_key = namespace.root_key
         if given is None:
             self._directory.write_root_key(self._root_key)
-        ticker = Ticker(namespace)
+        stack.callback(namespace.watch_rules(lambda: self._note_root_key(namespace.root_key)))
+        ticker = Ticker(namespace, self._clock)
         ticker.start()
         stack.callback(ticker.stop)
         return namespace
+
+    def _note_root_key(self, key: str) -> None:
+        """The root rule's key may have been rotated: `busway connection-string` must follow."""
+        if hmac.compare_digest(key.encode(), self._root_key.encode()):
+            return
+        self._root_key = key
+        if self._options.key_file is not None:
+            log.warning(
+                "the key of %s was changed, but %s still holds the old one: it will count again at the next start",
+                ROOT_RULE_NAME,
+                self._options.key_file,
+            )
+            return
+        try:
+            self._directory.write_root_key(key)
+        except OSError as error:
+            log.error("the new key of %s could not be written to root.key: %s", ROOT_RULE_NAME, error)
 
     def _stores(self) -> list[Store]:
         """Store files in the data directory; the namespace compares them with the recorded list."""
@@ -140,7 +167,9 @@ class Server:
     def _store_at(self, number: int, url: str) -> Store:
         scheme, _, rest = url.partition(":")
         if scheme != "sqlite" or not rest:
-            raise ServerFailed(f"The store address {url!r} is not known: this version has sqlite:PATH stores.")
+            raise ServerFailed(
+                f"The store address {url!r} is not known: this version has sqlite:PATH stores."
+            )
         path = Path(rest.removeprefix("//"))
         return SqliteStore(f"store-{number}", path, self._clock)
 
@@ -158,29 +187,28 @@ class Server:
         if options.is_loopback:
             self._port = await door.start(options.host, options.port)
             return
+        self._host = public_host(options.host, certificate)
         tls_port = AMQPS_PORT if options.tls_port is None else options.tls_port
         https_port = HTTPS_PORT if options.https_port is None else options.https_port
-        self._port = await door.start(options.host, tls_port, listener.AMQP_OVER_TLS)
-        await door.start(options.host, https_port, listener.HTTP_OVER_TLS)
+        self._port = await door.start(options.host, tls_port, listener.EVERYTHING_OVER_TLS)
+        self._https_port = await door.start(options.host, https_port, listener.EVERYTHING_OVER_TLS)
 
     def announce(self) -> None:
         """Tells where the bus is: ready file, server.json for the other verbs, and the terminal."""
         options = self._options
-        text = compose(options.host, self._port, ROOT_RULE_NAME, self._root_key, emulator=options.is_loopback)
-        console = f"{'http' if options.is_loopback else 'https'}://{options.host}:{self._port}/$console"
-        ca_file = str(self._ca_file.absolute()) if self._ca_file is not None else None
-        facts: dict[str, object] = {
-            "host": options.host,
-            "port": self._port,
-            "console_url": console,
-            "ca_file": ca_file,
-            "pid": os.getpid(),
-        }
-        key_file = str(options.key_file.absolute()) if options.key_file is not None else None
-        self._directory.write_server({**facts, "emulator": options.is_loopback, "key_file": key_file})
-        print(f"connection string: {text}\nconsole:           {console}", flush=True)
+        told = Announcement(
+            host=self._host,
+            port=self._port,
+            root_key=self._root_key,
+            is_loopback=options.is_loopback,
+            https_port=self._https_port,
+            ca_file=self._ca_file,
+            key_file=options.key_file,
+        )
+        told.record(self._directory)
+        print(f"connection string: {told.shown}\nconsole:           {told.console_url}", flush=True)
         if options.ready_file is not None:
-            _write_ready(options.ready_file, {"connection_string": text, **facts})
+            told.write_ready_file(options.ready_file)
 
 
 def _key_of(file: Path) -> str:
@@ -191,10 +219,3 @@ def _key_of(file: Path) -> str:
     if len(key) < 32:
         raise ServerFailed(f"The key in {file} is too short: 32 characters or more make a key.")
     return key
-
-
-def _write_ready(path: Path, facts: dict[str, object]) -> None:
-    """Whole or not at all: who waits for the file may read it the moment it exists. It holds a key."""
-    from busway.data_directory import write_private
-
-    write_private(path, json.dumps(facts, indent=2) + "\n")

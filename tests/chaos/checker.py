@@ -2,6 +2,7 @@
 message's life can be followed by its value.
 
 A run must end with a full drain (`drain` operations: what was still stored); what then never turned up is lost.
+Locks live in the server's memory, so a `restart` operation ends all that were held at that moment.
 """
 
 from __future__ import annotations
@@ -29,17 +30,22 @@ class Verdict:
         self.violations[what].append(value)
 
 
-def check(history: History, *, acknowledged_before: float = float("inf")) -> Verdict:
+def check(
+    history: History, *, acknowledged_before: float = float("inf"), exactly_once: bool = False
+) -> Verdict:
     """`acknowledged_before`: acknowledgements that came later do not count (power cuts: an answer may arrive while
-    the power is already going)."""
+    the power is already going). `exactly_once`: the queue detects duplicates, so that a value sent many times is
+    stored once."""
     verdict = Verdict()
-    lives = _lives(history)
-    for value, life in lives.items():
+    restarts = [operation.invoked for operation in history.of("restart")]
+    for value, life in _lives(history).items():
         _check_life(value, life, acknowledged_before, verdict)
+        _check_copies(value, life, exactly_once, verdict)
+        _check_locks(value, life, restarts, verdict)
     _check_sequence_numbers(history, verdict)
     _check_session_order(history, verdict)
     verdict.counts = {
-        "sent": sum(1 for operation in history.of("send") if operation.result == OK),
+        "sent": len({operation.value for operation in history.of("send") if operation.result == OK}),
         "received": sum(1 for operation in history.of("receive") if operation.result == OK),
         "completed": sum(1 for operation in history.of("complete") if operation.result == OK),
         "redelivered": sum(1 for operation in history.of("receive") if operation.delivery_count > 0),
@@ -50,6 +56,8 @@ def check(history: History, *, acknowledged_before: float = float("inf")) -> Ver
 def _lives(history: History) -> dict[str, dict[str, list[Operation]]]:
     lives: dict[str, dict[str, list[Operation]]] = {}
     for operation in history.operations:
+        if operation.kind == "restart":
+            continue
         lives.setdefault(operation.value, defaultdict(list))[operation.kind].append(operation)
     return lives
 
@@ -75,12 +83,17 @@ def _check_life(value: str, life: dict[str, list[Operation]], before: float, ver
         first = min(complete.done for complete in completed)
         if any(receive.invoked > first for receive in life.get("receive", [])):
             verdict.found("delivered after complete", value)
-    if len(sends) == 1 and len({operation.sequence for operation in seen}) > 1:
+
+
+def _check_copies(value: str, life: dict[str, list[Operation]], exactly_once: bool, verdict: Verdict) -> None:
+    numbers = {operation.sequence for kind in ("receive", "drain") for operation in life.get(kind, [])}
+    if len(numbers) > (1 if exactly_once else max(1, len(life.get("send", [])))):
         verdict.found("stored twice", value)
-    _check_locks(value, life, verdict)
 
 
-def _check_locks(value: str, life: dict[str, list[Operation]], verdict: Verdict) -> None:
+def _check_locks(
+    value: str, life: dict[str, list[Operation]], restarts: list[float], verdict: Verdict
+) -> None:
     """Two receivers never hold the same message at the same moment."""
     receives = sorted(life.get("receive", []), key=lambda operation: operation.done)
     ended = sorted(operation.invoked for kind in ("complete", "abandon") for operation in life.get(kind, []))
@@ -88,7 +101,8 @@ def _check_locks(value: str, life: dict[str, list[Operation]], verdict: Verdict)
         if earlier.locked_until <= 0:
             continue
         settled = next((moment for moment in ended if moment >= earlier.done), float("inf"))
-        free = min(earlier.locked_until, settled)
+        restarted = next((moment for moment in restarts if moment >= earlier.invoked), float("inf"))
+        free = min(earlier.locked_until, settled, restarted)
         if later.done < free - CLOCK_TOLERANCE_S:
             verdict.found("lock overlap", value)
 
@@ -101,19 +115,27 @@ def _check_sequence_numbers(history: History, verdict: Verdict) -> None:
             verdict.found("sequence reused", operation.value)
         number_of.setdefault(operation.value, operation.sequence)
     highest_acknowledged = 0
-    events: list[tuple[float, int, Operation]] = []
-    for send in history.of("send"):
-        if send.result == OK and send.value in number_of:
-            events += [(send.invoked, 1, send), (send.done, 0, send)]
+    events: list[tuple[float, int, str]] = []
+    for value, sends in _sends_by_value(history).items():
+        acknowledged = [send.done for send in sends if send.result == OK]
+        if acknowledged and value in number_of:
+            events += [(min(send.invoked for send in sends), 1, value), (min(acknowledged), 0, value)]
     floor: dict[str, int] = {}
-    for _, is_invocation, send in sorted(events, key=lambda event: event[:2]):
+    for _, is_invocation, value in sorted(events, key=lambda event: event[:2]):
         if is_invocation:
-            floor[send.value] = highest_acknowledged
+            floor[value] = highest_acknowledged
         else:
-            number = number_of[send.value]
-            if number < floor[send.value]:
-                verdict.found("sequence not in real time", send.value)
+            number = number_of[value]
+            if number < floor[value]:
+                verdict.found("sequence not in real time", value)
             highest_acknowledged = max(highest_acknowledged, number)
+
+
+def _sends_by_value(history: History) -> dict[str, list[Operation]]:
+    sends: dict[str, list[Operation]] = defaultdict(list)
+    for send in history.of("send"):
+        sends[send.value].append(send)
+    return sends
 
 
 def _check_session_order(history: History, verdict: Verdict) -> None:

@@ -6,15 +6,13 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-from tests.chaos.checker import check
-from tests.chaos.history import History
-from tests.chaos.provision import create_queue
+from tests.chaos.mixed_load import MixedLoad
 from tests.chaos.scenario import Outcome, outcome
-from tests.chaos.workload import Workload, drain
 from tests.harness.cutting_proxy import CuttingProxy
 from tests.harness.running_server import RunningServer
 
 SECONDS_MAX = 120.0
+CUT_AFTER_BYTES = 60_000
 
 
 def cut_connections(folder: Path, rounds: int, seed: int) -> Outcome:
@@ -23,16 +21,16 @@ def cut_connections(folder: Path, rounds: int, seed: int) -> Outcome:
 
 async def _cut_connections(folder: Path, rounds: int, seed: int) -> Outcome:
     with RunningServer(folder) as server:
-        create_queue(server, "chaos")
-        history = History()
-        async with CuttingProxy(server.port, seed=seed, slice_bytes_max=900, cut_after_bytes=40_000) as proxy:
+        async with CuttingProxy(
+            server.port, seed=seed, slice_bytes_max=900, cut_after_bytes=CUT_AFTER_BYTES
+        ) as proxy:
             through = server.connection_string.replace(f":{server.port};", f":{proxy.port};")
-            workload = Workload(through, "chaos", history)
-            running = asyncio.create_task(workload.run(producers=4, consumers=4))
+            load = MixedLoad(server, "cuts", through)
+            load.create_queues()
+            load.start(plain_workers=4)
             with suppress(TimeoutError):
                 await asyncio.wait_for(proxy.wait_for_cuts(rounds), SECONDS_MAX)
-            workload.stop()
-            await asyncio.wait_for(running, 60)
+            await load.stop()
             cut = proxy.cuts
-        await drain(server.connection_string, "chaos", history)
-    return outcome("connections cut mid-frame", cut, rounds, check(history))
+        verdict = await load.verdict()
+    return outcome("connections cut mid-frame", cut, rounds, verdict)

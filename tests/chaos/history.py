@@ -1,4 +1,4 @@
-"""What clients did and saw: one `Operation` per call, written as JSON lines so that a failing run can be kept.
+"""What clients did and saw: one `Operation` per call. The history of a failing run is kept as JSON lines.
 
 Results follow Jepsen's split, which makes the checks sound: `ok` (the server said yes), `fail` (it certainly did
 not happen) and `info` (nobody knows: a cut connection, a time-out).
@@ -10,14 +10,13 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
 
 OK, FAIL, INFO = "ok", "fail", "info"
 
 
 @dataclass(frozen=True)
 class Operation:
-    kind: str  # send, receive, complete, abandon, drain
+    kind: str  # send, receive, complete, abandon, drain; restart (of the server, without a value)
     value: str  # the unique body
     invoked: float  # monotonic seconds
     done: float
@@ -30,20 +29,21 @@ class Operation:
 
 
 class History:
-    """Appends operations in memory and, when given a file, on disk."""
-
-    def __init__(self, file: Path | None = None) -> None:
+    def __init__(self) -> None:
         self.operations: list[Operation] = []
-        self._file: IO[str] | None = file.open("a") if file is not None else None
 
     def add(self, operation: Operation) -> None:
         self.operations.append(operation)
-        if self._file is not None:
-            self._file.write(json.dumps(asdict(operation)) + "\n")
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+    def note_restart(self, moment: float) -> None:
+        """The server lost its memory at this moment, and with it every lock."""
+        self.add(Operation("restart", "", moment, moment, OK))
+
+    def save(self, file: Path) -> None:
+        """One JSON object a line, for whoever looks for the cause."""
+        with file.open("w") as out:
+            for operation in self.operations:
+                out.write(json.dumps(asdict(operation)) + "\n")
 
     def of(self, *kinds: str) -> Iterator[Operation]:
         return (operation for operation in self.operations if operation.kind in kinds)

@@ -6,12 +6,12 @@ import asyncio
 import random
 from pathlib import Path
 
-from tests.chaos.checker import check
-from tests.chaos.history import History
-from tests.chaos.provision import create_queue
+from tests.chaos.mixed_load import MixedLoad
 from tests.chaos.scenario import Outcome, outcome
-from tests.chaos.workload import Workload, drain
 from tests.harness.running_server import RunningServer
+
+#: A round counts only when at least so many sends were acknowledged in it.
+ACKNOWLEDGED_MIN = 60
 
 
 def kill_under_load(folder: Path, rounds: int, seed: int) -> Outcome:
@@ -20,21 +20,20 @@ def kill_under_load(folder: Path, rounds: int, seed: int) -> Outcome:
 
 async def _kill_under_load(folder: Path, rounds: int, chance: random.Random) -> Outcome:
     server = RunningServer(folder).start()
-    create_queue(server, "chaos")
-    history = History(folder / "history.jsonl")
-    workload = Workload(server.connection_string, "chaos", history)
-    running = asyncio.create_task(workload.run(producers=4, consumers=4))
+    load = MixedLoad(server, "kill")
+    load.create_queues()
+    load.start()
     done = 0
-    for _ in range(rounds):
-        before = workload.acknowledged
-        await asyncio.sleep(chance.uniform(0.3, 1.2))
-        await asyncio.to_thread(server.kill)
-        done += workload.acknowledged > before
-        await asyncio.to_thread(server.start)
-    await asyncio.sleep(1)
-    workload.stop()
-    await running
-    await drain(server.connection_string, "chaos", history)
-    await asyncio.to_thread(server.stop)
-    history.close()
-    return outcome("kill -9 under load", done, rounds, check(history))
+    try:
+        for _ in range(rounds):
+            done += await load.wait_for_work(ACKNOWLEDGED_MIN)
+            await asyncio.sleep(chance.uniform(0.0, 0.6))
+            load.note_restart()
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+        await load.wait_for_work(ACKNOWLEDGED_MIN)
+        await load.stop()
+        verdict = await load.verdict()
+    finally:
+        await asyncio.to_thread(server.__exit__)
+    return outcome("kill -9 under load", done, rounds, verdict)

@@ -16,16 +16,16 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.chaos.checker import check
-from tests.chaos.history import History
-from tests.chaos.provision import create_queue
-from tests.chaos.scenario import Outcome, outcome
-from tests.chaos.workload import Workload, drain
+from tests.chaos.checker import Verdict
+from tests.chaos.mixed_load import MixedLoad
+from tests.chaos.scenario import Outcome, add_verdict, outcome
 from tests.harness.running_server import RunningServer
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = 2
-IMAGE_MIB = 256
+IMAGE_MIB = 512
+#: A round counts only when at least so many sends were acknowledged before its cut.
+ACKNOWLEDGED_MIN = 40
 
 
 class LoopDisk:
@@ -80,33 +80,36 @@ def power_cuts(folder: Path, rounds: int, seed: int) -> Outcome:
 
 
 async def _power_cuts(disk: LoopDisk, folder: Path, rounds: int, chance: random.Random) -> Outcome:
-    """Each round has a queue and a history of its own: its answers are judged against its own cut."""
+    """Each round has queues and histories of its own: its answers are judged against its own cut."""
     server = RunningServer(folder / "server")
     server.data = disk.mount_point / "data"
-    done, sent, received = 0, 0, 0
-    violations: dict[str, int] = {}
-    for number in range(rounds):
+    done = 0
+    together = Verdict()
+    try:
         await asyncio.to_thread(server.start)
-        queue = f"cut-{number}"
-        create_queue(server, queue)
-        history = History()
-        workload = Workload(server.connection_string, queue, history, run=queue)
-        running = asyncio.create_task(workload.run(producers=3, consumers=1))
-        await asyncio.sleep(chance.uniform(0.3, 0.8))
-        cut_at = time.monotonic()
-        disk.cut_power()
-        await asyncio.to_thread(server.kill)
-        workload.stop()
-        await running
-        disk.unmount()
-        disk.mount()
-        await asyncio.to_thread(server.start)
-        await drain(server.connection_string, queue, history)
-        await asyncio.to_thread(server.stop)
-        verdict = check(history, acknowledged_before=cut_at)
-        row = outcome("power cut", 1, 1, verdict)
-        done += row.sent > 0
-        sent, received = sent + row.sent, received + row.received
-        for what, count in row.violations.items():
-            violations[what] = violations.get(what, 0) + count
-    return Outcome("power cut under load", done, rounds, sent, received, violations)
+        for number in range(rounds):
+            load = MixedLoad(server, f"cut-{number}")
+            did_enough, verdict = await _one_cut(server, disk, load, chance.uniform(0.0, 0.4))
+            done += did_enough
+            add_verdict(together, verdict)
+    finally:
+        await asyncio.to_thread(server.__exit__)
+    return outcome("power cut under load", done, rounds, together)
+
+
+async def _one_cut(
+    server: RunningServer, disk: LoopDisk, load: MixedLoad, wait_s: float
+) -> tuple[bool, Verdict]:
+    load.create_queues()
+    load.start()
+    did_enough = await load.wait_for_work(ACKNOWLEDGED_MIN)
+    await asyncio.sleep(wait_s)
+    load.note_restart()
+    cut_at = time.monotonic()
+    disk.cut_power()
+    await asyncio.to_thread(server.kill)
+    await load.stop()
+    disk.unmount()
+    disk.mount()
+    await asyncio.to_thread(server.start)
+    return did_enough, await load.verdict(acknowledged_before=cut_at)

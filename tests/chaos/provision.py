@@ -1,18 +1,33 @@
-"""Queues for chaos runs, made by the command line like any user would."""
+"""Queues for chaos runs, and what the management surface says about them."""
 
-import subprocess
+from __future__ import annotations
 
-from tests.harness.running_server import BUSWAY, RunningServer
+from datetime import timedelta
+
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from tests.harness.running_server import RunningServer
+
+#: Short, so that what a dead client held comes back soon (the shortest the service allows).
+LOCK_S = 5
 
 
-def create_queue(server: RunningServer, name: str, *options: str) -> None:
-    """Short locks, so that what a dead client held comes back soon; no limit on deliveries."""
-    subprocess.run(
-        [
-            *(str(BUSWAY), "queue", "create", name, "--lock-duration", "PT5S"),
-            *("--max-delivery-count", "1000000", *options),
-            *("--connection-string", server.connection_string),
-        ],
-        check=True,
-        capture_output=True,
+def create_queue(server: RunningServer, name: str, **properties: object) -> None:
+    """No limit on deliveries: a message that many dead clients held is still no dead letter."""
+    with _management(server) as management:
+        management.create_queue(
+            name, lock_duration=timedelta(seconds=LOCK_S), max_delivery_count=1_000_000, **properties
+        )
+
+
+def stored_messages(server: RunningServer, name: str) -> tuple[int, int]:
+    """(in the queue, in its dead-letter queue) by the server's own books."""
+    with _management(server) as management:
+        counts = management.get_queue_runtime_properties(name)
+    return counts.total_message_count - counts.dead_letter_message_count, counts.dead_letter_message_count
+
+
+def _management(server: RunningServer) -> ServiceBusAdministrationClient:
+    return ServiceBusAdministrationClient.from_connection_string(
+        server.connection_string, connection_verify=server.ca_file
     )

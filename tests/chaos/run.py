@@ -11,14 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.chaos import cuts, damage, disk_full, fuzz, kill, power_cut, stalls
+from tests.chaos import cuts, damage, disk_full, fuzz, kill, power_cut, stalls, sync_errors
 from tests.chaos.scenario import Outcome
 
 #: name → (scenario, rounds of a short run)
@@ -27,7 +29,8 @@ SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "power": (power_cut.power_cuts, 40),
     "cuts": (cuts.cut_connections, 200),
     "disk-full": (disk_full.fill_and_drain, 1),
-    "stall": (stalls.slow_disk, 2),
+    "sync-errors": (sync_errors.failing_syncs, 6),
+    "stall": (stalls.slow_disk, 3),
     "damage": (damage.damaged_files, 200),
     "fuzz": (fuzz.fuzz_decoder_and_engine, 60),
 }
@@ -59,21 +62,42 @@ def _options() -> argparse.Namespace:
 
 
 def _run(name: str, seed: int) -> Outcome:
+    """The folder of a run that went wrong stays, with the server's log and the histories."""
     scenario, rounds = SCENARIOS[name]
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=f"busway-{name}-") as folder:
-        outcome = scenario(Path(folder), rounds, seed)
+    folder = Path(tempfile.mkdtemp(prefix=f"busway-{name}-"))
+    try:
+        outcome = scenario(folder, rounds, seed)
+    except Exception as error:
+        traceback.print_exc()
+        outcome = Outcome(name, 0, rounds, violations={f"{type(error).__name__}: {error}": 1})
+    if outcome.holds:
+        shutil.rmtree(folder, ignore_errors=True)
     verdict = "skipped: " + outcome.skipped if outcome.skipped else "holds" if outcome.holds else "VIOLATED"
-    print(f"{outcome.scenario}: {verdict} ({time.monotonic() - begun:.0f} s)", file=sys.stderr)
+    where = "" if outcome.holds else f", see {folder}"
+    print(
+        f"{outcome.scenario}: {verdict} ({time.monotonic() - begun:.0f} s{where})",
+        file=sys.stderr,
+        flush=True,
+    )
     return outcome
 
 
 def _print_table(outcomes: list[Outcome]) -> None:
-    print(f"{'scenario':<34} {'rounds':>9} {'sent':>8} {'received':>9}  verdict")
+    print(f"{'scenario':<30} {'rounds':>9} {'sent':>8} {'received':>9}  verdict")
     for row in outcomes:
-        verdict = "skipped: " + row.skipped if row.skipped else "holds" if row.holds else str(row.violations)
         rounds = f"{row.rounds}/{row.planned}"
-        print(f"{row.scenario:<34} {rounds:>9} {row.sent:>8} {row.received:>9}  {verdict} {row.note}")
+        print(
+            f"{row.scenario:<30} {rounds:>9} {row.sent:>8} {row.received:>9}  {_verdict(row)} {row.note}".rstrip()
+        )
+
+
+def _verdict(row: Outcome) -> str:
+    if row.skipped:
+        return "skipped: " + row.skipped
+    if row.holds:
+        return "holds"
+    return f"VIOLATED {row.violations}" if row.violations else "VIOLATED: did too little"
 
 
 if __name__ == "__main__":

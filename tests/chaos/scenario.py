@@ -37,3 +37,10 @@ def outcome(scenario: str, rounds: int, planned: int, verdict: Verdict, note: st
         violations,
         note,
     )
+
+
+def add_verdict(together: Verdict, verdict: Verdict) -> None:
+    for what, values in verdict.violations.items():
+        together.violations[what] += values
+    for what, count in verdict.counts.items():
+        together.counts[what] = together.counts.get(what, 0) + count

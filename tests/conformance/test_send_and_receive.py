@@ -32,7 +32,7 @@ pytestmark = pytest.mark.sdk
 def test_sb_101_a_message_comes_back_as_it_was_sent(
     client: ServiceBusClient, new_queue: Callable[..., str]
 ) -> None:
-    """S-1, R-2, R-10, M-28: what the sender set comes back unchanged; completing removes it."""
+    """S-1, R-2, R-10, M-5, M-6, M-7, M-8, M-9, M-10, M-28: what was set comes back; completing removes it."""
     queue = new_queue()
     sent = ServiceBusMessage(
         b"the body",

@@ -25,6 +25,22 @@ from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.store import SqliteStore
 
 LOTS = 1 << 40
+#: By name, because a compiled class has no __slots__ to ask.
+MESSAGE_FIELDS = (
+    "sequence_number",
+    "state",
+    "enqueued_at_ms",
+    "expires_at_ms",
+    "delivery_count",
+    "ttl_ms",
+    "scheduled_at_ms",
+    "session_id",
+    "partition_key",
+    "message_id",
+    "head",
+    "changes",
+    "bare",
+)
 T = TypeVar("T")
 
 
@@ -55,6 +71,12 @@ class HoldableSqliteStore(SqliteStore):
         self._has_read.set()
         self._may_return.wait()
         return result
+
+    def _warmed(self, warm: Callable[[Reader], None]) -> Reader:
+        reader = super()._warmed(warm)
+        self._has_read.set()
+        self._may_return.wait()
+        return reader
 
     def hold_commits(self) -> None:
         self._may_commit.clear()
@@ -170,7 +192,7 @@ async def active_numbers(store: Any, fragment: FragmentKey) -> list[int]:
 
 
 def fields_of(each: Message) -> tuple[object, ...]:
-    return tuple(getattr(each, name) for name in Message.__slots__)
+    return tuple(getattr(each, name) for name in MESSAGE_FIELDS)
 
 
 async def let_commits_start(store: Any) -> None:

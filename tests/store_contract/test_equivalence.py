@@ -256,7 +256,7 @@ async def replay(plan: list[tuple[str, int, int]], worlds: list[World]) -> None:
         await store.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps)
 def test_random_batches_leave_both_stores_with_the_same_answers(plan: list[tuple[str, int, int]]) -> None:
     """F2: all kinds of joins, in any mixture, over commits, sweeps and restarts."""
@@ -297,7 +297,7 @@ async def replay_without_waiting(plan: list[tuple[str, int, int]], world: World)
     await store.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps)
 def test_reads_among_joins_show_what_stays(plan: list[tuple[str, int, int]]) -> None:
     """Contract: never a row that a joined batch removes, always the committed ones that stay."""

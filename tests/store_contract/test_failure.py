@@ -178,3 +178,19 @@ def test_the_memory_store_can_refuse_and_crash() -> None:
         assert (await active_numbers(store, fragment), told) == ([3], [])
 
     asyncio.run(play())
+
+
+def test_a_disabled_store_comes_back_by_reopening(world: World) -> None:
+    """Contract: taken out of service by an operator, with nothing lost."""
+
+    async def play(store: Any) -> None:
+        fragment = add_fragment(store)
+        put(store, fragment, message(1))
+        await store.disable()
+        assert store.state is StoreState.DISABLED
+        with pytest.raises(StoreUnavailable, match="disabled"):
+            store.batch()
+        await store.reopen()
+        assert await active_numbers(store, fragment) == [1]
+
+    world.run(play)

@@ -7,7 +7,8 @@ from busway.amqp.sasl import ANONYMOUS, MECHANISMS
 
 
 class EngineSettings:
-    """One object serves many connections."""
+    """One object serves many connections. A server offers `sasl_mechanisms`; a client chooses `sasl_mechanism` with
+    its `sasl_response`. `close_wait_s` is how long the answer to our close is waited for."""
 
     def __init__(
         self,
@@ -43,7 +44,6 @@ class EngineSettings:
             raise ValueError(f"max_frame_size must be at least {MIN_MAX_FRAME_BYTES}")
         if not 0 <= handle_max <= 255:
             raise ValueError("handle_max must lie between 0 and 255")
-        # Announced in open and begin.
         self.container_id = container_id
         self.hostname = hostname
         self.max_frame_size = max_frame_size
@@ -56,7 +56,6 @@ class EngineSettings:
         self.silence_max_s = silence_max_s
         #: From the first byte to both opens.
         self.handshake_max_s = handshake_max_s
-        #: How long the answer to our close is waited for.
         self.close_wait_s = close_wait_s
         #: A peer that wants more frequent heartbeats than this allows is refused.
         self.peer_idle_timeout_ms_min = peer_idle_timeout_ms_min
@@ -78,7 +77,6 @@ class EngineSettings:
         self.first_delivery_id = first_delivery_id
         self.first_transfer_id = first_transfer_id
         self.first_delivery_count = first_delivery_count
-        #: Server: offered. Client: chosen.
         self.sasl_mechanisms = sasl_mechanisms
         self.sasl_mechanism = sasl_mechanism
         self.sasl_response = sasl_response

@@ -186,8 +186,9 @@ class Link:
     ) -> None:
         """Answer the peer's attach. Settle modes that are not given are the peer's own.
 
-        `max_message_size` is announced and enforced on a receiving link. When the announcement is a formality (none,
-        0, or 2**64 − 1), `delivery_bytes_max` is what is enforced, by default that of the settings.
+        `max_message_size` is announced on a receiving link; a delivery beyond `delivery_bytes_max` ends the link.
+        When the latter is not given it is the announcement, or, when that is a formality (none, 0, or 2**64 − 1),
+        the bound of the settings.
         """
         if self.state is not LinkState.ATTACH_RCVD:
             return
@@ -214,10 +215,10 @@ class Link:
     def _limit_deliveries(self, max_message_size: int | None, delivery_bytes_max: int | None) -> None:
         if self.is_sender:
             return
-        if max_message_size is not None and 0 < max_message_size < _UNLIMITED:
-            self._delivery_bytes_max = max_message_size
-        elif delivery_bytes_max is not None:
+        if delivery_bytes_max is not None:
             self._delivery_bytes_max = delivery_bytes_max
+        elif max_message_size is not None and 0 < max_message_size < _UNLIMITED:
+            self._delivery_bytes_max = max_message_size
         self.session.connection.expect_deliveries(self._delivery_bytes_max)
 
     def send_attach(self, attach: Attach) -> None:

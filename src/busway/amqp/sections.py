@@ -67,7 +67,7 @@ _CODES_BY_NAME: Final[dict[str, int]] = {
 class Sections:
     """Where the sections of one message lie. For each: `_start` of its descriptor, `_at` its value's constructor,
     `_end` behind it; all -1 when it is absent. The body spans all its sections; `body_kind` is DATA, SEQUENCE, VALUE
-    or 0 for no body. `bare_at` is where the bare message begins: what lies before it belongs to the hop.
+    or 0 for no body. The bare message lies from `bare_at` to `bare_end`: what lies around it belongs to the hop.
 
     The defaults stand on the class, so that only what a message has costs an assignment.
     """
@@ -95,12 +95,15 @@ class Sections:
     footer_at: int = -1
     footer_end: int = -1
     bare_at: int = 0
+    bare_end: int = 0
 
 
 def scan(payload: bytes) -> Sections:
-    """Find the sections of a message. Sections that are unknown, repeated, out of order or of a wrong type raise."""
+    """Find the sections of a message. Sections that are unknown, repeated, out of order or of a wrong type raise.
+    One exception: azure-servicebus for Python writes delivery annotations last, so there they are taken as well."""
     found = Sections()
     size = len(payload)
+    found.bare_end = size
     start = 0
     previous = 0
     sections = 0
@@ -108,6 +111,14 @@ def scan(payload: bytes) -> Sections:
         code, at = _section(payload, start, size)
         end = skip_value(payload, at, size)
         if code <= previous:
+            if (
+                code == DELIVERY_ANNOTATIONS
+                and previous >= DATA
+                and found.delivery_annotations_at < 0
+                and end == size
+            ):
+                _place_last(found, start, at, end)
+                break
             if code != previous or (code != DATA and code != SEQUENCE):
                 raise DecodeError(f"The section {code:#04x} stands behind {previous:#04x}")
             sections += 1
@@ -178,6 +189,14 @@ def _place_front(found: Sections, code: int, start: int, at: int, end: int) -> N
         found.delivery_annotations_start = start
         found.delivery_annotations_at = at
         found.delivery_annotations_end = end
+
+
+def _place_last(found: Sections, start: int, at: int, end: int) -> None:
+    """Delivery annotations behind everything else: the bare message ends before them."""
+    found.delivery_annotations_start = start
+    found.delivery_annotations_at = at
+    found.delivery_annotations_end = end
+    found.bare_end = start
 
 
 def _place_back(found: Sections, code: int, start: int, at: int, end: int) -> None:

@@ -474,25 +474,25 @@ class Session:
     def _outcomes_arrived(self, first: int, last: int, state: object) -> None:
         """The receiver decided, and waits for us to settle."""
         unsettled = self.unsettled
-        for delivery_id in [first] if first == last else _in_range(unsettled, first, last):
-            delivery = unsettled.pop(delivery_id, None)
+        if first == last:
+            delivery = unsettled.pop(first, None)
             if delivery is not None:
-                self._decided[delivery_id] = delivery
+                self._decided[first] = delivery
                 self._tell_outcome(delivery, state, False)
+            return
+        for delivery_id in _in_range(unsettled, first, last):
+            delivery = unsettled.pop(delivery_id)
+            self._decided[delivery_id] = delivery
+            self._tell_outcome(delivery, state, False)
 
     def _settled_arrived(self, first: int, last: int, state: object) -> None:
         """The receiver settled: nothing more will be said about these deliveries."""
-        unsettled = self.unsettled
-        for delivery_id in [first] if first == last else _in_range(unsettled, first, last):
-            delivery = unsettled.pop(delivery_id, None)
-            if delivery is not None:
-                self._close_book(delivery)
-                self._tell_outcome(delivery, state, True)
-        decided = self._decided
-        for delivery_id in [first] if first == last else _in_range(decided, first, last):
-            delivery = decided.pop(delivery_id, None)
-            if delivery is not None:
-                self._close_book(delivery)
+        for delivery_id in _in_range(self.unsettled, first, last):
+            delivery = self.unsettled.pop(delivery_id)
+            self._close_book(delivery)
+            self._tell_outcome(delivery, state, True)
+        for delivery_id in _in_range(self._decided, first, last):
+            self._close_book(self._decided.pop(delivery_id))
 
     def _close_book(self, delivery: OutgoingDelivery) -> None:
         delivery.settled = True

@@ -46,8 +46,23 @@ def fault_of(message: Message, size: int, settings: FragmentSettings, limits: Li
     return None
 
 
+def batch_fault(size: int, settings: FragmentSettings) -> MessageTooLarge:
+    """S-22: the limit applies to the whole batch."""
+    return MessageTooLarge(
+        f"The batch of {size} bytes is larger than the {settings.message_bytes_max} bytes"
+        f" that '{settings.path}' allows."
+    )
+
+
 def quota_fault(settings: FragmentSettings, used_bytes: int) -> QuotaExceeded:
     return QuotaExceeded(
         "The maximum entity size has been reached or exceeded for the entity."
         f" Entity: '{settings.path}', size: {used_bytes} bytes, maximum: {settings.size_bytes_max} bytes."
+    )
+
+
+def namespace_fault(bytes_max: int) -> QuotaExceeded:
+    """L-4."""
+    return QuotaExceeded(
+        f"The maximum size of the namespace, {bytes_max} bytes over all entities, has been reached or exceeded."
     )

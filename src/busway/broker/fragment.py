@@ -323,6 +323,12 @@ class Fragment:
             self._touch_for_receive()
             lane.wake(receiver)
 
+    def is_fetching(self, receiver: Receiver) -> bool:
+        """True while messages may be on their way to it, by a read or by a deletion that is being committed.
+        A drain is answered when it is False; until then `Receiver.caught_up` will come (R-9)."""
+        lane = self._lanes.get(receiver)
+        return lane is not None and lane.is_fetching(receiver)
+
     def locks_free(self) -> int:
         return self.runtime.limits.locks_per_fragment_max - len(self.locks.live)
 
@@ -383,21 +389,26 @@ class Fragment:
             done([(index, error) for index in range(len(tokens))])
             return
         was_full = self.locks_free() <= 0
+        refused: list[tuple[int, BrokerError]] = []
         if settlement.verb is Verb.COMPLETE:
-            refused = self._complete(batch, tokens, session_id)
+            self._complete(batch, tokens, session_id, refused)
+            has_written = len(refused) < len(tokens)
         else:
-            refused = self._settle_otherwise(batch, tokens, settlement, session_id)
-        if len(refused) == len(tokens):
+            has_written = self._settle_otherwise(batch, tokens, settlement, session_id, refused)
+        if has_written:
+            batch.callbacks.append(SettledRun(self, len(tokens), refused, done).committed)
+        else:
             done(refused)
-            return
-        batch.callbacks.append(SettledRun(self, len(tokens), refused, done).committed)
         if was_full:
-            self.lane.serve()
+            self._serve_all()
 
     def _complete(
-        self, batch: CommitBatch, tokens: list[bytes], session_id: str | None
-    ) -> list[tuple[int, BrokerError]]:
-        refused: list[tuple[int, BrokerError]] = []
+        self,
+        batch: CommitBatch,
+        tokens: list[bytes],
+        session_id: str | None,
+        refused: list[tuple[int, BrokerError]],
+    ) -> None:
         key, pop, deletes, counters = self.key, self.locks.pop, batch.deletes, self.counters
         now = self.runtime.clock.monotonic()
         active = 0
@@ -416,15 +427,20 @@ class Fragment:
         if counters.active == 0 and self._consuming == 0:
             counters.expiry_high_ms = 0
         batch.counters[key] = counters
-        return refused
 
     def _settle_otherwise(
-        self, batch: CommitBatch, tokens: list[bytes], settlement: Settlement, session_id: str | None
-    ) -> list[tuple[int, BrokerError]]:
+        self,
+        batch: CommitBatch,
+        tokens: list[bytes],
+        settlement: Settlement,
+        session_id: str | None,
+        refused: list[tuple[int, BrokerError]],
+    ) -> bool:
+        """True when there is a commit to wait for."""
         if settlement.verb is Verb.DEAD_LETTER and self.settings.is_dead_letter:
-            error = InvalidOperation("A message in a dead-letter queue cannot be dead-lettered again.")
-            return [(index, error) for index in range(len(tokens))]
-        refused: list[tuple[int, BrokerError]] = []
+            again = InvalidOperation("A message in a dead-letter queue cannot be dead-lettered again.")
+            refused.extend([(index, again) for index in range(len(tokens))])
+            return False
         happened = INPUT_OF_VERB[settlement.verb]
         outcomes = Outcomes(self, batch)
         now = self.runtime.clock.monotonic()
@@ -441,7 +457,12 @@ class Fragment:
             self.locks.pop(token, now)
             outcomes.settle(lock, happened, settlement, changed)
         outcomes.join()
-        return refused
+        return outcomes.has_written
+
+    def _serve_all(self) -> None:
+        """There is room for locks again."""
+        for lane in dict.fromkeys(self._lanes.values()):
+            lane.serve()
 
     def _lock_lost(self, session_id: str | None) -> BrokerError:
         """R-17; on a session entity the session's lock decides (X-10)."""
@@ -497,7 +518,7 @@ class Fragment:
         if deadline is not None:
             self.watch_locks(deadline)
         if was_full:
-            self.lane.serve()
+            self._serve_all()
 
     def session_ended(self, session: MessageSession, happened: MessageInput) -> None:
         """All locks of a session end with it: with a count (X-10) or without (X-11)."""
@@ -508,8 +529,9 @@ class Fragment:
         outcomes = Outcomes(self, batch)
         for lock in locks:
             outcomes.end(lock, happened, lock.changes)
-        batch.callbacks.append(WrittenRun(self).committed)
         outcomes.join()
+        if outcomes.has_written:
+            batch.callbacks.append(WrittenRun(self).committed)
 
     # -- expiry
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.admission import fault_of, has_keys, quota_fault
+from busway.broker.admission import batch_fault, fault_of, has_keys, namespace_fault, quota_fault
 from busway.broker.commit_runs import ArrivedRun, SentRun
 from busway.broker.errors import BrokerError, EntityDisabled, QuotaExceeded, ServerBusy
 from busway.broker.settlement import RunDone
@@ -49,6 +49,8 @@ class Intake:
             done([(0, run.refused[0][1])])
         elif not run.messages:
             done(run.refused)
+        elif not self._fragment.runtime.namespace_size.take(run.bytes):
+            run.fail(namespace_fault(self._fragment.runtime.namespace_size.bytes_max))
         elif self._fragment.settings.detects_duplicates:
             self.pending_bytes += run.bytes
             self._fragment.duplicates.submit(run)
@@ -89,6 +91,8 @@ class Intake:
                 admitted.append(message)
             else:
                 refused.append((len(admitted) + len(refused), fault))
+        if is_atomic and total > size_max:
+            refused.append((0, batch_fault(total, settings)))
         return SentRun(fragment, admitted, total, len(messages), refused, done, is_atomic)
 
     def join(self, run: SentRun) -> None:

@@ -82,6 +82,9 @@ class Lane:
     def arrived(self, number: int) -> None:
         self.window.arrived(number)
 
+    def is_fetching(self, receiver: Receiver) -> bool:
+        return (self._is_filling and receiver in self.waiting) or receiver in self.promised
+
     def serve(self) -> None:
         """Hands out what is in memory to those who wait, and has more read if that was not enough."""
         if self._is_serving or not self.fragment.is_usable():
@@ -152,10 +155,18 @@ class Lane:
         self.window.release_bytes(fragment.locks.run_bytes, len(messages))
         if session is None:
             fragment.watch_locks(deadline)
+        epoch = self.window.epoch
         refused = receiver.deliver(deliveries)
         if refused:
             self.waiting.pop(receiver, None)
-            fragment.undeliver(refused)
+            self._take_back(refused, epoch)
+
+    def _take_back(self, refused: list[Delivery], epoch: int) -> None:
+        """Handed over but not sent: unlocked without a count, and still in memory for the next in line."""
+        locks = self.fragment.locks
+        now = self.fragment.runtime.clock.monotonic()
+        unlocked = [delivery.message for delivery in refused if locks.pop(delivery.token, now) is not None]
+        self.window.put_first(unlocked, epoch)
 
     def _consume(self, receiver: Receiver, messages: list[Message]) -> None:
         self.window.release_bytes(sum([message.size() for message in messages]), len(messages))
@@ -173,6 +184,9 @@ class Lane:
             timers.at(self.fragment.runtime.clock.monotonic() + _READ_RETRY_S, self.serve)
         finally:
             self._is_filling = False
+            for receiver in list(self.waiting):
+                if receiver not in self.promised:
+                    receiver.caught_up()
 
 
 class ConsumedRun:
@@ -199,3 +213,5 @@ class ConsumedRun:
             lane.waiting.pop(receiver, None)
             lane.fragment.put_back([delivery.message for delivery in refused])
         lane.fragment.consumed(len(self.messages))
+        if not lane.is_fetching(receiver):
+            receiver.caught_up()

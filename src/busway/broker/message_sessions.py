@@ -15,7 +15,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.admission import quota_fault
+from busway.broker.admission import namespace_fault, quota_fault
 from busway.broker.errors import (
     ArgumentOutOfRange,
     BadArgument,
@@ -30,6 +30,7 @@ from busway.broker.errors import (
 from busway.broker.lane import Lane
 from busway.broker.message_states import MessageInput
 from busway.broker.receiver import Receiver
+from busway.broker.session_state_room import SessionStateRoom
 from busway.broker.timers import Timer
 from busway.message import Message
 from busway.store.contract import StoreError
@@ -104,7 +105,7 @@ class _WaitingAccept:
 class MessageSessions:
     """The sessions of one fragment that are held, and those who wait for one."""
 
-    __slots__ = ("_fragment", "_held", "_is_matching", "_match_again", "_waiting")
+    __slots__ = ("_fragment", "_held", "_is_matching", "_match_again", "_state_room", "_waiting")
 
     def __init__(self, fragment: Fragment) -> None:
         self._fragment = fragment
@@ -113,6 +114,7 @@ class MessageSessions:
         self._waiting: dict[_WaitingAccept, None] = {}
         self._is_matching = False
         self._match_again = False
+        self._state_room = SessionStateRoom(fragment)
 
     def new_lane(self, session: MessageSession) -> Lane:
         return Lane(self._fragment, self._fragment.new_window(session.session_id), session)
@@ -319,20 +321,28 @@ class MessageSessions:
             row = await fragment.store.session(fragment.key, session_id)
             if session.state_bytes is None:
                 session.state_bytes = 0 if row is None or row.state is None else len(row.state)
+        if state is not None and session.state_bytes == 0:
+            await self._state_room.take()
         if self.held(session_id) is not session:
             raise SessionLockLost
-        used = fragment.entity_bytes()
-        if (
-            size > session.state_bytes
-            and used + size - session.state_bytes > fragment.settings.size_bytes_max
-        ):
-            raise quota_fault(fragment.settings, used)
+        self._check_state_growth(size - session.state_bytes)
         batch = fragment.batch()
         batch.session_states.append((fragment.key, session_id, state, fragment.runtime.clock.wall_ms()))
         fragment.counters.bytes += size - session.state_bytes
         session.state_bytes = size
         batch.counters[fragment.key] = fragment.counters
         await fragment.durable()
+
+    def _check_state_growth(self, growth_bytes: int) -> None:
+        """L-3, L-4."""
+        fragment = self._fragment
+        used = fragment.entity_bytes()
+        if growth_bytes <= 0:
+            return
+        if used + growth_bytes > fragment.settings.size_bytes_max:
+            raise quota_fault(fragment.settings, used)
+        if not fragment.runtime.namespace_size.take(growth_bytes):
+            raise namespace_fault(fragment.runtime.namespace_size.bytes_max)
 
     async def ids(self, state_set_after_ms: int | None, skip: int, top: int) -> list[str]:
         """X-17."""

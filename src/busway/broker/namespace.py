@@ -105,6 +105,7 @@ class Namespace:
             WindowBudget(limits.window_bytes_max),
             self._background.spawn,
             self._store_failed,
+            self._used_bytes,
         )
         self._keepers = {store.name: self._keeper(store) for store in stores}
         if not stores or len(self._keepers) < len(stores):
@@ -239,18 +240,30 @@ class Namespace:
         """Monotonic; None when time brings nothing."""
         return self._timers.next_deadline()
 
+    def watch_deadlines(self, earlier: Callable[[], None]) -> None:
+        """Calls back when the next deadline has become an earlier one: whoever sleeps until it must know."""
+        self._timers.on_earlier = earlier
+
     def tick(self) -> None:
-        """Locks, schedules, expiry, auto-delete, stores that come back: everything that is due now."""
+        """Locks, schedules, expiry, auto-delete, stores that come back: everything that is due now. A store may
+        have failed in a commit that nobody waited for; then only looking tells, and its queues wait for that."""
+        for keeper in self._keepers.values():
+            keeper.check_health()
         self._timers.run(self._clock.monotonic())
 
     def _look_around(self) -> None:
         """Once a minute: what no event tells."""
-        for keeper in self._keepers.values():
-            keeper.check_health()
         self._flush_accessed()
+        self._runtime.namespace_size.recount()
         self._auto_delete.look_around()
         self._copy_catalogue()
         self._timers.at(self._clock.monotonic() + LOOK_AROUND_EVERY_S, self._look_around)
+
+    def _used_bytes(self) -> int:
+        """L-4: of all entities, those of absent stores as they were last seen."""
+        return sum(
+            counters.bytes for keeper in self._keepers.values() for counters in keeper.counters.values()
+        )
 
     def _flush_accessed(self) -> None:
         """E-41: last uses that no other write has carried to the store."""

@@ -58,12 +58,12 @@ def with_root_key(
     now_ms = clock.wall_ms()
     if not any(rule.name == ROOT_RULE_NAME for rule in rules):
         return (root_rule(entropy, now_ms, key), *rules)
-    return tuple(
-        replace(rule, primary_key=key, modified_at_ms=now_ms)
-        if rule.name == ROOT_RULE_NAME and rule.primary_key != key
-        else rule
-        for rule in rules
-    )
+    return tuple(_with_key(rule, key, now_ms) if rule.name == ROOT_RULE_NAME else rule for rule in rules)
+
+
+def _with_key(rule: AuthorizationRule, key: str, now_ms: int) -> AuthorizationRule:
+    changed = replace(rule, primary_key=key)
+    return rule if changed == rule else replace(changed, modified_at_ms=now_ms)
 
 
 def public_url(url: str) -> str:

@@ -30,7 +30,7 @@ _RETURNS = (MessageInput.ABANDONED, MessageInput.LOCK_ENDED, MessageInput.RELEAS
 class Outcomes:
     """The ends of some locks of one fragment, in one commit batch."""
 
-    __slots__ = ("_batch", "_dead_letters", "_fragment", "_lanes", "_now_ms")
+    __slots__ = ("_batch", "_dead_letters", "_fragment", "_lanes", "_now_ms", "has_written")
 
     def __init__(self, fragment: Fragment, batch: CommitBatch) -> None:
         self._fragment = fragment
@@ -38,6 +38,8 @@ class Outcomes:
         self._now_ms = fragment.runtime.clock.wall_ms()
         self._dead_letters: DeadLetterRun | None = None
         self._lanes: dict[Lane, None] = {}
+        #: False as long as only memory has changed: then there is no commit to wait for.
+        self.has_written = False
 
     def check(self, lock: Lock, settlement: Settlement) -> bytes | None:
         """The property changes that the settlement leads to, before anything happens. Raises BadArgument."""
@@ -71,6 +73,8 @@ class Outcomes:
                 self._apply(lock, MessageInput.DELIVERIES_USED_UP, changed, properties)
                 return
             if happened in _RETURNS and lock.place == ACTIVE and lock.expires_at_ms <= self._now_ms:
+                if happened in _FAILURES:  # it expires after a failed delivery, which counts (R-40)
+                    lock.delivery_count += 1
                 if settings.dead_letters_expired:
                     self._apply(lock, MessageInput.EXPIRED_TO_DEAD_LETTER, changed, EXPIRED)
                 else:
@@ -82,7 +86,8 @@ class Outcomes:
         """The last step; then whoever waits for what came back is served."""
         if self._dead_letters is not None:
             self._dead_letters.join()
-        self._batch.counters[self._fragment.key] = self._fragment.counters
+        if self.has_written:
+            self._batch.counters[self._fragment.key] = self._fragment.counters
         for lane in self._lanes:
             lane.serve()
 
@@ -93,6 +98,7 @@ class Outcomes:
         after, effect = transition(before, happened)
         if effect in (Effect.COUNT, Effect.COUNT_AND_MOVE):
             lock.delivery_count += 1
+        self.has_written = self.has_written or effect is not Effect.NONE or changed is not lock.changes
         if after is MessageState.GONE:
             self._batch.deletes.append((self._fragment.key, lock.place, lock.number))
             self._fragment.uncount(lock.place, lock.size)

@@ -35,6 +35,7 @@ class ReadRequests:
         """R-60…R-66: copies of all states by number; may be fewer than asked for."""
         fragment = self._fragment
         fragment.check_receivable()
+        fragment.touch(fragment.runtime.clock.wall_ms())  # E-111
         if count < 1:
             raise ArgumentOutOfRange(f"The number of messages to peek must be at least 1, not {count}.")
         limits = fragment.runtime.limits

@@ -10,7 +10,7 @@ is remembered by number alone in the heap `returned`, and fetched by number. Whe
 window rewinds below them and reads the rows again, skipping locked ones.
 
 Reads take time; meanwhile life goes on. During a read, runs that commit are kept in `_committed_meanwhile` and
-numbers that arrive in `_arrived_meanwhile`; when the page comes, both are laid behind it. `_epoch` tells a
+numbers that arrive in `_arrived_meanwhile`; when the page comes, both are laid behind it. `epoch` tells a
 page that was read for a window that has been rewound since: it is dropped. A row whose commit is not reported
 yet is never shown, even if a read has seen it: rows above `Horizon.committed_high` and rows in
 `Horizon.arriving` are cut off.
@@ -38,7 +38,7 @@ MESSAGE_OVERHEAD_BYTES: Final = 300
 _WINDOW_BYTES_MIN: Final = 64 * 1024
 _FETCH_NUMBERS_MAX: Final = 256
 #: One read; larger reads would hold up the first delivery.
-_PAGE_MESSAGES_MAX: Final = 1_024
+_PAGE_MESSAGES_MAX: Final = 512
 _PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
@@ -91,7 +91,6 @@ class ReadyWindow:
         "_bytes",
         "_committed_meanwhile",
         "_end_high",
-        "_epoch",
         "_horizon",
         "_is_reading",
         "_key",
@@ -102,6 +101,7 @@ class ReadyWindow:
         "_session_id",
         "_store",
         "end",
+        "epoch",
         "is_at_tail",
         "messages",
         "returned",
@@ -133,7 +133,8 @@ class ReadyWindow:
         self._bytes = 0
         #: The furthest `end` was before it was rewound: rows beyond it cannot be locked.
         self._end_high = 0
-        self._epoch = 0
+        #: Changes whenever messages are dropped from memory to be read again.
+        self.epoch = 0
         self._is_reading = False
         self._committed_meanwhile: list[Message] = []
         self._arrived_meanwhile: list[int] = []
@@ -190,6 +191,16 @@ class ReadyWindow:
             taken.append(messages.popleft())
         return taken
 
+    def put_first(self, messages: list[Message], epoch: int) -> None:
+        """Messages just taken, in order, were not delivered after all. `epoch`: that of the moment they were
+        taken; if the window was rewound since, they will be read again."""
+        if epoch != self.epoch:
+            for message in messages:
+                self.give_number_back(message.sequence_number)
+            return
+        self.messages.extendleft(reversed(messages))
+        self._account(_bytes_of(messages) + MESSAGE_OVERHEAD_BYTES * len(messages))
+
     def release_bytes(self, message_bytes: int, count: int) -> None:
         """Messages that were taken have left memory."""
         amount = message_bytes + MESSAGE_OVERHEAD_BYTES * count
@@ -214,7 +225,7 @@ class ReadyWindow:
         self._end_high = max(self._end_high, self.end)
         self.end = end
         self.is_at_tail = False
-        self._epoch += 1
+        self.epoch += 1
 
     def give_back(self) -> None:
         """Returns its memory. An empty window keeps its edge, which costs nothing."""
@@ -255,17 +266,17 @@ class ReadyWindow:
             self._arrived_meanwhile = []
 
     async def _fetch_returned(self) -> None:
-        epoch = self._epoch
+        epoch = self.epoch
         count = min(len(self.returned), _FETCH_NUMBERS_MAX)
         numbers = [heapq.heappop(self.returned) for _ in range(count)]
         try:
             page = await self._store.by_number(self._key, PLACE_ACTIVE, numbers)
         except BaseException:
-            if epoch == self._epoch:
+            if epoch == self.epoch:
                 for number in numbers:
                     heapq.heappush(self.returned, number)
             raise
-        if epoch != self._epoch:
+        if epoch != self.epoch:
             return
         self._report_damage(page)
         if page.messages:
@@ -273,7 +284,7 @@ class ReadyWindow:
         self._lay_behind(not self.is_at_tail)
 
     async def _read_page(self) -> None:
-        epoch = self._epoch
+        epoch = self.epoch
         after = self.end
         seen_high = self._horizon.committed_high
         rows_max = min(self._messages_max, _PAGE_MESSAGES_MAX)
@@ -285,7 +296,7 @@ class ReadyWindow:
             page = await self._store.session_messages(
                 self._key, self._session_id, after, rows_max, self._page_bytes_max()
             )
-        if epoch != self._epoch:
+        if epoch != self.epoch:
             return
         self._report_damage(page)
         self._accept_page(page, seen_high)

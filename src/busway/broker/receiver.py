@@ -5,6 +5,8 @@ A fragment pulls: it asks a receiver for its `room()` and hands over at most so 
 socket drained) the receiver's owner calls `outlet.wake(receiver)`.
 """
 
+from mypy_extensions import mypyc_attr
+
 from busway.broker.errors import BrokerError
 from busway.message import Message
 
@@ -21,6 +23,7 @@ class Delivery:
         self.locked_until_ms = locked_until_ms
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Attachment:
     """Something a client holds open on an entity: a sending link, a receiving link, a waiting session accept."""
 
@@ -30,6 +33,7 @@ class Attachment:
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Receiver(Attachment):
     """A receiving link, implemented by gateways. All calls come on the event loop."""
 
@@ -44,3 +48,7 @@ class Receiver(Attachment):
         """Takes the messages and returns those it could not send after all (its credit was withdrawn
         meanwhile). Returned ones are unlocked, or put back under their number, without a count."""
         raise NotImplementedError
+
+    def caught_up(self) -> None:
+        """A read or a deletion that was under way for it has ended: what there was has been handed over. A drain
+        that waited for it can be answered now (R-9). Nothing has to be done here."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from busway.broker.limits import Limits
+from busway.broker.namespace_size import NamespaceSize
 from busway.broker.ready_window import WindowBudget
 from busway.broker.timers import Timers
 from busway.clock import Clock, Entropy
@@ -23,6 +24,11 @@ def _ignore_store_failure(store: Store, error: StoreError) -> None:
     """Nobody asked to be told."""
 
 
+def _nothing_used() -> int:
+    """Fragments without a namespace around them."""
+    return 0
+
+
 class BrokerRuntime:
     """Shared by all fragments of one process."""
 
@@ -31,6 +37,7 @@ class BrokerRuntime:
         "clock",
         "entropy",
         "limits",
+        "namespace_size",
         "spawn",
         "store_failed",
         "sweepers",
@@ -47,6 +54,7 @@ class BrokerRuntime:
         window_budget: WindowBudget,
         spawn: Spawn,
         store_failed: Callable[[Store, StoreError], None] = _ignore_store_failure,
+        used_bytes: Callable[[], int] = _nothing_used,
     ) -> None:
         self.clock = clock
         self.entropy = entropy
@@ -58,6 +66,8 @@ class BrokerRuntime:
         #: Told once for each fragment that met a failed commit: the store must be reopened, its fragments
         #: loaded anew.
         self.store_failed = store_failed
+        #: L-4; `used_bytes` adds up all entities.
+        self.namespace_size = NamespaceSize(limits.namespace_bytes_max, used_bytes)
         #: By store name; an `Activator` and an `ExpirySweeper` enter themselves.
         self.activators: dict[str, Activator] = {}
         self.sweepers: dict[str, ExpirySweeper] = {}

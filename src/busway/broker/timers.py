@@ -1,8 +1,9 @@
 """Deadlines as data.
 
-A heap of (monotonic deadline, callback). Nothing here waits: the namespace asks `next_deadline()`, sleeps in
-its own way and calls `run(now)`. A cancelled timer stays in the heap until its time comes or until cancelled
-ones outnumber the live ones, so cancelling costs nothing.
+A heap of (monotonic deadline, callback). Nothing here waits: whoever drives it asks `next_deadline()`, sleeps in
+its own way and calls `run(now)`; `on_earlier` tells a sleeper that it would now wake too late. A cancelled timer
+stays in the heap until its time comes or until cancelled ones outnumber the live ones, so cancelling costs
+nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ class Timer:
 class Timers:
     """All deadlines of one process."""
 
-    __slots__ = ("_cancelled", "_heap", "_order")
+    __slots__ = ("_cancelled", "_heap", "_order", "on_earlier")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = 0
         self._cancelled = 0
+        #: Called when a timer is armed before all others.
+        self.on_earlier: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._heap) - self._cancelled
@@ -45,6 +48,8 @@ class Timers:
         self._order += 1
         timer = Timer(deadline, self._order, callback)
         heapq.heappush(self._heap, (deadline, self._order, timer))
+        if self.on_earlier is not None and self._heap[0][2] is timer:
+            self.on_earlier()
         return timer
 
     def cancel(self, timer: Timer | None) -> None:
@@ -71,14 +76,23 @@ class Timers:
             else:
                 due.append(timer)
         ran = 0
-        for timer in due:
+        for index, timer in enumerate(due):
             if timer.is_cancelled:  # by one that ran just before it; it had already left the heap
                 self._cancelled -= 1
                 continue
             timer.is_cancelled = True  # has run: cancelling it now must not count
-            timer.callback()
+            try:
+                timer.callback()
+            except BaseException:
+                self._put_back(due[index + 1 :])
+                raise
             ran += 1
         return ran
+
+    def _put_back(self, due: list[Timer]) -> None:
+        """One has failed: the others run at the next run."""
+        for timer in due:
+            heapq.heappush(self._heap, (timer.deadline, timer.order, timer))
 
     def _drop_cancelled_head(self) -> None:
         while self._heap and self._heap[0][2].is_cancelled:

@@ -9,12 +9,12 @@ import hashlib
 import os
 import re
 import shutil
-import ssl
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
+import certifi
 import typer
 
 from busway.cli.failures import CommandFailed
@@ -81,23 +81,14 @@ def environment_of(
     return environment
 
 
-def _roots(present: Mapping[str, str]) -> Path | None:
-    """The list the program would have used: its own variable, certifi's, the system's."""
+def _roots(present: Mapping[str, str]) -> Path:
+    """The list the program would have used: its own variable's, else the usual one."""
     own = present.get("SSL_CERT_FILE")
-    if own is not None and Path(own).is_file():
-        return Path(own)
-    try:
-        import certifi
-    except ImportError:
-        system = ssl.get_default_verify_paths().cafile
-        return None if system is None else Path(system)
-    return Path(certifi.where())
+    return Path(own) if own is not None and Path(own).is_file() else Path(certifi.where())
 
 
-def _bundle(ca_file: Path, roots: Path | None) -> Path:
-    ours = ca_file.read_bytes()
-    content = ours if roots is None else roots.read_bytes().rstrip() + b"\n" + ours
-    return _cached(content, "pem")
+def _bundle(ca_file: Path, roots: Path) -> Path:
+    return _cached(roots.read_bytes().rstrip() + b"\n" + ca_file.read_bytes(), "pem")
 
 
 def _java_options(bundle: Path) -> str:

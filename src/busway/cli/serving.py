@@ -1,6 +1,5 @@
 """`busway serve`."""
 
-import errno
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,11 @@ from busway.serve_options import ServeOptions, WrongOptions, default_data_direct
 
 _EXAMPLE = "busway serve --data ./bus --port 0 --ready-file ./ready.json"
 
+_STORES = "How many SQLite files to keep in the data directory; 4 for a new one."
+_STORE = "A store's address (sqlite:PATH) instead of --stores; may be repeated."
+_TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."
+_HTTPS_PORT = "HTTPS and WebSocket, beyond loopback; 443, where the SDKs look, if not given."
+
 
 def register(app: typer.Typer) -> None:
     app.command("serve", epilog=example(_EXAMPLE))(start)
@@ -19,6 +23,10 @@ def register(app: typer.Typer) -> None:
 
 def _file(name: str, meaning: str) -> object:
     return typer.Option(name, metavar="FILE", help=meaning)
+
+
+def _port(name: str, variable: str, meaning: str) -> object:
+    return typer.Option(name, metavar="NUMBER", envvar=variable, help=meaning, show_default=True)
 
 
 def start(
@@ -30,17 +38,13 @@ def start(
         str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.", show_default=True)
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", metavar="NUMBER", help="0 takes a free one.", show_default=True)
+        int, _port("--port", "BUSWAY_PORT", "The one port on loopback; 0 takes a free one.")
     ] = 5672,
     config: Annotated[
         Path | None, _file("--config", "Entities to create: an emulator's Config.json.")
     ] = None,
-    stores: Annotated[
-        int | None, typer.Option("--stores", metavar="NUMBER", help="SQLite files in the data directory.")
-    ] = None,
-    store: Annotated[
-        list[str] | None, typer.Option("--store", metavar="URL", help="A store's address; may be repeated.")
-    ] = None,
+    stores: Annotated[int | None, typer.Option("--stores", metavar="NUMBER", help=_STORES)] = None,
+    store: Annotated[list[str] | None, typer.Option("--store", metavar="URL", help=_STORE)] = None,
     dev_key: Annotated[
         bool, typer.Option("--dev-key", help="Accept the emulator's well-known key SAS_KEY_VALUE too.")
     ] = False,
@@ -50,13 +54,8 @@ def start(
     tls_cert: Annotated[Path | None, _file("--tls-cert", "The certificate to show, with its chain.")] = None,
     tls_key: Annotated[Path | None, _file("--tls-key", "The certificate's private key.")] = None,
     key_file: Annotated[Path | None, _file("--key-file", "Holds the key of the root rule.")] = None,
-    tls_port: Annotated[
-        int | None, typer.Option("--tls-port", metavar="NUMBER", help="AMQP over TLS; 5671 off loopback.")
-    ] = None,
-    https_port: Annotated[
-        int | None,
-        typer.Option("--https-port", metavar="NUMBER", help="HTTPS and WebSocket; 443 off loopback."),
-    ] = None,
+    tls_port: Annotated[int | None, _port("--tls-port", "BUSWAY_TLS_PORT", _TLS_PORT)] = None,
+    https_port: Annotated[int | None, _port("--https-port", "BUSWAY_HTTPS_PORT", _HTTPS_PORT)] = None,
 ) -> None:
     """Run the bus until it is told to stop (SIGTERM or Ctrl-C)."""
     options = ServeOptions(
@@ -86,17 +85,11 @@ def _run(options: ServeOptions) -> None:
     from busway.broker.errors import BrokerError
     from busway.config_node import ConfigError
     from busway.gateway.certificates import CertificateError
+    from busway.gateway.listener import ListenError
     from busway.server import ServerFailed, serve
     from busway.store.contract import StoreError
 
     try:
         serve(options)
-    except (ServerFailed, ConfigError, CertificateError, StoreError, BrokerError) as error:
+    except (ServerFailed, ConfigError, CertificateError, ListenError, StoreError, BrokerError) as error:
         raise CommandFailed(str(error)) from error
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise CommandFailed(
-                f"A port that the server needs on {options.host} is in use already: stop the other program, or "
-                "choose another port (--port 0 takes a free one)."
-            ) from error
-        raise

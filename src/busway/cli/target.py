@@ -50,12 +50,25 @@ class Target:
 
 
 def find_target(text: str | None, ca_file: Path | None, data: Path | None) -> Target:
+    directory = DataDirectory(data or default_data_directory())
     if text is None:
-        return _target_of_directory(DataDirectory(data or default_data_directory()), ca_file)
+        return _target_of_directory(directory, ca_file)
     try:
-        return Target(text, ConnectionString.parse(text), ca_file)
+        connection = ConnectionString.parse(text)
     except BadConnectionString as error:
         raise WrongCall(str(error)) from error
+    return Target(text, connection, ca_file or _authority_of(directory, connection))
+
+
+def _authority_of(directory: DataDirectory, connection: ConnectionString) -> Path | None:
+    """A connection string says nothing of authorities; the data directory does when it is the same server's."""
+    try:
+        facts = directory.read_server()
+    except (DataDirectoryError, OSError, ValueError):
+        return None
+    known = facts.get("ca_file")
+    is_same = (facts.get("host"), facts.get("port")) == (connection.host, connection.port)
+    return Path(known) if is_same and isinstance(known, str) else None
 
 
 def connection_string_of(directory: DataDirectory) -> str:

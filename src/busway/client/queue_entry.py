@@ -1,10 +1,11 @@
 """A queue as the management API tells it: read from and written to ATOM entries (wire.md H, J)."""
 
-import importlib
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
+
+import defusedxml.ElementTree
 
 from busway.client.queue_properties import ELEMENT_ORDER, QUEUE_PROPERTIES, READ_ONLY, Value
 
@@ -54,10 +55,9 @@ class QueueEntry:
 
 
 def parse_document(text: bytes) -> ET.Element:
-    """Hostile XML (entities, expansion) is refused by the parser that the import names."""
-    parser = importlib.import_module("defusedxml.ElementTree")
+    """Hostile XML (entities, expansion) is refused."""
     try:
-        root: ET.Element = parser.fromstring(text)
+        root: ET.Element = defusedxml.ElementTree.fromstring(text)
     except (ET.ParseError, ValueError) as error:
         raise BadAnswer("The server answered with something that is not XML.") from error
     return root

@@ -90,6 +90,16 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
+def dns_names(certificate: Path) -> list[str]:
+    """The names a server certificate is for, in its own order; none when it cannot be read."""
+    try:
+        first = x509.load_pem_x509_certificate(certificate.read_bytes())
+        alternatives = first.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return []
+    return alternatives.value.get_values_for_type(x509.DNSName)
+
+
 def _refuse_password() -> str:
     """Without this OpenSSL would ask on the terminal and the server would hang."""
     raise ValueError("the key is protected by a password; give one that is not")

@@ -58,8 +58,7 @@ class Service:
 #: Loopback: everything on one port.
 EVERYTHING: Final = Service(plain=True, tls=True, amqp=True, http=True)
 #: Network addresses: nothing is plain (A-11).
-AMQP_OVER_TLS: Final = Service(plain=False, tls=True, amqp=True, http=False)
-HTTP_OVER_TLS: Final = Service(plain=False, tls=True, amqp=False, http=True)
+EVERYTHING_OVER_TLS: Final = Service(plain=False, tls=True, amqp=True, http=True)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Final, NewType, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from busway.message import Message
 
 FragmentKey = NewType("FragmentKey", int)
@@ -102,8 +104,13 @@ class Counters:
 
     def copy(self) -> Counters:
         twin = Counters()
-        for name in Counters.__slots__:
-            setattr(twin, name, getattr(self, name))
+        twin.last_counter = self.last_counter
+        twin.active = self.active
+        twin.deferred = self.deferred
+        twin.scheduled = self.scheduled
+        twin.bytes = self.bytes
+        twin.expiry_high_ms = self.expiry_high_ms
+        twin.accessed_at_ms = self.accessed_at_ms
         return twin
 
 
@@ -188,6 +195,7 @@ class Change:
         self.changes = changes
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CommitBatch:
     """Everything one commit writes, for any fragments of one store. Pure data: stores read it, tests compare it.
 

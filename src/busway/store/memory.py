@@ -78,6 +78,11 @@ class MemoryStore:
             await self.flush()
         self.state = StoreState.CLOSED
 
+    async def disable(self) -> None:
+        """Takes the store out of service until `reopen`."""
+        await self.close()
+        self.state = StoreState.DISABLED
+
     async def reopen(self) -> None:
         if self.state is not StoreState.OPEN:
             await self.open()
@@ -109,8 +114,7 @@ class MemoryStore:
         return key
 
     async def sweep_dropped(self, limit: int) -> bool:
-        self._require_open()
-        await asyncio.sleep(0)
+        await self.flush()
         while self._dropped and limit > 0:
             limit -= self._dropped[0].remove_rows(limit)
             if self._dropped[0].is_empty():
@@ -233,7 +237,7 @@ class MemoryStore:
                 setattr(moved, name, getattr(move, name))
         target = self._fragment(move.to_fragment)
         target.put(move.to_place, moved, undo)
-        if move.session_id is not None:
+        if move.session_id is not None and move.to_place == PLACE_ACTIVE:
             undo.put(target.session_index, move.to_number, move.session_id)
         if move.with_expiry_entry:
             undo.put(target.expiry_entries, move.to_number, moved.expires_at_ms)
@@ -376,7 +380,7 @@ class MemoryStore:
 
     def _page(self, fragment: FragmentKey, found: list[Message], limit: int, bytes_max: int) -> Page:
         found.sort(key=_sequence_number)
-        kept = self._shadows().kept(fragment, map(copy_message, found))
+        kept = self._shadows().kept(fragment, [copy_message(message) for message in found])
         taken = 0
         for message in kept[:limit]:
             bytes_max -= message.size()

@@ -11,6 +11,8 @@ from busway.amqp.events import (
     ConnectionOpened,
     Event,
     LinkDetached,
+    SaslFinished,
+    SaslInitArrived,
     SessionBegun,
     SessionEnded,
 )
@@ -347,3 +349,63 @@ def test_a_detached_link_is_told_once_even_when_all_ends_together() -> None:
     factory.attach()
     events = factory.feed(make_frame(Detach(0, True)) + make_frame(End()) + make_frame(Close()))
     assert [type(event) for event in events] == [LinkDetached, SessionEnded, ConnectionClosed]
+
+
+def test_flows_and_dispositions_may_be_spelled_with_symbols_too() -> None:
+    factory = FrameFactory().begun()
+    flow = b"\x00\xa3\x0eamqp:flow:list\xc0\x0c\x0a\x43\x52\x05\x43\x43\x40\x40\x40\x40\x42\x41"
+    disposition = b"\x00\xa3\x15amqp:disposition:list\xc0\x03\x02\x41\x43"
+    factory.written()
+    assert factory.feed(make_frame(flow) + make_frame(disposition)) == []
+    assert len(factory.written()) == 1  # the echo
+    assert factory.server.sessions[0].outgoing_room() == 4
+
+
+def test_a_peer_that_admits_one_channel_cannot_have_two_sessions() -> None:
+    factory = FrameFactory().opened(Open("c", channel_max=0)).begun(0)
+    assert error_of(factory.send(Begin(None, 0, 1, 1), 1)).condition == Condition.RESOURCE_LIMIT_EXCEEDED
+
+
+def test_our_client_keeps_its_sessions_apart() -> None:
+    pair = EnginePair().opened()
+    first, second = pair.client.begin(), pair.client.begin()
+    pair.pump()
+    assert (first.channel, second.channel) == (0, 1)
+    assert len(pair.client_saw(SessionBegun)) == 2
+    first.end()
+    pair.pump()
+    assert pair.begin().channel == 0
+
+
+def test_sessions_begun_before_the_peers_open_learn_its_frame_size() -> None:
+    pair = EnginePair(
+        server=EngineSettings(max_frame_size=1_000), client=EngineSettings(max_frame_size=2_000)
+    )
+    while pair.client.peer is None and not pair.client_saw(SaslFinished):
+        step = pair.client.bytes_to_send()
+        for event in pair.server.receive(step, 0.0):
+            pair.server_events.append(event)
+            if isinstance(event, SaslInitArrived):
+                pair.server.sasl_outcome(True)
+        pair.client_events += pair.client.receive(pair.server.bytes_to_send(), 0.0)
+    pair.client.open()
+    session = pair.client.begin()
+    assert session.frame_bytes_max == 512
+    pair.pump()
+    assert session.frame_bytes_max == 1_000
+
+
+def test_a_violation_behind_our_close_is_not_answered_twice() -> None:
+    factory = FrameFactory().opened()
+    factory.server.close()
+    factory.written()
+    assert isinstance(factory.feed(b"\x00\x00\x00\x00\x00\x00\x00\x00")[-1], ConnectionClosed)
+    assert factory.written() == []
+
+
+def test_our_client_leaves_a_server_that_speaks_something_else() -> None:
+    client = Connection(Role.CLIENT, EngineSettings(), 0.0)
+    assert client.bytes_to_send() == SASL_HEADER
+    [closed] = client.receive(AMQP_HEADER, 0.0)
+    assert isinstance(closed, ConnectionClosed)
+    assert client.bytes_to_send() == b""

@@ -177,6 +177,16 @@ def test_a_link_may_have_a_limit_of_its_own_behind_an_unlimited_announcement() -
     assert condition_of(event) == Condition.LINK_MESSAGE_SIZE_EXCEEDED
 
 
+def test_a_link_may_bear_more_than_it_announces() -> None:
+    """ERR-10: so that an oversized message can be rejected by name instead of costing the link."""
+    factory = FrameFactory().begun()
+    factory.attach()
+    link = factory.server.sessions[0].links[0]
+    link.accept(source=Source("a"), target=Target("b"), max_message_size=100, delivery_bytes_max=200)
+    assert names(factory.transfer(0, b"x" * 200)) == ["DeliveriesArrived"]
+    assert names(factory.transfer(1, b"x" * 201)) == ["LinkDetached"]
+
+
 def test_the_number_of_frames_of_a_delivery_is_bounded() -> None:
     """Empty frames cost no bytes, so they are counted."""
     factory = factory_with(EngineSettings(frames_per_delivery_max=10))

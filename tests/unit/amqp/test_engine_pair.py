@@ -19,22 +19,17 @@ from busway.amqp.performatives import ACCEPTED
 from tests.harness.engine_pair import EnginePair
 
 #: Counters that wrap within the first few messages.
-NEAR_WRAP = {
-    "first_delivery_id": 2**32 - 3,
-    "first_transfer_id": 2**32 - 5,
-    "first_delivery_count": 2**32 - 2,
-}
+NEAR_WRAP = EngineSettings(
+    first_delivery_id=2**32 - 3, first_transfer_id=2**32 - 5, first_delivery_count=2**32 - 2
+)
+FROM_ONE = EngineSettings()
 
 
 def life(
-    slice_bytes: int | None, sizes: list[int], **numbers: int
+    slice_bytes: int | None, sizes: list[int], numbers: EngineSettings
 ) -> tuple[EnginePair, list[bytes], list[bytes]]:
-    """A whole conversation: messages both ways, settled, drained, detached, closed."""
-    pair = EnginePair(
-        slice_bytes=slice_bytes,
-        server=EngineSettings(container_id="s", **numbers),
-        client=EngineSettings(container_id="c", **numbers),
-    ).opened()
+    """A whole conversation: messages both ways, settled, detached, closed."""
+    pair = EnginePair(slice_bytes=slice_bytes, server=numbers, client=numbers).opened()
     session = pair.begin()
     to_server, from_client = pair.sender(session=session)
     to_client, from_server = pair.receiver(session=session)
@@ -59,10 +54,10 @@ def life(
 
 
 @pytest.mark.parametrize("slice_bytes", [None, 1, 2, 3, 7, 8, 9, 64, 1_000])
-@pytest.mark.parametrize("numbers", [{}, NEAR_WRAP], ids=["from one", "over the wrap"])
-def test_a_whole_life_is_the_same_in_any_slices(slice_bytes: int | None, numbers: dict[str, int]) -> None:
+@pytest.mark.parametrize("numbers", [FROM_ONE, NEAR_WRAP], ids=["from one", "over the wrap"])
+def test_a_whole_life_is_the_same_in_any_slices(slice_bytes: int | None, numbers: EngineSettings) -> None:
     sizes = [0, 1, 200, 511, 512, 3_000]
-    pair, up, down = life(slice_bytes, sizes, **numbers)
+    pair, up, down = life(slice_bytes, sizes, numbers)
     assert [len(payload) for payload in up] == [len(payload) for payload in down] == sizes
     assert sum(len(event.deliveries) for event in pair.client_saw(OutcomesArrived)) == len(sizes)
     assert sum(len(event.delivery_ids) for event in pair.client_saw(SettlementsAnswered)) == len(sizes)
@@ -77,15 +72,15 @@ def test_a_whole_life_is_the_same_in_any_slices(slice_bytes: int | None, numbers
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 200_000), min_size=1, max_size=8), st.sampled_from([None, 13, 4_096]))
 def test_messages_of_any_size_arrive_as_they_were(sizes: list[int], slice_bytes: int | None) -> None:
-    _, up, down = life(slice_bytes, sizes, **NEAR_WRAP)
+    _, up, down = life(slice_bytes, sizes, NEAR_WRAP)
     expected = [bytes([size % 256]) * size for size in sizes]
     assert up == expected
     assert down == expected
 
 
 def test_the_bytes_do_not_depend_on_the_slices() -> None:
-    whole, _, _ = life(None, [1, 1_000, 70_000])
-    sliced, _, _ = life(777, [1, 1_000, 70_000])
+    whole, _, _ = life(None, [1, 1_000, 70_000], FROM_ONE)
+    sliced, _, _ = life(777, [1, 1_000, 70_000], FROM_ONE)
     assert whole.from_client == sliced.from_client
 
 

@@ -69,12 +69,19 @@ def test_an_extended_header_is_skipped() -> None:
 
 
 @pytest.mark.parametrize(
-    "lie", [{"size": 4}, {"doff": 0}, {"doff": 1}, {"doff": 255, "size": 200}, {"frame_type": 7}]
+    "lie",
+    [
+        make_frame(Begin(None, 0, 10, 10), size=4),
+        make_frame(Begin(None, 0, 10, 10), doff=0),
+        make_frame(Begin(None, 0, 10, 10), doff=1),
+        make_frame(Begin(None, 0, 10, 10), doff=255, size=200),
+        make_frame(Begin(None, 0, 10, 10), frame_type=7),
+    ],
 )
-def test_a_lying_frame_head_closes_the_connection(lie: dict[str, int]) -> None:
+def test_a_lying_frame_head_closes_the_connection(lie: bytes) -> None:
     factory = FrameFactory().opened()
     factory.written()
-    events = factory.feed(make_frame(Begin(None, 0, 10, 10), **lie) + b"\x00" * 300)
+    events = factory.feed(lie + b"\x00" * 300)
     assert isinstance(events[-1], ConnectionClosed)
     close = factory.written()[-1]
     assert isinstance(close, Close)

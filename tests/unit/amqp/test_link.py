@@ -235,11 +235,11 @@ def test_a_delivery_in_parts_arrives_whole(repeat: bool) -> None:
     """Python repeats id, tag and format on every frame; others give them once."""
     factory = FrameFactory().begun()
     attached(factory, sends=True)
-    again = (5, b"tag", 0) if repeat else (None, None, None)
+    delivery_id, tag, message_format = (5, b"tag", 0) if repeat else (None, None, None)
     assert factory.send(Transfer(0, 5, b"tag", 0, False, True), payload=b"ab") == []
-    assert factory.send(Transfer(0, *again, False, True), payload=b"") == []
-    assert factory.send(Transfer(0, *again, None, True), payload=b"cd") == []
-    [one] = deliveries(factory.send(Transfer(0, *again), payload=b"ef"))
+    assert factory.send(Transfer(0, delivery_id, tag, message_format, False, True), payload=b"") == []
+    assert factory.send(Transfer(0, delivery_id, tag, message_format, None, True), payload=b"cd") == []
+    [one] = deliveries(factory.send(Transfer(0, delivery_id, tag, message_format), payload=b"ef"))
     assert (one.delivery_id, one.tag, one.payload, one.settled) == (5, b"tag", b"abcdef", False)
 
 

@@ -23,6 +23,7 @@ from busway.amqp.performatives import (
     ROLE_SENDER,
     Accepted,
     Begin,
+    Detach,
     Disposition,
     End,
     Flow,
@@ -333,6 +334,41 @@ def test_a_peer_may_decide_first_and_settle_later() -> None:
     assert factory.send(Disposition(ROLE_RECEIVER, 1, 2, True, Accepted())) == []
     assert all(one.settled for one in sent)
     assert link.unsettled_count() == 0
+
+
+def test_we_may_settle_before_the_peer_says_anything() -> None:
+    """A lock that ended: the delivery is over, whatever the receiver makes of it later."""
+    factory = FrameFactory().begun()
+    link = sending(factory)
+    sent = send(link, 2)
+    factory.written()
+    link.answer(sent, Released())
+    [disposition] = factory.written()
+    assert isinstance(disposition, Disposition)
+    assert (disposition.first, disposition.last, disposition.settled) == (1, 2, True)
+    assert link.unsettled_count() == 0
+    assert factory.send(Disposition(ROLE_RECEIVER, 1, 2, False, Accepted())) == []
+
+
+def test_an_outcome_that_does_not_fit_the_peer_ends_the_connection() -> None:
+    factory = FrameFactory().opened(Open("c", max_frame_size=512)).begun()
+    factory.attach()
+    link = factory.server.sessions[0].links[0]
+    link.accept(source=link.source, target=link.target)
+    factory.transfer(0)
+    link.settle(0, 0, Rejected(AmqpError("amqp:internal-error", "x" * 600)))
+    assert factory.server.over
+
+
+def test_late_outcomes_for_a_link_that_is_gone_are_taken_off_the_books() -> None:
+    factory = FrameFactory().begun()
+    gone, there = sending(factory), sending(factory, handle=1, name="other")
+    send(gone, 2)
+    kept = send(there, 9)
+    factory.send(Detach(0, True))
+    assert factory.send(Disposition(ROLE_RECEIVER, 1, 1, False, Accepted())) == []
+    assert factory.send(Disposition(ROLE_RECEIVER, 1, 2, True, Accepted())) == []
+    assert sorted(there.session.unsettled) == [one.delivery_id for one in kept]
 
 
 @pytest.mark.parametrize("state", [None, Received(0, 0)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,8 @@ class Recorder(Receiver):
         self.deliveries: list[Delivery] = []
         self.runs: list[int] = []
         self.evicted_with: list[BrokerError] = []
+        #: How many it had each time a read or deletion for it ended.
+        self.caught_up_after: list[int] = []
         #: So many of each run are handed back.
         self.refuses = 0
 
@@ -50,6 +52,9 @@ class Recorder(Receiver):
         self.deliveries.extend(taken)
         self.runs.append(len(taken))
         return refused
+
+    def caught_up(self) -> None:
+        self.caught_up_after.append(len(self.deliveries))
 
     def evict(self, error: BrokerError) -> None:
         self.evicted_with.append(error)
@@ -86,9 +91,14 @@ class Answer:
 
 
 class CountingStore(MemoryStore):
-    """Counts the reads of ranges of messages."""
+    """Counts the reads of messages, by range and by number."""
 
     reads = 0
+    fetches = 0
+
+    async def by_number(self, fragment: FragmentKey, place: int, numbers: Sequence[int]) -> Page:
+        self.fetches += 1
+        return await super().by_number(fragment, place, numbers)
 
     async def messages(
         self, fragment: FragmentKey, place: int, after: int, limit: int, bytes_max: int

@@ -392,3 +392,50 @@ def test_head_and_body_come_back_as_they_were_sent() -> None:
         assert message.partition_key == "k"
 
     play(scenario)
+
+
+def test_a_drain_can_wait_for_what_is_on_its_way() -> None:
+    """R-9: the outlet says while a read is under way, and when it has ended."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a", "b")
+        await rig.restart()
+        receiver = rig.receiver(10)
+        assert rig.main.is_fetching(receiver)
+        await rig.calm()
+        assert not rig.main.is_fetching(receiver)
+        assert (bodies(receiver.deliveries), receiver.caught_up_after) == (["a", "b"], [2])
+        rig.main.wake(receiver)
+        assert not rig.main.is_fetching(receiver)
+
+    play(scenario)
+
+
+def test_a_drain_can_wait_for_deletions() -> None:
+    """R-9, R-1: receive-and-delete has messages on their way while the deletion is committed."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a", "b")
+        rig.store.hold_commits()
+        receiver = rig.receiver(10, deletes=True)
+        await rig.calm()
+        assert rig.main.is_fetching(receiver)
+        rig.store.release_commits()
+        await rig.calm()
+        assert not rig.main.is_fetching(receiver)
+        assert receiver.caught_up_after[-1] == 2
+
+    play(scenario)
+
+
+def test_a_release_needs_no_commit() -> None:
+    """R-12: nothing changes in the store."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a")
+        got = await rig.receive()
+        rig.store.hold_commits()
+        assert await rig.settle(got, Verb.RELEASE) == []
+        assert bodies(await rig.receive()) == ["a"]
+
+    play(scenario)

@@ -40,6 +40,9 @@ def test_an_atomic_batch_is_all_or_nothing() -> None:
         await rig.calm()
         assert answer.refused is not None
         assert [(index, type(error)) for index, error in answer.refused] == [(0, MessageTooLarge)]
+        answer = Answer()
+        rig.queue.send_atomically([text("x" * 60), text("y" * 60)], answer)
+        assert answer.errors() == [MessageTooLarge]
         assert rig.queue.counts().total == 0
         answer = Answer()
         rig.queue.send_atomically([text("a"), text("b")], answer)

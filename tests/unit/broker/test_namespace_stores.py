@@ -121,7 +121,6 @@ def test_a_store_that_fails_unnoticed_is_found_by_looking() -> None:
         await _two_queues(bench)
         bench.stores[1].state = StoreState.FAILED
         assert _states(bench.namespace) == ["open", "failed"]
-        await bench.advance(60, 1)
         await bench.advance(1, 0.1)
         assert _states(bench.namespace) == ["open", "open"]
 

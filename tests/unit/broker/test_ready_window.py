@@ -65,6 +65,30 @@ def test_messages_sent_during_a_read_follow_it_without_another() -> None:
     play(scenario)
 
 
+def test_messages_a_receiver_cannot_send_after_all_stay_in_memory() -> None:
+    """R-12, R-6: unlocked without a count and without a read, for the next in line."""
+
+    async def scenario(rig: Rig) -> None:
+        slow, other = rig.receiver(0), rig.receiver(0)
+        await rig.send_texts("a", "b", "c")
+        reads, fetches = rig.store.reads, rig.store.fetches
+        slow.refuses, slow.credit, other.credit = 2, 3, 1
+        rig.main.wake(slow)
+        rig.main.wake(other)
+        assert (bodies(slow.deliveries), bodies(other.deliveries)) == (["a"], ["b"])
+        slow.refuses = 0
+        rig.main.wake(slow)
+        assert [(d.message.sequence_number, d.message.delivery_count) for d in slow.deliveries] == [
+            (1, 0),
+            (3, 0),
+        ]
+        await rig.calm()
+        assert (rig.store.reads, rig.store.fetches) == (reads, fetches)
+        assert rig.budget.bytes_used == 0
+
+    play(scenario)
+
+
 def test_many_returned_messages_rewind_the_window() -> None:
     """R-6, L-22: beyond the bound rows are read again; locked ones are not delivered twice."""
 

@@ -70,3 +70,39 @@ def test_an_answer_that_came_while_the_power_went_does_not_count() -> None:
     history.operations = [replace(clean()[0], done=5.0)]
     assert not check(history).holds
     assert check(history, acknowledged_before=4.0).holds
+
+
+def test_a_restart_of_the_server_ends_every_lock() -> None:
+    again = Operation("receive", "e", 4.0, 4.1, OK, sequence=5, locked_until=32.0)
+    held = [
+        Operation("send", "e", 1.0, 1.1, OK),
+        Operation("receive", "e", 2.0, 2.1, OK, sequence=5, locked_until=32.0),
+        again,
+        Operation("drain", "e", 9.0, 9.1, OK, sequence=5),
+    ]
+    assert verdict_of(held) == {"lock overlap": ["e"]}
+    assert verdict_of([*held, Operation("restart", "", 3.0, 3.0, OK)]) == {}
+
+
+def test_a_resend_may_be_stored_again_unless_duplicates_are_detected() -> None:
+    history = History()
+    history.operations = [
+        Operation("send", "a", 1.0, 1.1, INFO),
+        Operation("send", "a", 1.2, 1.3, OK),
+        Operation("drain", "a", 9.0, 9.1, OK, sequence=1),
+        Operation("drain", "a", 9.0, 9.1, OK, sequence=2),
+    ]
+    assert check(history).holds
+    assert dict(check(history, exactly_once=True).violations) == {"stored twice": ["a"]}
+
+
+def test_a_late_resend_keeps_the_number_of_the_first_send() -> None:
+    history = History()
+    history.operations = [
+        Operation("send", "a", 1.0, 1.1, OK),
+        Operation("send", "b", 1.2, 1.3, OK),
+        Operation("send", "a", 1.4, 1.5, OK),
+        Operation("drain", "a", 9.0, 9.1, OK, sequence=1),
+        Operation("drain", "b", 9.0, 9.1, OK, sequence=2),
+    ]
+    assert check(history, exactly_once=True).holds

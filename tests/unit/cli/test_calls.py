@@ -95,6 +95,20 @@ def test_the_connection_string_is_that_of_the_last_server(
     assert json.loads(capsys.readouterr().out) == {"connection_string": expected}
 
 
+def test_waiting_for_a_server_that_never_comes_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Command-line contract: connection-string --wait gives up after its time, also on a server that is gone."""
+    directory = DataDirectory(tmp_path)
+    directory.write_root_key("the key=")
+    directory.write_server({"host": "127.0.0.1", "port": 1})
+    for data in (tmp_path, tmp_path / "absent"):
+        assert run(["connection-string", "--data", str(data), "--wait", "0"]) == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "No server accepts connections" in captured.err
+
+
 def test_a_data_directory_without_a_server_is_a_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,4 +147,5 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
 def test_the_version_says_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """Command-line contract: --version tells whether the hot modules are compiled."""
     assert run(["--version"]) == 0
-    assert "compiled" in capsys.readouterr().out or "pure" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "compiled" in printed or "pure" in printed

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,9 @@ from busway.cli.keys import parse_rights
 from busway.cli.output import JsonList, print_table, progress
 from busway.cli.receiving import message_as_object
 from busway.cli.sending import parse_properties
+from busway.cli.target import find_target
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
+from busway.data_directory import DataDirectory
 
 
 def test_times_are_dates_or_durations_from_now() -> None:
@@ -71,3 +74,13 @@ def test_no_bar_is_drawn_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> 
     with progress("Working", 3) as bar:
         bar.advance(3)
     assert stream.getvalue() == ""
+
+
+def test_a_connection_string_of_the_data_directorys_server_brings_its_authority(tmp_path: Path) -> None:
+    """A-11: who exports the connection string and names the directory too trusts that server's certificate."""
+    DataDirectory(tmp_path).write_server({"host": "127.0.0.1", "port": 7007, "ca_file": "/its/ca.pem"})
+    key = "SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
+    same = find_target(f"Endpoint=sb://127.0.0.1:7007;{key}", None, tmp_path)
+    other = find_target(f"Endpoint=sb://127.0.0.1:7008;{key}", None, tmp_path)
+    given = find_target(f"Endpoint=sb://127.0.0.1:7007;{key}", Path("/mine.pem"), tmp_path)
+    assert (same.ca_file, other.ca_file, given.ca_file) == (Path("/its/ca.pem"), None, Path("/mine.pem"))

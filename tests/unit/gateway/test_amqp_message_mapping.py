@@ -418,3 +418,27 @@ def test_cut_or_changed_bytes_never_raise_anything_else() -> None:
                 continue
             delivery_payload(message, TOKEN, 5)
             peeked_payload(message)
+
+
+def test_delivery_annotations_behind_the_footer_come_back_and_leave_the_bare_message_alone() -> None:
+    """M-29: azure-servicebus for Python writes them last; they are kept, and the bare message ends before them."""
+    bare = b"\x00\x53\x75\xa0\x01x\x00\x53\x78\xc1\x01\x00"
+    last = b"\x00\x53\x71\xc1\x07\x02\xa3\x01k\xa1\x01v"
+    message = message_of(bare + last, False)
+    assert message.bare == bare
+    decoded = decode_message(delivery_payload(message, b"t" * 16, 1))
+    assert decoded.delivery_annotations is not None
+    assert decoded.delivery_annotations["k"] == "v"
+
+
+def test_what_is_remembered_of_one_message_does_not_leak_into_the_next() -> None:
+    """M-3, M-11, M-28: fronts are remembered by their bytes; equal bytes mean equal, other bytes other values."""
+    for key, ttl in ((b"a", 1), (b"b", 2), (b"a", 1), (b"b", 1)):
+        front = (
+            b"\x00\x53\x70\xc0\x05\x03\x40\x40\x52"
+            + bytes([ttl])
+            + b"\x00\x53\x72\xc1\x19\x02\xa3\x13x-opt-partition-key\xa1\x01"
+            + key
+        )
+        message = message_of(front + b"\x00\x53\x75\xa0\x01x", False)
+        assert (message.partition_key, message.ttl_ms) == (key.decode(), ttl)

@@ -139,13 +139,18 @@ def test_a_broken_limit_is_an_argument_error() -> None:
 
 
 def test_a_body_of_250_kib_passes_and_one_of_256_does_not() -> None:
-    """L-5, S-8: the whole transfer is measured."""
+    """L-5, S-2, S-8: the whole transfer is measured; the link ends only for one that is far too large."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
         link = await peer.sender("q")
         assert await peer.sent(link, payload(b"x" * 250 * 1024)) == [Accepted()]
-        peer.send(link, payload(b"x" * 256 * 1024))
+        (refused,) = await peer.sent(link, payload(b"x" * 256 * 1024))
+        assert isinstance(refused, Rejected)
+        assert refused.error is not None
+        assert refused.error.condition == "amqp:link:message-size-exceeded"
+        assert await peer.sent(link, payload(b"small")) == [Accepted()]
+        peer.send(link, payload(b"x" * 2 * 1024 * 1024))
         condition, _ = await room.until(lambda: peer.refusal(link))
         assert condition == "amqp:link:message-size-exceeded"
 

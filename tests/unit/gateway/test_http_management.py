@@ -440,7 +440,7 @@ BAD_NAMES = [
 @pytest.mark.parametrize("name", BAD_NAMES)
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 def test_an_impossible_name_is_refused(exchange: Exchange, method: str, name: str) -> None:
-    """E-2 E-5 E-6: 400 SubCode=40000 for whoever manages the namespace; nothing is made."""
+    """E-2 E-5 E-6: 400 SubCode=40000 for whoever asks; nothing is made."""
     answer = exchange.request(method, f"/{name}?{VERSION}", queue_body())
     assert answer.status == 400
     assert answer.detail.startswith("SubCode=40000. ")

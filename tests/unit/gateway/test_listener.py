@@ -13,9 +13,8 @@ import uvloop
 from busway.clock import Clock, Entropy
 from busway.gateway.certificates import TlsFiles, ensure_certificates, server_context
 from busway.gateway.listener import (
-    AMQP_OVER_TLS,
     EVERYTHING,
-    HTTP_OVER_TLS,
+    EVERYTHING_OVER_TLS,
     Listener,
     ListenError,
     ListenerSettings,
@@ -156,21 +155,25 @@ def test_bytes_that_come_one_by_one_are_put_together(run, tls: TlsFiles) -> None
     run(work())
 
 
-@pytest.mark.parametrize(
-    ("service", "served", "refused"),
-    [(AMQP_OVER_TLS, AMQP_HEADER, REQUEST), (HTTP_OVER_TLS, REQUEST, AMQP_HEADER)],
-)
-def test_nothing_is_plain_off_loopback(
-    run, tls: TlsFiles, service: Service, served: bytes, refused: bytes
-) -> None:
-    """A-11: a network port speaks TLS and one protocol; plain bytes and the other protocol are closed."""
+def test_nothing_is_plain_off_loopback(run, tls: TlsFiles) -> None:
+    """A-11: a network port speaks TLS only, and through it both protocols; plain bytes are closed."""
 
     async def work() -> None:
-        async with listening(tls, service) as (_, port):
-            assert (await exchange(port, served, tls)).endswith(served)
-            assert await exchange(port, refused, tls) == b""
-            assert await exchange(port, served) == b""
-            assert await exchange(port, refused) == b""
+        async with listening(tls, EVERYTHING_OVER_TLS) as (_, port):
+            for said in (AMQP_HEADER, REQUEST):
+                assert (await exchange(port, said, tls)).endswith(said)
+                assert await exchange(port, said) == b""
+
+    run(work())
+
+
+def test_a_port_may_serve_one_protocol_only(run, tls: TlsFiles) -> None:
+    """A-11: the other one is closed without an answer."""
+
+    async def work() -> None:
+        async with listening(tls, Service(plain=False, tls=True, amqp=True, http=False)) as (_, port):
+            assert (await exchange(port, AMQP_HEADER, tls)).endswith(AMQP_HEADER)
+            assert await exchange(port, REQUEST, tls) == b""
 
     run(work())
 

@@ -53,6 +53,9 @@ log = logging.getLogger("busway.gateway.amqp")
 
 #: "Any right on the node will do": the requests are checked one by one (A-7).
 ANY_RIGHT: Final = ""
+#: A message that is too large by no more than this is refused alone (S-2, S-8) and its sender goes on at once. Only
+#: what is larger still ends the link: a detach leaves some clients waiting for an outcome until they time out.
+OVERSIZE_BYTES_MAX: Final = 1024 * 1024
 
 _NEEDS_SESSION: Final = (
     "It is not possible for an entity that requires sessions to create a non-sessionful message receiver."
@@ -153,10 +156,12 @@ class Attaching:
         sender = SendLink(self._connection, link, node, queue, self._connection.now())
         queue.attach(sender, sends=True)
         self._connection.add_link(sender)
+        message_bytes_max = queue.description.max_message_size_in_kilobytes * 1024
         link.accept(
             source=link.source,
             target=link.target,
-            max_message_size=queue.description.max_message_size_in_kilobytes * 1024,
+            max_message_size=message_bytes_max,
+            delivery_bytes_max=message_bytes_max + OVERSIZE_BYTES_MAX,
         )
         sender.start()
 

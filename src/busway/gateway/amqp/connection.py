@@ -386,7 +386,9 @@ class AmqpConnection:
 
     def _closed(self, event: ConnectionClosed) -> None:
         if event.error is not None:
-            log.info("connection closed: peer=%s condition=%s", self.peer, event.error.condition)
+            # Strangers and scanners, who never proved anything, do not fill the log.
+            level = logging.INFO if self.is_authenticated else logging.DEBUG
+            log.log(level, "connection closed: peer=%s condition=%s", self.peer, event.error.condition)
         self.flush()
         self._transport.close()
         if self._transport.get_write_buffer_size() > 0:

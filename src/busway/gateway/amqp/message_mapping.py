@@ -71,6 +71,7 @@ class _Front:
     __slots__ = (
         "delivery_annotations",
         "flags",
+        "head",
         "message_annotations",
         "partition_key",
         "priority",
@@ -79,6 +80,8 @@ class _Front:
     )
 
     def __init__(self) -> None:
+        #: `encoded()`, once it has been read whole.
+        self.head = b""
         self.flags = 0
         self.priority = 0
         self.ttl_ms = -1
@@ -88,7 +91,7 @@ class _Front:
         self.delivery_annotations: tuple[int, bytes] = (0, b"")
         self.message_annotations: tuple[int, bytes] = (0, b"")
 
-    def head(self) -> bytes:
+    def encoded(self) -> bytes:
         flags = self.flags
         delivery_count, delivery_entries = self.delivery_annotations
         message_count, message_entries = self.message_annotations
@@ -129,17 +132,21 @@ def message_of(payload: bytes, wants_message_id: bool, limits: Limits = DEFAULT_
             if not wants_message_id:
                 message_id = None
     if cut.application_properties_at >= 0:
-        _check_application_properties(
-            payload, cut.application_properties_at, cut.application_properties_end, limits
-        )
+        at, end = cut.application_properties_at, cut.application_properties_end
+        if end - at > _MEMORY_BYTES_MAX or payload[at:end] not in _good_properties:
+            _check_application_properties(payload, at, end, limits)
     if len(payload) > limits.property_bytes_max and cut.body_at > limits.header_bytes_max:
         raise BadArgument(f"The properties of the message are larger than {limits.header_bytes_max} bytes.")
-    if bare_at == 0:
+    bare_end = cut.bare_end
+    if bare_at == 0 and bare_end == len(payload):
         return Message(b"", payload, message_id=message_id, session_id=session_id)
-    front = _front(payload, cut, limits)
+    known = None
+    if bare_at <= _MEMORY_BYTES_MAX and bare_end == len(payload):
+        known = _known_fronts.get(payload[:bare_at])
+    front = known if known is not None else _front(payload, cut, limits)
     return Message(
-        front.head(),
-        payload[bare_at:],
+        front.head,
+        payload[bare_at:bare_end],
         ttl_ms=front.ttl_ms,
         message_id=message_id,
         session_id=session_id,
@@ -148,7 +155,26 @@ def message_of(payload: bytes, wants_message_id: bool, limits: Limits = DEFAULT_
     )
 
 
+#: Most programs send the same header, annotations and application properties again and again. What was read and
+#: found good is remembered by its bytes; pieces this short break no limit of length (L-6…L-8), whatever the settings.
+_MEMORY_BYTES_MAX: Final = 96
+_MEMORY_ENTRIES_MAX: Final = 512
+_known_fronts: dict[bytes, _Front] = {}
+_good_properties: dict[bytes, bool] = {}
+
+
 def _front(payload: bytes, cut: Sections, limits: Limits) -> _Front:
+    front = _read_front(payload, cut, limits)
+    front.head = front.encoded()
+    at = cut.bare_at
+    if at <= _MEMORY_BYTES_MAX <= limits.key_characters_max and cut.bare_end == len(payload):
+        if len(_known_fronts) >= _MEMORY_ENTRIES_MAX:
+            _known_fronts.clear()
+        _known_fronts[payload[:at]] = front
+    return front
+
+
+def _read_front(payload: bytes, cut: Sections, limits: Limits) -> _Front:
     front = _Front()
     if cut.header_at >= 0:
         _read_header(front, payload, cut.header_at, cut.header_end)
@@ -312,6 +338,7 @@ def _key_text(data: bytes, at: int, after: int, name: str, characters_max: int) 
 
 def _check_application_properties(data: bytes, at: int, end: int, limits: Limits) -> None:
     """Names are strings, values are simple (M-34) and of limited size (L-6)."""
+    start = at
     count, at = _map_start(data, at, end)
     property_bytes_max = limits.property_bytes_max
     for _ in range(count >> 1):
@@ -326,6 +353,10 @@ def _check_application_properties(data: bytes, at: int, end: int, limits: Limits
         at = after
     if at != end:
         raise DecodeError("the application properties section is longer than its entries")
+    if end - start <= _MEMORY_BYTES_MAX <= property_bytes_max:
+        if len(_good_properties) >= _MEMORY_ENTRIES_MAX:
+            _good_properties.clear()
+        _good_properties[data[start:end]] = True
 
 
 def _map_start(data: bytes, at: int, end: int) -> tuple[int, int]:

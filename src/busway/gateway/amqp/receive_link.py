@@ -126,6 +126,10 @@ class ReceiveLink(Receiver):
         self.host.when_output_drains(self)
         return deliveries[sent:]
 
+    def caught_up(self) -> None:
+        if not self._is_gone and self._answer_drain():
+            self.host.output_waits()
+
     def evict(self, error: BrokerError) -> None:
         """E-84, E-86, X-10."""
         if not self._is_gone:
@@ -152,9 +156,15 @@ class ReceiveLink(Receiver):
     def credit_arrived(self) -> None:
         if self.link.credit() > 0:
             self._outlet.wake(self)
-        if self.link.drain_requested():
-            # R-9: whatever is not at hand now does not come under this credit.
-            self.link.drained()
+        self._answer_drain()
+
+    def _answer_drain(self) -> bool:
+        """R-9: what the queue has, and is just reading or deleting, still comes under this credit; then the rest
+        of it is gone."""
+        if not self.link.drain_requested() or self._outlet.is_fetching(self):
+            return False
+        self.link.drained()
+        return True
 
     def room_grew(self) -> None:
         if not self._is_gone and self.link.credit() > 0:

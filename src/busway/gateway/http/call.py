@@ -85,14 +85,8 @@ class Call:
 
     def require(self, right: str) -> Grant:
         """The caller holds a token that allows `right` on this path (A-6, A-9). Raises 401s."""
-        return self._require_at(self.path, right)
-
-    def require_on_namespace(self, right: str) -> Grant:
-        return self._require_at("", right)
-
-    def _require_at(self, path: str, right: str) -> Grant:
-        grant = self._authorizer.grant_of_token(self._token("authorization"), f"{self.root}/{path}")
-        return self._authorizer.authorise([grant], path, right)
+        grant = self._authorizer.grant_of_token(self._token("authorization"), f"{self.root}/{self.path}")
+        return self._authorizer.authorise([grant], self.path, right)
 
     def require_on(self, target: str, right: str) -> None:
         """The same for another entity of the namespace, by the caller's token or a supplementary one."""

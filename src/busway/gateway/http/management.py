@@ -52,8 +52,8 @@ class Management:
     async def handle(self, call: Call) -> Response:
         """Raises BrokerError or HttpRefusal; the app turns them into answers."""
         if path_segments(call.path) is None:
-            # No token can be for such a path. Whoever manages the namespace is told what is wrong with it.
-            call.require_on_namespace(MANAGE)
+            # No token can be for such a path (some clients make one for exactly the address they ask for), and
+            # there is nothing to protect at it: everybody is told what is wrong with it (E-6).
             check_path(call.path, self._namespace.limits.path_characters_max)
         call.require(MANAGE)
         segments = call.segments

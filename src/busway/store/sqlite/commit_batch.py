@@ -31,20 +31,6 @@ SWEEP_SLICE_MAX: Final = 256
 PURGE_SLICE: Final = 512
 
 
-class SqliteBatch(CommitBatch):
-    """A commit batch with what the store adds for itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        #: Rows of dropped fragments to remove.
-        self.sweep_rows = 0
-        #: Forgotten ids are left from earlier batches.
-        self.continues_purge = False
-
-    def is_empty(self) -> bool:
-        return super().is_empty() and self.sweep_rows == 0 and not self.continues_purge
-
-
 class BatchWriter:
     """Runs the statements of batches on the writing connection."""
 
@@ -71,7 +57,9 @@ class BatchWriter:
     def next_fragment_key(self) -> int:
         return max(self._column("read_next_fragment_key"), default=1)
 
-    def write(self, batch: SqliteBatch, commit_number: int, next_fragment_key: int | None) -> None:
+    def write(
+        self, batch: CommitBatch, commit_number: int, next_fragment_key: int | None, sweep_rows: int
+    ) -> None:
         """Everything but the COMMIT. Raises what apsw raises; the caller rolls back."""
         execute = self._cursor.execute
         self._touched.clear()
@@ -100,6 +88,8 @@ class BatchWriter:
                 [(*_counter_values(counters), key) for key, counters in batch.counters.items()],
             )
         self._write_rest(batch, next_fragment_key)
+        if sweep_rows:
+            self._sweep(min(sweep_rows, SWEEP_SLICE_MAX))
         execute(_COMMIT_NUMBER_WRITE, (commit_number,))
 
     def committed(self) -> None:
@@ -109,7 +99,7 @@ class BatchWriter:
             self._swept.clear()
 
     # -- messages
-    def _put(self, batch: SqliteBatch) -> None:
+    def _put(self, batch: CommitBatch) -> None:
         for place, rows in enumerate(message_tuples(batch.puts)):
             if rows:
                 self._cursor.executemany(_PUT[place], rows)
@@ -153,7 +143,7 @@ class BatchWriter:
                 self._cursor.execute(_EXPIRY_ENTRY_MOVED[target], (key,))
                 self._with_expiry.add(move.to_fragment)
 
-    def _change(self, batch: SqliteBatch) -> None:
+    def _change(self, batch: CommitBatch) -> None:
         for place in range(len(PLACE_TABLES)):
             values = [
                 (
@@ -201,14 +191,14 @@ class BatchWriter:
             ],
         )
 
-    def _set_states(self, batch: SqliteBatch) -> None:
+    def _set_states(self, batch: CommitBatch) -> None:
         for fragment, session_id, state, set_at_ms in batch.session_states:
             if state is None:
                 self._cursor.execute(_SESSION_STATE_CLEAR, (fragment, session_id))
             else:
                 self._cursor.execute(_SESSION_STATE_SET, (fragment, session_id, set_at_ms, sealed(state)))
 
-    def _purge_ids(self, batch: SqliteBatch) -> None:
+    def _purge_ids(self, batch: CommitBatch) -> None:
         for fragment, before_ms in batch.duplicate_purges:
             self._cursor.execute(_DUPLICATE_IDS_FORGET, (before_ms, fragment))
             self.purges[fragment] = max(before_ms, self.purges.get(fragment, 0))
@@ -221,7 +211,7 @@ class BatchWriter:
             del self.purges[fragment]
 
     # -- the rest
-    def _create_fragments(self, batch: SqliteBatch) -> None:
+    def _create_fragments(self, batch: CommitBatch) -> None:
         self._cursor.executemany(
             _FRAGMENT_CREATE,
             [
@@ -230,7 +220,7 @@ class BatchWriter:
             ],
         )
 
-    def _write_rest(self, batch: SqliteBatch, next_fragment_key: int | None) -> None:
+    def _write_rest(self, batch: CommitBatch, next_fragment_key: int | None) -> None:
         execute = self._cursor.execute
         for key in batch.fragments_dropped:
             execute(_FRAGMENT_DROP, (key, key))
@@ -244,8 +234,6 @@ class BatchWriter:
             execute(_META_WRITE, (batch.catalogue_version, "catalogue_version"))
         if next_fragment_key is not None:
             execute(_META_WRITE, (next_fragment_key, "next_fragment_key"))
-        if batch.sweep_rows:
-            self._sweep(min(batch.sweep_rows, SWEEP_SLICE_MAX))
 
     def _sweep(self, room: int) -> None:
         """Removes up to `room` rows of dropped fragments; those that reads of all fragments meet go first."""

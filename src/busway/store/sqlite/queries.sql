@@ -174,6 +174,10 @@ DELETE FROM dropped_fragments WHERE key = ?
 -- A run of one place's rows.
 SELECT * FROM {place} WHERE key > ? AND key <= ? ORDER BY key LIMIT ?
 
+-- warm_messages --
+-- Touches every page of the same run in one step; the answer is of no interest.
+SELECT sum(length(substr(bare, -1))) FROM (SELECT bare FROM {place} WHERE key > ? AND key <= ? ORDER BY key LIMIT ?)
+
 -- read_by_key --
 -- One row.
 SELECT * FROM {place} WHERE key = ?
@@ -183,6 +187,14 @@ SELECT * FROM {place} WHERE key = ?
 SELECT messages.* FROM session_messages CROSS JOIN messages ON messages.key = session_messages.key
 WHERE session_messages.session_id = ? AND session_messages.key > ? AND session_messages.key <= ?
 ORDER BY session_messages.key LIMIT ?
+
+-- warm_session_messages --
+-- Touches every page of the same run in one step; the answer is of no interest.
+SELECT sum(length(substr(bare, -1))) FROM (
+    SELECT messages.bare FROM session_messages CROSS JOIN messages ON messages.key = session_messages.key
+    WHERE session_messages.session_id = ? AND session_messages.key > ? AND session_messages.key <= ?
+    ORDER BY session_messages.key LIMIT ?
+)
 
 -- read_keys --
 -- Like read_messages, the keys alone: to read the rows one by one when one of them cannot be decoded.

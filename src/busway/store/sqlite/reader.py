@@ -8,6 +8,7 @@ not take its neighbours along, so a page that stumbles is read again row by row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 import apsw
@@ -15,7 +16,7 @@ import apsw
 from busway.message import Message
 from busway.store.contract import PLACE_ACTIVE, Counters, FragmentKey, FragmentRow
 from busway.store.sqlite.queries import by_place, query
-from busway.store.sqlite.rows import NUMBER_MASK, MessageTuple, key_bounds, message_of, unsealed
+from busway.store.sqlite.rows import NUMBER_MASK, key_bounds, message_of, unsealed
 
 #: (key, place) of a row.
 Spot = tuple[int, int]
@@ -88,6 +89,15 @@ class Reader:
         self._connection = connection
         self._cursor = connection.cursor()
 
+    def begin(self) -> None:
+        """From here to `end` all statements see one commit, and pages read once stay in the cache."""
+        self._cursor.execute(_BEGIN_READ)
+
+    def end(self) -> None:
+        """Idempotent, also after a failed `begin`."""
+        if self._connection.in_transaction:
+            self._cursor.execute(_END_READ)
+
     def close(self) -> None:
         self._cursor.close()
         self._connection.close()
@@ -99,6 +109,14 @@ class Reader:
         return self._cursor.executemany(statement, values).fetchall()
 
     # -- messages
+    def warm_messages(self, fragment: FragmentKey, place: int, after: int, limit: int) -> None:
+        low, high = key_bounds(fragment)
+        self._all(_WARM_MESSAGES[place], (low + after, high, limit + 1))
+
+    def warm_session_messages(self, fragment: FragmentKey, session_id: str, after: int, limit: int) -> None:
+        low, high = key_bounds(fragment)
+        self._all(_WARM_SESSION_MESSAGES, (session_id, low + after, high, limit + 1))
+
     def messages(self, fragment: FragmentKey, place: int, after: int, limit: int, bytes_max: int) -> RawPage:
         low, high = key_bounds(fragment)
         bounds = (low + after, high, limit + 1)
@@ -125,7 +143,9 @@ class Reader:
         """Rows as they come, so that no more are read than fit."""
         cursor = self._connection.cursor()
         try:
-            return _page(((row, place) for row in _rows(cursor.execute(statement, values))), limit, bytes_max)
+            return _page(
+                zip(cursor.execute(statement, values), repeat(place), strict=False), limit, bytes_max
+            )
         finally:
             cursor.close()  # A statement left half way would keep its snapshot, and the log from starting over.
 
@@ -146,7 +166,7 @@ class Reader:
     def _page_of(self, spots: Sequence[Spot], limit: int, bytes_max: int) -> RawPage:
         return _page(self._rows_at(spots), limit, bytes_max)
 
-    def _rows_at(self, spots: Iterable[Spot]) -> Iterator[tuple[MessageTuple | int, int]]:
+    def _rows_at(self, spots: Iterable[Spot]) -> Iterator[tuple[Any, int]]:
         """Each row that is there; its bare key when it cannot be decoded."""
         for key, place in spots:
             try:
@@ -252,28 +272,24 @@ class Reader:
         return version, {str(key): str(text) for key, text in texts.items()}
 
 
-def _page(rows: Iterable[tuple[MessageTuple | int, int]], limit: int, bytes_max: int) -> RawPage:
-    """Takes rows until a limit cuts, at least one."""
+def _page(rows: Iterable[tuple[Any, int]], limit: int, bytes_max: int) -> RawPage:
+    """Takes rows until a limit cuts, at least one. A bare key stands for a row that cannot be decoded."""
     page = RawPage()
     for taken, (row, place) in enumerate(rows):
-        key = row if isinstance(row, int) else row[0]
-        message = None if isinstance(row, int) else message_of(row, place)
+        message = message_of(row, place)
         size = 0 if message is None else message.size()
         if taken >= limit or (taken and size > bytes_max):
             page.more = True
             break
         bytes_max -= size
-        page.last_number = key & NUMBER_MASK
         if message is None:
-            page.damaged.append((place, key & NUMBER_MASK))
+            key = row if isinstance(row, int) else row[0]
+            page.last_number = key & NUMBER_MASK
+            page.damaged.append((place, page.last_number))
         else:
+            page.last_number = message.sequence_number
             page.messages.append(message)
     return page
-
-
-def _rows(rows: Any) -> Iterator[MessageTuple]:
-    """Columns come as the schema says, or message_of finds the row damaged."""
-    yield from rows
 
 
 def _fragment_row(key: int, owner: str, fragment_index: int, *values: int) -> FragmentRow:
@@ -293,6 +309,8 @@ def _fragment_row(key: int, owner: str, fragment_index: int, *values: int) -> Fr
 _BEGIN_READ: Final = query("begin_read")
 _END_READ: Final = query("end_read")
 _READ_MESSAGES: Final = by_place("read_messages")
+_WARM_MESSAGES: Final = by_place("warm_messages")
+_WARM_SESSION_MESSAGES: Final = query("warm_session_messages")
 _READ_KEYS: Final = by_place("read_keys")
 _READ_BY_KEY: Final = by_place("read_by_key")
 _READ_SESSION_MESSAGES: Final = query("read_session_messages")

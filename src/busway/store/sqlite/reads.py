@@ -74,6 +74,7 @@ class SqliteReads:
             fragment,
             after,
             lambda reader, number: reader.messages(fragment, place, number, rows, bytes_max),
+            lambda reader, number: reader.warm_messages(fragment, place, number, rows),
         )
 
     async def by_number(self, fragment: FragmentKey, place: int, numbers: Sequence[int]) -> Page:
@@ -89,6 +90,7 @@ class SqliteReads:
             fragment,
             after,
             lambda reader, number: reader.session_messages(fragment, session_id, number, rows, bytes_max),
+            lambda reader, number: reader.warm_session_messages(fragment, session_id, number, rows),
         )
 
     async def peek(
@@ -101,13 +103,24 @@ class SqliteReads:
             lambda reader, number: reader.peek(fragment, number, rows, bytes_max, session_id),
         )
 
-    async def _page(self, fragment: FragmentKey, after: int, read: Callable[[Reader, int], RawPage]) -> Page:
+    async def _page(
+        self,
+        fragment: FragmentKey,
+        after: int,
+        read: Callable[[Reader, int], RawPage],
+        warm: Callable[[Reader, int], None] | None = None,
+    ) -> Page:
+        """`warm`: a run of rows is touched off the loop in one step, so that a slow disk delays nobody, and then
+        read on the loop out of the cache. Row by row in a thread, each row would wait for the interpreter's lock."""
         after = max(after, 0)
         if after >= NUMBER_MASK:
             return Page([], False, [])
         with _Span(self) as span:
             while True:
-                raw = await span.run(_from(read, after))
+                if warm is None:
+                    raw = await span.run(_from(read, after))
+                else:
+                    raw = await span.run_warm(_from(warm, after), _from(read, after))
                 shadows = span.shadows()
                 if self._is_dropped(fragment, shadows):
                     return Page([], False, [])
@@ -272,6 +285,26 @@ class SqliteReads:
         while self._shadows and self._shadows[0].number <= needed:
             self._shadows.popleft()
 
+    def _warmed(self, warm: Callable[[Reader], None]) -> Reader:
+        """In a reader thread: a reader inside a transaction, the pages it will need in its cache."""
+        reader = self._readers.get()
+        try:
+            reader.begin()
+            warm(reader)
+        except BaseException:
+            self._give_back(reader)
+            raise
+        return reader
+
+    def _give_back(self, reader: Reader) -> None:
+        reader.end()
+        self._readers.put(reader)
+
+    def _give_back_later(self, warmed: asyncio.Future[Reader]) -> None:
+        """Nobody waits for it any more."""
+        if not warmed.cancelled() and warmed.exception() is None:
+            self._give_back(warmed.result())
+
     def _run_read(self, work: Callable[[Reader], T]) -> T:
         """In a reader thread."""
         reader = self._readers.get()
@@ -312,18 +345,45 @@ class _Span:
         try:
             result = await loop.run_in_executor(store._read_threads, store._run_read, work)
         except apsw.Error as error:
-            raise StoreError(f"The store {store.name} cannot be read: {error}.") from error
-        store._require_open()
-        if store._generation != self._generation:
-            raise StoreUnavailable(f"The store {store.name} was opened anew meanwhile.")
+            raise self._unreadable(error) from error
+        self._require_same_opening()
         return result
+
+    async def run_warm(self, warm: Callable[[Reader], None], read: Callable[[Reader], T]) -> T:
+        """Touches the pages in a thread, then reads them on the loop, with the same connection in one transaction:
+        its cache would be void in the next."""
+        store = self._store
+        loop = asyncio.get_running_loop()
+        warmed = loop.run_in_executor(store._read_threads, store._warmed, warm)
+        try:
+            reader = await asyncio.shield(warmed)
+        except asyncio.CancelledError:
+            warmed.add_done_callback(store._give_back_later)
+            raise
+        except apsw.Error as error:
+            raise self._unreadable(error) from error
+        try:
+            self._require_same_opening()
+            return read(reader)
+        except apsw.Error as error:
+            raise self._unreadable(error) from error
+        finally:
+            store._give_back(reader)
+
+    def _unreadable(self, error: apsw.Error) -> StoreError:
+        return StoreError(f"The store {self._store.name} cannot be read: {error}.")
+
+    def _require_same_opening(self) -> None:
+        self._store._require_open()
+        if self._store._generation != self._generation:
+            raise StoreUnavailable(f"The store {self._store.name} was opened anew meanwhile.")
 
     def shadows(self) -> Shadows:
         """All batches that were not reported when the span began."""
         return Shadows([shadow for shadow in self._store._shadows if shadow.number > self._began_at])
 
 
-def _from(read: Callable[[Reader, int], RawPage], after: int) -> Callable[[Reader], RawPage]:
+def _from(read: Callable[[Reader, int], T], after: int) -> Callable[[Reader], T]:
     return lambda reader: read(reader, after)
 
 

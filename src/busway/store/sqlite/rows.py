@@ -10,7 +10,7 @@ single bit of a 64-bit integer can change unnoticed. `changes` comes and goes by
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 from busway.message import Message
@@ -68,8 +68,16 @@ def message_tuples(
     return places
 
 
-def message_of(row: MessageTuple, place: int) -> Message | None:
-    """The message of a row; None when the row is damaged."""
+def message_of(row: Any, place: int) -> Message | None:
+    """The message of a row; None when the row is damaged. A flipped bit can turn any column into another type,
+    which shows as one of the errors below."""
+    try:
+        return _message_of(row, place)
+    except (TypeError, ValueError, AttributeError):
+        return None
+
+
+def _message_of(row: MessageTuple, place: int) -> Message | None:
     (
         key,
         enqueued_at_ms,
@@ -85,25 +93,22 @@ def message_of(row: MessageTuple, place: int) -> Message | None:
         changes,
         bare,
     ) = row
-    try:
-        check = crc32(bare, crc32(head, len(head)))
-        if session_id is not None or partition_key is not None or message_id is not None:
-            check = _with_texts(check, session_id, partition_key, message_id)
-        check += key + enqueued_at_ms + expires_at_ms + delivery_count + ttl_ms + scheduled_at_ms
-        if check % CHECKSUM_PRIME != checksum:
-            return None
-        message = Message(
-            head,
-            bare,
-            ttl_ms=ttl_ms,
-            message_id=message_id,
-            session_id=session_id,
-            partition_key=partition_key,
-            scheduled_at_ms=scheduled_at_ms,
-        )
-        message.changes = None if changes is None else unsealed(changes)
-    except (TypeError, ValueError, AttributeError):  # A flipped bit can turn a column into another type.
+    check = crc32(bare, crc32(head, len(head)))
+    if session_id is not None or partition_key is not None or message_id is not None:
+        check = _with_texts(check, session_id, partition_key, message_id)
+    check += key + enqueued_at_ms + expires_at_ms + delivery_count + ttl_ms + scheduled_at_ms
+    if check % CHECKSUM_PRIME != checksum:
         return None
+    message = Message(
+        head,
+        bare,
+        ttl_ms=ttl_ms,
+        message_id=message_id,
+        session_id=session_id,
+        partition_key=partition_key,
+        scheduled_at_ms=scheduled_at_ms,
+    )
+    message.changes = None if changes is None else unsealed(changes)
     message.sequence_number = key & NUMBER_MASK
     message.enqueued_at_ms = enqueued_at_ms
     message.expires_at_ms = expires_at_ms
@@ -120,7 +125,7 @@ def sealed(data: bytes) -> bytes:
 def unsealed(data: bytes) -> bytes:
     """The bytes again; ValueError when they are not what was sealed."""
     content = data[4:]
-    if crc32(content) != int.from_bytes(data[:4], "big"):
+    if len(data) < 4 or crc32(content) != int.from_bytes(data[:4], "big"):
         raise ValueError("the bytes were changed")
     return content
 

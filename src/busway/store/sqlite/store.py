@@ -42,7 +42,7 @@ from busway.store.contract import (
     StoreState,
 )
 from busway.store.shadow import Shadow
-from busway.store.sqlite.commit_batch import BatchWriter, SqliteBatch
+from busway.store.sqlite.commit_batch import BatchWriter
 from busway.store.sqlite.commit_thread import CommitThread
 from busway.store.sqlite.database_file import open_for_reading, open_for_writing
 from busway.store.sqlite.high_water import HighWater
@@ -115,11 +115,13 @@ class SqliteStore(SqliteReads):
         self._next_key = 1
         self._turn = asyncio.Lock()  # open, close and reopen one after the other
         # Of one opening; see _begin.
-        self._batch = SqliteBatch()
+        self._batch = CommitBatch()
+        self._sweep_rows = 0  # rows of dropped fragments the open batch removes
         self._in_flight: Shadow | None = None
         self._is_scheduled = False
         self._is_writer_busy = False
         self._key_written = 1
+        self._reader_count = 0
         self._space_looked_at = 0.0
         self._mark_timer: asyncio.TimerHandle | None = None
         self._marked = 0
@@ -144,6 +146,11 @@ class SqliteStore(SqliteReads):
             was_open = self.state is StoreState.OPEN
             self.state = StoreState.CLOSED
             await self._release(with_checkpoint=was_open)
+
+    async def disable(self) -> None:
+        """Takes the store out of service until `reopen`."""
+        await self.close()
+        self.state = StoreState.DISABLED
 
     async def _open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -171,6 +178,7 @@ class SqliteStore(SqliteReads):
             )
             for _ in range(self._read_thread_count):
                 self._readers.put(Reader(open_for_reading(self._path, self._vfs)))
+                self._reader_count += 1
             self._key_written = self._writer.next_fragment_key()
             return self._writer.commit_number(), self._high_water.read()
         except (apsw.Error, OSError, LookupError, UnicodeDecodeError) as error:
@@ -217,7 +225,8 @@ class SqliteStore(SqliteReads):
 
     def _close_connections(self, with_checkpoint: bool) -> None:
         """In the chores thread. Waits for reads under way; the writer goes last, so that it empties the log."""
-        for _ in range(self._read_thread_count):
+        while self._reader_count > 0:
+            self._reader_count -= 1
             with contextlib.suppress(apsw.Error, queue.Empty):
                 self._readers.get(timeout=_READERS_WAIT_S).close()
         with contextlib.suppress(apsw.Error):
@@ -250,8 +259,8 @@ class SqliteStore(SqliteReads):
 
     async def flush(self) -> None:
         self._require_open()
-        if not self._batch.is_empty():
-            last: CommitBatch = self._batch
+        if self._has_work():
+            last = self._batch
         elif self._in_flight is not None:
             last = self._in_flight.batch
         else:
@@ -269,10 +278,10 @@ class SqliteStore(SqliteReads):
 
     async def sweep_dropped(self, limit: int) -> bool:
         self._require_open()
-        if not self._dropped:
+        if not self._dropped and not any(shadow.batch.fragments_dropped for shadow in self._shadows):
             return False
         self.batch()
-        self._batch.sweep_rows = max(self._batch.sweep_rows, limit, 1)
+        self._sweep_rows = max(self._sweep_rows, limit, 1)
         await self.flush()
         return bool(self._dropped)
 
@@ -284,7 +293,8 @@ class SqliteStore(SqliteReads):
             self._loop.call_soon(self._start, self._generation)
 
     def _gather_anew(self) -> None:
-        self._batch = SqliteBatch()
+        self._batch = CommitBatch()
+        self._sweep_rows = 0
         number = self._commit_number + (1 if self._in_flight is None else 2)
         self._shadows.append(Shadow(self._batch, number))
 
@@ -292,12 +302,12 @@ class SqliteStore(SqliteReads):
         if generation != self._generation:
             return
         self._is_scheduled = False
-        if self._is_writer_busy or self._batch.is_empty() or self.state is not StoreState.OPEN:
+        if self._is_writer_busy or not self._has_work() or self.state is not StoreState.OPEN:
             return
         shadow, batch = self._shadows[-1], self._batch
         next_key = self._next_key if self._next_key != self._key_written else None
         try:
-            self._writer.write(batch, shadow.number, next_key)
+            self._writer.write(batch, shadow.number, next_key, self._sweep_rows)
         except Exception as error:  # Whatever it is: nothing of the batch may stay.
             self._fail(batch, self._rolled_back(error))
             return
@@ -372,9 +382,7 @@ class SqliteStore(SqliteReads):
         """The writer may be free: whatever waits starts now."""
         if self._is_writer_busy or self._is_scheduled:
             return
-        if self._writer.purges:
-            self._batch.continues_purge = True
-        if not self._batch.is_empty():
+        if self._has_work():
             self._schedule()
         elif self._upkeep.has_slices:
             self._upkeep_soon()
@@ -387,7 +395,7 @@ class SqliteStore(SqliteReads):
         """Nothing may join any more; everybody who did is told."""
         self.state = StoreState.FAILED
         gathered = self._batch
-        self._batch = SqliteBatch()
+        self._batch = CommitBatch()
         self._look_at_space_soon()
         report(self._loop, batch.callbacks, outcome)
         if gathered is not batch:
@@ -399,6 +407,10 @@ class SqliteStore(SqliteReads):
 
     def _is_quiet(self) -> bool:
         return self._batch.is_empty() and self._in_flight is None
+
+    def _has_work(self) -> bool:
+        """Something has joined, or slices of an earlier removal are left."""
+        return not self._batch.is_empty() or self._sweep_rows > 0 or bool(self._writer.purges)
 
     # -- chores: high-water mark, free space, free pages
     def _note_commit(self) -> None:

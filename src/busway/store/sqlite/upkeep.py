@@ -72,18 +72,19 @@ class Upkeep:
     def _run(self, is_space_low: bool) -> bool:
         self._looked_at = self._clock.monotonic()
         had_slices = self.has_slices
-        self._give_pages_back()
+        self._give_pages_back(is_space_low)
         if self._is_log_long(is_space_low) or (had_slices and not self.has_slices):
             self._connection.execute(query("pragma_checkpoint")).fetchall()
             self._log_pages = 0
             return True
         return False
 
-    def _give_pages_back(self) -> None:
+    def _give_pages_back(self, is_space_low: bool) -> None:
         free = self._number("pragma_free_pages")
-        # Half the file must be free before anything moves, so that a queue that breathes does not churn.
-        if not self.has_slices:
-            self.has_slices = free >= self._vacuum_pages and free * 2 >= self._number("pragma_pages")
+        # Half the file must be free before anything moves, so that a queue that breathes does not churn; but
+        # with little space left on the disk every page counts.
+        if not self.has_slices and free >= self._vacuum_pages:
+            self.has_slices = is_space_low or free * 2 >= self._number("pragma_pages")
         if self.has_slices:
             self._connection.execute(query("pragma_vacuum_slice")).fetchall()
             self.has_slices = self._number("pragma_free_pages") > 0

@@ -1,0 +1,89 @@
+"""The end of every run: everything that is still stored goes into the history."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+from azure.servicebus.exceptions import OperationTimeoutError, SessionCannotBeLockedError
+
+from tests.chaos.history import OK, History, Operation
+from tests.chaos.provision import stored_messages
+from tests.harness.running_server import RunningServer
+
+BATCH = 500
+QUIET_S = 0.2
+
+
+class NotDrained(Exception):
+    """The server's books say that messages are left, but it does not give them out: a failure of the run."""
+
+
+async def drain(
+    server: RunningServer,
+    queue: str,
+    history: History,
+    *,
+    sessions: Sequence[str] = (),
+    seconds_max: float = 60.0,
+) -> int:
+    """The dead-letter queue included. Locks left behind by dead connections end meanwhile. Each look goes on until
+    nothing comes, so books that forget a message do not hide it; and it is over only when the books are at zero."""
+
+    def note(message: ServiceBusReceivedMessage) -> None:
+        now = time.monotonic()
+        number = message.sequence_number or 0
+        history.add(Operation("drain", str(message), now, now, OK, sequence=number))
+
+    drained = 0
+    deadline = time.monotonic() + seconds_max
+    async with ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client:
+        while True:
+            drained += await _look(client, queue, note, sessions)
+            left, dead = await asyncio.to_thread(stored_messages, server, queue)
+            if dead:
+                drained += await _empty(
+                    client.get_queue_receiver(queue, sub_queue="deadletter", **_FAST), note
+                )
+            elif not left:
+                return drained
+            if time.monotonic() > deadline:
+                raise NotDrained(
+                    f"{left} messages and {dead} dead letters are said to be in {queue} but never come"
+                )
+
+
+_FAST = {"receive_mode": "receiveanddelete", "prefetch_count": BATCH}
+
+
+async def _look(
+    client: ServiceBusClient,
+    queue: str,
+    note: Callable[[ServiceBusReceivedMessage], None],
+    sessions: Sequence[str],
+) -> int:
+    if not sessions:
+        return await _empty(client.get_queue_receiver(queue, **_FAST), note)
+    return sum(await asyncio.gather(*(_look_into(client, queue, note, session) for session in sessions)))
+
+
+async def _look_into(
+    client: ServiceBusClient, queue: str, note: Callable[[ServiceBusReceivedMessage], None], session: str
+) -> int:
+    try:
+        return await _empty(client.get_queue_receiver(queue, session_id=session, **_FAST), note)
+    except (SessionCannotBeLockedError, OperationTimeoutError):  # a dead client may still hold it
+        return 0
+
+
+async def _empty(receiver: ServiceBusReceiver, note: Callable[[ServiceBusReceivedMessage], None]) -> int:
+    drained = 0
+    async with receiver:
+        while batch := await receiver.receive_messages(max_message_count=BATCH, max_wait_time=QUIET_S):
+            for message in batch:
+                note(message)
+            drained += len(batch)
+    return drained

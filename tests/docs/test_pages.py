@@ -1,0 +1,77 @@
+"""What the documentation shows is run as it stands, and what it names exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.page import ROOT, SETUP, blocks, run
+from tests.harness.running_server import BUSWAY, RunningServer
+
+pytestmark = pytest.mark.sdk
+
+HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+PAGES = [ROOT / "README.md", *HOW_TO]
+TEXTS = [
+    *PAGES,
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "docs" / "settings.md",
+]
+_LINK = re.compile(r"\]\(([^)#:]+)\)")
+_NAMED = re.compile(r"`([\w./*-]+)`")
+_FILE_ENDINGS = (".py", ".md", ".sql", ".toml", ".sh", ".txt")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_works(page: Path, tmp_path: Path) -> None:
+    """Documentation: the blocks of a page, run in order in the repository's root, succeed."""
+    assert blocks(page)
+    done = run(page, tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_readme_begins_with_the_set_up() -> None:
+    """Documentation: the one line that is not run again is the one that made this environment."""
+    assert blocks(ROOT / "README.md")[0].text.startswith(SETUP)
+    assert re.search(r"^test: setup\b", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> RunningServer:
+    with RunningServer(tmp_path_factory.mktemp("examples")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_every_example_works_and_can_be_repeated(example: Path, server: RunningServer) -> None:
+    """Documentation: run through `busway exec`, as its first lines say."""
+    assert f"busway exec -- python examples/{example.name}" in example.read_text()
+    for _ in range(2):
+        done = subprocess.run(
+            [str(BUSWAY), "exec", "--data", str(server.data), "--", sys.executable, str(example)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.name)
+def test_files_that_are_named_exist(text: Path) -> None:
+    """Documentation: links and paths lead somewhere."""
+    content = text.read_text()
+    links = [link for link in _LINK.findall(content) if not (text.parent / link).exists()]
+    assert links == []
+    named = [name for name in _NAMED.findall(content) if "/" in name or name.endswith(_FILE_ENDINGS)]
+    assert [name for name in named if not _exists(name)] == []
+
+
+def _exists(name: str) -> bool:
+    """From the root, from the package, or a folder that `make` makes."""
+    return any(next(iter(place.glob(name.rstrip("/"))), None) for place in (ROOT, ROOT / "src" / "busway"))
