@@ -1,4 +1,4 @@
-"""The configuration file: the official emulator's Config.json as it is, and our superset of it (config.md).
+"""The configuration file: the official emulator's Config.json as it is, and our superset of it.
 
 `"Format": "busway/1"` at the root makes a file ours: then every property may be set and a missing one has the
 default that holds everywhere else; without it only the emulator's keys exist, with the emulator's defaults.
@@ -99,8 +99,8 @@ class Config:
     server: Mapping[str, object] = field(default_factory=dict)
 
 
-class Target(Protocol):
-    """What a file is applied to: the namespace."""
+class ConfiguredNamespace(Protocol):
+    """What a file is applied to."""
 
     def descriptions(self) -> list[QueueDescription]: ...
     async def create_queues(self, wanted: list[QueueDescription]) -> list[QueueDescription]: ...
@@ -289,7 +289,7 @@ def _server(node: Node) -> dict[str, object]:
     return values
 
 
-async def apply_config(config: Config, namespace: Target) -> None:
+async def apply_config(config: Config, namespace: ConfiguredNamespace) -> None:
     """Makes the namespace as the file says. Raises ConfigError before anything is changed when an entity has
     an unchangeable property that differs."""
     present = {path_key(description.path): description for description in namespace.descriptions()}
@@ -331,7 +331,7 @@ def _merged(known: QueueDescription, wish: QueueWish) -> QueueDescription:
     return with_values(known, values)
 
 
-async def _apply_rules(config: Config, namespace: Target) -> None:
+async def _apply_rules(config: Config, namespace: ConfiguredNamespace) -> None:
     present = namespace.rules()
     wanted = _merged_rules(present, config.rules)
     if wanted != present:

@@ -33,7 +33,7 @@ from busway.store.contract import Store
 from busway.store.sqlite.store import SqliteStore
 from busway.ticker import Ticker
 
-log = logging.getLogger("busway.server")
+_log = logging.getLogger("busway.server")
 
 STORES_DEFAULT: Final = 4
 
@@ -79,7 +79,7 @@ async def _serve(options: ServeOptions) -> None:
         server.announce()
         _calm_the_collector()
         await stopping.wait()
-        log.info("stopping")
+        _log.info("stopping")
 
 
 class Server:
@@ -145,7 +145,7 @@ class Server:
             return
         self._root_key = key
         if self._options.key_file is not None:
-            log.warning(
+            _log.warning(
                 "the key of %s was changed, but %s still holds the old one: it will count again at the next start",
                 ROOT_RULE_NAME,
                 self._options.key_file,
@@ -154,7 +154,7 @@ class Server:
         try:
             self._directory.write_root_key(key)
         except OSError as error:
-            log.error("the new key of %s could not be written to root.key: %s", ROOT_RULE_NAME, error)
+            _log.error("the new key of %s could not be written to root.key: %s", ROOT_RULE_NAME, error)
 
     def _stores(self) -> list[Store]:
         """Store files in the data directory; the namespace compares them with the recorded list."""

@@ -104,6 +104,6 @@ def receive_everything(server: RunningServer, queue: str) -> list[str]:
         ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
         client.get_queue_receiver(queue, receive_mode="receiveanddelete") as receiver,
     ):
-        while batch := receiver.receive_messages(max_message_count=MESSAGES, max_wait_time=1):
+        while batch := receiver.receive_messages(max_message_count=MESSAGES, max_wait_time=0.5):
             found += [str(message) for message in batch]
     return found

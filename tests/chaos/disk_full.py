@@ -17,7 +17,7 @@ from tests.chaos.scenario import Outcome, add_verdict, outcome
 from tests.harness.running_server import RunningServer
 
 NAME = "full disk"
-DISK_MIB = 128
+DISK_MIB = 112
 BODY_BYTES = 200_000
 SENDS_MAX = 2_000
 COMPLETED_FIRST = 5
@@ -140,7 +140,7 @@ def _use_when_full(client: ServiceBusClient, history: History) -> list[str]:
 def _drain(client: ServiceBusClient, history: History) -> int:
     drained = 0
     with client.get_queue_receiver("full", receive_mode="receiveanddelete") as receiver:
-        while batch := receiver.receive_messages(max_message_count=50, max_wait_time=2):
+        while batch := receiver.receive_messages(max_message_count=50, max_wait_time=1):
             for message in batch:
                 now = time.monotonic()
                 history.add(

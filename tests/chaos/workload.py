@@ -134,13 +134,16 @@ class Workload:
     # -- receiving
 
     async def _consume(self, name: str) -> None:
-        """In a queue with sessions one after the other is accepted and read until it is quiet."""
+        """In a queue with sessions one after the other is accepted and read until it is quiet. Without prefetch the
+        SDK releases what arrives between two calls, and with the next message already on its way that alone would
+        put a session out of order."""
         session = NEXT_AVAILABLE_SESSION if self._sessions else None
+        prefetch = RECEIVE_BATCH if self._sessions else 0
         async with self._client() as client:
             while not self._stopping.is_set():
                 with suppress(OperationTimeoutError):
                     async with client.get_queue_receiver(
-                        self._queue, session_id=session, max_wait_time=1
+                        self._queue, session_id=session, max_wait_time=1, prefetch_count=prefetch
                     ) as receiver:
                         await self._receive(receiver, name)
 

@@ -201,8 +201,11 @@ def test_sb_815_refusals_have_the_codes_the_sdk_knows(run: Run, new_queue: Calla
 
 
 def test_sb_817_a_message_without_an_id_is_received(run: Run, new_queue: Callable[..., str]) -> None:
-    """M-1: the SDK sends no id by itself; with lock renewal off its receiver takes and completes such a message."""
-    assert run("messages.mjs", "withoutMessageId", queue=new_queue())["left"] == 0
+    """M-1: the SDK sends no id by itself, and its receiver as it comes needs one: each message has got its own."""
+    found = run("messages.mjs", "withoutMessageId", queue=new_queue())
+    assert len(set(found["ids"])) == 3
+    assert all(len(message_id) == 32 for message_id in found["ids"])
+    assert (found["again"], found["left"], found["close"]) == (found["ids"][0], 0, None)
 
 
 # -- sessions

@@ -272,3 +272,23 @@ def test_sb_112_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         found = [(str(message), message.sequence_number) for message in receive_all(client, "kept", 2)]
     assert found == [("before", 1), ("after", 2)]
     assert server.stop() == 0
+
+
+def test_sb_113_a_message_without_an_id_has_one_when_it_comes(
+    client: ServiceBusClient, new_queue: Callable[..., str]
+) -> None:
+    """M-1: given by the server, and the same in peek and at every delivery."""
+    queue = new_queue()
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(AmqpAnnotatedMessage(data_body=b"first"))
+        sender.send_messages(
+            [AmqpAnnotatedMessage(data_body=b"second"), ServiceBusMessage("third", message_id="own")]
+        )
+    with client.get_queue_receiver(queue, max_wait_time=5) as receiver:
+        ids = [message.message_id for message in receiver.peek_messages(max_message_count=3)]
+        assert [len(str(message_id)) for message_id in ids] == [32, 32, 3]
+        (message,) = receiver.receive_messages()
+        assert message.message_id == ids[0]
+        receiver.abandon_message(message)
+    found = receive_all(client, queue, 3)
+    assert [message.message_id for message in found] == ids

@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.fault, pytest.mark.sdk]
 
 
 def test_connections_cut_in_the_middle_of_frames_lose_nothing(tmp_path: Path) -> None:
-    """F9: R-19: eight cuts under load; every acknowledged message is there, none that was completed comes back."""
-    result = cut_connections(tmp_path / "server", rounds=8, seed=11)
+    """F9: R-19: five cuts under load; every acknowledged message is there, none that was completed comes back."""
+    result = cut_connections(tmp_path / "server", rounds=5, seed=11)
     assert result.violations == {}
-    assert result.rounds >= 8
+    assert result.rounds >= 5
     assert result.sent > 0
 
 

@@ -51,7 +51,7 @@ def test_clients_that_were_open_before_a_restart_go_on_after_it(server: RunningS
     """F1: the SDK's own retries find the restarted server; nobody has to make a new client."""
     create_queue(server, "again")
     with (
-        ServiceBusClient.from_connection_string(server.connection_string) as client,
+        ServiceBusClient.from_connection_string(server.connection_string, retry_backoff_factor=0.1) as client,
         client.get_queue_sender("again") as sender,
         client.get_queue_receiver("again") as receiver,
     ):

@@ -5,12 +5,19 @@ Follow an intention:  link.send / link.grant_credit / link.settle … → connec
 
   types          Python values for AMQP values that Python has no word for (Symbol, ULong, Described, Array …)
   decode encode  values; every limit on what a peer may send lives in `decode.Budget`
-  performatives  the frames of the standard as one declarative table, read and written by field name
+  composites     how a described list with named fields is read and written, by a table
+  type_table     that table: frames, SASL frames, termini, delivery states, header and properties
+  performatives  reading and writing frames; the few that come in thousands have readers and writers of their own
   sections       the parts of an encoded message: found, never decoded further than asked
   frames         cutting the byte stream into frames, and the eight-byte headers
   serial_number  RFC 1982 arithmetic for delivery ids and transfer ids
   states         connection, session and link states as tables; nothing else changes a state
   errors         conditions and protocol violations with their scope
   events         what happened, for the owner of a connection
-  sasl connection session link
+  deliveries     messages on their way over a link: arrived, arriving, sent
+  engine_settings what a connection announces, and how much of everything a peer may use
+  sasl           the layer before the frames: mechanisms, PLAIN
+  connection     the whole engine: bytes in, events out; channels, heartbeats, deadlines
+  session        windows, delivery ids, dispositions in ranges
+  link           attach, credit, transfers, settlement
 """

@@ -30,20 +30,8 @@ FOOTER: Final = 0x78
 #: A message may be cut into this many body sections, and a batch may hold this many messages.
 BODY_SECTIONS_MAX: Final = 65_536
 
-#: Positions of the fields in the properties section.
-MESSAGE_ID: Final = 0
-USER_ID: Final = 1
-TO: Final = 2
-SUBJECT: Final = 3
-REPLY_TO: Final = 4
-CORRELATION_ID: Final = 5
-CONTENT_TYPE: Final = 6
-CONTENT_ENCODING: Final = 7
-ABSOLUTE_EXPIRY_TIME: Final = 8
-CREATION_TIME: Final = 9
-GROUP_ID: Final = 10
-GROUP_SEQUENCE: Final = 11
-REPLY_TO_GROUP_ID: Final = 12
+#: Message format of a batch: one transfer that holds several messages, each in a data section of its own (S-20).
+BATCH_FORMAT: Final = 0x8001_3700
 
 _LISTS: Final = b"\x45\xc0\xd0"
 _MAPS: Final = b"\xc1\xd1"
@@ -234,27 +222,6 @@ def scan_properties(payload: bytes, found: Sections) -> Properties | None:
     return made
 
 
-def property_at(payload: bytes, found: Sections, index: int) -> int:
-    """Where one field of the properties begins, or -1 when it is absent or null. The fields before it are skipped."""
-    if found.properties_at < 0:
-        return -1
-    end = found.properties_end
-    count, at = compound_start(payload, found.properties_at, end)
-    if index >= count:
-        return -1
-    for _ in range(index):
-        at = at + 1 if at < end and payload[at] == 0x40 else skip_value(payload, at, end)
-    if at >= end:
-        raise DecodeError("The properties section is cut off")
-    return -1 if payload[at] == 0x40 else at
-
-
-def read_property(payload: bytes, found: Sections, index: int) -> object:
-    """One field of the properties with its AMQP type, None when absent. No other field is decoded."""
-    at = property_at(payload, found, index)
-    return None if at < 0 else decode_value(payload, at, found.properties_end)[0]
-
-
 def compound_start(payload: bytes, at: int, end: int) -> tuple[int, int]:
     """(number of elements, offset of the first) of the list or map at `at`, which must fill the range to `end`."""
     code = payload[at] if at < end else -1
@@ -270,33 +237,6 @@ def compound_start(payload: bytes, at: int, end: int) -> tuple[int, int]:
     if at + size != end or count > end - first:
         raise DecodeError("The size of a list or map does not fit")
     return count, first
-
-
-def map_entries(payload: bytes, at: int, end: int) -> list[tuple[str, int, int, int]]:
-    """The entries of the map at `at`: (text of the key, offset of the key, offset of the value, offset behind).
-
-    Key and value stay encoded in `payload[key_at:end]`, to be kept verbatim. Keys are symbols, strings or ulongs
-    (which annotations may have); a ulong's text is its decimal form.
-    """
-    count, key_at = compound_start(payload, at, end)
-    if count % 2:
-        raise DecodeError("A map has a key without a value")
-    entries: list[tuple[str, int, int, int]] = []
-    for _ in range(count // 2):
-        value_at = skip_value(payload, key_at, end)
-        after = skip_value(payload, value_at, end)
-        entries.append((_key_text(payload, key_at, value_at), key_at, value_at, after))
-        key_at = after
-    if key_at != end:
-        raise DecodeError("A map is longer than its entries")
-    return entries
-
-
-def _key_text(payload: bytes, at: int, end: int) -> str:
-    key, _ = decode_value(payload, at, end)
-    if isinstance(key, (str, ULong)):
-        return str(key)
-    raise DecodeError(f"A map has a key of type {type(key).__name__}")
 
 
 #: Described values that application properties may have: .NET types without an AMQP form (M-32).
@@ -321,8 +261,8 @@ def is_simple_value(payload: bytes, at: int, end: int) -> bool:
 
 
 def split_batch(payload: bytes) -> list[bytes]:
-    """The encoded messages in a batch (message format 0x80013700): the content of each data section. Everything else
-    of the envelope is ignored. A batch without messages is malformed."""
+    """The encoded messages in a batch (BATCH_FORMAT): the content of each data section. Everything else of the
+    envelope is ignored. A batch without messages is malformed."""
     found = scan(payload)
     if found.body_kind != DATA:
         raise DecodeError("A batch holds no data sections")

@@ -33,7 +33,7 @@ from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.clock import Clock
 from busway.message import NEVER_MS
 
-#: The placeholder that the official emulator's documentation tells people to write (config.md).
+#: The placeholder that the official emulator's documentation tells people to write.
 DEVELOPMENT_KEY: Final = "SAS_KEY_VALUE"
 
 INVALID_SIGNATURE: Final = 40103
@@ -62,7 +62,8 @@ Segments = tuple[str, ...]
 class RuleBook(Protocol):
     """The rules as they are now. The namespace is one."""
 
-    def namespace_rules(self) -> tuple[AuthorizationRule, ...]: ...
+    def rules(self) -> tuple[AuthorizationRule, ...]:
+        """Those of the namespace."""
 
     def entity_rules(self, key: str) -> tuple[int, tuple[AuthorizationRule, ...]] | None:
         """(incarnation, rules) of the entity under this key (`path_key`), None when there is none."""
@@ -103,7 +104,7 @@ class _Token:
 @dataclass(frozen=True)
 class _Place:
     """A URI without scheme, port and query. `is_bare`: it had no scheme, so its first piece is a host only if
-    that host is the one asked for (wire.md B: old tokens may say `sr=host`)."""
+    that host is the one asked for (old tokens say `sr=host`)."""
 
     host: str
     segments: Segments
@@ -135,7 +136,7 @@ class Authorizer:
 
     def grant_of_key(self, rule_name: str, key: str) -> Grant:
         """SASL PLAIN: a namespace rule's name and one of its keys (A-7). Raises AuthenticationFailed."""
-        rule = _named(self._rules.namespace_rules(), rule_name)
+        rule = _named(self._rules.rules(), rule_name)
         found: str | None = None
         for candidate in self._keys(Level(), rule or _NOBODY):
             if _equal(candidate, key):
@@ -175,7 +176,7 @@ class Authorizer:
 
     def _rules_at(self, level: Level) -> tuple[AuthorizationRule, ...]:
         if level.key is None:
-            return self._rules.namespace_rules()
+            return self._rules.rules()
         found = self._rules.entity_rules(level.key)
         return () if found is None or found[0] != level.incarnation else found[1]
 
@@ -201,7 +202,7 @@ class Authorizer:
         key = "" if wanted is None else _entity_key(wanted.segments)
         entity = self._rules.entity_rules(key) if key else None
         own = None if entity is None else _named(entity[1], rule_name)
-        shared = _named(self._rules.namespace_rules(), rule_name)
+        shared = _named(self._rules.rules(), rule_name)
         return [
             (Level(key, 0 if entity is None else entity[0]), own or _NOBODY),
             (Level(), shared or _NOBODY),

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-_LOG = logging.getLogger("busway.broker")
+_log = logging.getLogger("busway.broker")
 
 Result = TypeVar("Result")
 
@@ -40,4 +40,4 @@ class BackgroundWork:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        _LOG.error("Background work failed.", exc_info=task.exception())
+        _log.error("Background work failed.", exc_info=task.exception())

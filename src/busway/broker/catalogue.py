@@ -17,8 +17,9 @@ from busway.broker.errors import ServerBusy, StoreOutcomeUnknown
 from busway.broker.store_keeper import StoreKeeper
 from busway.store.contract import CommitBatch, CommitUnknown, StoreError
 
-_LOG = logging.getLogger("busway.catalogue")
+_log = logging.getLogger("busway.catalogue")
 
+#: Rows to write: key → JSON text, or None to delete.
 Changes = Mapping[str, str | None]
 
 
@@ -147,7 +148,7 @@ class Catalogue:
                 await self._copy_once(keeper)
         except StoreError as error:
             self._pending[keeper.name] = None
-            _LOG.warning("The copy of the catalogue in store %s is behind: %s", keeper.name, error)
+            _log.warning("The copy of the catalogue in store %s is behind: %s", keeper.name, error)
         finally:
             self._copying.discard(keeper.name)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from busway.broker.commit_runs import ArrivedRun
 from busway.broker.errors import InvalidOperation
 from busway.broker.property_changes import dead_letter_properties, merge_changes
+from busway.message import Message
 from busway.store.contract import PLACE_ACTIVE, CommitBatch, Move
 
 if TYPE_CHECKING:
@@ -75,6 +76,18 @@ class DeadLetterRun:
         grown = (0 if changed is None else len(changed)) - (0 if changes is None else len(changes))
         target.expect(number, size + grown)
         self._arrivals.entries.append((number, None))
+
+    def add_expired(self, place: int, messages: list[Message]) -> None:
+        """D-11."""
+        for message in messages:
+            self.add(
+                place,
+                message.sequence_number,
+                message.size(),
+                message.delivery_count,
+                message.changes,
+                EXPIRED,
+            )
 
     def join(self) -> None:
         """The last step: counters and the callback."""

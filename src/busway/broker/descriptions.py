@@ -1,4 +1,4 @@
-"""What an entity is: its properties, as users set and read them (behaviour.md section 1.2).
+"""What an entity is: its properties, as users set and read them (E-20…E-44).
 
 Descriptions are frozen; an update makes a new one. Durations are milliseconds, `FOREVER_MS` is the largest
 duration a client can write. What values are allowed is said in `description_checks`.
@@ -20,6 +20,8 @@ MANAGE: Final = "Manage"
 SEND: Final = "Send"
 LISTEN: Final = "Listen"
 ALL_RIGHTS: Final = frozenset({MANAGE, SEND, LISTEN})
+#: As the service lists them.
+RIGHTS_ORDER: Final = (MANAGE, LISTEN, SEND)
 
 ACTIVE_STATUS: Final = "Active"
 
@@ -196,7 +198,7 @@ def with_values(description: QueueDescription, values: Mapping[str, object]) -> 
 def rule_json(rule: AuthorizationRule) -> Json:
     return {
         "Name": rule.name,
-        "Rights": [right for right in (MANAGE, LISTEN, SEND) if right in rule.rights],
+        "Rights": [right for right in RIGHTS_ORDER if right in rule.rights],
         "PrimaryKey": rule.primary_key,
         "SecondaryKey": rule.secondary_key,
         "CreatedAtMs": rule.created_at_ms,

@@ -1,7 +1,7 @@
 """Durations between the text that clients write and whole milliseconds.
 
 Clients write ISO 8601 (`PT30S`), .NET style for the longest one. Python's SDK reads that longest one as a
-float and sends it back a little shorter (`…5.477539S`, wire.md H); both mean "forever". Fractions below a
+float and sends it back a little shorter (`…5.477539S`); both mean "forever". Fractions below a
 millisecond are cut, never rounded up, so a value sent back is never longer than what was set.
 """
 

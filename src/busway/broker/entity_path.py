@@ -67,7 +67,7 @@ def shown(path: str) -> str:
 
 
 def not_found(namespace_name: str, path: str) -> EntityNotFound:
-    """The sentence that two SDKs parse (wire.md A3)."""
+    """The sentence that two SDKs parse to tell a missing entity from other failures."""
     return EntityNotFound.at(f"sb://{namespace_name}/{shown(path)[1:-1]}")
 
 

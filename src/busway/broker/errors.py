@@ -1,7 +1,7 @@
 """What can go wrong in the broker, one class per fact. The docstring is the default sentence.
 
 Gateways translate with tables (`gateway/amqp/error_conditions`, `gateway/http/statuses`); a test proves that
-both cover every class here. The sentences in quotes are the ones that clients parse (wire.md A3).
+both cover every class here. Some clients parse the sentences, so their wording is part of the contract.
 """
 
 

@@ -22,7 +22,7 @@ from typing import Final
 from busway.broker.authorization import Authorizer
 from busway.broker.auto_delete import LOOK_AROUND_EVERY_S, AutoDelete
 from busway.broker.background import BackgroundWork
-from busway.broker.catalogue import Catalogue
+from busway.broker.catalogue import Catalogue, Changes
 from busway.broker.catalogue_rows import (
     NAMESPACE_KEY,
     QUEUE_PREFIX,
@@ -46,7 +46,7 @@ from busway.broker.errors import (
 from busway.broker.expiry import ExpirySweeper
 from busway.broker.fragment import Fragment
 from busway.broker.limits import Limits
-from busway.broker.opening import Changes, added_stores, first_rows, public_url, with_root_key
+from busway.broker.opening import added_stores, first_rows, public_url, with_root_key
 from busway.broker.placement import choose_store
 from busway.broker.queue import Queue
 from busway.broker.queue_table import QueueTable
@@ -69,7 +69,7 @@ from busway.store.contract import (
     StoreUnavailable,
 )
 
-_LOG = logging.getLogger("busway.namespace")
+_log = logging.getLogger("busway.namespace")
 
 #: Queues loaded in one go by background work, before others get their turn.
 _SLICE_QUEUES: Final = 50
@@ -206,7 +206,7 @@ class Namespace:
             except BrokerError as error:
                 if is_new:
                     raise StoreError(error.sentence) from error
-                _LOG.warning("The catalogue could not be brought up to date: %s", error.sentence)
+                _log.warning("The catalogue could not be brought up to date: %s", error.sentence)
                 return
             self._adopt()
 
@@ -214,7 +214,7 @@ class Namespace:
         return first_rows(self.name, self._ordered(), self._clock, self._entropy, self._given_root_key)
 
     def _later_rows(self) -> Changes:
-        changes = added_stores(self._catalogue, self._ordered())
+        changes = dict(added_stores(self._catalogue, self._ordered()))
         text = self._catalogue.rows[NAMESPACE_KEY]
         if NamespaceRow.parse(text) != self._row:
             changes[NAMESPACE_KEY] = self._row.text(text)
@@ -232,7 +232,7 @@ class Namespace:
             try:
                 await keeper.close()
             except StoreError as error:
-                _LOG.warning("The store %s could not be closed cleanly: %s", keeper.name, error)
+                _log.warning("The store %s could not be closed cleanly: %s", keeper.name, error)
 
     # -- time
 
@@ -331,7 +331,7 @@ class Namespace:
                 counters = self._keepers[row.store_name].counters
                 counters[row.main], counters[row.dead_letter] = Counters(), Counters()
                 self._queues.put(row)
-                _LOG.info("Create Queue %s (store %s)", row.description.path, row.store_name)
+                _log.info("Create Queue %s (store %s)", row.description.path, row.store_name)
         self._auto_delete.arm()
         return [row.description for row in rows]
 
@@ -399,7 +399,7 @@ class Namespace:
             row_key = queue_row_key(row.key)
             await self._change({row_key: changed.text(self._catalogue.rows.get(row_key))})
             self._queues.put(changed)
-            _LOG.info("Update Queue %s", present.path)
+            _log.info("Update Queue %s", present.path)
         self._auto_delete.arm()
         if rules != present.authorization_rules:
             self._tell_rule_watchers()
@@ -412,7 +412,7 @@ class Namespace:
         async with self._changing:
             row = self._found(path)
             await self._delete_row(row)
-            _LOG.info("Delete Queue %s", row.description.path)
+            _log.info("Delete Queue %s", row.description.path)
         self._tell_rule_watchers()
 
     async def _delete_row(self, row: QueueRow) -> None:
@@ -440,17 +440,14 @@ class Namespace:
             try:
                 await self._delete_row(row)
             except BrokerError as error:
-                _LOG.warning("AutoDelete Delete Queue %s failed: %s", row.description.path, error.sentence)
+                _log.warning("AutoDelete Delete Queue %s failed: %s", row.description.path, error.sentence)
                 return
-            _LOG.info("AutoDelete Delete Queue %s", row.description.path)
+            _log.info("AutoDelete Delete Queue %s", row.description.path)
         self._tell_rule_watchers()
 
     # -- rules
 
     def rules(self) -> tuple[AuthorizationRule, ...]:
-        return self._row.rules
-
-    def namespace_rules(self) -> tuple[AuthorizationRule, ...]:
         return self._row.rules
 
     def entity_rules(self, key: str) -> tuple[int, tuple[AuthorizationRule, ...]] | None:

@@ -7,15 +7,13 @@ entities only; fewer are refused, because a store that is left out would silentl
 from collections.abc import Sequence
 from dataclasses import replace
 
-from busway.broker.catalogue import Catalogue
+from busway.broker.catalogue import Catalogue, Changes
 from busway.broker.catalogue_rows import NAMESPACE_KEY, NamespaceRow, StoreRow
 from busway.broker.descriptions import AuthorizationRule
 from busway.broker.sas_keys import ROOT_RULE_NAME, root_rule
 from busway.broker.store_keeper import StoreKeeper
 from busway.clock import Clock, Entropy
 from busway.store.contract import StoreError
-
-Changes = dict[str, str | None]
 
 
 def first_rows(
@@ -24,7 +22,7 @@ def first_rows(
     """What the catalogue of a new namespace says (A-3)."""
     now_ms = clock.wall_ms()
     row = NamespaceRow(entropy.bytes(16).hex(), name, (root_rule(entropy, now_ms, root_key),), now_ms)
-    changes: Changes = {NAMESPACE_KEY: row.text(None)}
+    changes: dict[str, str | None] = {NAMESPACE_KEY: row.text(None)}
     for position, keeper in enumerate(keepers):
         store = StoreRow(keeper.name, public_url(keeper.url), position)
         changes[store.key] = store.text(None)
@@ -67,9 +65,12 @@ def _with_key(rule: AuthorizationRule, key: str, now_ms: int) -> AuthorizationRu
 
 
 def public_url(url: str) -> str:
-    """A store's address without the password it may hold."""
-    scheme, separator, rest = url.partition("://")
-    user, at, place = rest.rpartition("@")
-    if not at or ":" not in user:
-        return url
-    return f"{scheme}{separator}{user.partition(':')[0]}:***@{place}"
+    """A store's address as it is recorded, printed and logged: without user, password and query, where drivers
+    keep secrets. One of unknown form (`host=… password=…`) is not shown at all."""
+    scheme, colon, rest = url.partition(":")
+    if not colon or not scheme.isalnum():
+        return ""
+    if not rest.startswith("//"):
+        return url  # a path on this machine
+    place = rest[2:].rpartition("@")[2]  # first of all: a password may hold any of the other marks
+    return f"{scheme}://{place.partition('?')[0].partition('#')[0]}"

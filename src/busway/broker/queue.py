@@ -11,6 +11,7 @@ from busway.broker.fragment_settings import FragmentSettings
 from busway.broker.receiver import Attachment
 from busway.broker.settlement import RunDone
 from busway.message import Message
+from busway.store.contract import Counters
 
 
 class Queue:
@@ -115,13 +116,17 @@ class Queue:
             self._evict_attachments(EntityDisabled(), sends=False)
 
     def counts(self) -> RuntimeCounts:
-        """E-40, E-100…E-102, from memory."""
-        main, dead_letter = self.main.counters, self.dead_letter.counters
-        return RuntimeCounts(
-            active=main.active,
-            dead_letter=dead_letter.active + dead_letter.deferred,
-            scheduled=main.scheduled,
-            deferred=main.deferred,
-            size_bytes=main.bytes + dead_letter.bytes,
-            accessed_at_ms=max(main.accessed_at_ms, dead_letter.accessed_at_ms),
-        )
+        """From memory."""
+        return runtime_counts(self.main.counters, self.dead_letter.counters)
+
+
+def runtime_counts(main: Counters, dead_letter: Counters) -> RuntimeCounts:
+    """The numbers of a queue out of those of its two fragments (E-40, E-100…E-102)."""
+    return RuntimeCounts(
+        active=main.active,
+        dead_letter=dead_letter.active + dead_letter.deferred,
+        scheduled=main.scheduled,
+        deferred=main.deferred,
+        size_bytes=main.bytes + dead_letter.bytes,
+        accessed_at_ms=max(main.accessed_at_ms, dead_letter.accessed_at_ms),
+    )

@@ -8,7 +8,7 @@ from busway.broker.descriptions import FOREVER_MS, RuntimeCounts
 from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.fragment import Fragment
 from busway.broker.fragment_settings import FragmentSettings
-from busway.broker.queue import Queue
+from busway.broker.queue import Queue, runtime_counts
 from busway.broker.runtime import BrokerRuntime
 from busway.broker.store_keeper import StoreKeeper
 from busway.store.contract import Counters, FragmentKey
@@ -135,15 +135,8 @@ class QueueTable:
         keeper = self._keeper_of(row.store_name)
         if not keeper.is_open:
             return RuntimeCounts(availability="Unknown")
-        main = keeper.counters.get(row.main, _NOTHING)
-        dead = keeper.counters.get(row.dead_letter, _NOTHING)
-        return RuntimeCounts(
-            active=main.active,
-            dead_letter=dead.active + dead.deferred,
-            scheduled=main.scheduled,
-            deferred=main.deferred,
-            size_bytes=main.bytes + dead.bytes,
-            accessed_at_ms=max(main.accessed_at_ms, dead.accessed_at_ms),
+        return runtime_counts(
+            keeper.counters.get(row.main, _NOTHING), keeper.counters.get(row.dead_letter, _NOTHING)
         )
 
     def auto_delete_candidates(self) -> Iterator[Candidate]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.commit_runs import WrittenRun
-from busway.broker.dead_letter import EXPIRED, DeadLetterRun
+from busway.broker.dead_letter import DeadLetterRun
 from busway.broker.errors import ArgumentOutOfRange, MessageNotFound, SessionLockLost
 from busway.broker.locks import NO_DEADLINE
 from busway.broker.receiver import Delivery
-from busway.message import DEFERRED, SCHEDULED, Message
+from busway.message import DEFERRED, Message
 from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Page
 
 if TYPE_CHECKING:
@@ -102,15 +102,7 @@ class ReadRequests:
         batch = fragment.batch()
         if fragment.settings.dead_letters_expired and fragment.dead_letter is not None:
             dead_letters = DeadLetterRun(fragment, batch)
-            for message in messages:
-                dead_letters.add(
-                    PLACE_DEFERRED,
-                    message.sequence_number,
-                    message.size(),
-                    message.delivery_count,
-                    message.changes,
-                    EXPIRED,
-                )
+            dead_letters.add_expired(PLACE_DEFERRED, messages)
             dead_letters.join()
         else:
             self._join_deletes(messages, PLACE_DEFERRED)
@@ -192,7 +184,7 @@ class ReadRequests:
         if missing:
             names = ", ".join(str(number) for number in missing)
             raise MessageNotFound(f"Messages not found. Missing sequence numbers: {names}")
-        await self._delete(found, SCHEDULED)
+        await self._delete(found, PLACE_SCHEDULED)
 
     async def _delete(self, messages: list[Message], place: int) -> None:
         self._join_deletes(messages, place)

@@ -1,4 +1,4 @@
-"""The next messages to deliver, in memory (architecture: the ready window).
+"""The next messages to deliver, in memory.
 
 Theory of operation. A window shows a prefix of a stream of active rows: those of a fragment, or of one session
 in it. `end` is its edge: every active row up to `end` is in `messages`, or locked, or named in `returned`, or

@@ -27,7 +27,7 @@ from busway.store.contract import (
     StoreUnavailable,
 )
 
-_LOG = logging.getLogger("busway.stores")
+_log = logging.getLogger("busway.stores")
 
 #: Pause before the first attempt to open a failed store again; doubled after each failure up to the last.
 _PAUSE_FIRST_S: Final = 0.1
@@ -145,7 +145,7 @@ class StoreKeeper:
             return
         if self.is_open:
             return
-        _LOG.error("The store %s failed: %s Its queues are unavailable until it is back.", self.name, error)
+        _log.error("The store %s failed: %s Its queues are unavailable until it is back.", self.name, error)
         self._leave_service(error)
         self._arm()
 
@@ -225,10 +225,10 @@ class StoreKeeper:
             await self.enter_service()
         except StoreError as error:
             if self._should_be_open():
-                _LOG.warning("The store %s cannot be opened: %s", self.name, error)
+                _log.warning("The store %s cannot be opened: %s", self.name, error)
                 self._arm()
         else:
-            _LOG.info("The store %s is back in service.", self.name)
+            _log.info("The store %s is back in service.", self.name)
         finally:
             self._is_attempting = False
         if not self._should_be_open():  # the operator's word came meanwhile

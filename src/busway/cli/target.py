@@ -10,12 +10,11 @@ from typing import Annotated
 
 import typer
 
+from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.cli.failures import CommandFailed, WrongCall
 from busway.client.connection_string import BadConnectionString, ConnectionString, compose
 from busway.data_directory import DataDirectory, DataDirectoryError
 from busway.serve_options import default_data_directory
-
-ROOT_RULE = "RootManageSharedAccessKey"
 
 ConnectionStringOption = Annotated[
     str | None,
@@ -78,7 +77,7 @@ def connection_string_of(directory: DataDirectory) -> str:
     if not isinstance(host, str) or not isinstance(port, int | None):
         raise CommandFailed(f"{directory.path / 'server.json'} is damaged: start the server again.")
     emulator = facts.get("emulator", True) is not False
-    return compose(host, port, ROOT_RULE, _root_key(directory, facts), emulator=emulator)
+    return compose(host, port, ROOT_RULE_NAME, _root_key(directory, facts), emulator=emulator)
 
 
 def _target_of_directory(directory: DataDirectory, ca_file: Path | None) -> Target:

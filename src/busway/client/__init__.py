@@ -1,7 +1,14 @@
-"""A small client for Busway on our own AMQP engine: the command line uses it, programs and tests may.
+"""A small client for Busway on our own AMQP engine: the command line uses it, programs and tests may. Names follow
+the official Python client where it has them. It knows the server by the wire only.
 
   service_bus_client  one connection with senders, receivers and management requests (asyncio)
   administration      queues, keys and stores over HTTP (blocking)
-
-Names follow the official Python client where it has them.
+  connection_string   a connection string taken apart
+  sas_token           making tokens
+  wire                the connection: socket, engine, who waits for what
+  link_end            our end of a link; `sender`, `receiver` and `request_links` are its kinds
+  management          requests to an entity's management node
+  messages            what is sent and received
+  queue_entry         a queue as ATOM tells it (`queue_properties`: its properties and their options)
+  errors              what can go wrong
 """

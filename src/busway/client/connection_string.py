@@ -3,7 +3,7 @@
 `Endpoint=sb://HOST[:PORT]/;SharedAccessKeyName=…;SharedAccessKey=…[;EntityPath=…][;UseDevelopmentEmulator=true]`
 
 With the emulator switch everything (AMQP and HTTP) goes plain to the one port of the endpoint; without it AMQP
-is TLS on 5671 and HTTP is TLS on 443, where the official clients look too (wire.md A1).
+is TLS on 5671 and HTTP is TLS on 443, where the official clients look too.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Requests to an entity's management node: what links cannot do (wire.md E)."""
+"""Requests to an entity's management node: what links cannot do."""
 
 from typing import Final, Protocol
 from uuid import UUID

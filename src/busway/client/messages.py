@@ -9,8 +9,6 @@ from busway.amqp.performatives import Header, Properties
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Symbol, Timestamp, UInt
 
-#: One transfer that holds several messages, each in a data section of its own (S-20).
-BATCH_FORMAT: Final = 0x8001_3700
 _TTL_MS_MAX: Final = (1 << 32) - 1
 
 SEQUENCE_NUMBER: Final = "x-opt-sequence-number"

@@ -1,4 +1,4 @@
-"""A queue as the management API tells it: read from and written to ATOM entries (wire.md H, J)."""
+"""A queue as the management API tells it: read from and written to ATOM entries."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
@@ -7,12 +7,14 @@ from typing import Final
 
 import defusedxml.ElementTree
 
-from busway.client.queue_properties import ELEMENT_ORDER, QUEUE_PROPERTIES, READ_ONLY, Value
+from busway import atom_names
+from busway.client.queue_properties import QUEUE_PROPERTIES, READ_ONLY, Value
 
-ATOM: Final = "{http://www.w3.org/2005/Atom}"
-CONNECT: Final = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
-COUNTS: Final = "{http://schemas.microsoft.com/netservices/2011/06/servicebus}"
-SCHEMA_TYPE: Final = "{http://www.w3.org/2001/XMLSchema-instance}type"
+# As ElementTree writes names.
+ATOM: Final = f"{{{atom_names.ATOM}}}"
+CONNECT: Final = f"{{{atom_names.CONNECT}}}"
+COUNTS: Final = f"{{{atom_names.COUNTS}}}"
+SCHEMA_TYPE: Final = f"{{{atom_names.INSTANCE}}}type"
 
 _PROPERTY_BY_ELEMENT: Final = {known.element: known for known in QUEUE_PROPERTIES}
 _COUNT_NAMES: Final = (
@@ -97,7 +99,7 @@ def write_entry(queue: QueueEntry) -> bytes:
     entry = ET.Element(f"{ATOM}entry")
     content = ET.SubElement(entry, f"{ATOM}content", {"type": "application/xml"})
     description = ET.SubElement(content, f"{CONNECT}QueueDescription")
-    for element in ELEMENT_ORDER:
+    for element in atom_names.QUEUE_ELEMENTS:
         if element == "AuthorizationRules":
             _write_rules(description, queue.rules)
         elif queue.properties.get(element) is not None:

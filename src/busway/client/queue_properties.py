@@ -134,37 +134,6 @@ QUEUE_PROPERTIES: Final = (
     ),
 )
 
-#: Every element of a queue description in the order the wire wants (wire.md H).
-ELEMENT_ORDER: Final = (
-    "LockDuration",
-    "MaxSizeInMegabytes",
-    "RequiresDuplicateDetection",
-    "RequiresSession",
-    "DefaultMessageTimeToLive",
-    "DeadLetteringOnMessageExpiration",
-    "DuplicateDetectionHistoryTimeWindow",
-    "MaxDeliveryCount",
-    "EnableBatchedOperations",
-    "SizeInBytes",
-    "MessageCount",
-    "IsAnonymousAccessible",
-    "AuthorizationRules",
-    "Status",
-    "CreatedAt",
-    "UpdatedAt",
-    "AccessedAt",
-    "SupportOrdering",
-    "CountDetails",
-    "AutoDeleteOnIdle",
-    "EnablePartitioning",
-    "EntityAvailabilityStatus",
-    "EnableExpress",
-    "ForwardTo",
-    "UserMetadata",
-    "ForwardDeadLetteredMessagesTo",
-    "MaxMessageSizeInKilobytes",
-)
-
 #: What the server counts and dates; never sent back by an update.
 READ_ONLY: Final = (
     "SizeInBytes",

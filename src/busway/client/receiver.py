@@ -271,7 +271,7 @@ class _ReceivingEnd(LinkEnd):
         answer = self._answers.get(delivery_id)
         if answer is None or answer.done():
             return
-        # A rejection that carries an error is a failure; without one it echoes a dead-lettering (wire.md 0.6).
+        # A rejection that carries an error is a failure; without one it echoes a dead-lettering.
         if isinstance(state, Rejected) and state.error is not None:
             answer.set_exception(error_of(state.error))
         else:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 from busway.amqp.events import Event, OutcomesArrived
 from busway.amqp.link import OutgoingDelivery
 from busway.amqp.performatives import RECEIVER_FIRST, SENDER_UNSETTLED, Accepted, Rejected, Source, Target
+from busway.amqp.sections import BATCH_FORMAT
 from busway.client.errors import ClientError, Refused, error_of
 from busway.client.link_end import LinkEnd
-from busway.client.messages import BATCH_FORMAT, ServiceBusMessage, encode_batch
+from busway.client.messages import ServiceBusMessage, encode_batch
 
 if TYPE_CHECKING:
     from busway.client.service_bus_client import ServiceBusClient

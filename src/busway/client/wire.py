@@ -29,6 +29,7 @@ from busway.amqp.events import (
     SettlementsAnswered,
     WindowOpened,
 )
+from busway.amqp.sasl import ANONYMOUS, PLAIN, plain_response
 from busway.amqp.session import Session
 from busway.client.connection_string import ConnectionString
 from busway.client.errors import ClientError, NotAuthorised, Unreachable, error_of
@@ -200,8 +201,8 @@ async def open_wire(target: ConnectionString, ca_file: Path | None, *, plain_log
 
 def _login(target: ConnectionString, plain_login: bool) -> tuple[str, bytes]:
     if plain_login and target.key_name is not None and target.key is not None:
-        return "PLAIN", f"\0{target.key_name}\0{target.key}".encode()
-    return "ANONYMOUS", b""
+        return PLAIN, plain_response(target.key_name, target.key)
+    return ANONYMOUS, b""
 
 
 def _closed_by_server(error: AmqpError | None) -> ClientError:

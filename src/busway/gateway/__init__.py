@@ -1,1 +1,9 @@
+"""Where clients come in: bytes and wire names outside, the broker's words inside.
 
+listener      one port for every protocol: the first bytes decide; strangers wait in a bounded anteroom
+certificates  the authority made at first start
+amqp          AMQP 1.0, straight or over WebSocket
+http          management over HTTP, and the door for WebSockets
+tracking      the tail of every error text
+dotnet_ticks  time as .NET counts it
+"""

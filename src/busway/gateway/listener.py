@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final, cast
 
-log = logging.getLogger("busway.listener")
+_log = logging.getLogger("busway.listener")
 
 ProtocolFactory = Callable[[], asyncio.Protocol]
 
@@ -144,9 +144,9 @@ class Listener:
     def _accept_failed(self, listening: socket.socket, error: OSError) -> None:
         """Out of descriptors or memory: without a pause the loop would spin on the still-readable socket."""
         if error.errno not in _OUT_OF_RESOURCES:
-            log.warning("accepting a connection failed: %s", error)
+            _log.warning("accepting a connection failed: %s", error)
             return
-        log.error("cannot accept connections for %.0f s: %s", ACCEPT_PAUSE_S, error)
+        _log.error("cannot accept connections for %.0f s: %s", ACCEPT_PAUSE_S, error)
         loop = asyncio.get_running_loop()
         loop.remove_reader(listening)
         self._pauses[listening] = loop.call_later(ACCEPT_PAUSE_S, self._resume_accepting, listening)
@@ -191,7 +191,7 @@ class Listener:
             )
         except (OSError, TimeoutError) as error:
             # The peer's affair: a scanner, or a client that does not trust our authority.
-            log.debug("connection from %s ended before its first word: %s", arrival.peer, error)
+            _log.debug("connection from %s ended before its first word: %s", arrival.peer, error)
             arrival.drop()
 
     def protocol_for(self, arrival: "Arrival", kind: str) -> asyncio.Protocol | None:

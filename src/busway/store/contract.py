@@ -204,7 +204,7 @@ class CommitBatch:
     """
 
     def __init__(self) -> None:
-        #: (fragment, place, message); a put with `indexed_session` set belongs into the session index too.
+        #: (fragment, place, message). What else a message needs stands in the two lists below.
         self.puts: list[tuple[FragmentKey, int, Message]] = []
         #: (fragment, session id, number) for active puts of session entities.
         self.session_entries: list[tuple[FragmentKey, str, int]] = []

@@ -263,10 +263,18 @@ async function duplicates(client, { queue }) {
 async function withoutMessageId(client, { queue }) {
   const sender = client.createSender(queue);
   await sender.sendMessages({ body: "no id" });
-  const receiver = client.createReceiver(queue, { maxAutoLockRenewalDurationInMs: 0 });
-  const [message] = await receive(receiver, 1);
-  await receiver.completeMessage(message);
-  return { messageId: message.messageId ?? null, left: (await receiver.peekMessages(1)).length };
+  await sender.sendMessages([{ body: "one of two" }, { body: "two of two" }]);
+  const receiver = client.createReceiver(queue);
+  const messages = await receive(receiver, 3);
+  await receiver.abandonMessage(messages[0]);
+  const [again] = await receive(receiver, 1);
+  await Promise.all([again, ...messages.slice(1)].map((message) => receiver.completeMessage(message)));
+  return {
+    ids: messages.map((message) => message.messageId),
+    again: again.messageId,
+    left: (await receiver.peekMessages(1)).length,
+    close: await failureOf(() => receiver.close()),
+  };
 }
 
 async function amqpBodies(client, { queue }) {

@@ -26,7 +26,7 @@ export function withClient(scenario, options = {}) {
   };
 }
 
-// One send each; a list goes as one batch. The SDK's receiver wants ids (SB-817), so each message gets one.
+// One send each; a list goes as one batch. Each message gets an id (for what happens without, see SB-817).
 export async function send(client, queue, ...messages) {
   const sender = client.createSender(queue);
   const named = (message) => ({ messageId: randomUUID(), ...message });

@@ -338,7 +338,7 @@ def test_a_cyclic_value_is_not_encoded() -> None:
 def test_an_array_without_a_constructor_finds_one_for_all_items(
     items: list[object], constructor: str
 ) -> None:
-    """wire.md E: renew-lock, schedule-message and others need real arrays of uuid, long, timestamp."""
+    """`renew-lock`, `schedule-message` and others need real arrays of uuid, long, timestamp."""
     raw = encode_value(Array(items))
     body_at = 3 if raw[0] == 0xE0 else 9
     assert raw[body_at : body_at + 1].hex() == constructor

@@ -40,7 +40,7 @@ def _array32(count: int, constructor: bytes) -> bytes:
 
 
 def test_nesting_has_a_limit_of_64() -> None:
-    """reliability A1: lists may be nested 64 deep and no deeper."""
+    """Attack: lists may be nested 64 deep and no deeper."""
     deep, _ = decode_value(_nested_bytes(DEPTH_MAX, b""))
     assert isinstance(deep, list)
     with pytest.raises(DecodeError, match="deeper"):
@@ -60,7 +60,7 @@ def test_nesting_has_a_limit_of_64() -> None:
     ids=["descriptors", "described", "lists", "array of described", "arrays", "declared lists"],
 )
 def test_deep_nesting_never_exhausts_the_stack(raw: bytes) -> None:
-    """reliability A1: no RecursionError, whatever is nested in what."""
+    """Attack: no RecursionError, whatever is nested in what."""
     limit = sys.getrecursionlimit()
     for read in (lambda: decode_value(raw), lambda: skip_value(raw, 0, len(raw))):
         try:
@@ -71,7 +71,7 @@ def test_deep_nesting_never_exhausts_the_stack(raw: bytes) -> None:
 
 
 def test_a_described_descriptor_counts_as_nesting() -> None:
-    """reliability A1: descriptors may be described, 64 deep."""
+    """Attack: descriptors may be described, 64 deep."""
     fits = _nested(DEPTH_MAX, lambda inner: Described(inner, None))
     raw = encode_value(fits)
     assert decode_value(raw)[1] == len(raw)
@@ -81,7 +81,7 @@ def test_a_described_descriptor_counts_as_nesting() -> None:
 
 @pytest.mark.parametrize("constructor", [b"\x40", b"\x41", b"\x42", b"\x43", b"\x44", b"\x45"])
 def test_an_array_of_nothing_is_limited_by_its_count(constructor: bytes) -> None:
-    """reliability A1: 2**24 zero-width elements out of ten bytes are refused before anything is allocated."""
+    """Attack: 2**24 zero-width elements out of ten bytes are refused before anything is allocated."""
     tracemalloc.start()
     try:
         for count in (COUNT_MAX + 1, 1 << 24, 0xFFFF_FFFF):
@@ -93,7 +93,7 @@ def test_an_array_of_nothing_is_limited_by_its_count(constructor: bytes) -> None
 
 
 def test_many_small_bombs_are_one() -> None:
-    """reliability A1: the sum of the elements of a frame is limited, not only each count."""
+    """Attack: the sum of the elements of a frame is limited, not only each count."""
     small = _array32(1_000, b"\x45")
     body = bytearray()
     append_list(body, small * 65, 65)
@@ -105,7 +105,7 @@ def test_many_small_bombs_are_one() -> None:
 
 
 def test_a_budget_spans_the_values_of_a_frame() -> None:
-    """reliability A1: values that are decoded one after the other share what is left."""
+    """Attack: values that are decoded one after the other share what is left."""
     budget = Budget(elements_max=3)
     assert decode_value(b"\x40", budget=budget) == (None, 1)
     assert decode_value(b"\xc0\x02\x01\x40", budget=budget) == ([None], 4)
@@ -114,13 +114,13 @@ def test_a_budget_spans_the_values_of_a_frame() -> None:
 
 
 def test_a_list_cannot_declare_more_elements_than_bytes() -> None:
-    """reliability A1: a count is compared with what is there."""
+    """Attack: a count is compared with what is there."""
     with pytest.raises(DecodeError, match="declares"):
         decode_value(b"\xd0" + struct.pack(">II", 6, 3) + b"\x40\x40")
 
 
 def test_a_full_frame_of_nulls_is_refused_only_beyond_the_budget() -> None:
-    """reliability A1: 65,535 nulls in a list fit the budget, one more does not."""
+    """Attack: 65,535 nulls in a list fit the budget, one more does not."""
     fits = bytearray()
     append_list(fits, b"\x40" * 65_535, 65_535)
     decoded, _ = decode_value(bytes(fits))
@@ -133,7 +133,7 @@ def test_a_full_frame_of_nulls_is_refused_only_beyond_the_budget() -> None:
 
 
 def test_keys_with_chosen_hashes_are_limited() -> None:
-    """reliability A1: uuids with one and the same hash cannot make a map quadratic."""
+    """Attack: uuids with one and the same hash cannot make a map quadratic."""
     modulus = (1 << 61) - 1
     entries = b"".join(
         b"\x98" + (7 + number * modulus).to_bytes(16, "big") + b"\x40" for number in range(20_000)
@@ -147,14 +147,14 @@ def test_keys_with_chosen_hashes_are_limited() -> None:
 
 
 def test_text_keys_are_not_limited_beyond_the_budget() -> None:
-    """reliability A1: an honest map with thousands of entries is fine."""
+    """Attack: an honest map with thousands of entries is fine."""
     honest: dict[object, object] = {Symbol(f"key-{number}"): UInt(number) for number in range(20_000)}
     decoded, _ = decode_value(encode_value(honest))
     assert decoded == honest
 
 
 def test_an_honest_array_of_a_thousand_numbers_is_fine() -> None:
-    """wire.md E: cancel-scheduled-message and others carry arrays of sequence numbers."""
+    """`cancel-scheduled-message` and others carry arrays of sequence numbers."""
     numbers = Array([number << 30 for number in range(4_000)], 0x81)
     decoded, _ = decode_value(encode_value(numbers))
     assert decoded == numbers

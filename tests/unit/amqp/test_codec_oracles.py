@@ -200,7 +200,7 @@ def read(frame: Any) -> Any:
 
 
 def test_we_read_the_frames_of_the_official_client() -> None:
-    """wire.md A2: open, begin, attach, detach and sasl-init as azure-servicebus writes them."""
+    """Open, begin, attach, detach and sasl-init as azure-servicebus writes them."""
     opened = read(
         client_frames.OpenFrame(
             "SBSender-1", "localhost", 1_048_576, 65_535, None, None, None, None, None, {"product": "x"}
@@ -216,7 +216,7 @@ def test_we_read_the_frames_of_the_official_client() -> None:
 
 
 def test_we_read_an_attach_of_the_official_client() -> None:
-    """wire.md D: source with a session filter, address sent as bytes, link properties."""
+    """Source with a session filter, address sent as bytes, link properties."""
     make_source: Any = client_endpoints.Source
     make_target: Any = client_endpoints.Target
     source = make_source(address="amqps://host/q", filters={b"com.microsoft:session-filter": None})
@@ -248,7 +248,7 @@ def test_we_read_an_attach_of_the_official_client() -> None:
 @pytest.mark.parametrize("delivery_id", [0, 200, 70_000])
 @pytest.mark.parametrize("message_format", [0, 0x80013700])
 def test_we_read_a_transfer_of_the_official_client(delivery_id: int, message_format: int) -> None:
-    """wire.md C: the fast reader understands its flags of two bytes, the first time and after."""
+    """The fast reader understands its flags of two bytes, the first time and after."""
     frame = client_frames.TransferFrame(
         handle=3,
         delivery_id=delivery_id,
@@ -289,7 +289,7 @@ def test_we_read_a_transfer_of_the_official_client(delivery_id: int, message_for
     ],
 )
 def test_we_read_a_disposition_of_the_official_client(theirs: Any, ours: Any) -> None:
-    """wire.md D: complete, release, abandon, defer and dead-letter, by both readers."""
+    """Complete, release, abandon, defer and dead-letter, by both readers."""
     body = client_body(client_frames.DispositionFrame(True, 300, 301, False, theirs, None))
     for _ in range(2):
         made = decode_disposition(body, 0, len(body))
@@ -297,7 +297,7 @@ def test_we_read_a_disposition_of_the_official_client(theirs: Any, ours: Any) ->
 
 
 def test_we_read_a_flow_of_the_official_client() -> None:
-    """wire.md D: credit and drain."""
+    """Credit and drain."""
     body = client_body(client_frames.FlowFrame(1, 65_536, 3, 65_536, 3, 0, 100, None, True, None, None))
     made = decode_flow(body, 0, len(body))
     assert (made.next_incoming_id, made.handle, made.delivery_count, made.link_credit) == (1, 3, 0, 100)
@@ -330,7 +330,7 @@ def test_we_read_a_flow_of_the_official_client() -> None:
     ids=lambda frame: type(frame).__name__,
 )
 def test_the_official_client_reads_our_frames(ours: Any) -> None:
-    """wire.md 0.1, 0.2, 0.3: every field stands where azure-servicebus looks for it."""
+    """Every field stands where azure-servicebus looks for it."""
     raw = encode_performative(ours)
     code, fields = client_decode.decode_frame(memoryview(raw))
     row = next(row for row in TABLE.rows if row.make is type(ours))
@@ -342,7 +342,7 @@ def test_the_official_client_reads_our_frames(ours: Any) -> None:
 
 
 def test_the_official_client_reads_our_errors() -> None:
-    """wire.md 0.3: the error of a rejected outcome arrives with its three fields."""
+    """The error of a rejected outcome arrives with its three fields."""
     raw = encode_performative(Disposition(False, 1, 1, True, Rejected(AmqpError("amqp:not-found", "gone"))))
     _, fields = client_decode.decode_frame(memoryview(raw))
     assert fields[4] == {"rejected": [[b"amqp:not-found", b"gone", None]]}
@@ -352,7 +352,7 @@ def test_the_official_client_reads_our_errors() -> None:
 
 
 def test_we_read_a_message_of_the_official_client() -> None:
-    """wire.md C: data body, padded lists, annotations, application properties with their types."""
+    """Data body, padded lists, annotations, application properties with their types."""
     theirs = client_message.Message(
         header=client_message.Header(durable=True, ttl=60_000),
         message_annotations={b"x-opt-partition-key": "k"},

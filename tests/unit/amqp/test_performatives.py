@@ -129,7 +129,7 @@ def read(row: Definition, fields: list[Any], descriptor: object = None) -> Any:
 
 
 def test_the_table_has_every_composite_type_of_the_standard() -> None:
-    """wire.md 0.1: the lengths that clients count on, and no code or name twice."""
+    """The lengths that clients count on, and no code or name twice."""
     lengths = {row.name.split(":")[1]: len(row.fields) for row in ROWS}
     assert lengths == {
         "open": 10, "begin": 8, "attach": 14, "flow": 11, "transfer": 11, "disposition": 6, "detach": 3, "end": 1,
@@ -167,7 +167,7 @@ def test_a_full_value_round_trips(row: Definition) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_trailing_nulls_are_written(row: Definition) -> None:
-    """wire.md 0.1, 0.2, 0.3: all fields always, as list8 behind 00 53 code, never list0."""
+    """All fields always, as list8 behind 00 53 code, never list0."""
     value = make(row, **{field.name: sample(field) for field in row.fields if field.mandatory})
     raw = encode_performative(value)
     assert raw[:4] == bytes((0x00, 0x53, row.code, 0xC0))
@@ -176,7 +176,7 @@ def test_trailing_nulls_are_written(row: Definition) -> None:
 
 
 def test_an_error_always_has_three_fields() -> None:
-    """wire.md 0.3: condition, description, and a map or null."""
+    """Condition, description, and a map or null."""
     assert wire_list(AmqpError("amqp:not-found")) == ["amqp:not-found", None, None]
     raw = encode_performative(Rejected(AmqpError("amqp:not-found", "x")))
     assert raw == bytes.fromhex("005325c01b01 00531d c015 03 a30e") + b"amqp:not-found" + bytes.fromhex(
@@ -247,7 +247,7 @@ def test_a_field_too_many_is_refused(row: Definition) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_symbolic_and_wide_descriptors_mean_the_same(row: Definition) -> None:
-    """wire.md 0.2: we write the short code; we read the symbol and the 8-byte code as well, compared whole."""
+    """We write the short code; we read the symbol and the 8-byte code as well, compared whole."""
     full = wire_list(make(row, **{field.name: sample(field) for field in row.fields}))
     by_code = read(row, full)
     assert attributes(read(row, full, Symbol(row.name))) == attributes(by_code)
@@ -286,7 +286,7 @@ def test_repeated_symbols_may_stand_alone() -> None:
 
 
 def test_mechanisms_are_written_as_an_array() -> None:
-    """wire.md A2: even a single one, because a client indexes the array."""
+    """Even a single one, because a client indexes the array."""
     assert encode_performative(SaslMechanisms(["ANONYMOUS"]))[6:10] == bytes.fromhex("e00c01a3")
     assert encode_performative(SaslMechanisms(["A", "B" * 300]))[12] == 0xF0
 
@@ -304,7 +304,7 @@ def test_plain_keys_of_fields_become_symbols() -> None:
 
 
 def test_message_ids_keep_their_type() -> None:
-    """wire.md 0.10: string, uuid, ulong or binary; a plain number is a ulong."""
+    """String, uuid, ulong or binary; a plain number is a ulong."""
     assert type(wire_list(Properties(message_id=7))[0]) is ULong
     assert type(wire_list(Properties(correlation_id=b"7"))[5]) is bytes
 
@@ -317,7 +317,7 @@ def test_an_unknown_state_is_kept() -> None:
 
 
 def test_the_coordinator_is_a_target() -> None:
-    """wire.md F: a transaction controller attaches to a coordinator."""
+    """A transaction controller attaches to a coordinator."""
     raw = encode_performative(Attach("c", 0, False, target=Coordinator(["amqp:local-transactions"])))
     made, _ = decode_performative(raw, 0, len(raw))
     assert isinstance(made, Attach)
@@ -542,7 +542,7 @@ def test_transfer_prefixes_are_read_back(
     state: Any,
     aborted: bool,
 ) -> None:
-    """wire.md 0.1: eleven fields each time, whichever template was used."""
+    """Eleven fields each time, whichever template was used."""
     raw = encode_transfer_prefix(handle, delivery_id, tag, message_format, settled, more, state, aborted)
     made, at = decode_performative(raw, 0, len(raw))
     assert at == len(raw)
@@ -554,7 +554,7 @@ def test_transfer_prefixes_are_read_back(
 @given(flags, uints, uints, flags, st.one_of(states, st.just(Rejected(AmqpError("c", "d" * 300)))))
 @settings(max_examples=200, deadline=None)
 def test_dispositions_are_read_back(role: bool, first: int, last: int, settled: bool, state: Any) -> None:
-    """wire.md 0.1: six fields each time; a long error takes the wide list."""
+    """Six fields each time; a long error takes the wide list."""
     raw = encode_disposition(role, first, last, settled, state)
     made, at = decode_performative(raw, 0, len(raw))
     assert at == len(raw)
@@ -564,7 +564,7 @@ def test_dispositions_are_read_back(role: bool, first: int, last: int, settled: 
 @given(flows)
 @settings(max_examples=200, deadline=None)
 def test_flows_are_read_back(flow: Flow) -> None:
-    """wire.md 0.1: eleven fields each time."""
+    """Eleven fields each time."""
     fields = list(attributes(flow).values())[:10]
     raw = encode_flow(*fields)
     made, at = decode_performative(raw, 0, len(raw))
@@ -579,7 +579,7 @@ def test_a_delivery_tag_has_at_most_32_bytes() -> None:
 
 
 def test_frames_of_the_standard_look_as_clients_expect() -> None:
-    """wire.md 0.1, 0.2: open, detach and close byte by byte."""
+    """Open, detach and close byte by byte."""
     assert encode_performative(Open("c", max_frame_size=65_536, channel_max=4999, idle_time_out=120_000)) == (
         bytes.fromhex("005310c0 17 0a a10163 40 7000010000 601387 700001d4c0 40 40 40 40 40")
     )

@@ -102,12 +102,12 @@ CONDITIONS = {value for name, value in vars(Condition).items() if name.isupper()
     ],
 )
 def test_every_condition_has_a_name(condition: str) -> None:
-    """wire.md A3: the conditions that the service uses are spelled in one place, as symbols."""
+    """The conditions that the service uses are spelled in one place, as symbols."""
     assert condition in CONDITIONS
 
 
 def test_conditions_are_symbols_and_unique() -> None:
-    """wire.md 0.9: errorCondition travels as a symbol."""
+    """`errorCondition` travels as a symbol."""
     named = [value for name, value in vars(Condition).items() if name.isupper()]
     assert len(named) == len(set(named))
     assert all(type(value) is Symbol for value in named)
@@ -115,7 +115,7 @@ def test_conditions_are_symbols_and_unique() -> None:
 
 
 def test_no_condition_is_spelled_twice_in_the_engine() -> None:
-    """wire.md A3: the engine names conditions through Condition only."""
+    """The engine names conditions through Condition only."""
     folder = Path(__file__).parents[3] / "src" / "busway" / "amqp"
     spelled = re.compile(r'"(amqp:(?!\w[\w-]*:(?:list|map|binary|\*))[a-z:-]+|com\.microsoft:[a-z-]+)"')
     for path in folder.glob("*.py"):

@@ -38,7 +38,7 @@ class _Book:
     namespace: tuple[AuthorizationRule, ...] = (_ROOT,)
     entities: dict[str, tuple[int, tuple[AuthorizationRule, ...]]] = field(default_factory=dict)
 
-    def namespace_rules(self) -> tuple[AuthorizationRule, ...]:
+    def rules(self) -> tuple[AuthorizationRule, ...]:
         return self.namespace
 
     def entity_rules(self, key: str) -> tuple[int, tuple[AuthorizationRule, ...]] | None:
@@ -72,7 +72,7 @@ def _sub_code(authorizer: Authorizer, token: str, audience: str = _HOST + "/q") 
     return caught.value.sub_code
 
 
-# -- the matrix (reliability.md A6)
+# -- the matrix: every right against every operation
 _LEVELS = ("namespace", "queue", "other queue")
 _RIGHTS: dict[str, tuple[str, ...]] = {
     "Listen": ("Listen",),
@@ -466,7 +466,7 @@ def test_a_grant_shows_no_key() -> None:
 
 
 def test_every_comparison_of_secrets_takes_the_same_time() -> None:
-    """A-4: the only comparison of keys and signatures is compare_digest (reliability.md A7)."""
+    """A-4: the only comparison of keys and signatures is compare_digest."""
     tree = ast.parse(inspect.getsource(authorization))
     secret = {"key", "signature", "primary_key", "secondary_key", "candidate"}
     for node in ast.walk(tree):

@@ -109,9 +109,13 @@ def test_the_copy_of_a_busy_store_is_written_in_one_go() -> None:
     [
         ("sqlite:/data/store-0.db", "sqlite:/data/store-0.db"),
         ("memory:x", "memory:x"),
-        ("postgresql://bus:s3cret@host/db", "postgresql://bus:***@host/db"),
-        ("postgresql://bus:a@b@host/db", "postgresql://bus:***@host/db"),
-        ("postgresql://bus@host/db", "postgresql://bus@host/db"),
+        ("sqlite:/data/what?/store#0.db", "sqlite:/data/what?/store#0.db"),
+        ("postgresql://bus:s3cret@host/db", "postgresql://host/db"),
+        ("postgresql://bus:a@b@host/db", "postgresql://host/db"),
+        ("postgresql://u:p@h:5432/db?sslkey=x#y", "postgresql://h:5432/db"),
+        ("postgresql://u:a/b?c#d@h/db", "postgresql://h/db"),
+        ("host=h password=p", ""),
+        ("host=h:5 password=p", ""),
     ],
 )
 def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:

@@ -216,7 +216,7 @@ def test_fixed_properties_stay_fixed() -> None:
 
 
 def test_deleting_a_queue_detaches_its_links_with_not_found() -> None:
-    """E-86: links and waiting receivers, each once, with the sentence of wire.md A3."""
+    """E-86: links and waiting receivers, each once, with the sentence that clients parse."""
 
     async def test(bench: NamespaceBench) -> None:
         await bench.create("q")

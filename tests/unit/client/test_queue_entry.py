@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from busway.atom_names import QUEUE_ELEMENTS
 from busway.client.queue_entry import (
     ATOM,
     CONNECT,
@@ -15,7 +16,7 @@ from busway.client.queue_entry import (
     read_entry,
     write_entry,
 )
-from busway.client.queue_properties import ELEMENT_ORDER, QUEUE_PROPERTIES
+from busway.client.queue_properties import QUEUE_PROPERTIES
 
 ENTRY = b"""<?xml version="1.0"?>
 <entry xmlns="http://www.w3.org/2005/Atom"><id>https://h/orders</id><title type="text">orders</title>
@@ -61,7 +62,7 @@ def test_elements_leave_in_the_order_of_the_wire() -> None:
     queue = QueueEntry("q", {known.element: "x" for known in reversed(QUEUE_PROPERTIES)}, {})
     description = parse_document(write_entry(queue)).find(f"{ATOM}content/{CONNECT}QueueDescription")
     assert description is not None
-    places = [ELEMENT_ORDER.index(child.tag.removeprefix(CONNECT)) for child in description]
+    places = [QUEUE_ELEMENTS.index(child.tag.removeprefix(CONNECT)) for child in description]
     assert places == sorted(places)
     assert len(places) == len(QUEUE_PROPERTIES) + 1  # and the rules
 

@@ -13,7 +13,7 @@ RULE = AuthorizationRule("root rule+", ALL_RIGHTS, "first/+key=", "second")
 
 
 class RootRuleOnly:
-    def namespace_rules(self) -> tuple[AuthorizationRule, ...]:
+    def rules(self) -> tuple[AuthorizationRule, ...]:
         return (RULE,)
 
     def entity_rules(self, key: str) -> None:

@@ -30,6 +30,7 @@ from busway.broker.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.sas_token import sas_token
 from busway.gateway.amqp.gateway import AmqpGateway, GatewaySettings
+from busway.store.contract import FragmentKey, Page
 from busway.store.memory import MemoryStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 
@@ -40,22 +41,45 @@ KEY = "the-key-of-the-tests"
 TURNS_MAX = 500
 
 
+class HeldStore(MemoryStore):
+    """A memory store whose range reads can be held up, as its commits can."""
+
+    _reads_on: asyncio.Event | None = None
+
+    def hold_reads(self) -> None:
+        self._reads_on = asyncio.Event()
+
+    def release_reads(self) -> None:
+        if self._reads_on is not None:
+            self._reads_on.set()
+
+    async def messages(
+        self, fragment: FragmentKey, place: int, after: int, limit: int, bytes_max: int
+    ) -> Page:
+        if self._reads_on is not None:
+            await self._reads_on.wait()
+        return await super().messages(fragment, place, after, limit, bytes_max)
+
+
 class Room:
     """A namespace with its gateway, and the clients that came."""
 
     def __init__(self, settings: GatewaySettings | None = None, limits: Limits | None = None) -> None:
         self.clock = ManualClock()
-        self.store = MemoryStore("a")
+        self.store = HeldStore("a")
         self.namespace = Namespace(
             "ns.local", [self.store], self.clock, SeededEntropy(), limits or Limits(), root_key=KEY
         )
         self.settings = settings
         self.peers: list[Peer] = []
+        self.alarms: list[ManualAlarm] = []
         self.gateway: AmqpGateway
 
     async def open(self, *queues: QueueDescription) -> None:
         await self.namespace.open()
-        self.gateway = AmqpGateway(self.namespace, self.clock, SeededEntropy(2), self.settings)
+        self.gateway = AmqpGateway(
+            self.namespace, self.clock, SeededEntropy(2), self.settings, self.call_later
+        )
         for queue in queues:
             await self.namespace.create_queue(queue)
 
@@ -101,6 +125,17 @@ class Room:
             await self.turns(1)
         raise AssertionError("it did not happen")
 
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> ManualAlarm:
+        self.alarms.append(ManualAlarm(self.clock.monotonic() + delay_s, callback))
+        return self.alarms[-1]
+
+    def _ring(self) -> None:
+        now = self.clock.monotonic()
+        due = [alarm for alarm in self.alarms if alarm.due <= now]
+        self.alarms = [alarm for alarm in self.alarms if alarm.due > now]
+        for alarm in due:
+            alarm.callback()
+
     async def pass_time(self, seconds: float) -> None:
         """Time passes in small steps; everybody's timers ring, and living clients keep their connections alive."""
         step = min(seconds, 30.0)
@@ -111,7 +146,22 @@ class Room:
             for peer in self.peers:
                 peer.events.extend(peer.engine.tick(self.clock.monotonic()))
             self.gateway.tick()
+            self._ring()
             await self.turns()
+
+
+class ManualAlarm:
+    """Rings when a test lets its time come."""
+
+    def __init__(self, due: float, callback: Callable[[], None]) -> None:
+        self.due = due
+        self.callback = callback
+
+    def cancel(self) -> None:
+        self.callback = _nothing
+
+
+def _nothing() -> None: ...
 
 
 class MemoryTransport:

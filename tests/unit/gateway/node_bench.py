@@ -19,7 +19,7 @@ from busway.gateway.amqp.cbs_node import CbsNode
 from busway.gateway.amqp.management_node import ManagementNode
 from busway.gateway.amqp.message_mapping import message_of
 from busway.gateway.amqp.tokens import TokenHolder
-from busway.gateway.amqp.tracking import Tracking
+from busway.gateway.tracking import Tracking
 from busway.store.memory import MemoryStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 
@@ -99,7 +99,7 @@ class NodeBench:
     def node(self, path: str, grants: Callable[[], list[Grant]] | None = None) -> ManagementNode:
         address = EntityAddress.parse(path + "/$management")
         return ManagementNode(
-            self.namespace, address, grants or self.tokens.grants, self.links, self.tracking
+            self.namespace, address, grants or self.tokens.grants, self.links, self.tracking, SeededEntropy()
         )
 
     async def ask(self, path: str, operation: str, body: object, link_name: str | None = None) -> AmqpMessage:
@@ -157,7 +157,7 @@ def request(properties: dict[str, object], body: object, message_id: object = No
 
 
 def status(answer: AmqpMessage) -> int:
-    """The status, after a check that the answer has the shape every client needs (wire.md 0.9, 0.10)."""
+    """The status, after a check that the answer has the shape every client needs."""
     properties = decode_message(encode_message(answer)).application_properties or {}
     code = properties["statusCode"]
     assert type(code).__name__ == "Int"

@@ -351,6 +351,78 @@ def test_drain_is_answered_at_once() -> None:
     in_room(scenario, QueueDescription("q"))
 
 
+def test_a_drain_does_not_wait_for_a_slow_commit() -> None:
+    """R-9, R-1: answered within 100 ms; what was being deleted is put back and comes with the next credit."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        await fill(peer, b"1", b"2")
+        link = await peer.receiver("q", deletes=True)
+        room.store.hold_commits()
+        link.grant_credit(5, drain=True)
+        await room.turns()
+        assert peer.seen(CreditDrained, link) == []
+        await room.pass_time(0.1)
+        assert len(peer.seen(CreditDrained, link)) == 1
+        room.store.release_commits()
+        await room.turns()
+        assert peer.deliveries(link) == []
+        link.grant_credit(5, drain=True)
+        assert [body_of(one) for one in await peer.received(link, 2)] == [b"1", b"2"]
+        await room.turns()
+        assert len(peer.seen(CreditDrained, link)) == 2
+        await room.pass_time(1)
+        assert len(peer.seen(CreditDrained, link)) == 2
+
+    in_room(scenario, QueueDescription("q"))
+
+
+def test_a_drain_does_not_wait_for_a_slow_read() -> None:
+    """R-9: answered within 100 ms; nothing is locked for a credit that is gone."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        await fill(peer, *(b"%d" % index for index in range(6)))
+        room.store.hold_reads()
+        link = await peer.receiver("q")
+        link.grant_credit(6, drain=True)
+        await room.turns()
+        seen = len(peer.deliveries(link))
+        assert seen < 6
+        assert peer.seen(CreditDrained, link) == []
+        await room.pass_time(0.1)
+        assert len(peer.seen(CreditDrained, link)) == 1
+        room.store.release_reads()
+        await room.turns()
+        assert len(peer.deliveries(link)) == seen
+        assert len(room.namespace.queue("q").main.locks) == seen
+
+    in_room(scenario, QueueDescription("q"), limits=Limits(window_messages_max=2))
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+def test_a_commit_that_fails_under_a_drain_ends_the_link(is_certain: bool) -> None:
+    """R-9, ERR-17, ERR-23: the client is not left waiting."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        await fill(peer, b"1")
+        link = await peer.receiver("q", deletes=True)
+        if is_certain:
+            room.store.refuse_next_commit()
+        else:
+            room.store.lose_next_commit(is_applied=False)
+        link.grant_credit(5, drain=True)
+        await room.turns()
+        refusal = peer.refusal(link)
+        assert refusal is not None
+        expected = "com.microsoft:server-busy" if is_certain else "amqp:link:detach-forced"
+        assert refusal[0] == expected
+        await room.pass_time(0.1)
+
+    in_room(scenario, QueueDescription("q"))
+
+
 def test_withdrawn_credit_is_respected() -> None:
     """R-70: a flow with credit 0 stops deliveries; what was deleted meanwhile is put back."""
 

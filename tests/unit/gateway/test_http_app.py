@@ -7,7 +7,6 @@ import pytest
 
 from busway import __version__
 from busway.gateway.http.app import HttpSettings
-from busway.gateway.http.operator_routes import without_secrets
 from tests.unit.gateway.http_exchange import HOST, ROOT_KEY, VERSION, Exchange, queue_body, sas_token
 
 ROUTES = [
@@ -223,20 +222,6 @@ def test_stores_are_listed(exchange: Exchange) -> None:
         {"name": "store-1", "url": "memory:store-1", "state": "open", "fragments": 0},
     ]
     assert answer.headers["cache-control"] == "no-store"
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("sqlite:/data/stores/0.db", "sqlite:/data/stores/0.db"),
-        ("postgresql://u:p@h:5432/db?sslkey=x#y", "postgresql://h:5432/db"),
-        ("postgresql://u:p@ss@h/db", "postgresql://h/db"),
-        ("host=h password=p", ""),
-    ],
-)
-def test_an_address_loses_what_could_be_secret(url: str, shown: str) -> None:
-    """A-9: user, password and query go; an address of unknown form goes whole."""
-    assert without_secrets(url) == shown
 
 
 def test_a_store_is_taken_out_and_put_back(exchange: Exchange) -> None:

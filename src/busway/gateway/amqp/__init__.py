@@ -1,1 +1,22 @@
+"""AMQP clients. Follow a message:
 
+  protocol              AMQP straight on a socket: the event loop's callbacks
+  gateway               all connections: strangers and clients, the one timer, the clean stop
+  connection            one connection: the engine's events in, the links' actions out, the brakes
+  attaching             who may attach what, and which kind of link comes of it (`addresses`: what an address means)
+  send_link             a client sends: runs of deliveries → messages → outcomes
+  message_mapping       payload ↔ message (`message_ids`: an id for messages that come without one)
+  receive_link          a client receives: room, transfers, dispositions → settlements
+  session_receive_link  the same for a session
+  outcomes              AMQP outcomes ↔ the broker's verbs
+  link_host             what a link may ask of its connection
+
+Follow a request:
+
+  request_link          the two links of a request node, and the desk between them
+  cbs_node tokens       `$cbs`: tokens are put and held
+  management_node       `X/$management`: the table of operations (`management_locks`, `…_messages`, `…_sessions`)
+  management_request    reading a request's body; `management_answer`, `node_response`: writing the answer
+  managed_entity        what an operation works on (`link_lookup`: the links of the asking connection)
+  error_conditions      the table of errors: condition, status
+"""

@@ -1,8 +1,8 @@
-"""From the address texts that clients write to the nodes they mean (E-8; wire.md B, C, D).
+"""From the address texts that clients write to the nodes they mean (E-8).
 
 One entity, many spellings: `orders` (JS, Go, Java), `/orders` with percent-escapes (.NET),
 `amqps://host:5671/orders` (Python), as text or as UTF-8 bytes, in any case. The text itself is kept by the link
-and echoed letter for letter (wire.md rule 8); only what it points at is worked out here.
+and echoed letter for letter, because clients compare it; only what it points at is worked out here.
 """
 
 from dataclasses import dataclass

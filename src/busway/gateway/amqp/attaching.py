@@ -2,7 +2,7 @@
 
 The order of the checks is the order of what they reveal: first the form of the address, then the right (A-6, A-7),
 then whether the entity exists, then whether it allows this kind of link. A refusal is an attach without the
-terminus, followed by a detach with the reason (wire.md rule 5).
+terminus, followed by a detach with the reason: that is what every client understands.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from busway.broker.queue import Queue
     from busway.gateway.amqp.connection import AmqpConnection
 
-log = logging.getLogger("busway.gateway.amqp")
+_log = logging.getLogger("busway.gateway.amqp")
 
 #: "Any right on the node will do": the requests are checked one by one (A-7).
 ANY_RIGHT: Final = ""
@@ -121,7 +121,12 @@ class Attaching:
     def _management(self, node: Node) -> RequestNode:
         connection = self._connection
         return ManagementNode(
-            self._namespace, node.address, connection.tokens.grants, connection, connection.tracking
+            self._namespace,
+            node.address,
+            connection.tokens.grants,
+            connection,
+            connection.tracking,
+            connection.entropy,
         )
 
     def _attach_requests(self, link: Link, node: Node, request_node: RequestNode) -> None:
@@ -224,7 +229,7 @@ class Attaching:
             self._session_held(receiver, wish, task.result())
             return
         if not isinstance(problem, BrokerError):
-            log.error("accepting a session failed: path=%s", receiver.node.path, exc_info=problem)
+            _log.error("accepting a session failed: path=%s", receiver.node.path, exc_info=problem)
             problem = InternalError()
         receiver.evict(problem)
 

@@ -1,4 +1,4 @@
-"""The node `$cbs`: clients put tokens there before they attach anything else (A-7, wire.md B).
+"""The node `$cbs`: clients put tokens there before they attach anything else (A-7).
 
 The checks in their order: form, rule, signature, expiry, audience (401 each), then whether the entity exists
 (404), then the token is held by the connection (403 when it holds too many, L-18). Rights are not looked at here:
@@ -8,7 +8,7 @@ a token that lacks the wanted one is accepted, and the attach is refused (A-6).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from busway.amqp.sections import AmqpMessage
 from busway.broker.authorization import MALFORMED
@@ -23,22 +23,15 @@ from busway.broker.errors import (
 from busway.gateway.amqp.addresses import path_of
 from busway.gateway.amqp.management_request import symbol_or_text
 from busway.gateway.amqp.node_response import refuse, respond
-from busway.gateway.amqp.tracking import Tracking
+from busway.gateway.tracking import Tracking
 
 if TYPE_CHECKING:
-    from busway.broker.authorization import Grant
     from busway.broker.namespace import Namespace
+    from busway.gateway.amqp.tokens import TokenHolder
 
 ACCEPTED: Final = 202
 _SIGNATURE_PREFIX: Final = "sharedaccesssignature "
 _log = logging.getLogger(__name__)
-
-
-class TokenHolder(Protocol):
-    """Where verified tokens go: the connection's `tokens.TokenHolder`."""
-
-    def hold(self, grant: Grant) -> None:
-        """Raises QuotaExceeded (L-18)."""
 
 
 class CbsNode:
@@ -78,7 +71,7 @@ class CbsNode:
 
 
 def _token(body: object) -> str:
-    """The type property is no help: Python's client says `jwt` for shared access signatures too (wire.md B)."""
+    """The type property is no help: Python's client says `jwt` for shared access signatures too."""
     if not isinstance(body, str) or not body:
         raise BadArgument("The body of a put-token request must be an AMQP value with the token as a string.")
     if not body.lower().startswith(_SIGNATURE_PREFIX):
@@ -91,8 +84,7 @@ def _token(body: object) -> str:
 
 
 def _audience(name: str) -> str:
-    """Scheme and escapes differ between clients (wire.md B); host and path are what is compared."""
-    scheme, separator, rest = name.partition("://")
+    """Scheme and escapes differ between clients; host and path are what is compared."""
+    _, separator, rest = name.partition("://")
     host = rest.partition("/")[0] if separator else ""
-    del scheme
     return f"sb://{host}/{path_of(name)}"

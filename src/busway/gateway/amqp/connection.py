@@ -37,6 +37,7 @@ from busway.amqp.events import (
     SaslInitArrived,
     WindowOpened,
 )
+from busway.amqp.sasl import PLAIN, read_plain
 from busway.broker.errors import AuthenticationFailed, QuotaExceeded, Unauthorized
 from busway.gateway.amqp.attaching import Attaching
 from busway.gateway.amqp.error_conditions import amqp_error
@@ -46,9 +47,9 @@ from busway.gateway.amqp.tokens import TokenHolder
 if TYPE_CHECKING:
     from busway.amqp.link import Link
     from busway.gateway.amqp.gateway import AmqpGateway
-    from busway.gateway.amqp.link_host import AttachedLink
+    from busway.gateway.amqp.link_host import Alarm, AttachedLink
 
-log = logging.getLogger("busway.gateway.amqp")
+_log = logging.getLogger("busway.gateway.amqp")
 
 OUTPUT_HIGH_BYTES: Final = 1024 * 1024
 OUTPUT_FULL_BYTES: Final = 4 * OUTPUT_HIGH_BYTES
@@ -57,6 +58,8 @@ INPUT_LOW_BYTES: Final = INPUT_HIGH_BYTES // 2
 #: Wall clocks step: the end of a token is looked at again at least this often.
 _EXPIRY_LOOK_S: Final = 30.0
 _NEVER: Final = float("inf")
+#: Of what a peer may have written.
+_LOGGED_CHARACTERS_MAX: Final = 200
 
 
 class ByteTransport(Protocol):
@@ -86,6 +89,7 @@ class AmqpConnection:
         self.namespace = gateway.namespace
         self.limits = gateway.namespace.limits
         self.tracking = gateway.tracking
+        self.entropy = gateway.entropy
         self._clock = gateway.clock
         self._settings = gateway.settings
         # Of this connection.
@@ -304,7 +308,7 @@ class AmqpConnection:
 
     def _fail(self) -> None:
         """Our own mistake: this connection ends, the server goes on."""
-        log.exception("connection failed: peer=%s", self.peer)
+        _log.exception("connection failed: peer=%s", self.peer)
         try:
             self.close(
                 _forced(
@@ -313,7 +317,7 @@ class AmqpConnection:
                 )
             )
         except Exception:
-            log.exception("connection could not be closed: peer=%s", self.peer)
+            _log.exception("connection could not be closed: peer=%s", self.peer)
             self.abort()
 
     def abort(self) -> None:
@@ -330,16 +334,18 @@ class AmqpConnection:
 
     def _sasl_init_arrived(self, event: SaslInitArrived) -> None:
         """A-7. ANONYMOUS and its kin bring no right with them."""
-        accepted = event.mechanism != "PLAIN" or self._log_in(event.response)
+        accepted = event.mechanism != PLAIN or self._log_in(event.response)
         for pipelined in self._engine.sasl_outcome(accepted):
             self._handle(pipelined)
 
     def _log_in(self, response: bytes) -> bool:
         try:
-            name, key = _plain_credentials(response)
-            grant = self.namespace.authorizer.grant_of_key(name, key)
+            credentials = read_plain(response)
+            if credentials is None:
+                raise AuthenticationFailed
+            grant = self.namespace.authorizer.grant_of_key(*credentials)
         except AuthenticationFailed:
-            log.info("login refused: peer=%s", self.peer)
+            _log.info("login refused: peer=%s", self.peer)
             return False
         self.tokens.hold_for_connection(grant)
         return True
@@ -386,9 +392,11 @@ class AmqpConnection:
 
     def _closed(self, event: ConnectionClosed) -> None:
         if event.error is not None:
-            # Strangers and scanners, who never proved anything, do not fill the log.
+            # Strangers and scanners, who never proved anything, do not fill the _log.
             level = logging.INFO if self.is_authenticated else logging.DEBUG
-            log.log(level, "connection closed: peer=%s condition=%s", self.peer, event.error.condition)
+            error = event.error
+            reason = (error.description or "")[:_LOGGED_CHARACTERS_MAX]
+            _log.log(level, "connection closed: peer=%s condition=%s: %r", self.peer, error.condition, reason)
         self.flush()
         self._transport.close()
         if self._transport.get_write_buffer_size() > 0:
@@ -420,8 +428,11 @@ class AmqpConnection:
             self._hurry(self._linkless_until())
         link.gone()
 
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Alarm:
+        return self.gateway.call_later(delay_s, callback)
+
     def tag_prefix(self) -> bytes:
-        return self.gateway.entropy.bytes(8)
+        return self.entropy.bytes(8)
 
     # -- LinkLookup
 
@@ -517,17 +528,6 @@ def _owner_of(link: Link) -> AttachedLink | None:
 
 def _forced(condition: str, description: str) -> AmqpError:
     return AmqpError(condition, description)
-
-
-def _plain_credentials(response: bytes) -> tuple[str, str]:
-    """RFC 4616: authorization identity, NUL, name, NUL, password."""
-    parts = response.split(b"\0")
-    if len(parts) != 3:
-        raise AuthenticationFailed
-    try:
-        return parts[1].decode(), parts[2].decode()
-    except UnicodeDecodeError:
-        raise AuthenticationFailed from None
 
 
 _HANDLERS: Final[dict[type[Event], Callable[[AmqpConnection, Any], None]]] = {

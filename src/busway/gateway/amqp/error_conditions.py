@@ -1,4 +1,4 @@
-"""What each failure of the broker is called on the wire (behaviour.md section 13, wire.md A3).
+"""What each failure of the broker is called on the wire (ERR-1…ERR-43).
 
 One table for links, outcomes and management answers: condition and status code. A test proves that it covers
 every `BrokerError`.
@@ -32,7 +32,7 @@ from busway.broker.errors import (
     Unauthorized,
     UpdateConflict,
 )
-from busway.gateway.amqp.tracking import Tracking
+from busway.gateway.tracking import Tracking
 
 #: Failure → (condition, status code of a management answer).
 CONDITIONS: Final[dict[type[BrokerError], tuple[str, int]]] = {

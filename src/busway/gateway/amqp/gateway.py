@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
@@ -17,12 +18,13 @@ from busway.amqp.connection import EngineSettings
 from busway.amqp.errors import AmqpError, Condition
 from busway.clock import Clock, Entropy
 from busway.gateway.amqp.connection import AmqpConnection, ByteTransport
-from busway.gateway.amqp.tracking import Tracking
+from busway.gateway.amqp.link_host import Alarm
+from busway.gateway.tracking import Tracking
 
 if TYPE_CHECKING:
     from busway.broker.namespace import Namespace
 
-log = logging.getLogger("busway.gateway.amqp")
+_log = logging.getLogger("busway.gateway.amqp")
 
 _TICK_S: Final = 1.0
 _CLOSE_LOOK_S: Final = 0.02
@@ -43,6 +45,13 @@ class GatewaySettings:
     strangers_per_peer_max: int = 64
 
 
+CallLater = Callable[[float, Callable[[], None]], Alarm]
+
+
+def _call_later(delay_s: float, callback: Callable[[], None]) -> Alarm:
+    return asyncio.get_running_loop().call_later(delay_s, callback)
+
+
 class AmqpGateway:
     """Shared by all connections of one namespace."""
 
@@ -52,10 +61,13 @@ class AmqpGateway:
         clock: Clock,
         entropy: Entropy,
         settings: GatewaySettings | None = None,
+        call_later: CallLater | None = None,
     ) -> None:
         self.namespace = namespace
         self.clock = clock
         self.entropy = entropy
+        #: For times shorter than a tick. Tests bring their own.
+        self.call_later = call_later if call_later is not None else _call_later
         self.settings = settings if settings is not None else GatewaySettings()
         self.tracking = Tracking(namespace.name, clock, entropy)
         self.engine_settings = EngineSettings(

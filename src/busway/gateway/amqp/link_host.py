@@ -5,19 +5,28 @@ Two small contracts, so that links know neither sockets nor event loops.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.broker.limits import Limits
+    from busway.clock import Entropy
     from busway.gateway.amqp.addresses import Node
-    from busway.gateway.amqp.tracking import Tracking
+    from busway.gateway.tracking import Tracking
+
+
+class Alarm(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None: ...
 
 
 class LinkHost(Protocol):
     """The connection, seen from its links."""
 
+    entropy: Entropy
     limits: Limits
     tracking: Tracking
 
@@ -38,6 +47,9 @@ class LinkHost(Protocol):
 
     def end_link(self, link: AttachedLink, error: AmqpError) -> None:
         """Detach the link with this error, now; `gone` is called."""
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Alarm:
+        """Calls back once, so much later, unless the alarm is cancelled."""
 
 
 class AttachedLink(Protocol):

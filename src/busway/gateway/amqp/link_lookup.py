@@ -1,4 +1,4 @@
-"""What a management node may ask about the links of its connection (`associated-link-name`, wire.md E)."""
+"""What a management node may ask about the links of its connection (`associated-link-name`)."""
 
 from typing import Protocol
 

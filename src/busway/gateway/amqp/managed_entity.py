@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
     from busway.broker.limits import Limits
     from busway.broker.queue import Queue
+    from busway.clock import Entropy
     from busway.gateway.amqp.link_lookup import LinkLookup
 
 
 class ManagedEntity:
     """Made for each request, because the entity behind an address may be another one the next time (E-86)."""
 
-    __slots__ = ("detects_duplicates", "limits", "link_name", "links", "outlet", "path", "queue")
+    __slots__ = ("detects_duplicates", "entropy", "limits", "link_name", "links", "outlet", "path", "queue")
 
     def __init__(
         self,
@@ -27,6 +28,7 @@ class ManagedEntity:
         links: LinkLookup,
         link_name: str | None,
         detects_duplicates: bool,
+        entropy: Entropy,
     ) -> None:
         self.path = path
         #: None for a sub-queue: nobody can send there (E-10).
@@ -37,6 +39,7 @@ class ManagedEntity:
         #: `associated-link-name` of the request.
         self.link_name = link_name
         self.detects_duplicates = detects_duplicates
+        self.entropy = entropy
 
     def sendable(self) -> Queue:
         if self.queue is None:

@@ -1,6 +1,6 @@
 """What management operations answer: a status and a map with exactly the AMQP types that clients assert.
 
-Go type-asserts arrays, Java checks for `long[]` and `Date[]` (wire.md E), so arrays carry their constructor even
+Go type-asserts arrays, Java checks for `long[]` and `Date[]`, so arrays carry their constructor even
 when they are empty.
 """
 

@@ -8,6 +8,7 @@ from busway.broker.errors import BadArgument, InvalidOperation, MessageTooLarge
 from busway.gateway.amqp.managed_entity import ManagedEntity
 from busway.gateway.amqp.management_answer import Answer, done, long_array, nothing, uuid_of_token
 from busway.gateway.amqp.management_request import INT_MAX, LONG_MAX, LONG_MIN, RequestBody
+from busway.gateway.amqp.message_ids import ensure_message_id
 from busway.gateway.amqp.message_mapping import fetched_payload, message_of, peeked_payload
 from busway.message import Message
 
@@ -79,9 +80,11 @@ def _message(entity: ManagedEntity, item: object) -> Message:
             f"The message has {len(payload)} bytes; at most {entity.limits.message_bytes_max} are allowed."
         )
     try:
-        return message_of(payload, entity.detects_duplicates, entity.limits)
+        message = message_of(payload, entity.detects_duplicates, entity.limits)
     except DecodeError as error:
         raise BadArgument(f"A 'message' of 'messages' is not an encoded AMQP message: {error}.") from error
+    ensure_message_id(message, entity.entropy)
+    return message
 
 
 def _session_of_fetch(entity: ManagedEntity, body: RequestBody) -> str | None:

@@ -1,4 +1,4 @@
-"""The management node of an entity, `X/$management`: every operation a queue has besides its links (wire.md E).
+"""The management node of an entity, `X/$management`: every operation a queue has besides its links.
 
 Theory of operation. Each request is handled by itself: its operation is looked up in OPERATIONS, the right that
 belongs to it is checked against the connection's tokens as they are now (A-9; tokens expire and keys are
@@ -42,11 +42,12 @@ from busway.gateway.amqp.management_sessions import (
     set_session_state,
 )
 from busway.gateway.amqp.node_response import refuse, respond
-from busway.gateway.amqp.tracking import Tracking
+from busway.gateway.tracking import Tracking
 
 if TYPE_CHECKING:
     from busway.broker.authorization import Grant
     from busway.broker.namespace import Namespace
+    from busway.clock import Entropy
 
 _log = logging.getLogger(__name__)
 _PREFIX: Final = "com.microsoft:"
@@ -86,12 +87,14 @@ class ManagementNode:
         grants: Callable[[], list[Grant]],
         links: LinkLookup,
         tracking: Tracking,
+        entropy: Entropy,
     ) -> None:
         self._namespace = namespace
         self._address = address
         self._grants = grants
         self._links = links
         self._tracking = tracking
+        self._entropy = entropy
         #: For rights, sentences and the log: with the sub-queue, without `$management`.
         plain = EntityAddress(address.path, address.dead_letter, address.transfer_dead_letter)
         self._path = Node(NodeKind.ENTITY, plain).path
@@ -132,6 +135,7 @@ class ManagementNode:
             links=self._links,
             link_name=link_name,
             detects_duplicates=queue.description.requires_duplicate_detection,
+            entropy=self._entropy,
         )
 
 

@@ -1,7 +1,7 @@
 """Reading a management request's body: a map that any client on the internet may have written.
 
 Every getter checks presence, type and range and raises a broker error whose sentence names the key, so that the
-operations themselves handle only values that fit (wire.md E).
+operations themselves handle only values that fit.
 """
 
 from typing import Final, TypeGuard
@@ -79,7 +79,7 @@ class RequestBody:
 
     def lock_tokens(self, key: str) -> list[bytes]:
         """Lock tokens travel here as AMQP uuids; locks are known by the bytes of the delivery tag, which is the
-        same uuid in .NET's byte order (wire.md D)."""
+        same uuid in .NET's byte order."""
         tokens: list[bytes] = []
         for item in self.items(key):
             if not isinstance(item, UUID):

@@ -379,59 +379,80 @@ def _text_bytes(data: bytes, at: int, end: int) -> bytes | None:
 
 # -- out
 
-_PLAIN_HEADER: Final = b"\x00Sp\xc0\x06\x05@@@@C"
 _LOCK_TOKEN_KEY: Final = b"\xa3\x10x-opt-lock-token\x98"
 _ENQUEUED_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
 _SEQUENCE_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
 _LOCKED_KEY: Final = b"\xa3\x12x-opt-locked-until\x83"
 _STATE_KEY: Final = b"\xa3\x13x-opt-message-state\x54"
 
-_OURS_BYTES: Final = len(_ENQUEUED_KEY) + 8 + len(_SEQUENCE_KEY) + 8
-_LOCK_ANNOTATION_BYTES: Final = len(_LOCK_TOKEN_KEY) + 16
-
-#: Everything before the uuid of the most common delivery: nothing from the sender, first try, peek-lock.
-_LOCKED_START: Final = (
-    _PLAIN_HEADER + b"\x00Sq\xc1" + bytes((_LOCK_ANNOTATION_BYTES + 1, 2)) + _LOCK_TOKEN_KEY
-)
-_LOCKED_MIDDLE: Final = b"\x00Sr\xc1" + bytes((_OURS_BYTES + len(_LOCKED_KEY) + 8 + 1, 6)) + _ENQUEUED_KEY
-_DELETED_START: Final = _PLAIN_HEADER + b"\x00Sr\xc1" + bytes((_OURS_BYTES + 1, 4)) + _ENQUEUED_KEY
-
-_LOCKED_FRONT: Final = Struct(
-    f">{len(_LOCKED_START)}sIHH8s{len(_LOCKED_MIDDLE)}sq{len(_SEQUENCE_KEY)}sq{len(_LOCKED_KEY)}sq"
-)
-_DELETED_FRONT: Final = Struct(f">{len(_DELETED_START)}sq{len(_SEQUENCE_KEY)}sq")
-#: A lock token as it lies in the delivery tag: .NET's order of a GUID's bytes (wire.md D).
+#: Numbers of ours as they follow one another, under peek-lock and without.
+_LOCKED_NUMBERS: Final = Struct(f">q{len(_SEQUENCE_KEY)}sq{len(_LOCKED_KEY)}sq")
+_NUMBERS: Final = Struct(f">q{len(_SEQUENCE_KEY)}sq")
+#: A lock token as it lies in the delivery tag: .NET's order of a GUID's bytes.
 _TOKEN: Final = Struct("<IHH8s")
 _UUID: Final = Struct(">IHH8s")
-_LONG: Final = Struct(">q")
+_NO_TOKEN: Final = bytes(16)
+
+
+class _Frame:
+    """Everything of a first delivery that does not change from one message to the next with the same head and
+    time to live: what lies before the lock token, and what lies between it and our numbers."""
+
+    __slots__ = ("before_token", "behind_token")
+
+    def __init__(self, before_token: bytes, behind_token: bytes) -> None:
+        self.before_token = before_token
+        self.behind_token = behind_token
+
+
+_locked_frames: dict[tuple[bytes, int], _Frame] = {}
+_deleted_frames: dict[tuple[bytes, int], bytes] = {}
 
 
 def delivery_payload(message: Message, token: bytes, locked_until_ms: int) -> bytes:
     """The bytes of a delivery by a link: under peek-lock with the lock's token, else with an empty one (M-27b)."""
-    if message.head or message.ttl_ms >= 0 or message.delivery_count or message.changes is not None:
+    head = message.head
+    if message.delivery_count or message.changes is not None or len(head) > _MEMORY_BYTES_MAX:
         return _payload(message, token, locked_until_ms, -1)
-    if token:
-        first, second, third, rest = _TOKEN.unpack(token)
-        return (
-            _LOCKED_FRONT.pack(
-                _LOCKED_START,
-                first,
-                second,
-                third,
-                rest,
-                _LOCKED_MIDDLE,
-                message.enqueued_at_ms,
-                _SEQUENCE_KEY,
-                message.sequence_number,
-                _LOCKED_KEY,
-                locked_until_ms,
-            )
-            + message.bare
+    if not token:
+        return _deleted_payload(message)
+    frame = _locked_frames.get((head, message.ttl_ms))
+    if frame is None:
+        frame = _new_locked_frame(message)
+    first, second, third, rest = _TOKEN.unpack(token)
+    return b"".join(
+        (
+            frame.before_token,
+            _UUID.pack(first, second, third, rest),
+            frame.behind_token,
+            _LOCKED_NUMBERS.pack(
+                message.enqueued_at_ms, _SEQUENCE_KEY, message.sequence_number, _LOCKED_KEY, locked_until_ms
+            ),
+            message.bare,
         )
-    front = _DELETED_FRONT.pack(
-        _DELETED_START, message.enqueued_at_ms, _SEQUENCE_KEY, message.sequence_number
     )
-    return front + message.bare
+
+
+def _new_locked_frame(message: Message) -> _Frame:
+    """Cut out of the general form, where the token and our numbers come last in their sections."""
+    annotations = _message_annotations(message, 0, -1)
+    frame = _Frame(_hop_sections(message, _NO_TOKEN)[: -len(_NO_TOKEN)], annotations[: -_LOCKED_NUMBERS.size])
+    if len(_locked_frames) >= _MEMORY_ENTRIES_MAX:
+        _locked_frames.clear()
+    _locked_frames[(message.head, message.ttl_ms)] = frame
+    return frame
+
+
+def _deleted_payload(message: Message) -> bytes:
+    start = _deleted_frames.get((message.head, message.ttl_ms))
+    if start is None:
+        start = _hop_sections(message, b"") + _message_annotations(message, -1, -1)[: -_NUMBERS.size]
+        if len(_deleted_frames) >= _MEMORY_ENTRIES_MAX:
+            _deleted_frames.clear()
+        _deleted_frames[(message.head, message.ttl_ms)] = start
+    return (
+        start + _NUMBERS.pack(message.enqueued_at_ms, _SEQUENCE_KEY, message.sequence_number) + message.bare
+    )
 
 
 def fetched_payload(message: Message, token: bytes, locked_until_ms: int) -> bytes:
@@ -446,30 +467,60 @@ def peeked_payload(message: Message) -> bytes:
 
 def _payload(message: Message, token: bytes, locked_until_ms: int, state: int) -> bytes:
     """The general form: whatever the sender set comes back, whatever is ours is added."""
-    out = bytearray()
+    bare = message.bare if message.changes is None else _changed_bare(message.bare, message.changes)
+    annotations = _message_annotations(message, locked_until_ms if token else -1, state)
+    return _hop_sections(message, token) + annotations + bare
+
+
+def _hop_sections(message: Message, token: bytes) -> bytes:
+    """Header and delivery annotations; a token comes last."""
     head = message.head
     flags = head[0] if head else 0
-    at = 1
-    priority = 0
-    if flags & _PRIORITY_SET:
-        priority = head[1]
-        at = 2
+    out = bytearray()
+    priority = head[1] if flags & _PRIORITY_SET else 0
     _append_header(out, flags, priority, message.ttl_ms, message.delivery_count)
     count = 0
     entries = b""
     if flags & _DELIVERY_ANNOTATIONS:
+        at = 2 if flags & _PRIORITY_SET else 1
         count = int.from_bytes(head[at : at + 4], "big")
         length = int.from_bytes(head[at + 4 : at + 8], "big")
         entries = head[at + 8 : at + 8 + length]
-        at += 8 + length
-    _append_delivery_annotations(out, count, entries, token)
-    count = 0
+    if token:
+        first, second, third, rest = _TOKEN.unpack(token)
+        entries += _LOCK_TOKEN_KEY + _UUID.pack(first, second, third, rest)
+        count += 2
+    if count:
+        out += b"\x00Sq"
+        append_map(out, entries, count)
+    return bytes(out)
+
+
+def _message_annotations(message: Message, locked_until_ms: int, state: int) -> bytes:
+    """The sender's that are not ours to set, then ours; the numbers come last. -1: not shown."""
+    head = message.head
+    flags = head[0] if head else 0
+    count = 4
     entries = b""
     if flags & _MESSAGE_ANNOTATIONS:
-        count = int.from_bytes(head[at : at + 4], "big")
+        at = 2 if flags & _PRIORITY_SET else 1
+        if flags & _DELIVERY_ANNOTATIONS:
+            at += 8 + int.from_bytes(head[at + 4 : at + 8], "big")
+        count += int.from_bytes(head[at : at + 4], "big")
         entries = head[at + 4 :]
-    _append_message_annotations(out, count, entries, message, locked_until_ms if token else -1, state)
-    out += message.bare if message.changes is None else _changed_bare(message.bare, message.changes)
+    if state >= 0:
+        entries += _STATE_KEY + bytes((state,))
+        count += 2
+    entries += _ENQUEUED_KEY
+    if locked_until_ms >= 0:
+        count += 2
+        entries += _LOCKED_NUMBERS.pack(
+            message.enqueued_at_ms, _SEQUENCE_KEY, message.sequence_number, _LOCKED_KEY, locked_until_ms
+        )
+    else:
+        entries += _NUMBERS.pack(message.enqueued_at_ms, _SEQUENCE_KEY, message.sequence_number)
+    out = bytearray(b"\x00Sr")
+    append_map(out, entries, count)
     return bytes(out)
 
 
@@ -501,36 +552,6 @@ def _append_uint(out: bytearray, value: int) -> None:
     else:
         out.append(0x70)
         out += value.to_bytes(4, "big")
-
-
-def _append_delivery_annotations(out: bytearray, count: int, entries: bytes, token: bytes) -> None:
-    if token:
-        first, second, third, rest = _TOKEN.unpack(token)
-        entries += _LOCK_TOKEN_KEY + _UUID.pack(first, second, third, rest)
-        count += 2
-    if count:
-        out += b"\x00Sq"
-        append_map(out, entries, count)
-
-
-def _append_message_annotations(
-    out: bytearray, count: int, entries: bytes, message: Message, locked_until_ms: int, state: int
-) -> None:
-    entries += (
-        _ENQUEUED_KEY
-        + _LONG.pack(message.enqueued_at_ms)
-        + _SEQUENCE_KEY
-        + _LONG.pack(message.sequence_number)
-    )
-    count += 4
-    if locked_until_ms >= 0:
-        entries += _LOCKED_KEY + _LONG.pack(locked_until_ms)
-        count += 2
-    if state >= 0:
-        entries += _STATE_KEY + bytes((state,))
-        count += 2
-    out += b"\x00Sr"
-    append_map(out, entries, count)
 
 
 def _changed_bare(bare: bytes, changes: bytes) -> bytes:

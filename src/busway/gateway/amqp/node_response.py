@@ -1,4 +1,4 @@
-"""Answers of the request/response nodes (`$cbs`, `X/$management`) as every client reads them (wire.md 0.9, 0.10).
+"""Answers of the request/response nodes (`$cbs`, `X/$management`) as every client reads them.
 
 Both spellings of the status keys, the code as a 32-bit int, conditions as symbols and only on failure (Python's
 CBS takes the key's presence for failure), and the request's message id back with its own AMQP type.
@@ -11,7 +11,7 @@ from busway.amqp.sections import VALUE, AmqpMessage
 from busway.amqp.types import Int, Symbol
 from busway.broker.errors import BrokerError
 from busway.gateway.amqp.error_conditions import condition_of, status_of
-from busway.gateway.amqp.tracking import Tracking
+from busway.gateway.tracking import Tracking
 
 
 def respond(

@@ -1,4 +1,4 @@
-"""From the outcomes that receivers write to the verbs of the broker, and back (wire.md D, R-10…R-16).
+"""From the outcomes that receivers write to the verbs of the broker, and back (R-10…R-16).
 
   accepted                              complete
   released                              release, without a count
@@ -55,7 +55,7 @@ def settlement_of(state: object, settled: bool) -> Settlement | None:
 
 
 def answer_to(state: object) -> Performative:
-    """The outcome that tells the receiver it was done: the same type (wire.md rule 6), bare."""
+    """The outcome that tells the receiver it was done: the same type, bare."""
     if isinstance(state, Modified):
         return Modified(state.delivery_failed, state.undeliverable_here, None)
     if isinstance(state, Rejected):

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
     from busway.broker.queue import Queue
     from busway.gateway.amqp.addresses import Node
-    from busway.gateway.amqp.link_host import LinkHost
+    from busway.gateway.amqp.link_host import Alarm, LinkHost
 
 #: First estimate of a delivery's size, before any was seen.
 _TYPICAL_BYTES: Final = 1_024
 #: A transfer frame beside its payload, roughly.
 _FRAME_BYTES: Final = 64
+#: R-9: a drain waits so long for a read or a commit. Some clients wait 200 ms for its answer.
+_DRAIN_WAIT_S: Final = 0.08
 
 
 class SettleRun:
@@ -87,6 +89,8 @@ class ReceiveLink(Receiver):
         #: Receive-and-delete: eight random bytes and a counter make the tags.
         self._tag_prefix = tag_prefix
         self._tags = 0
+        #: Rings when a drain has waited long enough; None when none waits.
+        self._drain_alarm: Alarm | None = None
 
     # -- from the outlet
 
@@ -108,16 +112,20 @@ class ReceiveLink(Receiver):
             return deliveries
         link = self.link
         left_bytes = self.host.output_room_bytes()
+        room = link.room()
+        frame_bytes_max = link.session.frame_bytes_max
         sent_bytes = 0
         sent = 0
         for delivery in deliveries:
-            if sent_bytes > left_bytes or link.room() <= 0:
+            if sent >= room or sent_bytes > left_bytes:
                 break
             payload = delivery_payload(delivery.message, delivery.token, delivery.locked_until_ms)
             tag = self._next_tag() if self.deletes else delivery.token
             link.send(tag, payload, settled=self.deletes)
             sent_bytes += len(payload) + _FRAME_BYTES
             sent += 1
+            if len(payload) + _FRAME_BYTES > frame_bytes_max:  # it took more than one place of the window
+                room = sent + link.room()
         if sent:
             self._typical_bytes = (self._typical_bytes + sent_bytes // sent) // 2 + 1
             self.host.output_waits(sent_bytes)
@@ -160,11 +168,28 @@ class ReceiveLink(Receiver):
 
     def _answer_drain(self) -> bool:
         """R-9: what the queue has, and is just reading or deleting, still comes under this credit; then the rest
-        of it is gone."""
-        if not self.link.drain_requested() or self._outlet.is_fetching(self):
+        of it is gone. A store that takes its time is not waited for long: what it brings is then not ours to send,
+        and goes to the next who asks."""
+        if not self.link.drain_requested():
             return False
-        self.link.drained()
+        if self._outlet.is_fetching(self):
+            if self._drain_alarm is None:
+                self._drain_alarm = self.host.call_later(_DRAIN_WAIT_S, self._drain_waited_long)
+            return False
+        self._end_drain()
         return True
+
+    def _drain_waited_long(self) -> None:
+        self._drain_alarm = None
+        if not self._is_gone and self.link.drain_requested():
+            self._end_drain()
+            self.host.output_waits()
+
+    def _end_drain(self) -> None:
+        if self._drain_alarm is not None:
+            self._drain_alarm.cancel()
+            self._drain_alarm = None
+        self.link.drained()
 
     def room_grew(self) -> None:
         if not self._is_gone and self.link.credit() > 0:

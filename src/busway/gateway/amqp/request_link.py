@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from busway.gateway.amqp.addresses import Node
     from busway.gateway.amqp.link_host import LinkHost
 
-log = logging.getLogger("busway.gateway.amqp")
+_log = logging.getLogger("busway.gateway.amqp")
 
-#: What the service gives its `$cbs` and `$management` links (wire.md A2).
+#: What the service gives its `$cbs` and `$management` links.
 REQUEST_CREDIT: Final = 100
 MAX_MESSAGE_SIZE: Final = (1 << 64) - 1
 #: What a request may really weigh: a full batch of scheduled messages with room to spare.
@@ -41,7 +41,7 @@ UNSENT_MAX: Final = 100
 
 
 class RequestNode(Protocol):
-    """`CbsNode`, `ManagementNode`."""
+    """`CbsNode`, `ManagementNode`. Its answers carry the request's message id as their correlation id."""
 
     async def handle(self, request: AmqpMessage) -> AmqpMessage: ...
 
@@ -96,7 +96,7 @@ class RequestDesk:
         try:
             answer = await request.link.request_node.handle(request.message)
         except Exception:  # nodes answer every error themselves; this is the net below them
-            log.exception("request failed: node=%s", request.link.node.path)
+            _log.exception("request failed: node=%s", request.link.node.path)
             return
         self._respond(request, answer)
 
@@ -112,9 +112,9 @@ class RequestDesk:
         asked = request.message.properties
         link = self._response_link(request, None if asked is None else asked.reply_to)
         if link is None:
-            log.info("no response link: node=%s", request.link.node.path)
+            _log.info("no response link: node=%s", request.link.node.path)
             return
-        link.respond(encode_message(correlated(answer, request.message)))
+        link.respond(encode_message(answer))
 
     def _response_link(self, request: Request, reply_to: object) -> ResponseLink | None:
         session = request.link.link.session
@@ -128,13 +128,6 @@ class RequestDesk:
             if link.node.path.lower() == request.link.node.path.lower():
                 return link
         return None
-
-
-def correlated(answer: AmqpMessage, request: AmqpMessage) -> AmqpMessage:
-    """wire.md rule 10: the request's message id, in its own type."""
-    if request.properties is not None and answer.properties is not None:
-        answer.properties.correlation_id = request.properties.message_id
-    return answer
 
 
 class RequestLink:

@@ -7,7 +7,7 @@ ranges of delivery ids, refused ones are rejected singly, each with its reason (
 what happened the link is detached without an outcome, and the client sends again (S-1).
 
 Credit is the brake: it is topped up while less than half is left and what was sent before is nearly all stored.
-Some clients send before any credit arrives (wire.md A2); that is taken as well, and reading from the socket
+Some clients send before any credit arrives; that is taken as well, and reading from the socket
 pauses when too many bytes wait for the store.
 """
 
@@ -22,6 +22,7 @@ from busway.amqp.sections import split_batch
 from busway.broker.errors import BadArgument, BrokerError, MessageTooLarge, StoreOutcomeUnknown
 from busway.broker.receiver import Attachment
 from busway.gateway.amqp.error_conditions import amqp_error, undecodable
+from busway.gateway.amqp.message_ids import ensure_message_id
 from busway.gateway.amqp.message_mapping import message_of
 from busway.message import Message
 
@@ -146,7 +147,9 @@ class SendLink(Attachment):
     def _message(self, payload: bytes) -> Message:
         description = self._queue.description
         self._check_size(payload, description.max_message_size_in_kilobytes * 1024)
-        return message_of(payload, description.requires_duplicate_detection, self.host.limits)
+        message = message_of(payload, description.requires_duplicate_detection, self.host.limits)
+        ensure_message_id(message, self.host.entropy)
+        return message
 
     def _check_size(self, payload: bytes, bytes_max: int) -> None:
         """L-5, S-8: the whole transfer counts."""
@@ -181,6 +184,8 @@ class SendLink(Attachment):
         messages = [message_of(inner, wants_message_id, limits) for inner in split_batch(payload)]
         if not messages:
             raise BadArgument("The batch holds no message.")
+        for message in messages:
+            ensure_message_id(message, self.host.entropy)
         return messages
 
     def _refuse(self, delivery: IncomingDelivery, problem: DecodeError | BrokerError) -> None:

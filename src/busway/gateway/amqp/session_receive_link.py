@@ -2,7 +2,7 @@
 
 A client attaches with the source filter `com.microsoft:session-filter`: a string names a session, null means the
 next available one. The attach is answered only when the session is held: the same source with the session id in
-the filter, in the shape the client used (wire.md rule 11), and the end of the session's lock as a link property.
+the filter, in the shape the client used (described or bare), and the end of the session's lock as a link property.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from busway.amqp.performatives import Fields, Source
 from busway.amqp.types import Char, Described, Long, Symbol
 from busway.broker.errors import BadArgument
 from busway.gateway.amqp.receive_link import ReceiveLink
+from busway.gateway.dotnet_ticks import ticks_of
 
 if TYPE_CHECKING:
     from busway.broker.message_sessions import MessageSession
@@ -23,9 +24,6 @@ _LOCKED_UNTIL: Final = Symbol("com.microsoft:locked-until-utc")
 _TIMEOUT: Final = Symbol("com.microsoft:timeout")
 #: X-7: the wait when the client names none, and the longest wait it gets.
 TIMEOUT_S_MAX: Final = 65.0
-#: .NET ticks (100 ns since the year 1) at 1970-01-01.
-_TICKS_AT_EPOCH: Final = 621_355_968_000_000_000
-_TICKS_PER_MS: Final = 10_000
 
 
 class SessionWish:
@@ -72,7 +70,7 @@ def wait_s(properties: Fields | None) -> float:
 
 def lock_properties(locked_until_ms: int) -> Fields:
     """The link properties of the answering attach."""
-    return {_LOCKED_UNTIL: Long(_TICKS_AT_EPOCH + locked_until_ms * _TICKS_PER_MS)}
+    return {_LOCKED_UNTIL: Long(ticks_of(locked_until_ms))}
 
 
 class Waiting(Protocol):

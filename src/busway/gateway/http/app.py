@@ -8,7 +8,6 @@ did not expect is logged under the TrackingId that the client gets.
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from ipaddress import ip_address
@@ -27,24 +26,22 @@ from uvicorn.server import ServerState
 
 from busway.broker.errors import BrokerError, InternalError
 from busway.clock import Clock, Entropy
-from busway.gateway.amqp.tracking import Tracking
-from busway.gateway.http.call import Call, ManagedNamespace, host_of
+from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
 from busway.gateway.http.management import Management
 from busway.gateway.http.operator_routes import OperatorRoutes
 from busway.gateway.http.protocol import HttpProtocol, Idlers
 from busway.gateway.http.status_page import CONSOLE_PATH, status_page
-from busway.gateway.http.statuses import HttpRefusal, error_response, method_not_allowed
+from busway.gateway.http.statuses import HttpRefusal, error_response
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve_websocket
 from busway.gateway.http.xml_input import BODY_BYTES_MAX
+from busway.gateway.tracking import Tracking
 
-log = logging.getLogger("busway.http")
+_log = logging.getLogger("busway.http")
 
 _METHODS: Final = ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"]
 _KEEP_ALIVE_S: Final = 60
 _HEAD_BYTES_MAX: Final = 32 * 1024
 _CLOSE_S: Final = 5.0
-
-Handler = Callable[[Call], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,7 @@ class HttpGateway:
             response = error_response(error, self._tracking.tail(path))
         except Exception:
             tail = self._tracking.tail(path)
-            log.exception("an HTTP request failed: %s", tail)
+            _log.exception("an HTTP request failed: %s", tail)
             response = error_response(InternalError(), tail)
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
         response.headers["Date"] = formatdate(self._clock.wall_ms() / 1000, usegmt=True)
@@ -157,8 +154,7 @@ class HttpGateway:
         if not is_page and "authorization" in call.request.headers:
             return None
         if is_page or call.path == "health":
-            if call.method not in ("GET", "HEAD"):
-                raise method_not_allowed("GET, HEAD")
+            call.allow("GET", "HEAD")
             return status_page(self._namespace) if is_page else JSONResponse({"status": "healthy"})
         if call.path == "" and "text/html" in call.request.headers.get("accept", ""):
             return RedirectResponse(CONSOLE_PATH, 307)

@@ -1,8 +1,8 @@
-"""Queue descriptions as ATOM entries and feeds, byte for byte in the shape of the service (wire.md H, J).
+"""Queue descriptions as ATOM entries and feeds, byte for byte in the shape of the service.
 
 Reading is by namespace, so every client's prefixes are welcome. Writing is by template, because clients read
 by literal prefix (`i:`, `d2p1:`), by position (Python takes the SECOND `link` of a feed as its next page) and
-by element order (DataContract). Property names and kinds come from the broker's one table, `PROPERTIES`.
+by element order (`QUEUE_ELEMENTS`). Property names and kinds come from the broker's one table, `PROPERTIES`.
 """
 
 import re
@@ -13,11 +13,10 @@ from typing import Final, assert_never
 from xml.etree.ElementTree import Element, tostring
 from xml.sax.saxutils import escape, quoteattr
 
+from busway.atom_names import ATOM, CONNECT, COUNTS, INSTANCE, QUEUE_ELEMENTS
 from busway.broker.descriptions import (
-    LISTEN,
-    MANAGE,
     PROPERTY_OF,
-    SEND,
+    RIGHTS_ORDER,
     AuthorizationRule,
     Kind,
     Property,
@@ -29,48 +28,12 @@ from busway.broker.errors import BadArgument, NotImplementedByServer
 from busway.gateway.http.statuses import xml_text
 from busway.gateway.http.xml_input import parse_xml
 
-ATOM: Final = "http://www.w3.org/2005/Atom"
-CONNECT: Final = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
-COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
-INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
-
-#: The order of a QueueDescription. What is not a property of ours (`PROPERTY_OF`) is written by `_READ_ONLY`.
-QUEUE_ELEMENTS: Final = (
-    "LockDuration",
-    "MaxSizeInMegabytes",
-    "RequiresDuplicateDetection",
-    "RequiresSession",
-    "DefaultMessageTimeToLive",
-    "DeadLetteringOnMessageExpiration",
-    "DuplicateDetectionHistoryTimeWindow",
-    "MaxDeliveryCount",
-    "EnableBatchedOperations",
-    "SizeInBytes",
-    "MessageCount",
-    "IsAnonymousAccessible",
-    "AuthorizationRules",
-    "Status",
-    "CreatedAt",
-    "UpdatedAt",
-    "AccessedAt",
-    "SupportOrdering",
-    "CountDetails",
-    "AutoDeleteOnIdle",
-    "EnablePartitioning",
-    "EntityAvailabilityStatus",
-    "EnableExpress",
-    "ForwardTo",
-    "UserMetadata",
-    "ForwardDeadLetteredMessagesTo",
-    "MaxMessageSizeInKilobytes",
-)
 MESSAGE_SIZE_ELEMENT: Final = "MaxMessageSizeInKilobytes"
 #: The first version that knows MaxMessageSizeInKilobytes (E-22).
 _MESSAGE_SIZE_SINCE: Final = "2021-05"
 #: An update clears a text by leaving it out (clients send back everything they want to keep).
 _TEXTS: Final = [entry for entry in PROPERTY_OF.values() if entry.kind is Kind.TEXT]
 _FORWARDS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
-_RIGHTS_ORDER: Final = (MANAGE, LISTEN, SEND)
 _UNKNOWN_ELEMENTS_MAX: Final = 64
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -353,7 +316,7 @@ def _count_details(counts: RuntimeCounts) -> str:
 def _rule_element(rule: AuthorizationRule) -> str:
     """With its keys: whoever manages the queue reads them, as from the service."""
     rights = "".join(
-        f"<AccessRights>{right}</AccessRights>" for right in _RIGHTS_ORDER if right in rule.rights
+        f"<AccessRights>{right}</AccessRights>" for right in RIGHTS_ORDER if right in rule.rights
     )
     return (
         '<AuthorizationRule i:type="SharedAccessAuthorizationRule">'

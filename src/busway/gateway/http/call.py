@@ -2,15 +2,18 @@
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from busway.broker.authorization import Grant
 from busway.broker.descriptions import AuthorizationRule, QueueDescription, RuntimeCounts
 from busway.broker.errors import AuthenticationFailed, BadArgument, OperationTimedOut
 from busway.broker.limits import Limits
+from busway.gateway.http.statuses import method_not_allowed
 from busway.gateway.http.xml_input import BODY_BYTES_MAX
 
 _BODY_S: Final = 30.0
@@ -26,7 +29,7 @@ SUPPLEMENTARY_TOKENS: Final = (
 )
 
 
-class Authority(Protocol):
+class RequestAuthorizer(Protocol):
     """The part of the authorizer that routes use."""
 
     def grant_of_token(self, token: str, audience: str) -> Grant: ...
@@ -41,7 +44,7 @@ class ManagedNamespace(Protocol):
     @property
     def limits(self) -> Limits: ...
     @property
-    def authorizer(self) -> Authority: ...
+    def authorizer(self) -> RequestAuthorizer: ...
     def descriptions(self) -> list[QueueDescription]: ...
     def description(self, path: str) -> QueueDescription: ...
     async def create_queue(self, description: QueueDescription) -> QueueDescription: ...
@@ -59,14 +62,14 @@ class ManagedNamespace(Protocol):
 class Call:
     """A request with its path percent-decoded exactly once."""
 
-    def __init__(self, request: Request, authority: Authority) -> None:
+    def __init__(self, request: Request, authorizer: RequestAuthorizer) -> None:
         """Raises BadArgument when the request line or the Host header is not clean."""
         self.request = request
         self.method = request.method
         self.path = decoded_path(request.scope["raw_path"])
         self.authority = checked_authority(request.headers.get("host", ""))
         self.api_version = _api_version(request)
-        self._authorizer = authority
+        self._authorizer = authorizer
 
     @property
     def segments(self) -> list[str]:
@@ -82,6 +85,11 @@ class Call:
         """Absolute, with the query as requested."""
         query = self.request.scope["query_string"].decode("latin-1")
         return f"{self.root}/{self.path}" + (f"?{query}" if query else "")
+
+    def allow(self, *methods: str) -> None:
+        """Raises 405 for any other method."""
+        if self.method not in methods:
+            raise method_not_allowed(", ".join(methods))
 
     def require(self, right: str) -> Grant:
         """The caller holds a token that allows `right` on this path (A-6, A-9). Raises 401s."""
@@ -129,6 +137,10 @@ class Call:
         except ClientDisconnect as error:
             raise BadArgument("The body ended early.") from error
         return bytes(received)
+
+
+#: A route.
+Handler = Callable[[Call], Awaitable[Response]]
 
 
 def decoded_path(raw_path: bytes) -> str:

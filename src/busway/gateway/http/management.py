@@ -1,4 +1,4 @@
-"""Entity management over HTTP, as the official admin clients speak it (ERR-43, wire.md H and J).
+"""Entity management over HTTP, as the official admin clients speak it (ERR-43).
 
     GET    /$namespaceinfo                 the namespace
     GET    /$Resources/queues|topics       a page of entities
@@ -10,7 +10,6 @@ Every route asks for Manage (A-9) before it looks at anything else, so a strange
 which names exist.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.responses import Response
@@ -26,20 +25,15 @@ from busway.broker.errors import (
     UpdateConflict,
 )
 from busway.clock import Clock
+from busway.gateway.dotnet_ticks import ticks_of
 from busway.gateway.http.atom import QueueInput, feed_of, namespace_entry, parse_queue, queue_entry
-from busway.gateway.http.call import Call, ManagedNamespace
-from busway.gateway.http.statuses import HttpRefusal, method_not_allowed
+from busway.gateway.http.call import Call, Handler, ManagedNamespace
+from busway.gateway.http.statuses import HttpRefusal
 
 PAGE_MAX: Final = 100
 _SKIP_MAX: Final = 1_000_000_000
-#: .NET ticks (100 ns since year 1) of 1970, in which the service writes ETags.
-_TICKS_1970: Final = 621_355_968_000_000_000
-_TICKS_PER_MS: Final = 10_000
-_METHODS: Final = "GET, HEAD, PUT, DELETE"
 _MISSING_TITLE: Final = "Publicly Listed Services"
 NOT_HOSTED: Final = "No service is hosted at the specified address."
-
-Handler = Callable[[Call], Awaitable[Response]]
 
 
 class Management:
@@ -76,11 +70,11 @@ class Management:
 
     def _root(self, call: Call) -> Response:
         """Never a web page: clients send an empty name here by mistake (ERR-43)."""
-        _only_reads(call)
+        call.allow("GET", "HEAD")
         return _feed(feed_of(_MISSING_TITLE, call.url, self._clock.wall_ms()))
 
     def _namespace_info(self, call: Call) -> Response:
-        _only_reads(call)
+        call.allow("GET", "HEAD")
         created_at_ms = min((rule.created_at_ms for rule in self._namespace.rules()), default=0)
         entry = namespace_entry(
             self._namespace.name,
@@ -92,7 +86,7 @@ class Management:
         return _entry(200, entry)
 
     async def _resources(self, call: Call) -> Response:
-        _only_reads(call)
+        call.allow("GET", "HEAD")
         kind = "/".join(call.segments[1:])
         if kind == "queues":
             return await self._queues(call)
@@ -102,10 +96,8 @@ class Management:
         raise EntityNotFound(f"There is no list called {shown(kind)}.")
 
     async def _queues(self, call: Call) -> Response:
-        skip, top = (
-            _number(call, "$skip", 0, _SKIP_MAX),
-            min(_number(call, "$top", PAGE_MAX, _SKIP_MAX), PAGE_MAX),
-        )
+        skip = _number(call, "$skip", 0, _SKIP_MAX)
+        top = min(_number(call, "$top", PAGE_MAX, _SKIP_MAX), PAGE_MAX)
         known = self._namespace.descriptions()
         page = known[skip : skip + top]
         counts = await self._namespace.counts_of([description.path for description in page])
@@ -140,11 +132,9 @@ class Management:
             "PUT": self._put,
             "DELETE": self._delete,
         }
-        handler = handlers.get(call.method)
-        if handler is None:
-            raise method_not_allowed(_METHODS)
+        call.allow(*handlers)
         check_path(call.path, self._namespace.limits.path_characters_max)
-        return await handler(call)
+        return await handlers[call.method](call)
 
     async def _get(self, call: Call) -> Response:
         try:
@@ -208,17 +198,12 @@ class Management:
 
 
 def _is_message_route(method: str, segments: list[str]) -> bool:
-    """The REST message API of wire.md I; a queue may still be called `a/messages`."""
+    """The service's REST API for messages; a queue may still be called `a/messages`."""
     if method == "POST":
         return "messages" in segments[1:]
     return method in ("PUT", "DELETE") and (
         segments[-2:] == ["messages", "head"] or (len(segments) > 3 and segments[-3] == "messages")
     )
-
-
-def _only_reads(call: Call) -> None:
-    if call.method not in ("GET", "HEAD"):
-        raise method_not_allowed("GET, HEAD")
 
 
 def _number(call: Call, name: str, default: int, most: int) -> int:
@@ -236,7 +221,7 @@ def _check_match(call: Call, present: QueueDescription) -> None:
 
 
 def _etag(description: QueueDescription) -> dict[str, str]:
-    return {"ETag": str(_TICKS_1970 + description.updated_at_ms * _TICKS_PER_MS)}
+    return {"ETag": str(ticks_of(description.updated_at_ms))}
 
 
 def _entry(status: int, body: str, headers: dict[str, str] | None = None) -> Response:

@@ -13,20 +13,17 @@ of every other route, so a client reads one kind of error.
 import json
 from dataclasses import replace
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
 
 from starlette.responses import JSONResponse, Response
 
-from busway.broker.descriptions import ALL_RIGHTS, MANAGE, AuthorizationRule
+from busway.broker.descriptions import ALL_RIGHTS, MANAGE, RIGHTS_ORDER, AuthorizationRule
 from busway.broker.entity_path import path_key, shown
 from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation
 from busway.broker.sas_keys import random_key
 from busway.clock import Clock, Entropy
 from busway.gateway.http.atom import timestamp
 from busway.gateway.http.call import Call, ManagedNamespace
-from busway.gateway.http.statuses import method_not_allowed
 
-_RIGHTS_ORDER: Final = ("Manage", "Listen", "Send")
 _RULE_KEYS: Final = frozenset({"rights", "primaryKey", "secondaryKey"})
 _JSON_DEPTH_MAX: Final = 8
 #: Keys are in the answers: no cache on the way may keep them.
@@ -43,16 +40,12 @@ class OperatorRoutes:
 
     async def stores(self, call: Call) -> Response:
         call.require(MANAGE)
-        if call.method not in ("GET", "HEAD"):
-            raise method_not_allowed("GET, HEAD")
-        return _json(
-            [{**store, "url": without_secrets(str(store["url"]))} for store in self._namespace.stores()]
-        )
+        call.allow("GET", "HEAD")
+        return _json(self._namespace.stores())
 
     async def switch_store(self, call: Call) -> Response:
         call.require(MANAGE)
-        if call.method != "POST":
-            raise method_not_allowed("POST")
+        call.allow("POST")
         _, name, verb = call.path.split("/")
         if name not in {str(store["name"]) for store in self._namespace.stores()}:
             raise EntityNotFound(f"There is no store called {shown(name)}.")
@@ -66,20 +59,18 @@ class OperatorRoutes:
 
     async def rules(self, call: Call) -> Response:
         call.require(MANAGE)
-        if call.method not in ("GET", "HEAD"):
-            raise method_not_allowed("GET, HEAD")
+        call.allow("GET", "HEAD")
         return _json([_rule_json(rule) for rule in self._namespace.rules()])
 
     async def rule(self, call: Call) -> Response:
         call.require(MANAGE)
+        call.allow("GET", "HEAD", "PUT", "DELETE")
         name = call.path.partition("/")[2]
         if call.method == "PUT":
             return await self._put_rule(name, parse_json(await call.body()))
         if call.method == "DELETE":
             return await self._delete_rule(name)
-        if call.method in ("GET", "HEAD"):
-            return _json(_rule_json(self._known(name)))
-        raise method_not_allowed("GET, HEAD, PUT, DELETE")
+        return _json(_rule_json(self._known(name)))
 
     async def _put_rule(self, name: str, sent: object) -> Response:
         rules = self._namespace.rules()
@@ -133,15 +124,6 @@ def parse_json(body: bytes) -> object:
         raise BadArgument("The body is not JSON.") from error
 
 
-def without_secrets(url: str) -> str:
-    """A store's address without user, password and query, where drivers keep secrets."""
-    parts = urlsplit(url)
-    if not parts.scheme:
-        return ""  # a driver's own form, such as "host=… password=…"
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
-
-
 def _check_manager(rules: tuple[AuthorizationRule, ...]) -> None:
     if not any(MANAGE in rule.rights for rule in rules):
         raise InvalidOperation(
@@ -172,7 +154,7 @@ def _text(sent: dict[object, object], key: str) -> str:
 def _rule_json(rule: AuthorizationRule) -> dict[str, object]:
     return {
         "name": rule.name,
-        "rights": [right for right in _RIGHTS_ORDER if right in rule.rights],
+        "rights": [right for right in RIGHTS_ORDER if right in rule.rights],
         "primaryKey": rule.primary_key,
         "secondaryKey": rule.secondary_key,
         "createdAt": timestamp(rule.created_at_ms),

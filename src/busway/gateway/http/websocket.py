@@ -1,4 +1,4 @@
-"""AMQP over WebSocket: binary frames carry the byte stream, their borders mean nothing (wire.md A1).
+"""AMQP over WebSocket: binary frames carry the byte stream, their borders mean nothing.
 
 `WebSocketTransport` looks like a transport to an AMQP connection. What the connection writes is queued here
 and sent by one task as frames of at most 64 KiB; a queue above its high-water mark pauses the connection's
@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-log = logging.getLogger("busway.websocket")
+_log = logging.getLogger("busway.websocket")
 
 WEBSOCKET_PATHS: Final = ("/$servicebus/websocket", "/$servicebus/websocket/")  # .NET writes the slash
 SUBPROTOCOL: Final = "AMQPWSB10"
@@ -193,4 +193,4 @@ async def _stop(*tasks: "asyncio.Task[None] | asyncio.Task[bool]") -> None:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, Exception):
-            log.error("an AMQP connection over WebSocket failed", exc_info=outcome)
+            _log.error("an AMQP connection over WebSocket failed", exc_info=outcome)

@@ -24,7 +24,7 @@ from busway.store.contract import (
     Move,
 )
 from busway.store.sqlite.queries import PLACE_TABLES, by_place, query
-from busway.store.sqlite.rows import key_bounds, message_tuples, runs, sealed
+from busway.store.sqlite.rows import deleted_keys, key_bounds, message_tuples, runs, sealed
 
 #: Rows per batch: a slice must not hold the loop for longer than a few milliseconds.
 SWEEP_SLICE_MAX: Final = 256
@@ -158,10 +158,7 @@ class BatchWriter:
                 self._cursor.executemany(_CHANGE[place], values)
 
     def _delete(self, deletes: list[tuple[FragmentKey, int, int]]) -> None:
-        places: tuple[list[int], list[int], list[int]] = ([], [], [])
-        for fragment, place, number in deletes:
-            places[place].append(fragment << COUNTER_BITS | number)
-        for place, keys in enumerate(places):
+        for place, keys in enumerate(deleted_keys(deletes)):
             if keys:
                 self._delete_entries(keys, place)
                 self._cursor.executemany(_DELETE_RUN[place], runs(keys))

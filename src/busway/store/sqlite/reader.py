@@ -8,30 +8,17 @@ not take its neighbours along, so a page that stumbles is read again row by row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
 from typing import Any, Final
 
 import apsw
 
-from busway.message import Message
 from busway.store.contract import PLACE_ACTIVE, Counters, FragmentKey, FragmentRow
 from busway.store.sqlite.queries import by_place, query
-from busway.store.sqlite.rows import NUMBER_MASK, key_bounds, message_of, unsealed
+from busway.store.sqlite.raw_page import RawPage
+from busway.store.sqlite.rows import NUMBER_MASK, key_bounds, unsealed
 
 #: (key, place) of a row.
 Spot = tuple[int, int]
-
-
-class RawPage:
-    """Rows as committed."""
-
-    __slots__ = ("damaged", "last_number", "messages", "more")
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.damaged: list[tuple[int, int]] = []  #: (place, number)
-        self.more = False
-        self.last_number = 0  #: the highest number looked at
 
 
 class FirstNumbers:
@@ -143,9 +130,9 @@ class Reader:
         """Rows as they come, so that no more are read than fit."""
         cursor = self._connection.cursor()
         try:
-            return _page(
-                zip(cursor.execute(statement, values), repeat(place), strict=False), limit, bytes_max
-            )
+            page = RawPage(limit, bytes_max)
+            page.take_all(cursor.execute(statement, values), place)
+            return page
         finally:
             cursor.close()  # A statement left half way would keep its snapshot, and the log from starting over.
 
@@ -164,7 +151,11 @@ class Reader:
             return self._page_of(spots, limit, bytes_max)
 
     def _page_of(self, spots: Sequence[Spot], limit: int, bytes_max: int) -> RawPage:
-        return _page(self._rows_at(spots), limit, bytes_max)
+        page = RawPage(limit, bytes_max)
+        for row, place in self._rows_at(spots):
+            if not page.take(row, place):
+                break
+        return page
 
     def _rows_at(self, spots: Iterable[Spot]) -> Iterator[tuple[Any, int]]:
         """Each row that is there; its bare key when it cannot be decoded."""
@@ -270,26 +261,6 @@ class Reader:
         texts: dict[str | None, Any] = dict(self._all(_READ_CATALOGUE))
         version = int(texts.pop(None, 0))
         return version, {str(key): str(text) for key, text in texts.items()}
-
-
-def _page(rows: Iterable[tuple[Any, int]], limit: int, bytes_max: int) -> RawPage:
-    """Takes rows until a limit cuts, at least one. A bare key stands for a row that cannot be decoded."""
-    page = RawPage()
-    for taken, (row, place) in enumerate(rows):
-        message = message_of(row, place)
-        size = 0 if message is None else message.size()
-        if taken >= limit or (taken and size > bytes_max):
-            page.more = True
-            break
-        bytes_max -= size
-        if message is None:
-            key = row if isinstance(row, int) else row[0]
-            page.last_number = key & NUMBER_MASK
-            page.damaged.append((place, page.last_number))
-        else:
-            page.last_number = message.sequence_number
-            page.messages.append(message)
-    return page
 
 
 def _fragment_row(key: int, owner: str, fragment_index: int, *values: int) -> FragmentRow:

@@ -32,7 +32,8 @@ from busway.store.contract import (
     StoreUnavailable,
 )
 from busway.store.shadow import Shadow, Shadows
-from busway.store.sqlite.reader import DamagedState, FirstNumbers, RawPage, RawSession, Reader
+from busway.store.sqlite.raw_page import RawPage
+from busway.store.sqlite.reader import DamagedState, FirstNumbers, RawSession, Reader
 from busway.store.sqlite.rows import NUMBER_MASK
 
 T = TypeVar("T")

@@ -131,10 +131,22 @@ def unsealed(data: bytes) -> bytes:
 
 
 def _with_texts(check: int, session_id: str | None, partition_key: str | None, message_id: str | None) -> int:
-    for mark, text in ((b"s", session_id), (b"p", partition_key), (b"m", message_id)):
-        if text is not None:
-            check = crc32(text.encode(), crc32(mark, check))
+    """Each text under a mark of its own, so that none can take another's column."""
+    if session_id is not None:
+        check = crc32(b"s" + session_id.encode(), check)
+    if partition_key is not None:
+        check = crc32(b"p" + partition_key.encode(), check)
+    if message_id is not None:
+        check = crc32(b"m" + message_id.encode(), check)
     return check
+
+
+def deleted_keys(deletes: list[tuple[FragmentKey, int, int]]) -> tuple[list[int], list[int], list[int]]:
+    """The keys of rows to delete, by place."""
+    places: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for fragment, place, number in deletes:
+        places[place].append(fragment << COUNTER_BITS | number)
+    return places
 
 
 def runs(keys: list[int]) -> list[tuple[int, int]]:
