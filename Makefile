@@ -18,19 +18,19 @@ setup: .venv/.installed ## install into .venv and compile the hot modules where 
 run: setup ## start the bus on embedded stores in ./data
 	@$(BIN)/busway serve --data data
 
-test: setup ## every test the README promises
+test: setup ## everything: what the README promises, and the model, wire and fault tests
 	@scripts/run_tests.sh
 
 test-quick: setup ## unit, wire and store tests, pure Python
 	@BUSWAY_PURE=1 $(PYTEST) -n 2 -q tests/unit tests/wire tests/store_contract
 
-lint: setup ## format, lint, types, storeys
+lint: setup ## formatting, ruff, mypy --strict, storeys (import-linter)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-format: setup
+format: setup ## what lint would complain about and can be mended by itself
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
@@ -38,7 +38,7 @@ pages: setup ## write COMPATIBILITY.md and docs/settings.md anew from tests and 
 	@$(BIN)/python scripts/compatibility.py
 	@$(BIN)/python scripts/settings.py
 
-bench: setup ## against RabbitMQ in the same run; writes benchmarks/results
+bench: setup ## measure, against RabbitMQ in the same run (python -m benchmarks.run --help for parts)
 	@$(BIN)/python -m benchmarks.run
 
 chaos: setup ## kill, cut, fill, damage: a few minutes
@@ -47,5 +47,5 @@ chaos: setup ## kill, cut, fill, damage: a few minutes
 soak: setup ## the same for hours: make soak HOURS=8
 	@$(BIN)/python -m tests.chaos.run --hours $(or $(HOURS),1)
 
-clean:
+clean: ## remove what setup made; your data stays
 	@rm -rf .venv build src/busway/_compiled node_modules

@@ -14,11 +14,19 @@ from tests.harness.running_server import BUSWAY, RunningServer
 
 
 class BuswayServer:
+    """As a context manager it stops in the end, whatever happened; `start` is the caller's."""
+
     def __init__(self, folder: Path, *, pure: bool = False) -> None:
         environment = {"BUSWAY_PURE": "1"} if pure else {}
         self.name = "Busway pure" if pure else "Busway"
         self.server = RunningServer(folder, environment=environment)
         self._queue_count = 0
+
+    def __enter__(self) -> BuswayServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> float:
         """Seconds from the start of the process until it accepts connections."""
@@ -27,7 +35,9 @@ class BuswayServer:
         return time.monotonic() - begun
 
     def stop(self) -> None:
-        self.server.stop()
+        """Does nothing when it is not running."""
+        if self.server.is_running:
+            self.server.stop()
 
     def queue(self, *options: str) -> Target:
         """A fresh queue."""

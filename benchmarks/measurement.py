@@ -36,15 +36,18 @@ def middle(figures: list[Figure]) -> Figure:
     )
 
 
+def cpu_s(pid: int) -> float:
+    """CPU time that a process has used so far."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
 def _with_cpu(target: Target, load: Load, work: Callable[[], dict[str, float]]) -> Figure:
-    process = psutil.Process(target.pid)
-    before = process.cpu_times()
+    before = cpu_s(target.pid)
     result = work()
-    after = process.cpu_times()
-    spent = after.user + after.system - before.user - before.system
     return Figure(
         result["rate"],
-        spent / load.messages * 1e6,
+        (cpu_s(target.pid) - before) / load.messages * 1e6,
         result.get("p50_ms", 0.0),
         result.get("p99_ms", 0.0),
     )

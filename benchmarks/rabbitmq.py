@@ -37,6 +37,12 @@ class RabbitMq:
         self._process: subprocess.Popen[bytes] | None = None
         self.pid = 0
 
+    def __enter__(self) -> RabbitMq:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def start(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, **self._settings()}

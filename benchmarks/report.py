@@ -55,7 +55,9 @@ class Report:
             "",
             self._headline,
             "",
-            "| metric | Busway | RabbitMQ quorum | ratio | first bar | holds |",
+            "Compared with RabbitMQ's quorum queue in the same run, unless the metric names another.",
+            "",
+            "| metric | Busway | compared with | ratio | bar | holds |",
             "|---|---|---|---|---|---|",
         ]
         for row in self._rows:

@@ -1,10 +1,11 @@
-"""make bench: Busway and RabbitMQ interleaved in one run, as ratios, against the bar.
+"""Busway and RabbitMQ interleaved in one run, as ratios, against the bar.
 
-  python -m benchmarks.run [--rounds 3] [--messages 100000] [--quick] [--only PART …]
+Absolute figures of a shared machine mean little; ratios inside one run, and CPU microseconds per message, mean a
+lot. The table is printed and, unless the run is quick, written to benchmarks/results: a whole run under its date,
+some parts under the date and their names. The exit status is 1 when a bar does not hold.
 
-Parts: throughput, latency, connections, start, memory, backlog, sdk. The table is printed and written to
-benchmarks/results/. Absolute figures of a shared machine mean little; ratios inside one run, and CPU
-microseconds per message, mean a lot.
+Needs gcc and Debian's libqpid-proton11-dev; RabbitMQ is installed when it is missing and that is possible, else the
+figures come without ratios.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import generator, parts, rabbitmq
+from benchmarks import generator, parts, rabbitmq, scale
 from benchmarks.busway_server import BuswayServer
 from benchmarks.generator import Load
 from benchmarks.rabbitmq import RabbitMq
@@ -32,8 +34,14 @@ PARTS: dict[str, Callable[[parts.Bench, Report], None]] = {
     "start": parts.start,
     "memory": parts.memory,
     "backlog": parts.backlog,
+    "scale": scale.scale,
     "sdk": parts.official_sdk,
 }
+#: Parts that run on the two servers that stand for the whole run, and those that run on RabbitMQ too.
+ON_STANDING_SERVERS = {"throughput", "latency", "connections", "sdk"}
+ON_PEER = {"throughput", "latency", "connections"}
+#: Fills two servers first: in a quick run only when it is asked for.
+NOT_QUICK = {"scale"}
 
 
 def main() -> int:
@@ -48,46 +56,64 @@ def main() -> int:
         _run(Path(folder), options, report)
     text = report.text()
     print(text)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{datetime.now(UTC):%Y-%m-%d}.md").write_text(text)
+    if not options.quick:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / _result_name(options.only)).write_text(text)
     return 0 if report.bar_holds() else 1
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds; the median counts")
-    parser.add_argument("--messages", type=int, default=100_000)
-    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the messages")
-    parser.add_argument("--only", nargs="*", choices=[*PARTS], default=[*PARTS])
+    lines = [f"  {name:<12}{(part.__doc__ or '').strip()}" for name, part in PARTS.items()]
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.run",
+        description=__doc__,
+        epilog="parts:\n" + "\n".join(lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, metavar="N", help="interleaved; the median counts (3)"
+    )
+    parser.add_argument("--messages", type=int, default=100_000, metavar="N", help="per round (100000)")
+    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the messages, no file")
+    parser.add_argument("--only", nargs="+", choices=[*PARTS], metavar="PART", help="these parts, see below")
     options = parser.parse_args()
+    if options.only is None:
+        options.only = [name for name in PARTS if not (options.quick and name in NOT_QUICK)]
     if options.quick:
         options.rounds, options.messages = 1, options.messages // 10
     return options
 
 
 def _run(folder: Path, options: argparse.Namespace, report: Report) -> None:
-    servers = {
-        "compiled": BuswayServer(folder / "compiled"),
-        "pure": BuswayServer(folder / "pure", pure=True),
-    }
-    peer = RabbitMq(folder / "rabbitmq") if rabbitmq.is_installable() else None
-    if peer is None:
-        print("RabbitMQ cannot be installed here: figures without ratios", file=sys.stderr)
-    try:
-        for server in servers.values():
-            server.start()
-        if peer is not None:
-            peer.start()
+    wanted = set(options.only)
+    with ExitStack() as stack:
+        servers = {
+            "compiled": stack.enter_context(BuswayServer(folder / "compiled")),
+            "pure": stack.enter_context(BuswayServer(folder / "pure", pure=True)),
+        }
+        if wanted & ON_STANDING_SERVERS:
+            for server in servers.values():
+                server.start()
+        peer = _peer(folder, stack) if wanted & ON_PEER else None
         bench = parts.Bench(folder, servers, peer, options.rounds, Load(options.messages), options.quick)
         for name in options.only:
             begun = time.monotonic()
             PARTS[name](bench, report)
             print(f"{name}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
-    finally:
-        for server in servers.values():
-            server.stop()
-        if peer is not None:
-            peer.stop()
+
+
+def _peer(folder: Path, stack: ExitStack) -> RabbitMq | None:
+    if not rabbitmq.is_installable():
+        print("RabbitMQ cannot be installed here: figures without ratios", file=sys.stderr)
+        return None
+    peer = stack.enter_context(RabbitMq(folder / "rabbitmq"))
+    peer.start()
+    return peer
+
+
+def _result_name(only: list[str]) -> str:
+    names = [] if set(only) == set(PARTS) else only
+    return "-".join([f"{datetime.now(UTC):%Y-%m-%d}", *names]) + ".md"
 
 
 def _headline() -> str:

@@ -39,7 +39,11 @@ def build() -> None:
     sources = [str(source_of(module).relative_to(root)) for module in HOT_MODULES]
     with tempfile.TemporaryDirectory() as scratch:
         extensions = mypycify(
-            ["--strict", *sources], opt_level="3", debug_level="0", group_name=GROUP, target_dir=scratch
+            ["--strict", "--cache-dir", str(Path(scratch) / "cache"), *sources],
+            opt_level="3",
+            debug_level="0",
+            group_name=GROUP,
+            target_dir=scratch,
         )
         command = build_ext(Distribution({"name": GROUP, "ext_modules": extensions}))
         command.build_lib = str(FOLDER)

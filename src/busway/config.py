@@ -95,7 +95,7 @@ class Config:
     rules: tuple[AuthorizationRule, ...] = ()
     #: Where the file wants logs: of "File" and "Console".
     log_types: frozenset[str] = frozenset()
-    #: The `Server` section: option names in PascalCase. The command line wins over it.
+    #: The `Server` section: option names in PascalCase, for `ServeOptions.completed`.
     server: Mapping[str, object] = field(default_factory=dict)
 
 

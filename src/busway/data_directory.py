@@ -5,6 +5,7 @@ root.key      the key of RootManageSharedAccessKey, owner only
 server.json   where the last server listened; what `busway connection-string` reads
 tls/          the certificate authority and the server's certificate
 stores/       one file per store
+busway.log    what the server logs, when its configuration file asks for that
 """
 
 import fcntl
@@ -30,6 +31,10 @@ class DataDirectory:
     @property
     def stores(self) -> Path:
         return self.path / "stores"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "busway.log"
 
     def acquire(self) -> None:
         """Creates the directory and locks it for this process."""

@@ -5,12 +5,17 @@ everything else is the server's to find out.
 """
 
 import os
-from dataclasses import dataclass, field
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 PORT_MAX: Final = 65_535
+#: Keys of a configuration file's `Server` section: an option in PascalCase.
+_FIELD_OF_KEY: Final = {"Store": "store_urls"}
+_PATH_KEYS: Final = frozenset({"Data", "ReadyFile", "TlsCert", "TlsKey", "KeyFile"})
 
 
 def default_data_directory() -> Path:
@@ -46,6 +51,19 @@ class ServeOptions:
     @property
     def is_loopback(self) -> bool:
         return self.host.lower() in LOOPBACK_HOSTS or self.host.startswith("127.")
+
+    def completed(self, section: Mapping[str, object], given: Collection[str]) -> "ServeOptions":
+        """With what a configuration file's `Server` section says, except for the fields in `given`: whoever
+        starts a server has the last word."""
+        values: dict[str, object] = {}
+        for key, value in section.items():
+            field_name = _FIELD_OF_KEY.get(key) or re.sub(r"(?<!^)([A-Z])", r"_\1", key).lower()
+            if field_name not in given:
+                values[field_name] = Path(str(value)) if key in _PATH_KEYS else value
+        if isinstance(urls := values.get("store_urls"), list):
+            values["store_urls"] = tuple(str(url) for url in urls)
+        merged = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return ServeOptions(**{**merged, **values})
 
     def check(self) -> None:
         """Raises WrongOptions."""

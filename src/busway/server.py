@@ -13,6 +13,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,10 @@ from busway.ticker import Ticker
 _log = logging.getLogger("busway.server")
 
 STORES_DEFAULT: Final = 4
+#: Of a new data directory whose configuration file names none.
+NAMESPACE_DEFAULT: Final = "busway"
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class ServerFailed(Exception):
@@ -44,9 +49,7 @@ class ServerFailed(Exception):
 
 def serve(options: ServeOptions) -> None:
     """Runs until SIGTERM or SIGINT."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(options))
 
@@ -101,7 +104,10 @@ class Server:
         self._directory.acquire()
         stack.callback(self._directory.release)
         config = read_config(options.config) if options.config is not None else None
-        namespace = await self._open_namespace(stack)
+        if config is not None and "File" in config.log_types:
+            self._log_to_file(stack)
+        name = None if config is None else config.namespace_name
+        namespace = await self._open_namespace(stack, name or NAMESPACE_DEFAULT)
         if config is not None:
             await apply_config(config, namespace)
         amqp = AmqpGateway(namespace, self._clock, self._entropy)
@@ -116,11 +122,19 @@ class Server:
         stack.push_async_callback(http.close)
         await self._listen(stack, amqp, http)
 
-    async def _open_namespace(self, stack: contextlib.AsyncExitStack) -> Namespace:
+    def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
+        """Besides the terminal; the oldest lines go when it has grown."""
+        handler = RotatingFileHandler(self._directory.log, maxBytes=LOG_BYTES_MAX, backupCount=1)
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+        logging.getLogger().addHandler(handler)
+        stack.callback(handler.close)
+        stack.callback(logging.getLogger().removeHandler, handler)
+
+    async def _open_namespace(self, stack: contextlib.AsyncExitStack, name: str) -> Namespace:
         options = self._options
         given = _key_of(options.key_file) if options.key_file is not None else None
         namespace = Namespace(
-            "busway",
+            name,
             self._stores(),
             self._clock,
             self._entropy,

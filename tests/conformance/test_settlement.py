@@ -7,7 +7,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiveMode
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiveMode,
+    ServiceBusSubQueue,
+)
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, ServiceBusError
 
 from tests.conformance.traffic import bodies, dead_letters, receive_all, send
@@ -239,3 +244,14 @@ def test_sb_212_competing_receivers_never_share_a_message(
             one.complete_message(message)
         for message in second:
             two.complete_message(message)
+
+
+def test_sb_213_the_transfer_dead_letter_queue_is_there_and_empty(
+    client: ServiceBusClient, new_queue: Callable[..., str]
+) -> None:
+    """E-8, D-22: tools that look into it find nothing, and no error."""
+    queue = new_queue()
+    send(client, queue, "elsewhere")
+    with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.TRANSFER_DEAD_LETTER) as receiver:
+        assert receiver.peek_messages() == []
+        assert receiver.receive_messages(max_wait_time=1) == []

@@ -29,8 +29,13 @@ class RunningServer:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
+        if self.is_running:
             self.stop()
+
+    @property
+    def is_running(self) -> bool:
+        """Started, and neither stopped nor killed by us since."""
+        return self._process is not None
 
     @property
     def connection_string(self) -> str:
@@ -65,7 +70,7 @@ class RunningServer:
         deadline = time.monotonic() + seconds_max
         while not ready_file.exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                self._process.kill()
+                self.kill()
                 raise RuntimeError(f"the server did not become ready:\n{self.log.read_text()[-4000:]}")
             time.sleep(0.005)
         self.ready = json.loads(ready_file.read_text())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ACTIVE, DEFERRED = "active", "deferred"
+from busway.message import NEVER_MS
+
+ACTIVE, DEFERRED, SCHEDULED = "active", "deferred", "scheduled"
 
 
 @dataclass
@@ -14,6 +16,8 @@ class Row:
     body: str
     expires_at_ms: int
     state: str = ACTIVE
+    ttl_ms: int = -1
+    due_at_ms: int = 0
     count: int = 0
     token: bytes | None = None
     locked_until: float = 0.0
@@ -22,17 +26,54 @@ class Row:
 class PlainQueue:
     """Rows by number; dead letters by number → delivery count."""
 
-    def __init__(self, lock_s: float, max_delivery_count: int, dead_letters_expired: bool) -> None:
+    def __init__(
+        self,
+        lock_s: float,
+        max_delivery_count: int,
+        dead_letters_expired: bool,
+        window_ms: int | None = None,
+    ) -> None:
         self.lock_s = lock_s
         self.max_delivery_count = max_delivery_count
         self.dead_letters_expired = dead_letters_expired
         self.rows: dict[int, Row] = {}
         self.dead: dict[int, int] = {}
         self.last_number = 0
+        #: How long an id is remembered; None without duplicate detection.
+        self.window_ms = window_ms
+        self.ids: dict[str, int] = {}
 
-    def send(self, body: str, expires_at_ms: int) -> None:
+    def send(
+        self, body: str, ttl_ms: int, now_ms: int, *, due_at_ms: int = 0, message_id: str | None = None
+    ) -> None:
+        """S-40: an id that was seen inside the window leaves no trace."""
+        if self.is_duplicate(message_id, now_ms):
+            return
+        if message_id is not None and self.window_ms is not None:
+            self.ids[message_id] = now_ms
         self.last_number += 1
-        self.rows[self.last_number] = Row(body, expires_at_ms)
+        row = Row(body, _expires_at_ms(ttl_ms, now_ms), ttl_ms=ttl_ms, due_at_ms=due_at_ms)
+        if due_at_ms > now_ms:
+            row.state, row.expires_at_ms = SCHEDULED, NEVER_MS
+        self.rows[self.last_number] = row
+
+    def is_duplicate(self, message_id: str | None, now_ms: int) -> bool:
+        if message_id is None or self.window_ms is None or message_id not in self.ids:
+            return False
+        return now_ms - self.ids[message_id] <= self.window_ms
+
+    def activate_due(self, now_ms: int) -> None:
+        """S-34: by their times, each with a new number; the time to live starts now."""
+        due = [
+            (row.due_at_ms, n)
+            for n, row in self.rows.items()
+            if row.state == SCHEDULED and row.due_at_ms <= now_ms
+        ]
+        for _, number in sorted(due):
+            row = self.rows.pop(number)
+            row.state, row.expires_at_ms = ACTIVE, _expires_at_ms(row.ttl_ms, now_ms)
+            self.last_number += 1
+            self.rows[self.last_number] = row
 
     def available(self, now_ms: int) -> list[int]:
         """What a receiver may get, in order (R-6)."""
@@ -84,6 +125,7 @@ class PlainQueue:
         for number, row in list(self.rows.items()):
             if row.token is not None and row.locked_until <= now:
                 self.fail(number, now_ms)
+        self.activate_due(now_ms)
 
     def lose_memory(self) -> None:
         """A restart or a failed store: locks are gone, nothing else (R-7)."""
@@ -101,3 +143,7 @@ class PlainQueue:
         row = self.rows[number]
         if row.state == ACTIVE and row.expires_at_ms <= now_ms:
             self.sweep(number)
+
+
+def _expires_at_ms(ttl_ms: int, now_ms: int) -> int:
+    return NEVER_MS if ttl_ms < 0 else now_ms + ttl_ms

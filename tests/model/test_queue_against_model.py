@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -15,37 +16,48 @@ from busway.broker.limits import Limits
 from busway.broker.receiver import Delivery
 from busway.broker.settlement import Settlement, Verb
 from busway.message import NEVER_MS
-from tests.model.plain_queue import ACTIVE, DEFERRED, PlainQueue
+from tests.model.plain_queue import ACTIVE, DEFERRED, SCHEDULED, PlainQueue
 from tests.unit.broker.rig import Answer, Recorder, Rig, text
 
 T = TypeVar("T")
 
 LOCK_S = 20
+#: Indexed by the numbers of the message states.
+STATES = (ACTIVE, DEFERRED, SCHEDULED)
 #: Everything small, so that windows overflow, rewind and refill all the time.
 LIMITS = Limits(window_messages_max=4, returned_numbers_max=3, sweep_rows_max=3, window_bytes_max=2_000)
 
 SECONDS = st.sampled_from([0.0, 0.5, 3.0, 10.0, 19.999, 20.0, 61.0])
 TTLS_MS = st.sampled_from([-1, -1, -1, 2_000, 15_000, 40_000])
+DELAYS_MS = st.sampled_from([0, 0, 0, 0, 4_000, 30_000])
+IDS = st.sampled_from([None, None, "x", "y", "z"])
+WINDOW_MS = 25_000
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """S-1, R-1…R-19, R-40…R-53, M-35…M-45, D-5: nothing lost, nothing twice, order, counts."""
+    """S-1, S-33, S-34, R-1…R-19, R-40…R-53, M-35…M-45, D-5: nothing lost, nothing twice, order, counts."""
 
     dead_letters_expired = False
+    detects_duplicates = False
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.rig = Rig(
-            LIMITS,
+        self.rig = self.new_rig(
             lock_duration_ms=LOCK_S * 1000,
             max_delivery_count=3,
             dead_lettering_on_message_expiration=self.dead_letters_expired,
+            requires_duplicate_detection=self.detects_duplicates,
+            duplicate_detection_history_time_window_ms=WINDOW_MS,
         )
-        self.plain = PlainQueue(LOCK_S, 3, self.dead_letters_expired)
+        window_ms = WINDOW_MS if self.detects_duplicates else None
+        self.plain = PlainQueue(LOCK_S, 3, self.dead_letters_expired, window_ms)
         self.standing: Recorder | None = None
         self.held: dict[int, Delivery] = {}
         self.sent = 0
+
+    def new_rig(self, **description: Any) -> Rig:
+        return Rig(LIMITS, **description)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
@@ -54,6 +66,7 @@ class QueueMachine(RuleBasedStateMachine):
         try:
             self.run(self._everything_expired_leaves())
         finally:
+            self.run(self.rig.store.close())
             self.loop.close()
 
     @property
@@ -70,19 +83,32 @@ class QueueMachine(RuleBasedStateMachine):
 
     # -- sending
 
-    @rule(ttls=st.lists(TTLS_MS, min_size=1, max_size=7))
-    def send(self, ttls: list[int]) -> None:
-        self.run(self._send(ttls))
+    @rule(wanted=st.lists(st.tuples(TTLS_MS, DELAYS_MS, IDS), min_size=1, max_size=7))
+    def send(self, wanted: list[tuple[int, int, str | None]]) -> None:
+        self.run(self._send(wanted))
         self._absorb()
 
-    async def _send(self, ttls: list[int]) -> None:
+    async def _send(self, wanted: list[tuple[int, int, str | None]]) -> None:
         messages = []
-        for ttl_ms in ttls:
+        for ttl_ms, delay_ms, message_id in wanted:
             self.sent += 1
-            messages.append(text(f"m{self.sent}", ttl_ms=ttl_ms))
-            expires_ms = NEVER_MS if ttl_ms < 0 else self.now_ms + ttl_ms
-            self.plain.send(f"m{self.sent}", expires_ms)
+            body, due_at_ms = f"m{self.sent}", self.now_ms + delay_ms if delay_ms else 0
+            messages.append(text(body, ttl_ms=ttl_ms, scheduled_at_ms=due_at_ms, message_id=message_id))
+            self.plain.send(body, ttl_ms, self.now_ms, due_at_ms=due_at_ms, message_id=message_id)
         assert await self.rig.send(*messages) == []
+
+    @precondition(lambda self: self._numbers_in(SCHEDULED))
+    @rule(data=st.data(), is_wrong=st.booleans())
+    def cancel_scheduled(self, data: st.DataObject, is_wrong: bool) -> None:
+        """S-33: all of them or none."""
+        numbers = data.draw(st.lists(st.sampled_from(self._numbers_in(SCHEDULED)), min_size=1, unique=True))
+        if is_wrong:
+            with pytest.raises(MessageNotFound):
+                self.run(self.rig.main.cancel_scheduled([*numbers, self.plain.last_number + 1]))
+            return
+        self.run(self.rig.main.cancel_scheduled(numbers))
+        for number in numbers:
+            self.plain.complete(number)
 
     # -- receiving
 
@@ -245,7 +271,8 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def fail_a_commit(self, ttls: list[int], kind: str) -> None:
         """S-1: refused means certainly not; unknown means that the reopened store tells."""
-        numbers = sorted(self.plain.locked().values())[:2]
+        # With duplicate detection a send joins later than a settlement: they would not share the commit.
+        numbers = [] if self.detects_duplicates else sorted(self.plain.locked().values())[:2]
         sent, settled = self.run(self._fail_a_commit(ttls, kind, numbers))
         error = ServerBusy if kind == "refused" else StoreOutcomeUnknown
         assert set(sent.errors()) == {error}
@@ -254,7 +281,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert [type(e) for e in self.standing.evicted_with] == [error]
         if kind == "applied":
             for ttl_ms in ttls:
-                self.plain.send(f"f{ttl_ms}", NEVER_MS if ttl_ms < 0 else self.now_ms + ttl_ms)
+                self.plain.send(f"f{ttl_ms}", ttl_ms, self.now_ms)
             for number in numbers:
                 self.plain.complete(number)
         self.run(self._reopen())
@@ -319,8 +346,7 @@ class QueueMachine(RuleBasedStateMachine):
             for message in self.run(self.rig.main.peek(0, 250))
         }
         assert shown == {
-            number: (row.body, 0 if row.state == ACTIVE else 1, row.count)
-            for number, row in self.plain.rows.items()
+            number: (row.body, STATES.index(row.state), row.count) for number, row in self.plain.rows.items()
         }
         dead = self.run(self.rig.dead_letter.peek(0, 250))
         assert {m.sequence_number: m.delivery_count for m in dead} == self.plain.dead
@@ -330,9 +356,10 @@ class QueueMachine(RuleBasedStateMachine):
     def _same_counts(self) -> None:
         counts = self.rig.queue.counts()
         active, deferred = len(self._numbers_in(ACTIVE)), len(self._numbers_in(DEFERRED))
-        assert (counts.active, counts.deferred, counts.dead_letter) == (
+        assert (counts.active, counts.deferred, counts.scheduled, counts.dead_letter) == (
             active,
             deferred,
+            len(self._numbers_in(SCHEDULED)),
             len(self.plain.dead),
         )
         assert self.rig.main.counters.last_counter == self.plain.last_number
@@ -359,8 +386,14 @@ class DeadLetteringQueueMachine(QueueMachine):
     dead_letters_expired = True
 
 
+class DuplicateDetectingQueueMachine(QueueMachine):
+    """S-40, S-44: the same, and no id comes twice inside the window."""
+
+    detects_duplicates = True
+
+
 _SETTINGS = settings(
-    max_examples=40,
+    max_examples=80,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
@@ -370,3 +403,5 @@ TestQueue = QueueMachine.TestCase
 TestQueue.settings = _SETTINGS
 TestDeadLetteringQueue = DeadLetteringQueueMachine.TestCase
 TestDeadLetteringQueue.settings = _SETTINGS
+TestDuplicateDetectingQueue = DuplicateDetectingQueueMachine.TestCase
+TestDuplicateDetectingQueue.settings = _SETTINGS

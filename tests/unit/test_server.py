@@ -182,3 +182,17 @@ def test_strangers_do_not_fill_the_log(tmp_path: Path) -> None:
                     pass
         assert server.stop() == 0
         assert "connection closed" not in server.log.read_text()
+
+
+def test_the_files_namespace_name_and_log_count(tmp_path: Path) -> None:
+    """Configuration: the namespace of a new data directory bears the file's name; `File` logs to a file too."""
+    user_config = {"Namespaces": [{"Name": "sbemulatorns"}], "Logging": {"Type": "File"}}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"UserConfig": user_config}))
+    with RunningServer(tmp_path, "--config", str(config)) as server:
+        done = subprocess.run(
+            [str(BUSWAY), "peek", "missing", "--data", str(server.data)], capture_output=True, text=True
+        )
+        assert "sb://sbemulatorns/missing" in done.stderr
+        assert server.stop() == 0
+    assert "stopping" in (server.data / "busway.log").read_text()

@@ -73,6 +73,14 @@ def test_no_file_is_a_bucket() -> None:
     assert [name_of(path) for path in FILES if BUCKETS & set(path.relative_to(SOURCE).parts)] == []
 
 
+@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=name_of)
+def test_a_package_begins_with_a_map_of_its_files(folder: Path) -> None:
+    """House style: a newcomer finds every file in the docstring of its package."""
+    text = ast.get_docstring(tree(folder / "__init__.py")) or ""
+    words = set(re.findall(r"\w+", text))
+    assert [path.stem for path in sorted(folder.glob("[!_]*.py")) if path.stem not in words] == []
+
+
 @every_pure_file
 def test_time_and_chance_are_arguments(path: Path) -> None:
     """House style: below the gateways nobody reads a clock or draws a number."""

@@ -348,6 +348,8 @@ class Connection:
             return
         session = self.sessions.get(channel)
         if session is None:
+            if isinstance(performative, Detach):
+                return  # Its session took the link along; some clients say so once more.
             raise ProtocolViolation(
                 Scope.CONNECTION, Condition.NOT_ALLOWED, f"Channel {channel} has no session."
             )

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, TypeVar
 
-S = TypeVar("S", bound=IntEnum)
-I = TypeVar("I", bound=IntEnum)  # noqa: E741
+State = TypeVar("State", bound=IntEnum)
+Input = TypeVar("Input", bound=IntEnum)
 
 
 class IllegalMove(Exception):
@@ -30,7 +30,7 @@ class IllegalMove(Exception):
         self.given = given
 
 
-def advance(table: Mapping[tuple[S, I], S], state: S, given: I) -> S:
+def advance(table: Mapping[tuple[State, Input], State], state: State, given: Input) -> State:
     following = table.get((state, given))
     if following is None:
         raise IllegalMove(state, given)

@@ -236,8 +236,8 @@ def text_at(data: Mapping[str, object], key: str, default: str = "") -> str:
     return value
 
 
-def integer_at(data: Mapping[str, object], key: str, default: int = 0) -> int:
-    value = data.get(key, default)
+def integer_at(data: Mapping[str, object], key: str) -> int:
+    value = data.get(key, 0)
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadArgument(f"{key}: a whole number is expected.")
     return value

@@ -79,9 +79,6 @@ class Lane:
         elif not self.receivers:
             self.window.set_idle(True)
 
-    def arrived(self, number: int) -> None:
-        self.window.arrived(number)
-
     def is_fetching(self, receiver: Receiver) -> bool:
         return (self._is_filling and receiver in self.waiting) or receiver in self.promised
 

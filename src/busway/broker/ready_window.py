@@ -175,7 +175,11 @@ class ReadyWindow:
             return
         heapq.heappush(self.returned, number)
         if len(self.returned) > self._returned_max:
-            self.rewind(self.returned[0] - 1)
+            self.rewind(self._first_number() - 1)
+
+    def _give_numbers_back(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.give_number_back(number)
 
     # -- what empties it
 
@@ -230,8 +234,14 @@ class ReadyWindow:
     def give_back(self) -> None:
         """Returns its memory. An empty window keeps its edge, which costs nothing."""
         if self.messages:
-            first = self.messages[0].sequence_number
-            self.rewind(min(first, self.returned[0] if self.returned else first) - 1)
+            self.rewind(self._first_number() - 1)
+
+    def _first_number(self) -> int:
+        """The lowest number that is in memory, as a message or by itself. There must be one."""
+        if not self.messages:
+            return self.returned[0]
+        first = self.messages[0].sequence_number
+        return min(first, self.returned[0]) if self.returned else first
 
     def close(self) -> None:
         """For good: a page still on its way is dropped too."""
@@ -272,11 +282,10 @@ class ReadyWindow:
         try:
             page = await self._store.by_number(self._key, PLACE_ACTIVE, numbers)
         except BaseException:
-            if epoch == self.epoch:
-                for number in numbers:
-                    heapq.heappush(self.returned, number)
+            self._give_numbers_back(numbers)
             raise
         if epoch != self.epoch:
+            self._give_numbers_back(numbers)
             return
         self._report_damage(page)
         if page.messages:

@@ -29,7 +29,7 @@ def connection_string(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the connection string of the server that last used the data directory."""
+    """Print the server's connection string. The server is the one that last used the data directory."""
     from busway.data_directory import DataDirectory
     from busway.serve_options import default_data_directory
 

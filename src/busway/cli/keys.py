@@ -37,7 +37,7 @@ Names = Annotated[
 ShowKeysOption = Annotated[bool, typer.Option("--show-keys", help="Print the keys too: they are secrets.")]
 
 family = typer.Typer(
-    help="Keys: SAS rules of the namespace, or of a queue.", no_args_is_help=True, rich_markup_mode=None
+    help="List, create, rotate and delete keys (SAS rules).", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -144,7 +144,7 @@ def rotate(
     show_keys: ShowKeysOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Replace one key of a rule; every token made with the old one ends at once."""
+    """Replace one key of a rule. Tokens made with the old one end at once."""
     if which not in ("primary", "secondary"):
         raise WrongCall(f"--key is primary or secondary, not '{which}'.")
     entity, name = _entity_and_name(names)

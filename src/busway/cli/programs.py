@@ -49,7 +49,8 @@ def execute(
     ca_file: CaFileOption = None,
     data: DataOption = None,
 ) -> None:
-    """Run a program with the connection string and the trust of our certificates in its environment."""
+    """Run a program that finds and trusts the bus. Its environment gets the connection string and the variables
+    with which clients of Python, Node, Java, Go and curl are told whom to trust."""
     target = find_target(connection_string, ca_file, data)
     environment = environment_of(os.environ, target.text, target.ca_file)
     try:

@@ -121,7 +121,7 @@ def purge(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete all active messages; locked, deferred and scheduled ones stay."""
+    """Delete all active messages. Locked, deferred and scheduled ones stay."""
     path = _path(entity, dead_letter)
     if not yes:
         raise WrongCall(f"This deletes every message of {path}: say --yes if you mean it.")

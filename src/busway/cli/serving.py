@@ -11,6 +11,10 @@ from busway.serve_options import ServeOptions, WrongOptions, default_data_direct
 
 _EXAMPLE = "busway serve --data ./bus --port 0 --ready-file ./ready.json"
 
+_DATA = "Where everything is kept; without it ~/.local/share/busway."
+_HOST = "The address to listen on; beyond loopback it needs --tls-cert, --tls-key and --key-file."
+_KEY_FILE = "Holds the key of RootManageSharedAccessKey, instead of a random one."
+_READY_FILE = "Written when connections are accepted: JSON with the connection string, so it holds a key."
 _STORES = "How many SQLite files to keep in the data directory; 4 for a new one."
 _STORE = "A store's address (sqlite:PATH) instead of --stores; may be repeated."
 _TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."
@@ -30,34 +34,33 @@ def _port(name: str, variable: str, meaning: str) -> object:
 
 
 def start(
+    context: typer.Context,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", envvar="BUSWAY_DATA", help="Where everything is kept."),
+        typer.Option("--data", metavar="DIR", envvar="BUSWAY_DATA", help=_DATA),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.", show_default=True)
+        str, typer.Option("--host", metavar="ADDRESS", help=_HOST, show_default=True)
     ] = "127.0.0.1",
     port: Annotated[
         int, _port("--port", "BUSWAY_PORT", "The one port on loopback; 0 takes a free one.")
     ] = 5672,
     config: Annotated[
-        Path | None, _file("--config", "Entities to create: an emulator's Config.json.")
+        Path | None, _file("--config", "Queues and keys to create: the emulator's Config.json, or ours.")
     ] = None,
     stores: Annotated[int | None, typer.Option("--stores", metavar="NUMBER", help=_STORES)] = None,
     store: Annotated[list[str] | None, typer.Option("--store", metavar="URL", help=_STORE)] = None,
     dev_key: Annotated[
         bool, typer.Option("--dev-key", help="Accept the emulator's well-known key SAS_KEY_VALUE too.")
     ] = False,
-    ready_file: Annotated[
-        Path | None, _file("--ready-file", "Written when connections are accepted.")
-    ] = None,
+    ready_file: Annotated[Path | None, _file("--ready-file", _READY_FILE)] = None,
     tls_cert: Annotated[Path | None, _file("--tls-cert", "The certificate to show, with its chain.")] = None,
     tls_key: Annotated[Path | None, _file("--tls-key", "The certificate's private key.")] = None,
-    key_file: Annotated[Path | None, _file("--key-file", "Holds the key of the root rule.")] = None,
+    key_file: Annotated[Path | None, _file("--key-file", _KEY_FILE)] = None,
     tls_port: Annotated[int | None, _port("--tls-port", "BUSWAY_TLS_PORT", _TLS_PORT)] = None,
     https_port: Annotated[int | None, _port("--https-port", "BUSWAY_HTTPS_PORT", _HTTPS_PORT)] = None,
 ) -> None:
-    """Run the bus until it is told to stop (SIGTERM or Ctrl-C)."""
+    """Run the bus. SIGTERM or Ctrl-C stops it."""
     options = ServeOptions(
         data=data or default_data_directory(),
         host=host,
@@ -73,23 +76,42 @@ def start(
         tls_port=tls_port,
         https_port=https_port,
     )
-    try:
-        options.check()
-    except WrongOptions as error:
-        raise WrongCall(str(error)) from error
-    _run(options)
+    _run(options, _given(context))
 
 
-def _run(options: ServeOptions) -> None:
+def _given(context: typer.Context) -> set[str]:
+    """Fields that the command line or a variable has set: a configuration file does not change them."""
+    fields = {"store": "store_urls"}
+    set_by = {name: context.get_parameter_source(name) for name in context.params}
+    return {
+        fields.get(name, name)
+        for name, source in set_by.items()
+        if source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+    }
+
+
+def _run(options: ServeOptions, given: set[str]) -> None:
     """What keeps a server from starting, as a sentence."""
+    from busway import server
     from busway.broker.errors import BrokerError
-    from busway.config_node import ConfigError
+    from busway.config import ConfigError, read_config
     from busway.gateway.certificates import CertificateError
     from busway.gateway.listener import ListenError
-    from busway.server import ServerFailed, serve
     from busway.store.contract import StoreError
 
     try:
-        serve(options)
-    except (ServerFailed, ConfigError, CertificateError, ListenError, StoreError, BrokerError) as error:
+        if options.config is not None:
+            options = options.completed(read_config(options.config).server, given)
+        options.check()
+        server.serve(options)
+    except WrongOptions as error:
+        raise WrongCall(str(error)) from error
+    except (
+        server.ServerFailed,
+        ConfigError,
+        CertificateError,
+        ListenError,
+        StoreError,
+        BrokerError,
+    ) as error:
         raise CommandFailed(str(error)) from error

@@ -10,7 +10,7 @@ from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The store's name.")]
 
 family = typer.Typer(
-    help="The stores of the server: list them, take one out of service, take it back.",
+    help="List the stores; take one out of service, or back.",
     rich_markup_mode=None,
     invoke_without_command=True,
 )

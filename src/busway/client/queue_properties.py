@@ -65,7 +65,7 @@ QUEUE_PROPERTIES: Final = (
         "DefaultMessageTimeToLive",
         Kind.DURATION,
         "default-message-time-to-live",
-        "How long messages live at most.",
+        "How long messages live at most, for example P14D.",
     ),
     Property(
         "DeadLetteringOnMessageExpiration",
@@ -98,7 +98,7 @@ QUEUE_PROPERTIES: Final = (
         "Kept for compatibility; has no effect.",
     ),
     Property("Status", Kind.TEXT, "status", "Active, Disabled, SendDisabled or ReceiveDisabled."),
-    Property("SupportOrdering", Kind.BOOLEAN, "support-ordering", "Kept for compatibility."),
+    Property("SupportOrdering", Kind.BOOLEAN, "support-ordering", "Kept for compatibility; has no effect."),
     Property(
         "AutoDeleteOnIdle",
         Kind.DURATION,
@@ -109,7 +109,7 @@ QUEUE_PROPERTIES: Final = (
         "EnablePartitioning",
         Kind.BOOLEAN,
         "partitioned",
-        "Spread the queue over several stores; only at creation.",
+        "Comes with a later version; refused until then.",
         changeable=False,
     ),
     Property(
@@ -118,19 +118,19 @@ QUEUE_PROPERTIES: Final = (
         "enable-express",
         "Kept for compatibility; messages are always durable.",
     ),
-    Property("ForwardTo", Kind.TEXT, "forward-to", "Move every message to this entity."),
+    Property("ForwardTo", Kind.TEXT, "forward-to", "Comes with a later version; refused until then."),
     Property("UserMetadata", Kind.TEXT, "user-metadata", "Free text, up to 1024 characters."),
     Property(
         "ForwardDeadLetteredMessagesTo",
         Kind.TEXT,
         "forward-dead-lettered-messages-to",
-        "Move dead-lettered messages to this entity.",
+        "Comes with a later version; refused until then.",
     ),
     Property(
         "MaxMessageSizeInKilobytes",
         Kind.INTEGER,
         "max-message-size-in-kilobytes",
-        "The largest message accepted.",
+        "The largest message accepted; 256 in this version.",
     ),
 )
 

@@ -277,9 +277,20 @@ def test_frames_spelled_with_symbolic_descriptors_are_understood() -> None:
 
 
 def test_a_frame_on_a_channel_without_session_closes_the_connection() -> None:
-    for performative in (End(), Detach(0, True), Transfer(0, 0, b"t"), Attach("n", 0, True)):
+    for performative in (End(), Transfer(0, 0, b"t"), Attach("n", 0, True)):
         factory = FrameFactory().begun()
         assert error_of(factory.send(performative, channel=7)).condition == Condition.NOT_ALLOWED
+
+
+def test_a_detach_behind_the_end_of_its_session_is_overlooked() -> None:
+    """Python's SDK detaches its management links after it has ended their session; nothing is left to detach."""
+    factory = FrameFactory().begun(1)
+    factory.attach(channel=1)
+    factory.send(End(), channel=1)
+    factory.written()
+    assert factory.send(Detach(0, False), channel=1) == []
+    assert factory.written() == []
+    assert names(factory.begun(1).events)[-1] == "SessionBegun"
 
 
 def test_a_second_begin_on_a_channel_closes_the_connection() -> None:

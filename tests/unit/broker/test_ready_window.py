@@ -4,7 +4,7 @@ import asyncio
 
 from busway.broker.limits import Limits
 from busway.broker.ready_window import MESSAGE_OVERHEAD_BYTES
-from busway.broker.settlement import Verb
+from busway.broker.settlement import Settlement, Verb
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text, unheard
 
 TINY = Limits(window_messages_max=4, returned_numbers_max=3, window_bytes_max=1_000_000)
@@ -152,5 +152,34 @@ def test_dead_letters_arriving_during_a_read_are_not_missed() -> None:
             await task
         await rig.calm()
         assert sorted(numbers(receiver.deliveries)) == [1, 2, 3, 6, 9, 18, 22, 23, 31, 40]
+
+    play(scenario, TINY)
+
+
+def test_many_arrivals_do_not_push_out_what_lies_before_them() -> None:
+    """R-6, S-34: more scheduled messages become active at once than are remembered singly."""
+
+    async def scenario(rig: Rig) -> None:
+        due_ms = rig.clock.wall_ms() + 1_000
+        await rig.send_texts("now")
+        await rig.send(*[text(str(n), scheduled_at_ms=due_ms) for n in range(5)])
+        await rig.advance(2)
+        assert bodies(await rig.receive()) == ["now", "0", "1", "2", "3", "4"]
+
+    play(scenario, TINY)
+
+
+def test_a_rewind_during_a_fetch_forgets_none_of_the_fetched() -> None:
+    """R-6, R-11: more comes back while numbers that came back before are being fetched."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send(*[text(str(n)) for n in range(12)])
+        got = await rig.receive(12)
+        await rig.settle(got[:3], Verb.RELEASE)
+        receiver = rig.receiver(12)
+        await asyncio.sleep(0)  # the three are being fetched
+        rig.main.settle([delivery.token for delivery in got[6:]], Settlement(Verb.RELEASE), unheard)
+        await rig.calm()
+        assert sorted(numbers(receiver.deliveries)) == [1, 2, 3, 7, 8, 9, 10, 11, 12]
 
     play(scenario, TINY)

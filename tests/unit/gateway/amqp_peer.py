@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -32,6 +33,7 @@ from busway.client.sas_token import sas_token
 from busway.gateway.amqp.gateway import AmqpGateway, GatewaySettings
 from busway.store.contract import FragmentKey, Page
 from busway.store.memory import MemoryStore
+from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 
 T = TypeVar("T")
@@ -64,9 +66,19 @@ class HeldStore(MemoryStore):
 class Room:
     """A namespace with its gateway, and the clients that came."""
 
-    def __init__(self, settings: GatewaySettings | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings | None = None,
+        limits: Limits | None = None,
+        sqlite_folder: Path | None = None,
+    ) -> None:
         self.clock = ManualClock()
-        self.store = HeldStore("a")
+        self.store: Any = HeldStore("a")
+        #: A store with threads of its own needs some real time in each turn.
+        self._turn_s = 0.0
+        if sqlite_folder is not None:
+            self.store = SqliteStore("a", sqlite_folder / "a.db", self.clock)
+            self._turn_s = 0.001
         self.namespace = Namespace(
             "ns.local", [self.store], self.clock, SeededEntropy(), limits or Limits(), root_key=KEY
         )
@@ -114,7 +126,7 @@ class Room:
         for _ in range(count):
             for peer in self.peers:
                 peer.pump()
-            await asyncio.sleep(0)
+            await asyncio.sleep(self._turn_s)
 
     async def until(self, happened: Callable[[], T | None]) -> T:
         """Goes on until the question has an answer."""
@@ -396,11 +408,12 @@ def in_room(
     *queues: QueueDescription,
     settings: GatewaySettings | None = None,
     limits: Limits | None = None,
+    sqlite_folder: Path | None = None,
 ) -> None:
-    """Runs a scenario in a fresh room with these queues."""
+    """Runs a scenario in a fresh room with these queues; on SQLite when there is a folder for it."""
 
     async def run() -> None:
-        room = Room(settings, limits)
+        room = Room(settings, limits, sqlite_folder)
         await room.open(*queues)
         try:
             await scenario(room)

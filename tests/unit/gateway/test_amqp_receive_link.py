@@ -565,7 +565,6 @@ def test_a_failed_store_detaches_receivers_and_they_may_come_back() -> None:
     [
         ("", "com.microsoft:argument-error"),
         ("%ff", "com.microsoft:argument-error"),
-        ("q/$Transfer/$DeadLetterQueue", "amqp:not-allowed"),
         ("$management/q", "amqp:not-found"),
     ],
 )
@@ -578,5 +577,27 @@ def test_addresses_that_mean_nothing_are_refused(address: str, condition: str) -
         assert refusal is not None
         assert refusal[0] == condition
         assert peer.closed_with() is None
+
+    in_room(scenario, QueueDescription("q"))
+
+
+def test_the_transfer_dead_letter_queue_is_there_and_empty() -> None:
+    """E-8, D-22, R-9: a receiver waits or drains there, and goes with its queue."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        await fill(peer, b"1")
+        link = await peer.receiver("q/$Transfer/$DeadLetterQueue")
+        link.grant_credit(5)
+        await room.turns()
+        link.grant_credit(5, drain=True)
+        await room.turns()
+        assert peer.deliveries(link) == []
+        assert len(peer.seen(CreditDrained, link)) == 1
+        missing = await peer.receiver("other/$Transfer/$DeadLetterQueue")
+        assert (peer.refusal(missing) or ("",))[0] == "amqp:not-found"
+        await room.namespace.delete_queue("q")
+        await room.turns()
+        assert (peer.refusal(link) or ("",))[0] == "amqp:not-found"
 
     in_room(scenario, QueueDescription("q"))

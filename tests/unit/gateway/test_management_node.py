@@ -532,3 +532,23 @@ def test_the_associated_link_is_kept_alive() -> None:
         assert bench.links.touched == ["my-link"]
 
     on_a_bench(test)
+
+
+def test_the_transfer_dead_letter_queue_answers_as_an_empty_one() -> None:
+    """E-8, D-22, R-64, ERR-6, ERR-11, ERR-14: nothing to peek, to fetch or to settle, and no way in."""
+
+    async def test(bench: NodeBench) -> None:
+        await bench.queue("orders")
+        path = "orders/$Transfer/$DeadLetterQueue"
+        before: dict[str, object] = {"message-count": Int(1), "enqueued-time-utc": Timestamp(FAR_MS)}
+        fetch: dict[str, object] = {"sequence-numbers": longs(1), "receiver-settle-mode": Int(1)}
+        assert status(await bench.ask(path, "peek-message", EVERYTHING)) == 204
+        assert status(await bench.ask(path, "batch-delete-messages", before)) == 204
+        assert status(await bench.ask(path, "receive-by-sequence-number", fetch)) == 404
+        assert status(await bench.ask(path, "renew-lock", {"lock-tokens": tokens(uuid4())})) == 410
+        refused = await bench.ask(path, "schedule-message", {"messages": []})
+        assert (status(refused), condition(refused)) == (400, "amqp:not-allowed")
+        missing = await bench.ask("other/$Transfer/$DeadLetterQueue", "peek-message", EVERYTHING)
+        assert status(missing) == 404
+
+    on_a_bench(test)

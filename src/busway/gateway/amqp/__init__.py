@@ -9,13 +9,15 @@
   receive_link          a client receives: room, transfers, dispositions → settlements
   session_receive_link  the same for a session
   outcomes              AMQP outcomes ↔ the broker's verbs
+  transfer_dead_letter  the sub-queue of messages that could not be transferred, which is always empty here
   link_host             what a link may ask of its connection
 
 Follow a request:
 
   request_link          the two links of a request node, and the desk between them
   cbs_node tokens       `$cbs`: tokens are put and held
-  management_node       `X/$management`: the table of operations (`management_locks`, `…_messages`, `…_sessions`)
+  management_node       `X/$management`: the table of operations, which lie in
+                        management_locks, management_messages and management_sessions
   management_request    reading a request's body; `management_answer`, `node_response`: writing the answer
   managed_entity        what an operation works on (`link_lookup`: the links of the asking connection)
   error_conditions      the table of errors: condition, status

@@ -41,6 +41,7 @@ from busway.gateway.amqp.session_receive_link import (
     session_wish,
     wait_s,
 )
+from busway.gateway.amqp.transfer_dead_letter import EmptyReceiveLink
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
@@ -176,7 +177,10 @@ class Attaching:
         wish = session_wish(link.source, self._connection.limits.key_characters_max)
         queue = self._queue(node)
         if node.address.transfer_dead_letter:
-            raise InvalidOperation(f"'{node.path}' holds nothing: queues do not transfer messages.")
+            if wish is not None:
+                raise InvalidOperation(_HAS_NO_SESSIONS)
+            self._attach_to_nothing(link, node, queue)
+            return
         outlet = queue.outlet(node.address.dead_letter)
         if wish is None and outlet.requires_session:
             raise InvalidOperation(_NEEDS_SESSION)
@@ -186,6 +190,12 @@ class Attaching:
             self._attach_plain(link, node, queue, outlet)
         else:
             self._accept_session(link, node, queue, outlet, wish)
+
+    def _attach_to_nothing(self, link: Link, node: Node, queue: Queue) -> None:
+        receiver = EmptyReceiveLink(self._connection, link, node, queue, self._connection.now())
+        queue.attach(receiver, sends=False)
+        self._connection.add_link(receiver)
+        link.accept(source=link.source, target=link.target)
 
     def _attach_plain(self, link: Link, node: Node, queue: Queue, outlet: Fragment) -> None:
         connection = self._connection

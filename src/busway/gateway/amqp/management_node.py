@@ -42,6 +42,7 @@ from busway.gateway.amqp.management_sessions import (
     set_session_state,
 )
 from busway.gateway.amqp.node_response import refuse, respond
+from busway.gateway.amqp.transfer_dead_letter import answer_of_empty
 from busway.gateway.tracking import Tracking
 
 if TYPE_CHECKING:
@@ -120,13 +121,14 @@ class ManagementNode:
         link_name = symbol_or_text(properties.get("associated-link-name"))
         if link_name is not None:
             self._links.touch_link(link_name)
+        if self._address.transfer_dead_letter:
+            self._namespace.queue(self._address.path)
+            return answer_of_empty(name.removeprefix(_PREFIX), self._path)
         return await operation(self._entity(link_name), RequestBody(request.body))
 
     def _entity(self, link_name: str | None) -> ManagedEntity:
         address = self._address
         queue = self._namespace.queue(address.path)
-        if address.transfer_dead_letter:
-            raise InvalidOperation(f"'{self._path}' holds nothing: messages are not transferred by queues.")
         return ManagedEntity(
             path=self._path,
             queue=None if address.dead_letter else queue,

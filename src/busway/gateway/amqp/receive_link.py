@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from busway.amqp.performatives import Performative, Rejected
 from busway.broker.errors import BrokerError, StoreOutcomeUnknown
 from busway.broker.receiver import Delivery, Receiver
@@ -58,6 +60,7 @@ class SettleRun:
         self.owner.run_settled(self, failures)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ReceiveLink(Receiver):
     """The sending end of a client's receiver."""
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from busway.amqp.decode import DecodeError
 from busway.amqp.errors import AmqpError
 from busway.amqp.performatives import ACCEPTED, Rejected
-from busway.amqp.sections import split_batch
+from busway.amqp.sections import BATCH_FORMAT, split_batch
 from busway.broker.errors import BadArgument, BrokerError, MessageTooLarge, StoreOutcomeUnknown
 from busway.broker.receiver import Attachment
 from busway.gateway.amqp.error_conditions import amqp_error, undecodable
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from busway.gateway.amqp.addresses import Node
     from busway.gateway.amqp.link_host import LinkHost
 
-#: message-format of a batch envelope.
-BATCH_FORMAT: Final = 0x80013700
 CREDIT_MAX: Final = 1_000
 _CREDIT_LOW: Final = CREDIT_MAX // 2
 #: Messages handed to the store and not yet stored, above which no further credit is given.

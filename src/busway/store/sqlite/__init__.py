@@ -1,1 +1,14 @@
+"""A store in one SQLite file. Follow a commit, then a read:
 
+store          the store: gathering, in flight, reported; failing and opening again
+commit_batch   a batch's statements
+commit_thread  where COMMIT runs
+upkeep         checkpoints and free pages, between commits
+space          watching free space; the reserve file
+high_water     how many commits were reported, in a file of its own
+reads          the reads of the contract, corrected on the loop by the shadows of joined batches
+reader         the half of a read that runs on a connection of its own (`raw_page`: rows as committed)
+rows           messages ↔ rows, with their checksums
+database_file  opening a file: new, ours, or to be migrated
+queries        the statements of `queries.sql`, `schema.sql` and `migrations`
+"""

@@ -1,0 +1,64 @@
+"""`busway serve` and the `Server` section of a configuration file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from busway.cli.app import run
+from busway.serve_options import ServeOptions
+
+Served = list[ServeOptions]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Served:
+    """What a server was asked to start with."""
+    asked: Served = []
+    monkeypatch.setattr("busway.server.serve", asked.append)
+    for name in ("BUSWAY_DATA", "BUSWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    return asked
+
+
+def config(folder: Path, **server: object) -> str:
+    file = folder / "config.json"
+    file.write_text(json.dumps({"Format": "busway/1", "Server": server}))
+    return str(file)
+
+
+def test_the_file_sets_what_the_command_line_does_not(tmp_path: Path, served: Served) -> None:
+    """Configuration: the `Server` section has what the command line offers."""
+    file = config(
+        tmp_path, Data=str(tmp_path / "d"), Port=0, Store=["sqlite:a", "sqlite:b"], DevKey=True, ReadyFile="r"
+    )
+    assert run(["serve", "--config", file]) == 0
+    [options] = served
+    assert (options.data, options.port, options.dev_key) == (tmp_path / "d", 0, True)
+    assert (options.store_urls, options.ready_file) == (("sqlite:a", "sqlite:b"), Path("r"))
+    assert options.host == "127.0.0.1"
+
+
+def test_the_command_line_and_variables_win(
+    tmp_path: Path, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Configuration: who starts a server has the last word, also with a value that is the default."""
+    monkeypatch.setenv("BUSWAY_DATA", str(tmp_path / "variable"))
+    file = config(tmp_path, Data="file", Port=1, Host="::1", Stores=2)
+    assert run(["serve", "--config", file, "--port", "5672"]) == 0
+    [options] = served
+    assert (options.port, options.data) == (5672, tmp_path / "variable")
+    assert (options.host, options.stores) == ("::1", 2)
+
+
+def test_a_section_that_makes_no_sense_is_one_sentence(
+    tmp_path: Path, served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Configuration: what is refused on the command line is refused in the file."""
+    assert run(["serve", "--config", config(tmp_path, Port=70_000)]) == 2
+    assert "--port must be between" in capsys.readouterr().err
+    assert run(["serve", "--config", config(tmp_path, Prot=1)]) == 1
+    assert "did you mean 'Port'?" in capsys.readouterr().err
+    assert served == []
