@@ -35,7 +35,6 @@ HOT_MODULES: Final = (
     "busway.amqp.connection",
     "busway.amqp.session",
     "busway.amqp.deliveries",
-    "busway.amqp.engine_settings",
     "busway.amqp.link",
     "busway.store.contract",
     "busway.store.shadow",

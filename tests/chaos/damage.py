@@ -12,6 +12,8 @@ import logging
 import random
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -159,7 +161,23 @@ def damaged_files(folder: Path, rounds: int, seed: int) -> Outcome:
 
 def damage_copies(folder: Path, rounds: int, chance: random.Random) -> tuple[Counter[str], Counter[str]]:
     """(violations, how the rounds went)."""
-    logging.getLogger("busway.store").setLevel(logging.CRITICAL)
+    with _quiet_stores():
+        return _damage_copies(folder, rounds, chance)
+
+
+@contextmanager
+def _quiet_stores() -> Iterator[None]:
+    """Two hundred damaged stores have much to complain about."""
+    logger = logging.getLogger("busway.store")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _damage_copies(folder: Path, rounds: int, chance: random.Random) -> tuple[Counter[str], Counter[str]]:
     filled = FilledStore(folder / "filled")
     filled.fill()
     violations: Counter[str] = Counter()
