@@ -139,7 +139,7 @@ def memory(bench: Bench, report: Report) -> None:
 
 def backlog(bench: Bench, report: Report) -> None:
     """the cost of a message that is sent and received while a backlog stands in the queue"""
-    load = Load(messages=20_000, body_bytes=100)
+    load = Load(messages=60_000, body_bytes=100)
     costs: dict[int, float] = {}
     sizes = (1_000, 10_000, 100_000) if bench.quick else (1_000, 100_000, 1_000_000)
     with BuswayServer(bench.folder / "backlog") as server:

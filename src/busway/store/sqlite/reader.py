@@ -98,7 +98,7 @@ class Reader:
     # -- messages
     def warm_messages(self, fragment: FragmentKey, place: int, after: int, limit: int) -> None:
         low, high = key_bounds(fragment)
-        self._all(_WARM_MESSAGES[place], (low + after, high, limit + 1))
+        self._all(_WARM_MESSAGES[place], (low + after, min(high, low + after + limit + 1)))
 
     def warm_session_messages(self, fragment: FragmentKey, session_id: str, after: int, limit: int) -> None:
         low, high = key_bounds(fragment)
