@@ -351,8 +351,10 @@ def decode_flow(data: bytes, offset: int, end: int) -> Flow:
             numbers.append(number)
     except IndexError:
         return _any_flow(data, offset, end)
+    if at > end:  # before the slice: compiled code cannot slice backwards
+        return _any_flow(data, offset, end)
     flags = _FLOW_TAILS.get(data[at:end])
-    if flags is None or at > end or numbers[1] < 0 or numbers[2] < 0 or numbers[3] < 0:
+    if flags is None or numbers[1] < 0 or numbers[2] < 0 or numbers[3] < 0:
         return _any_flow(data, offset, end)
     return Flow(
         _optional(numbers[0]),

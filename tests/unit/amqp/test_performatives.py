@@ -585,3 +585,13 @@ def test_frames_of_the_standard_look_as_clients_expect() -> None:
     )
     assert encode_performative(Detach(3, True)) == bytes.fromhex("005316c0 05 03 5203 41 40")
     assert encode_performative(Close()) == bytes.fromhex("005318c0 02 01 40")
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_a_flow_whose_last_number_runs_into_the_next_frame_is_malformed(cut: int) -> None:
+    """A number that ends behind its frame is read from the bytes of the next one; that must be noticed."""
+    numbers = b"\x70\x00\x00\x00\x01" * 8
+    body = bytes((0x00, 0x53, 0x13, 0xC0, 1 + len(numbers) - cut, 11)) + numbers
+    end = len(body) - cut
+    with pytest.raises(DecodeError):
+        decode_flow(body + b"\x40" * 16, 0, end)
