@@ -17,11 +17,14 @@ from busway.broker.commit_runs import ArrivedRun, SentRun
 from busway.broker.errors import BrokerError, EntityDisabled, QuotaExceeded, ServerBusy
 from busway.broker.settlement import RunDone
 from busway.message import ACTIVE, NEVER_MS, SCHEDULED, Message
-from busway.store.contract import PLACE_ACTIVE, PLACE_SCHEDULED, CommitBatch, Move
+from busway.store.contract import COUNTER_BITS, PLACE_ACTIVE, PLACE_SCHEDULED, CommitBatch, Move
 
 if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
 
+#: Row keys hold 40 bits of a number; a larger one would spill into the fragment's part and become another row's.
+#: Sends stop this far before the end, so that scheduled messages can still be activated.
+_NUMBER_SEND_MAX: Final = (1 << COUNTER_BITS) - (1 << 32)
 #: 9999-12-31T23:59:59.999Z, the last instant a client can write. What expires later never does.
 _LAST_INSTANT_MS: Final = 253_402_300_799_999
 
@@ -63,6 +66,10 @@ class Intake:
             return EntityDisabled()
         if not fragment.is_usable():
             return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
+        if fragment.counters.last_counter > _NUMBER_SEND_MAX:
+            return QuotaExceeded(
+                f"'{fragment.settings.path}' has used up its sequence numbers: create a new queue."
+            )
         if fragment.store.accepts_payload():
             return None
         if fragment.store.is_congested():
