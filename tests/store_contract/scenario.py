@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
+
+import apsw
 
 from busway.clock import Clock
 from busway.message import Message
@@ -21,6 +24,7 @@ from busway.store.contract import (
 )
 from busway.store.memory import MemoryStore
 from busway.store.shadow import Shadow
+from busway.store.sqlite.payloads import REFERENCE_WEIGHT
 from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.store import SqliteStore
 
@@ -72,11 +76,11 @@ class HoldableSqliteStore(SqliteStore):
         self._may_return.wait()
         return result
 
-    def _warmed(self, warm: Callable[[Reader], None]) -> Reader:
-        reader = super()._warmed(warm)
+    def _warmed(self, warm: Callable[[Reader], T]) -> tuple[Reader, T]:
+        warmed = super()._warmed(warm)
         self._has_read.set()
         self._may_return.wait()
-        return reader
+        return warmed
 
     def hold_commits(self) -> None:
         self._may_commit.clear()
@@ -193,6 +197,25 @@ async def active_numbers(store: Any, fragment: FragmentKey) -> list[int]:
 
 def fields_of(each: Message) -> tuple[object, ...]:
     return tuple(getattr(each, name) for name in MESSAGE_FIELDS)
+
+
+def check_references(path: Path) -> int:
+    """Every shared body is counted right and none is left over. How many there are."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        weights = connection.execute("SELECT payload, weight FROM payload_references").fetchall()
+        kept = [row[0] for row in connection.execute("SELECT id FROM payloads ORDER BY id").fetchall()]
+        found = Counter(
+            row[0]
+            for table in ("messages", "deferred", "scheduled")
+            for row in connection.execute(f"SELECT bare FROM {table}").fetchall()  # noqa: S608
+            if isinstance(row[0], int)
+        )
+    finally:
+        connection.close()
+    assert {row[0]: row[1] for row in weights} == {each: found[each] * REFERENCE_WEIGHT for each in found}
+    assert kept == sorted(found)
+    return len(kept)
 
 
 async def let_commits_start(store: Any) -> None:

@@ -18,9 +18,11 @@ from busway.store.contract import (
     FragmentKey,
     FragmentRow,
     Move,
+    TransferMark,
 )
 from busway.store.memory import copy_message
-from tests.store_contract.scenario import LOTS, World, fields_of, message
+from busway.store.sqlite.rows import SHARING_SAVES_BYTES_MIN
+from tests.store_contract.scenario import LOTS, World, check_references, fields_of, message
 
 PLACES = (PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED)
 SESSIONS = ("", "a", "b", "ä")
@@ -34,7 +36,8 @@ steps = st.lists(
                 "put",
                 "put",
                 "put",
-                "put",
+                "publish",
+                "publish",
                 "move",
                 "move",
                 "change",
@@ -46,6 +49,7 @@ steps = st.lists(
                 "drop",
                 "create",
                 "catalogue",
+                "mark",
                 "commit",
                 "commit",
                 "sweep",
@@ -117,6 +121,22 @@ class Broker:
                 batch.session_entries.append((fragment, session_id, made.sequence_number))
             if x % 7 == 0 and place == PLACE_ACTIVE:
                 batch.expiry_entries.append((fragment, made.expires_at_ms, made.sequence_number))
+
+    def publish(self, x: int, y: int) -> None:
+        """Copies that hold the identical body, in several fragments and places."""
+        body = b"%d" % (x % 10) * SHARING_SAVES_BYTES_MIN
+        for index, fragment in enumerate(self.fragments[: 2 + x % 3]):
+            made = message(self.number(), body, head=b"h" * (y % 2), ttl_ms=index - 1)
+            place = PLACES[(y >> index) % 3]
+            self.rows[fragment, made.sequence_number] = place
+            self.busy.add((fragment, made.sequence_number))
+            for batch in self.each():
+                batch.puts.append((fragment, place, copy_message(made)))
+
+    def mark(self, x: int, y: int) -> None:
+        mark = TransferMark(f"store-{x % 2}", FragmentKey(1 + x % 3), y % 4)
+        for batch in self.each():
+            (batch.transfer_marks if y // 4 % 2 else batch.transfer_marks_removed).append(mark)
 
     def move(self, x: int, y: int) -> None:
         row, fragment = self.pick(x), self.fragment(y)
@@ -200,6 +220,7 @@ async def picture(store: Any, keys: range) -> list[object]:
     seen: list[object] = [await store.catalogue(), await store.next_due_ms(), await store.next_expiry_ms()]
     seen += [await store.due(50, 5), await store.due(1000, 100), await store.expired_entries(100, 7)]
     seen.append([(row.key, row.owner) for row in await store.fragments()])
+    seen += [await store.transfer_marks(), await store.transfer_marks("store-1")]
     for number in keys:
         key = FragmentKey(number)
         for place in PLACES:
@@ -226,6 +247,7 @@ async def compare(stores: list[Any], broker: Broker) -> None:
     keys = range(1, 2 + max(broker.fragments, default=0))
     pictures = [await picture(store, keys) for store in stores]
     assert pictures[1] == pictures[0]
+    check_references(stores[1]._path)
 
 
 async def replay(plan: list[tuple[str, int, int]], worlds: list[World]) -> None:

@@ -24,8 +24,10 @@ from busway.store.contract import (
     Move,
     StoreError,
     StoreState,
+    TransferMark,
 )
 from busway.store.memory import MemoryStore
+from busway.store.sqlite.rows import SHARING_SAVES_BYTES_MIN
 from busway.store.sqlite.store import SqliteStore
 from tests.store_contract.faulty_disk import FaultyDisk, reboot
 from tests.store_contract.scenario import (
@@ -34,6 +36,7 @@ from tests.store_contract.scenario import (
     World,
     active_numbers,
     add_fragment,
+    check_references,
     delete,
     fields_of,
     message,
@@ -99,11 +102,38 @@ def _describe(store: Any) -> None:
     store.batch().catalogue_version = 1
 
 
+def _publish(store: Any) -> None:
+    """Copies that share one body, in both fragments and two places."""
+    body = b"s" * SHARING_SAVES_BYTES_MIN
+    put(store, Q, message(50, body), message(51, body))
+    put(store, Q, message(52, body, scheduled_at_ms=20), place=PLACE_SCHEDULED)
+    put(store, D, message(50, body))
+
+
+def _settle_copies(store: Any) -> None:
+    delete(store, Q, 50)
+    store.batch().moves.append(Move(Q, PLACE_ACTIVE, 51, D, PLACE_DEFERRED, 51))
+
+
+def _publish_and_settle(store: Any) -> None:
+    body = b"t" * SHARING_SAVES_BYTES_MIN
+    put(store, Q, message(60, body))
+    put(store, D, message(61, body))
+    store.batch().deletes.append((Q, PLACE_SCHEDULED, 52))
+    store.batch().transfer_marks.append(TransferMark("other", D, 7))
+
+
+def _settle_the_last_copies(store: Any) -> None:
+    delete(store, Q, 60)
+    delete(store, D, 61)
+    store.batch().transfer_marks_removed.append(TransferMark("other", D, 7))
+
+
 def _drop(store: Any) -> None:
     store.batch().fragments_dropped.append(D)
 
 
-SCENARIO: list[Step] = [
+QUEUE: list[Step] = [
     _create,
     _send,
     _send_in_session,
@@ -118,6 +148,15 @@ SCENARIO: list[Step] = [
     _describe,
     _drop,
 ]
+COPIES: list[Step] = [
+    _create,
+    _publish,
+    _settle_copies,
+    _publish_and_settle,
+    _settle_the_last_copies,
+    _drop,
+]
+SCENARIOS = pytest.mark.parametrize("scenario", [QUEUE, COPIES], ids=["queue", "copies"])
 
 
 async def picture(store: Any, keys: range) -> list[object]:
@@ -130,15 +169,15 @@ async def picture(store: Any, keys: range) -> list[object]:
         seen.append(await store.next_sessions(key, 0, 10))
     row = await store.session(Q, "a")
     seen.append(row and (row.active, row.first_number, row.state))
-    return [*seen, await store.known_ids(Q, ["i", "j"], 0)]
+    return [*seen, await store.known_ids(Q, ["i", "j"], 0), await store.transfer_marks()]
 
 
-async def _pictures() -> list[list[object]]:
+async def _pictures(scenario: list[Step]) -> list[list[object]]:
     """What a store shows after the first k steps, by the specification."""
     store = MemoryStore("model")
     await store.open()
     seen = [await picture(store, KEYS)]
-    for step in SCENARIO:
+    for step in scenario:
         step(store)
         await store.flush()
         seen.append(await picture(store, KEYS))
@@ -157,33 +196,35 @@ def _store(directory: Path, disk: FaultyDisk | None) -> SqliteStore:
     )
 
 
-async def _play(store: SqliteStore, first: int = 0) -> tuple[int, Outcomes]:
+async def _play(store: SqliteStore, scenario: list[Step], first: int = 0) -> tuple[int, Outcomes]:
     """Plays the steps from `first`; returns how many are done, and what the last one was told."""
     told = Outcomes()
-    for index in range(first, len(SCENARIO)):
+    for index in range(first, len(scenario)):
         told = Outcomes()
-        SCENARIO[index](store)
+        scenario[index](store)
         store.batch().callbacks.append(told)
         try:
             await store.flush()
         except StoreError:
             return index, told
-    return len(SCENARIO), told
+    return len(scenario), told
 
 
-def _steps_of_a_whole_run(directory: Path) -> int:
+def _steps_of_a_whole_run(directory: Path, scenario: list[Step]) -> int:
     async def play() -> int:
         with FaultyDisk() as disk:
             store = _store(directory, disk)
             await store.open()
-            assert (await _play(store))[0] == len(SCENARIO)
+            assert (await _play(store, scenario))[0] == len(scenario)
             await store.close()
             return disk.steps
 
     return asyncio.run(play())
 
 
-async def _crash_at(directory: Path, step: int, *, power_cut: bool) -> tuple[int, list[type | None]]:
+async def _crash_at(
+    directory: Path, scenario: list[Step], step: int, *, power_cut: bool
+) -> tuple[int, list[type | None]]:
     """One life that ends at a step: (steps reported as done, what the last callback was told)."""
     with FaultyDisk() as disk:
         disk.die_at(step)
@@ -194,7 +235,7 @@ async def _crash_at(directory: Path, step: int, *, power_cut: bool) -> tuple[int
         except StoreError:
             pass
         else:
-            done, told = await _play(store)
+            done, told = await _play(store, scenario)
         # The dead process writes nothing more; what it holds open only has to be let go.
         await store.close()
         if power_cut:
@@ -203,27 +244,31 @@ async def _crash_at(directory: Path, step: int, *, power_cut: bool) -> tuple[int
     return done, told.kinds()
 
 
+@SCENARIOS
 @pytest.mark.parametrize("power_cut", [False, True], ids=["killed", "power-cut"])
-def test_a_crash_at_any_write_leaves_every_batch_whole_or_absent(tmp_path: Path, power_cut: bool) -> None:
+def test_a_crash_at_any_write_leaves_every_batch_whole_or_absent(
+    tmp_path: Path, scenario: list[Step], power_cut: bool
+) -> None:
     """F2, F3: for each write, sync and truncation of the scenario, opening and closing included."""
     (tmp_path / "whole").mkdir()
-    total = _steps_of_a_whole_run(tmp_path / "whole")
-    expected = asyncio.run(_pictures())
-    assert total > 60
+    total = _steps_of_a_whole_run(tmp_path / "whole", scenario)
+    expected = asyncio.run(_pictures(scenario))
+    assert total > 4 * len(scenario)
     for step in range(1, total + 1):
         directory = tmp_path / f"step-{step}"
         directory.mkdir()
 
         async def life(step: int = step, directory: Path = directory) -> None:
-            done, told = await _crash_at(directory, step, power_cut=power_cut)
+            done, told = await _crash_at(directory, scenario, step, power_cut=power_cut)
             store = _store(directory, None)
             await store.open()
             found = expected.index(await picture(store, KEYS))
+            check_references(directory / "first.db")
             assert store.lost_commits == 0
             allowed = {done} if told in ([], [CommitRefused]) else {done, done + 1}
             assert found in allowed, f"step {step}: {done} were reported, {found} are there, told {told}"
             if step % 5 == 0:
-                assert (await _play(store, found))[0] == len(SCENARIO)
+                assert (await _play(store, scenario, found))[0] == len(scenario)
                 assert await picture(store, KEYS) == expected[-1]
             await store.close()
 
@@ -231,11 +276,12 @@ def test_a_crash_at_any_write_leaves_every_batch_whole_or_absent(tmp_path: Path,
         shutil.rmtree(directory)
 
 
-def test_one_failed_write_or_sync_is_survived_by_reopening(tmp_path: Path) -> None:
+@SCENARIOS
+def test_one_failed_write_or_sync_is_survived_by_reopening(tmp_path: Path, scenario: list[Step]) -> None:
     """F5: unknown or certain, never a lie; after reopening the store goes on without a restart."""
     (tmp_path / "whole").mkdir()
-    total = _steps_of_a_whole_run(tmp_path / "whole")
-    expected = asyncio.run(_pictures())
+    total = _steps_of_a_whole_run(tmp_path / "whole", scenario)
+    expected = asyncio.run(_pictures(scenario))
     outcomes = set()
     for step in range(1, total + 1):
         directory = tmp_path / f"step-{step}"
@@ -249,21 +295,22 @@ def test_one_failed_write_or_sync_is_survived_by_reopening(tmp_path: Path) -> No
                     await store.open()
                 except StoreError:
                     await store.open()
-                done, told = await _play(store)
+                done, told = await _play(store, scenario)
                 outcomes.update(told.kinds())
-                if done < len(SCENARIO):
+                if done < len(scenario):
                     assert store.state is StoreState.FAILED
                     assert told.kinds() in ([CommitUnknown], [CommitRefused])
                     await store.reopen()
                     found = expected.index(await picture(store, KEYS))
                     assert found in ({done} if told.kinds() == [CommitRefused] else {done, done + 1})
-                    done, _ = await _play(store, found)
-                assert done == len(SCENARIO)
+                    done, _ = await _play(store, scenario, found)
+                assert done == len(scenario)
                 assert await picture(store, KEYS) == expected[-1]
                 await store.close()
             after = _store(directory, None)
             await after.open()
             assert await picture(after, KEYS) == expected[-1]
+            check_references(directory / "first.db")
             await after.close()
 
         asyncio.run(life())

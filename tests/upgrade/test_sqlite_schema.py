@@ -7,11 +7,17 @@ import apsw
 import pytest
 
 from busway.clock import Clock
-from busway.store.contract import PLACE_ACTIVE, FragmentKey
+from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, FragmentKey
 from busway.store.sqlite.database_file import apply_migrations, open_for_writing
+from busway.store.sqlite.first_rows import teach
 from busway.store.sqlite.queries import SCHEMA_VERSION, migrations, query, sql_file
 from busway.store.sqlite.store import SqliteStore
 
+#: A row of schema 1 with a value in each column.
+FULL_ROW_1 = """
+INSERT INTO deferred VALUES (
+    1099511627785, 11, 22, 3, 1897816181, 44, 55, 's', 'p', 'm', X'68656164', X'2020B83D6368616E676573', X'62617265'
+)"""
 STORES = sorted((Path(__file__).parent / "stores").glob("*.sql"))
 
 
@@ -33,6 +39,7 @@ def test_all_migrations_together_make_the_schema() -> None:
 
 def test_migrations_are_numbered_without_gaps_and_set_their_version() -> None:
     connection = apsw.Connection(":memory:")
+    teach(connection)
     numbers = []
     for number, text in migrations():
         connection.execute(text)
@@ -46,14 +53,20 @@ def test_every_version_has_a_stored_file() -> None:
     assert [path.stem for path in STORES] == [f"{number:04}" for number in range(1, SCHEMA_VERSION + 1)]
 
 
+def restored(dump: Path, directory: Path, *statements: str) -> Path:
+    path = directory / "old.db"
+    connection = apsw.Connection(str(path))
+    connection.execute(query("pragmas_of_a_new_file")).fetchall()
+    for text in (dump.read_text(), *statements):
+        connection.execute(text).fetchall()
+    connection.close()
+    return path
+
+
 @pytest.mark.parametrize("dump", STORES, ids=lambda path: path.stem)
 def test_a_file_of_an_earlier_version_opens_with_its_messages(tmp_path: Path, dump: Path) -> None:
     """F2: messages, sessions and catalogue of the stored file are all there."""
-    path = tmp_path / "old.db"
-    connection = apsw.Connection(str(path))
-    connection.execute(query("pragmas_of_a_new_file")).fetchall()
-    connection.execute(dump.read_text()).fetchall()
-    connection.close()
+    path = restored(dump, tmp_path)
 
     async def play() -> None:
         store = SqliteStore("old", path, Clock(), reserve_bytes=0, space_low_bytes=0)
@@ -76,6 +89,63 @@ def test_a_file_of_an_earlier_version_opens_with_its_messages(tmp_path: Path, du
         assert await store.catalogue() == (3, {"queue/orders": "{}"})
         assert [each.owner for each in await store.fragments()] == ["orders"]
         assert store.next_fragment_key() == 2
+        await store.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "checksum = checksum + 1",
+        "enqueued_at = 5",
+        "expires_at = 5",
+        "delivery_count = 5",
+        "ttl = 5",
+        "scheduled_at = 5",
+        "session_id = 'x'",
+        "session_id = CAST(x'ff' AS TEXT)",
+        "partition_key = CAST(x'ff' AS TEXT)",
+        "message_id = 'x'",
+        "head = x'00'",
+        "changes = x'00'",
+        "bare = x'00'",
+    ],
+)
+def test_a_row_that_was_damaged_before_a_migration_is_damaged_after_it(tmp_path: Path, damage: str) -> None:
+    """F2, F4: the file opens, the row is reported, its neighbour is whole."""
+    path = restored(STORES[0], tmp_path, f"UPDATE messages SET {damage} WHERE key & 3 = 2")  # noqa: S608
+
+    async def play() -> None:
+        store = SqliteStore("old", path, Clock(), reserve_bytes=0, space_low_bytes=0)
+        await store.open()
+        page = await store.messages(FragmentKey(1), PLACE_ACTIVE, 0, 10, 1 << 20)
+        assert ([each.bare for each in page.messages], page.damaged) == ([b"first"], [2])
+        await store.close()
+
+    asyncio.run(play())
+
+
+def test_a_migration_carries_every_field_of_a_message(tmp_path: Path) -> None:
+    """F2: times, counts, texts, head and changed properties."""
+    path = restored(STORES[0], tmp_path, FULL_ROW_1)
+
+    async def play() -> None:
+        store = SqliteStore("old", path, Clock(), reserve_bytes=0, space_low_bytes=0)
+        await store.open()
+        page = await store.by_number(FragmentKey(1), PLACE_DEFERRED, [9])
+        [found] = page.messages
+        assert (found.enqueued_at_ms, found.expires_at_ms, found.delivery_count) == (11, 22, 3)
+        assert (found.ttl_ms, found.scheduled_at_ms, found.head, found.changes) == (
+            44,
+            55,
+            b"head",
+            b"changes",
+        )
+        assert (found.session_id, found.partition_key, found.message_id) == ("s", "p", "m")
+        assert found.bare == b"bare"
+        page = await store.peek(FragmentKey(1), 9, 10, 1 << 20, "s")
+        assert [each.sequence_number for each in page.messages] == [9]
         await store.close()
 
     asyncio.run(play())

@@ -3,7 +3,12 @@
 
 A store remembers, it never decides: no rule of the bus lives below this line. It holds *fragments*; a
 fragment's rows lie in one of three places (ACTIVE, DEFERRED, SCHEDULED) under a counter unique in the
-fragment. Side tables exist only for what few messages need: session index, own expiry, duplicate ids.
+fragment. Side tables exist only for what few messages need: session index, own expiry, duplicate ids, marks of
+messages that came from another store.
+
+Copies share their payload. One publish to a topic puts N messages that hold the very same `bare` object into N
+fragments in one batch. A store may keep the bytes once when several puts of a batch hold the identical object;
+nobody above can tell, whatever becomes of the copies later.
 
 Writing. The broker fills the store's open `CommitBatch` synchronously: `store.batch()` returns the batch that
 is gathering now. A batch is all or nothing. While one is in fsync the next gathers; there is no timer. Each
@@ -195,6 +200,33 @@ class Change:
         self.changes = changes
 
 
+class TransferMark:
+    """Says that a row of another store's fragment has arrived here, so that a repeated transfer finds its first
+    try. Joined with the put of the message; removed once the source has forgotten the row."""
+
+    __slots__ = ("source_fragment", "source_number", "source_store")
+
+    def __init__(self, source_store: str, source_fragment: FragmentKey, source_number: int) -> None:
+        self.source_store = source_store
+        self.source_fragment = source_fragment
+        self.source_number = source_number
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TransferMark):
+            return NotImplemented
+        return (
+            self.source_number == other.source_number
+            and self.source_fragment == other.source_fragment
+            and self.source_store == other.source_store
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.source_store, self.source_fragment, self.source_number))
+
+    def __repr__(self) -> str:
+        return f"TransferMark({self.source_store!r}, {self.source_fragment}, {self.source_number})"
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CommitBatch:
     """Everything one commit writes, for any fragments of one store. Pure data: stores read it, tests compare it.
@@ -220,6 +252,10 @@ class CommitBatch:
         self.duplicate_ids: list[tuple[FragmentKey, str, int]] = []
         #: (fragment, forget ids accepted before).
         self.duplicate_purges: list[tuple[FragmentKey, int]] = []
+        #: Written with the puts of the same batch. A mark that is there already stays.
+        self.transfer_marks: list[TransferMark] = []
+        #: A mark that is not there is no error. Removals come after the marks of the same batch.
+        self.transfer_marks_removed: list[TransferMark] = []
         #: Live objects: their values are written when the batch closes.
         self.counters: dict[FragmentKey, Counters] = {}
         self.fragments_created: list[FragmentRow] = []
@@ -241,6 +277,8 @@ class CommitBatch:
             or self.session_states
             or self.duplicate_ids
             or self.duplicate_purges
+            or self.transfer_marks
+            or self.transfer_marks_removed
             or self.counters
             or self.fragments_created
             or self.fragments_dropped
@@ -257,7 +295,8 @@ class Page:
 
     def __init__(self, messages: list[Message], more: bool, damaged: list[int]) -> None:
         self.messages = messages
-        #: True when the limit (rows or bytes) cut the answer: there may be more after the last number.
+        #: True when the answer was cut, by a limit or where the store found it handy: there may be more after the
+        #: last number.
         self.more = more
         #: Numbers whose checksum did not fit.
         self.damaged = damaged
@@ -369,6 +408,10 @@ class Store(Protocol):
     # -- the rest
     async def known_ids(self, fragment: FragmentKey, ids: Iterable[str], since_ms: int) -> set[str]:
         """Those of the ids accepted at or after since_ms."""
+
+    async def transfer_marks(self, source_store: str | None = None) -> list[TransferMark]:
+        """Durable marks of messages that came from one store, or from any, by store, fragment and number. Like a
+        row, a mark that a joined batch removes is not shown."""
 
     async def fragments(self, keys: Sequence[FragmentKey] | None = None) -> list[FragmentRow]:
         """Rows of the given fragments, or of all; dropped ones are left out."""

@@ -35,6 +35,7 @@ from busway.store.contract import (
     StoreError,
     StoreState,
     StoreUnavailable,
+    TransferMark,
 )
 from busway.store.shadow import Shadow, Shadows
 
@@ -54,6 +55,7 @@ class MemoryStore:
         self._batch_bytes_max = batch_bytes_max
         self._fragments: dict[FragmentKey, _Fragment] = {}
         self._dropped: list[_Fragment] = []
+        self._transfer_marks: dict[TransferMark, None] = {}
         self._catalogue: dict[str, str] = {}
         self._catalogue_version = 0
         self._next_key = 1
@@ -186,6 +188,7 @@ class MemoryStore:
         undo = _UndoLog()
         try:
             self._apply_rows(batch, undo)
+            self._apply_marks(batch, undo)
         except _NumberUsedTwice as error:
             undo.roll_back()
             return CommitRefused(str(error))
@@ -225,6 +228,12 @@ class MemoryStore:
             undo.put(self._fragment(key).duplicate_ids, message_id, accepted_at_ms)
         for key, before_ms in batch.duplicate_purges:
             self._fragment(key).forget_ids(before_ms, undo)
+
+    def _apply_marks(self, batch: CommitBatch, undo: _UndoLog) -> None:
+        for mark in batch.transfer_marks:
+            undo.put(self._transfer_marks, mark, None)
+        for mark in batch.transfer_marks_removed:
+            undo.pop(self._transfer_marks, mark)
 
     def _move(self, move: Move, undo: _UndoLog) -> None:
         message = self._fragment(move.from_fragment).take(move.from_place, move.from_number, undo)
@@ -346,6 +355,12 @@ class MemoryStore:
         known = rows.duplicate_ids | shadows.joined_ids(fragment)
         since_ms = max(since_ms, shadows.forgotten_before_ms(fragment))
         return {message_id for message_id in ids if known.get(message_id, -1) >= since_ms}
+
+    async def transfer_marks(self, source_store: str | None = None) -> list[TransferMark]:
+        await self._turn()
+        wanted = [m for m in self._transfer_marks if source_store is None or m.source_store == source_store]
+        removed = self._shadows().marks_removed()
+        return sorted((mark for mark in wanted if mark not in removed), key=_mark_order)
 
     async def fragments(self, keys: Sequence[FragmentKey] | None = None) -> list[FragmentRow]:
         await self._turn()
@@ -524,6 +539,10 @@ def _freeze(batch: CommitBatch) -> None:
         FragmentRow(row.key, row.owner, row.fragment_index, row.counters.copy())
         for row in batch.fragments_created
     ]
+
+
+def _mark_order(mark: TransferMark) -> tuple[str, int, int]:
+    return mark.source_store, mark.source_fragment, mark.source_number
 
 
 def _sequence_number(message: Message) -> int:

@@ -20,6 +20,7 @@ from busway.store.contract import (
     Change,
     CommitBatch,
     FragmentKey,
+    TransferMark,
 )
 
 
@@ -124,6 +125,10 @@ class Shadows:
             for key, session_id, state, set_at_ms in shadow.batch.session_states
             if key == fragment
         }
+
+    def marks_removed(self) -> set[TransferMark]:
+        """Transfer marks that go."""
+        return {mark for shadow in self._shadows for mark in shadow.batch.transfer_marks_removed}
 
     def forgotten_before_ms(self, fragment: FragmentKey) -> int:
         """Duplicate ids accepted before this time are being forgotten."""

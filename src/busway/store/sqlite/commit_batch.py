@@ -18,13 +18,18 @@ import apsw
 from busway.store.contract import (
     COUNTER_BITS,
     PLACE_ACTIVE,
+    PLACE_DEFERRED,
+    PLACE_SCHEDULED,
+    Change,
     CommitBatch,
     Counters,
     FragmentKey,
     Move,
+    TransferMark,
 )
+from busway.store.sqlite.payloads import Payloads
 from busway.store.sqlite.queries import PLACE_TABLES, by_place, query
-from busway.store.sqlite.rows import deleted_keys, key_bounds, message_tuples, runs, sealed
+from busway.store.sqlite.rows import Front, deleted_keys, key_bounds, message_rows, rewritten, runs, sealed
 
 #: Rows per batch: a slice must not hold the loop for longer than a few milliseconds.
 SWEEP_SLICE_MAX: Final = 256
@@ -36,6 +41,9 @@ class BatchWriter:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._cursor = connection.cursor()
+        self._payloads = Payloads(self._cursor)
+        #: Fragments that may have rows with a shared payload.
+        self.sharing = self._payloads.sharing
         #: Fragments that may have rows in the session index, or own expiry entries.
         self._with_sessions = self._column("read_fragments_with_sessions")
         self._with_expiry = self._column("read_fragments_with_expiry")
@@ -63,6 +71,7 @@ class BatchWriter:
         """Everything but the COMMIT. Raises what apsw raises; the caller rolls back."""
         execute = self._cursor.execute
         self._touched.clear()
+        self._payloads.begin()
         execute(_BEGIN)
         if batch.fragments_created:
             self._create_fragments(batch)
@@ -71,7 +80,7 @@ class BatchWriter:
         if batch.moves:
             self._move(batch.moves)
         if batch.changes:
-            self._change(batch)
+            self._change(batch.changes)
         if batch.deletes:
             self._delete(batch.deletes)
         if batch.session_states:
@@ -90,6 +99,7 @@ class BatchWriter:
         self._write_rest(batch, next_fragment_key)
         if sweep_rows:
             self._sweep(min(sweep_rows, SWEEP_SLICE_MAX))
+        self._payloads.end()
         execute(_COMMIT_NUMBER_WRITE, (commit_number,))
 
     def committed(self) -> None:
@@ -100,9 +110,13 @@ class BatchWriter:
 
     # -- messages
     def _put(self, batch: CommitBatch) -> None:
-        for place, rows in enumerate(message_tuples(batch.puts)):
-            if rows:
-                self._cursor.executemany(_PUT[place], rows)
+        rows = message_rows(batch.puts, self._payloads.keep(batch.puts))
+        if rows.active:
+            self._cursor.executemany(_PUT_ACTIVE, rows.active)
+        if rows.deferred:
+            self._cursor.executemany(_PUT_ASIDE[PLACE_DEFERRED], rows.deferred)
+        if rows.scheduled:
+            self._cursor.executemany(_PUT_ASIDE[PLACE_SCHEDULED], rows.scheduled)
         if batch.session_entries:
             self._cursor.executemany(
                 _SESSION_ENTRY_PUT,
@@ -124,13 +138,39 @@ class BatchWriter:
             self._with_expiry.update(fragment for fragment, _, _ in batch.expiry_entries)
 
     def _move(self, moves: list[Move]) -> None:
+        self._payloads.note_moves(moves)
         for (source, target), group in groupby(moves, _source_and_target):
             run = list(group)
             self._delete_entries(
                 [move.from_fragment << COUNTER_BITS | move.from_number for move in run], source
             )
-            self._cursor.executemany(_MOVE[source][target], map(_move_values, run))
+            for move in run:
+                self._move_row(move, source, target)
             self._enter_moved(run, target)
+
+    def _move_row(self, move: Move, source: int, target: int) -> None:
+        from_key = move.from_fragment << COUNTER_BITS | move.from_number
+        front = self._front(source, from_key)
+        if front is None:  # Gone already: nothing to move.
+            return
+        key, enqueued_at_ms, expires_at_ms, checksum, session_id, scheduled_at_ms, more = rewritten(
+            front,
+            move.to_fragment << COUNTER_BITS | move.to_number,
+            move.enqueued_at_ms,
+            move.expires_at_ms,
+            move.delivery_count,
+            move.changes,
+        )
+        values = (key, enqueued_at_ms, expires_at_ms, checksum)
+        if target == PLACE_ACTIVE:
+            self._cursor.execute(_MOVE_TO_ACTIVE[source], (*values, more, from_key, from_key))
+        else:
+            aside = (*values, session_id, scheduled_at_ms, more, from_key, from_key)
+            self._cursor.execute(_MOVE_ASIDE[source][target], aside)
+
+    def _front(self, place: int, key: int) -> Front | None:
+        """A row without its body."""
+        return self._cursor.execute(_READ_FRONT[place], (key,)).fetchone()
 
     def _enter_moved(self, run: list[Move], target: int) -> None:
         """Session and expiry entries of rows at their new place."""
@@ -143,24 +183,19 @@ class BatchWriter:
                 self._cursor.execute(_EXPIRY_ENTRY_MOVED[target], (key,))
                 self._with_expiry.add(move.to_fragment)
 
-    def _change(self, batch: CommitBatch) -> None:
-        for place in range(len(PLACE_TABLES)):
-            values = [
-                (
-                    change.delivery_count,
-                    None if change.changes is None else sealed(change.changes),
-                    change.fragment << COUNTER_BITS | change.number,
-                )
-                for change in batch.changes
-                if change.place == place
-            ]
-            if values:
-                self._cursor.executemany(_CHANGE[place], values)
+    def _change(self, changes: list[Change]) -> None:
+        for change in changes:
+            key = change.fragment << COUNTER_BITS | change.number
+            front = self._front(change.place, key)
+            if front is not None:
+                row = rewritten(front, key, None, None, change.delivery_count, change.changes)
+                self._cursor.execute(_CHANGE[change.place], (row[3], row[6], key))
 
     def _delete(self, deletes: list[tuple[FragmentKey, int, int]]) -> None:
         for place, keys in enumerate(deleted_keys(deletes)):
             if keys:
                 self._delete_entries(keys, place)
+                self._payloads.release(place, keys)
                 self._cursor.executemany(_DELETE_RUN[place], runs(keys))
 
     def _delete_entries(self, keys: list[int], place: int) -> None:
@@ -227,6 +262,10 @@ class BatchWriter:
                 execute(_CATALOGUE_DELETE, (name,))
             else:
                 execute(_CATALOGUE_PUT, (name, text))
+        if batch.transfer_marks:
+            self._cursor.executemany(_TRANSFER_MARK_PUT, map(_mark_values, batch.transfer_marks))
+        if batch.transfer_marks_removed:
+            self._cursor.executemany(_TRANSFER_MARK_DELETE, map(_mark_values, batch.transfer_marks_removed))
         if batch.catalogue_version is not None:
             execute(_META_WRITE, (batch.catalogue_version, "catalogue_version"))
         if next_fragment_key is not None:
@@ -236,13 +275,15 @@ class BatchWriter:
         """Removes up to `room` rows of dropped fragments; those that reads of all fragments meet go first."""
         for fragment in sorted(self.dropped - self._swept):
             low, high = key_bounds(FragmentKey(fragment))
-            for statement in _SWEEPS_BY_KEY:
+            for statement, place in _SWEEPS_BY_KEY:
+                if place is not None:
+                    self._payloads.release_slice(place, low, high, room)
                 room -= self._removed(statement, (low, high, room))
             for statement in _SWEEPS_BY_FRAGMENT:
                 room -= self._removed(statement, (fragment, room))
             if room <= 0:
                 return
-            self._cursor.execute(_SWEEP_DONE, (fragment,))
+            self._cursor.execute(_SWEEP_DONE, (fragment, fragment))
             self._swept.add(fragment)
 
     def _removed(self, statement: str, values: tuple[int, ...]) -> int:
@@ -254,17 +295,8 @@ def _source_and_target(move: Move) -> tuple[int, int]:
     return move.from_place, move.to_place
 
 
-def _move_values(move: Move) -> tuple[int | bytes | None, ...]:
-    from_key = move.from_fragment << COUNTER_BITS | move.from_number
-    return (
-        move.to_fragment << COUNTER_BITS | move.to_number,
-        move.enqueued_at_ms,
-        move.expires_at_ms,
-        move.delivery_count,
-        None if move.changes is None else sealed(move.changes),
-        from_key,
-        from_key,
-    )
+def _mark_values(mark: TransferMark) -> tuple[str, int, int]:
+    return mark.source_store, mark.source_fragment, mark.source_number
 
 
 def _counter_values(counters: Counters) -> tuple[int, int, int, int, int, int, int]:
@@ -279,20 +311,34 @@ def _counter_values(counters: Counters) -> tuple[int, int, int, int, int, int, i
     )
 
 
-def _moves() -> tuple[tuple[str, ...], ...]:
+def _moves_to_active() -> tuple[str, ...]:
+    return tuple(query("move_to_active", source=source) for source in PLACE_TABLES)
+
+
+def _moves_aside() -> tuple[tuple[str, ...], ...]:
     return tuple(
-        tuple(query("move", source=source, target=target) for target in PLACE_TABLES)
+        tuple(query("move_aside", source=source, target=target) for target in PLACE_TABLES)
         for source in PLACE_TABLES
     )
 
 
-def _sweeps(tables: Iterable[str]) -> tuple[str, ...]:
-    return tuple(query("sweep_by_key", place=table) for table in tables)
+def _sweeps(tables: Iterable[str]) -> tuple[tuple[str, int | None], ...]:
+    """Statements, with the place of tables whose rows may share a payload."""
+    return tuple(
+        (
+            query("sweep_by_key", place=table),
+            PLACE_TABLES.index(table) if table in PLACE_TABLES else None,
+        )
+        for table in tables
+    )
 
 
 _BEGIN: Final = query("begin")
-_PUT: Final = by_place("put")
-_MOVE: Final = _moves()
+_PUT_ACTIVE: Final = query("put_active")
+_PUT_ASIDE: Final = by_place("put_aside")
+_READ_FRONT: Final = by_place("read_front")
+_MOVE_TO_ACTIVE: Final = _moves_to_active()
+_MOVE_ASIDE: Final = _moves_aside()
 _CHANGE: Final = by_place("change")
 _DELETE_RUN: Final = by_place("delete_run")
 _SESSION_ENTRY_PUT: Final = query("session_entry_put")
@@ -307,6 +353,8 @@ _EXPIRY_ENTRIES_DELETE_RUN: Final = query("expiry_entries_delete_run")
 _DUPLICATE_ID_PUT: Final = query("duplicate_id_put")
 _DUPLICATE_IDS_FORGET: Final = query("duplicate_ids_forget")
 _DUPLICATE_IDS_PURGE: Final = query("duplicate_ids_purge")
+_TRANSFER_MARK_PUT: Final = query("transfer_mark_put")
+_TRANSFER_MARK_DELETE: Final = query("transfer_mark_delete")
 _COUNTERS_WRITE: Final = query("counters_write")
 _COMMIT_NUMBER_WRITE: Final = query("commit_number_write")
 _FRAGMENT_CREATE: Final = query("fragment_create")

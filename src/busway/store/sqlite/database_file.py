@@ -11,6 +11,7 @@ from typing import Final
 import apsw
 
 from busway.store.contract import StoreError, StoreTooNew
+from busway.store.sqlite.first_rows import teach
 from busway.store.sqlite.queries import SCHEMA_VERSION, migrations, query, sql_file
 
 log = logging.getLogger(__name__)
@@ -18,6 +19,9 @@ log = logging.getLogger(__name__)
 APPLICATION_ID: Final = 1115119993  # "Bway"
 #: Readers wait this long for another connection that repairs the log after a crash.
 _BUSY_TIMEOUT_MS: Final = 5_000
+#: A reader is taken out of its queue by one thread and put back by the same, so SQLite need not lock it for every
+#: column it hands over.
+_READER_FLAGS: Final = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOMUTEX
 
 
 def open_for_writing(path: Path, vfs: str | None) -> apsw.Connection:
@@ -49,7 +53,7 @@ def open_for_writing(path: Path, vfs: str | None) -> apsw.Connection:
 
 def open_for_reading(path: Path, vfs: str | None) -> apsw.Connection:
     """One more connection, for reads off the loop."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
+    connection = apsw.Connection(str(path), flags=_READER_FLAGS, vfs=vfs)
     connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
     connection.execute(query("pragmas_of_a_reader")).fetchall()
     return connection
@@ -81,6 +85,7 @@ def _recognise(connection: apsw.Connection, path: Path) -> bool:
 
 def _bring_up_to_date(connection: apsw.Connection, is_new: bool) -> None:
     """One transaction, so a crash leaves either schema whole."""
+    connection.execute(query("pragma_spill")).fetchall()
     connection.execute(query("begin"))
     try:
         if is_new:
@@ -92,11 +97,13 @@ def _bring_up_to_date(connection: apsw.Connection, is_new: bool) -> None:
             connection.execute(query("roll_back"))
         raise
     connection.execute(query("commit"))
+    connection.execute(query("pragma_no_spill")).fetchall()
 
 
 def apply_migrations(connection: apsw.Connection) -> None:
     """Runs every migration after the file's version. Each sets the version itself."""
     version = _number(connection, "pragma_schema_version")
+    teach(connection)
     for number, text in migrations():
         if number > version:
             log.info("Migrating a store to schema %d.", number)

@@ -21,37 +21,70 @@ BEGIN DEFERRED
 -- Lets the snapshot go.
 ROLLBACK
 
--- put --
--- Stores one message.
-INSERT INTO {place} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- put_active --
+-- Stores one active message.
+INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?)
 
--- move --
--- Carries a row to another key or place without its payload leaving the database, keeping what is not given and
--- shifting the checksum by the difference of what is. 4294967291 is the prime of rows.py.
-INSERT INTO {target}
+-- put_aside --
+-- Stores one deferred or scheduled message.
+INSERT INTO {place} VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- read_front --
+-- A row without its body, to be written anew; casts, because damage may have changed a column's type.
 SELECT
-    ?1,
-    coalesce(?2, enqueued_at),
-    coalesce(?3, expires_at),
-    coalesce(?4, delivery_count),
-    (
-        checksum + (?1 % 4294967291) - (key % 4294967291)
-        + coalesce(?2 - enqueued_at, 0) % 4294967291
-        + coalesce(?3 - expires_at, 0) % 4294967291
-        + coalesce(?4 - delivery_count, 0) % 4294967291
-        + 17179869164
-    ) % 4294967291,
-    ttl, scheduled_at, session_id, partition_key, message_id, head, coalesce(?5, changes), bare
-FROM {source} WHERE key = ?6;
+    key, CAST(enqueued_at AS INTEGER), CAST(expires_at AS INTEGER), CAST(checksum AS INTEGER), CAST(more AS BLOB)
+FROM {place} WHERE key = ?
+
+-- move_to_active --
+-- Carries a row to another key or place without its body leaving the database.
+INSERT INTO messages SELECT ?1, ?2, ?3, ?4, ?5, bare FROM {source} WHERE key = ?6;
+DELETE FROM {source} WHERE key = ?1
+
+-- move_aside --
+-- The same, to the deferred or scheduled rows.
+INSERT INTO {target} SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, bare FROM {source} WHERE key = ?8;
 DELETE FROM {source} WHERE key = ?1
 
 -- change --
--- A new delivery count (and changed properties) for a row that stays.
-UPDATE {place} SET
-    delivery_count = ?1,
-    checksum = (checksum + (?1 - delivery_count) % 4294967291 + 4294967291) % 4294967291,
-    changes = coalesce(?2, changes)
-WHERE key = ?3
+-- New values of `more` for a row that stays.
+UPDATE {place} SET checksum = ?, more = ? WHERE key = ?
+
+-- payload_put --
+-- A body for several rows, and their weight.
+INSERT INTO payloads VALUES (?1, ?2);
+INSERT INTO payload_references VALUES (?1, ?2)
+
+-- payloads_of_run --
+-- The payloads that rows with consecutive keys refer to.
+SELECT bare FROM {place} WHERE key BETWEEN ? AND ? AND typeof(bare) = 'integer'
+
+-- payloads_of_slice --
+-- The payloads that the next slice of a sweep refers to.
+SELECT bare FROM (SELECT bare FROM {place} WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?)
+WHERE typeof(bare) = 'integer'
+
+-- payload_release --
+-- So many rows fewer refer to a payload.
+UPDATE payload_references SET weight = weight - ? WHERE payload = ?
+
+-- payload_drop --
+-- Removes a payload to which nothing refers any more.
+DELETE FROM payloads WHERE id = ?1 AND EXISTS (
+    SELECT 1 FROM payload_references WHERE payload = ?1 AND weight = 0
+);
+DELETE FROM payload_references WHERE payload = ?1 AND weight = 0
+
+-- sharing_fragment_put --
+-- Remembers that a fragment has rows with a shared payload.
+INSERT OR IGNORE INTO sharing_fragments VALUES (?)
+
+-- transfer_mark_put --
+-- Remembers a row of another store that has arrived.
+INSERT OR IGNORE INTO transfer_marks VALUES (?, ?, ?)
+
+-- transfer_mark_delete --
+-- Forgets it.
+DELETE FROM transfer_marks WHERE source_store = ? AND source_fragment = ? AND source_number = ?
 
 -- delete_run --
 -- Removes rows with consecutive keys.
@@ -148,7 +181,7 @@ UPDATE meta SET value = ? WHERE name = ?
 
 -- sweep_by_key --
 -- Removes a slice of a dropped fragment's rows from a table with row keys.
-DELETE FROM {place} WHERE key IN (SELECT key FROM {place} WHERE key BETWEEN ? AND ? LIMIT ?)
+DELETE FROM {place} WHERE key IN (SELECT key FROM {place} WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?)
 
 -- sweep_sessions --
 -- Removes a slice of a dropped fragment's sessions.
@@ -168,20 +201,42 @@ DELETE FROM duplicate_ids WHERE (fragment, message_id) IN (
 
 -- sweep_done --
 -- Nothing of the dropped fragment is left.
-DELETE FROM dropped_fragments WHERE key = ?
+DELETE FROM dropped_fragments WHERE key = ?1;
+DELETE FROM sharing_fragments WHERE key = ?1
 
 -- read_messages --
 -- A run of one place's rows.
-SELECT * FROM {place} WHERE key > ? AND key <= ? ORDER BY key LIMIT ?
+SELECT key, enqueued_at, expires_at, checksum, more, bare FROM {place}
+WHERE key > ? AND key <= ? ORDER BY key LIMIT ?
 
 -- warm_messages --
--- Touches every page of a run of keys in one step; the answer is of no interest. Only bodies that leave their row's
--- page are read themselves.
-SELECT sum(length(bare) > 8000 AND length(substr(bare, -1))) FROM {place} WHERE key > ? AND key <= ?
+-- Touches every page of a run of rows in one step; how many rows, and the last of them. Only bodies that leave their
+-- row's page are read themselves.
+SELECT count(*), max(key), sum(spilled) FROM (
+    SELECT key, CASE WHEN length(bare) > 8000 THEN length(substr(bare, -1)) END AS spilled FROM {place}
+    WHERE key > ? AND key <= ? ORDER BY key LIMIT ?
+)
+
+-- warm_ahead --
+-- Touches the pages of rows that will be read soon: the last row, and the first whose body lies elsewhere and is not
+-- touched.
+SELECT max(key), min(elsewhere) FROM (
+    SELECT key, CASE WHEN length(bare) > 8000 OR typeof(bare) = 'integer' THEN key END AS elsewhere FROM {place}
+    WHERE key > ? AND key <= ? ORDER BY key LIMIT ?
+)
+
+-- warm_payloads --
+-- Touches the shared bodies of a run of keys.
+SELECT sum(length(substr(payloads.bare, -1))) FROM {place} CROSS JOIN payloads ON payloads.id = {place}.bare
+WHERE {place}.key > ? AND {place}.key <= ? AND typeof({place}.bare) = 'integer'
 
 -- read_by_key --
 -- One row.
-SELECT * FROM {place} WHERE key = ?
+SELECT key, enqueued_at, expires_at, checksum, more, bare FROM {place} WHERE key = ?
+
+-- read_payload --
+-- One shared body.
+SELECT bare FROM payloads WHERE id = ?
 
 -- read_session_messages --
 -- A run of one session's active rows.
@@ -191,11 +246,11 @@ ORDER BY session_messages.key LIMIT ?
 
 -- warm_session_messages --
 -- Touches every page of the same run in one step; the answer is of no interest.
-SELECT sum(length(substr(bare, -1))) FROM (
+SELECT sum(length(substr(coalesce(payloads.bare, found.bare), -1))) FROM (
     SELECT messages.bare FROM session_messages CROSS JOIN messages ON messages.key = session_messages.key
     WHERE session_messages.session_id = ? AND session_messages.key > ? AND session_messages.key <= ?
     ORDER BY session_messages.key LIMIT ?
-)
+) AS found LEFT JOIN payloads ON payloads.id = found.bare AND typeof(found.bare) = 'integer'
 
 -- read_keys --
 -- Like read_messages, the keys alone: to read the rows one by one when one of them cannot be decoded.
@@ -286,6 +341,22 @@ FROM fragments WHERE key = ?
 -- Fragments that wait for the sweep.
 SELECT key FROM dropped_fragments ORDER BY key
 
+-- read_sharing --
+-- Fragments that may have rows with a shared payload.
+SELECT key FROM sharing_fragments
+
+-- read_last_payload --
+-- The highest number of a payload.
+SELECT coalesce(max(payload), 0) FROM payload_references
+
+-- read_transfer_marks --
+-- Rows of other stores that have arrived here.
+SELECT source_store, source_fragment, source_number FROM transfer_marks
+
+-- read_transfer_marks_from --
+-- The same, of one store.
+SELECT source_store, source_fragment, source_number FROM transfer_marks WHERE source_store = ?
+
 -- read_commit_number --
 -- How many commits the store has seen.
 SELECT last_counter FROM fragments WHERE key = 0
@@ -368,6 +439,14 @@ PRAGMA wal_autocheckpoint = 0;
 PRAGMA journal_size_limit = 67108864;
 PRAGMA cell_size_check = ON;
 PRAGMA trusted_schema = OFF
+
+-- pragma_spill --
+-- A migration may rewrite everything, more than fits into memory; it runs before the event loop is served.
+PRAGMA cache_spill = ON
+
+-- pragma_no_spill --
+-- Back to what the writer has.
+PRAGMA cache_spill = OFF
 
 -- pragmas_of_a_reader --
 -- No mmap anywhere: a damaged disk must give an error, not kill the process.

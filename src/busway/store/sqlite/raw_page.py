@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from busway.message import Message
@@ -12,15 +12,17 @@ from busway.store.sqlite.rows import NUMBER_MASK, message_of
 class RawPage:
     """Takes rows until a limit cuts, at least one."""
 
-    __slots__ = ("_bytes_left", "_rows_left", "damaged", "last_number", "messages", "more")
+    __slots__ = ("_bytes_left", "_payload_of", "_rows_left", "damaged", "last_number", "messages", "more")
 
-    def __init__(self, limit: int, bytes_max: int) -> None:
+    def __init__(self, limit: int, bytes_max: int, payload_of: Callable[[int], bytes | None]) -> None:
+        """`payload_of`: the shared body of that number, in the same snapshot."""
         self.messages: list[Message] = []
         self.damaged: list[tuple[int, int]] = []  #: (place, number)
         self.more = False
         self.last_number = 0  #: the highest number looked at
         self._rows_left = limit
         self._bytes_left = bytes_max
+        self._payload_of = payload_of
 
     def take_all(self, rows: Iterable[Any], place: int) -> None:
         for row in rows:
@@ -30,6 +32,8 @@ class RawPage:
     def take(self, row: Any, place: int) -> bool:
         """False when it does not fit any more. A bare key stands for a row that cannot be decoded."""
         message = message_of(row, place)
+        if message is None:
+            message = self._with_payload(row, place)
         size = 0 if message is None else len(message.head) + len(message.bare)
         if self._rows_left <= 0 or (size > self._bytes_left and self.last_number > 0):
             self.more = True
@@ -44,3 +48,10 @@ class RawPage:
             self.last_number = message.sequence_number
             self.messages.append(message)
         return True
+
+    def _with_payload(self, row: Any, place: int) -> Message | None:
+        """The message of a row whose body lies elsewhere; None when the row or the body is damaged."""
+        if not isinstance(row, tuple) or not isinstance(row[5], int):
+            return None
+        bare = self._payload_of(row[5])
+        return None if bare is None else message_of((*row[:5], bare), place)

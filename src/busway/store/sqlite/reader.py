@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import apsw
 
-from busway.store.contract import PLACE_ACTIVE, Counters, FragmentKey, FragmentRow
+from busway.store.contract import PLACE_ACTIVE, Counters, FragmentKey, FragmentRow, TransferMark
 from busway.store.sqlite.queries import by_place, query
 from busway.store.sqlite.raw_page import RawPage
 from busway.store.sqlite.rows import NUMBER_MASK, key_bounds, unsealed
@@ -77,8 +77,9 @@ class Reader:
         self._cursor = connection.cursor()
 
     def begin(self) -> None:
-        """From here to `end` all statements see one commit, and pages read once stay in the cache."""
-        self._cursor.execute(_BEGIN_READ)
+        """From here to `end` all statements see one commit, and pages read once stay in the cache. Idempotent."""
+        if not self._connection.in_transaction:
+            self._cursor.execute(_BEGIN_READ)
 
     def end(self) -> None:
         """Idempotent, also after a failed `begin`."""
@@ -96,22 +97,48 @@ class Reader:
         return self._cursor.executemany(statement, values).fetchall()
 
     # -- messages
-    def warm_messages(self, fragment: FragmentKey, place: int, after: int, limit: int) -> None:
+    def warm_messages(
+        self, fragment: FragmentKey, place: int, after: int, limit: int, rows_ahead: int, with_payloads: bool
+    ) -> int | None:
+        """Touches what `messages` will read, and rows behind it. Up to which number everything was touched; None when
+        that is not further than was asked for."""
         low, high = key_bounds(fragment)
-        self._all(_WARM_MESSAGES[place], (low + after, min(high, low + after + limit + 1)))
+        [(count, last, _)] = self._all(_WARM_MESSAGES[place], (low + after, high, limit + 1))
+        if with_payloads and count:
+            self._all(_WARM_PAYLOADS[place], (low + after, last))
+        if count <= limit or not rows_ahead:
+            return None
+        [(last_ahead, elsewhere)] = self._all(_WARM_AHEAD[place], (last, high, rows_ahead))
+        if last_ahead is None:
+            return None
+        key: int = last_ahead if elsewhere is None else elsewhere - 1
+        return key & NUMBER_MASK
 
     def warm_session_messages(self, fragment: FragmentKey, session_id: str, after: int, limit: int) -> None:
         low, high = key_bounds(fragment)
         self._all(_WARM_SESSION_MESSAGES, (session_id, low + after, high, limit + 1))
 
-    def messages(self, fragment: FragmentKey, place: int, after: int, limit: int, bytes_max: int) -> RawPage:
-        low, high = key_bounds(fragment)
-        bounds = (low + after, high, limit + 1)
+    def messages(
+        self,
+        fragment: FragmentKey,
+        place: int,
+        after: int,
+        limit: int,
+        bytes_max: int,
+        last: int = NUMBER_MASK,
+    ) -> RawPage:
+        """`last`: the page ends there, but there may be more."""
+        low, _ = key_bounds(fragment)
+        bounds = (low + after, low | last, limit + 1)
         try:
-            return self._streamed(_READ_MESSAGES[place], bounds, place, limit, bytes_max)
+            page = self._streamed(_READ_MESSAGES[place], bounds, place, limit, bytes_max)
         except UnicodeDecodeError:
             keys = self._all(_READ_KEYS[place], bounds)
-            return self._page_of([(key, place) for (key,) in keys], limit, bytes_max)
+            page = self._page_of([(key, place) for (key,) in keys], limit, bytes_max)
+        if last < NUMBER_MASK and not page.more:
+            page.more = True
+            page.last_number = last
+        return page
 
     def session_messages(
         self, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
@@ -130,14 +157,15 @@ class Reader:
         """Rows as they come, so that no more are read than fit."""
         cursor = self._connection.cursor()
         try:
-            page = RawPage(limit, bytes_max)
+            page = RawPage(limit, bytes_max, self._payload)
             page.take_all(cursor.execute(statement, values), place)
             return page
         finally:
             cursor.close()  # A statement left half way would keep its snapshot, and the log from starting over.
 
     def by_key(self, place: int, keys: Sequence[int]) -> RawPage:
-        return self._page_of([(key, place) for key in keys], len(keys), 1 << 62)
+        with _Snapshot(self._cursor):  # One snapshot for a row and the body it may share.
+            return self._page_of([(key, place) for key in keys], len(keys), 1 << 62)
 
     def peek(
         self, fragment: FragmentKey, after: int, limit: int, bytes_max: int, session_id: str | None
@@ -151,7 +179,7 @@ class Reader:
             return self._page_of(spots, limit, bytes_max)
 
     def _page_of(self, spots: Sequence[Spot], limit: int, bytes_max: int) -> RawPage:
-        page = RawPage(limit, bytes_max)
+        page = RawPage(limit, bytes_max, self._payload)
         for row, place in self._rows_at(spots):
             if not page.take(row, place):
                 break
@@ -165,6 +193,14 @@ class Reader:
                     yield row, place
             except UnicodeDecodeError:
                 yield key, place
+
+    def _payload(self, number: int) -> bytes | None:
+        """A shared body, if it is there and readable as bytes."""
+        try:
+            rows = self._all(_READ_PAYLOAD, (number,))
+        except UnicodeDecodeError:
+            return None
+        return rows[0][0] if rows and isinstance(rows[0][0], bytes) else None
 
     # -- due and expired
     def due(self, after: tuple[int, int], now_ms: int, limit: int) -> list[tuple[int, int]]:
@@ -249,6 +285,13 @@ class Reader:
         values = [(fragment, message_id, since_ms) for message_id in ids]
         return dict(self._all_of_many(_READ_DUPLICATE_ID, values))
 
+    def transfer_marks(self, source_store: str | None) -> list[TransferMark]:
+        if source_store is None:
+            rows = self._all(_READ_TRANSFER_MARKS)
+        else:
+            rows = self._all(_READ_TRANSFER_MARKS_FROM, (source_store,))
+        return [TransferMark(store, fragment, number) for store, fragment, number in rows]
+
     def fragments(self, keys: Sequence[FragmentKey] | None) -> list[FragmentRow]:
         if keys is None:
             rows = self._all(_READ_FRAGMENTS)
@@ -281,6 +324,8 @@ _BEGIN_READ: Final = query("begin_read")
 _END_READ: Final = query("end_read")
 _READ_MESSAGES: Final = by_place("read_messages")
 _WARM_MESSAGES: Final = by_place("warm_messages")
+_WARM_AHEAD: Final = by_place("warm_ahead")
+_WARM_PAYLOADS: Final = by_place("warm_payloads")
 _WARM_SESSION_MESSAGES: Final = query("warm_session_messages")
 _READ_KEYS: Final = by_place("read_keys")
 _READ_BY_KEY: Final = by_place("read_by_key")
@@ -288,6 +333,7 @@ _READ_SESSION_MESSAGES: Final = query("read_session_messages")
 _READ_SESSION_KEYS: Final = query("read_session_keys")
 _PEEK_KEYS: Final = query("peek_keys")
 _PEEK_SESSION_KEYS: Final = query("peek_session_keys")
+_READ_PAYLOAD: Final = query("read_payload")
 _READ_DUE: Final = query("read_due")
 _READ_EXPIRY: Final = query("read_expiry")
 _READ_SESSION: Final = query("read_session")
@@ -298,6 +344,8 @@ _READ_SESSION_OF_FIRST: Final = query("read_session_of_first")
 _READ_SESSIONS: Final = query("read_sessions")
 _READ_SESSIONS_BY_STATE: Final = query("read_sessions_by_state")
 _READ_DUPLICATE_ID: Final = query("read_duplicate_id")
+_READ_TRANSFER_MARKS: Final = query("read_transfer_marks")
+_READ_TRANSFER_MARKS_FROM: Final = query("read_transfer_marks_from")
 _READ_FRAGMENTS: Final = query("read_fragments")
 _READ_FRAGMENT: Final = query("read_fragment")
 _READ_CATALOGUE: Final = query("read_catalogue")

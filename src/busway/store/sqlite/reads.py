@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Self, TypeVar
 
 import apsw
 
+from busway.clock import Clock
 from busway.store.contract import (
     COUNTER_BITS,
     PLACE_SCHEDULED,
@@ -30,20 +31,27 @@ from busway.store.contract import (
     StoreError,
     StoreState,
     StoreUnavailable,
+    TransferMark,
 )
 from busway.store.shadow import Shadow, Shadows
 from busway.store.sqlite.raw_page import RawPage
 from busway.store.sqlite.reader import DamagedState, FirstNumbers, RawSession, Reader
 from busway.store.sqlite.rows import NUMBER_MASK
+from busway.store.sqlite.warmth import Warmth
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 #: Past every time and count a client can name, and small enough for SQLite's integers.
 _FAR: Final = 1 << 62
 _LIMIT_MAX: Final = 1 << 30
+#: How many pages a thread touches behind one that follows another.
+_PAGES_AHEAD: Final = 8
 #: How many numbers of a session a thread brings when its first row is going, and how this grows.
 _NUMBERS_FIRST: Final = 64
 _NUMBERS_GROWTH: Final = 16
+#: How often a read that waits for a connection looks whether the store is still open.
+_LOOK_AGAIN_S: Final = 1.0
 
 
 class SqliteReads:
@@ -52,7 +60,7 @@ class SqliteReads:
     name: str
     state: StoreState
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         #: The last commit that was reported.
         self._commit_number = 0
         #: Batches not yet reported, and reported ones that some span still needs; oldest first.
@@ -61,6 +69,9 @@ class SqliteReads:
         self._spans: dict[int, int] = {}
         #: Fragments that wait for the sweep.
         self._dropped: set[int] = set()
+        #: Fragments that may have rows with a shared payload.
+        self._sharing: set[int] = set()
+        self._warmth = Warmth(clock)
         #: Counts openings: a read that began before another opening is void.
         self._generation = 0
         self._readers: queue.SimpleQueue[Reader] = queue.SimpleQueue()
@@ -74,14 +85,37 @@ class SqliteReads:
         return await self._page(
             fragment,
             after,
-            lambda reader, number: reader.messages(fragment, place, number, rows, bytes_max),
-            lambda reader, number: reader.warm_messages(fragment, place, number, rows),
+            lambda span, number: self._raw_messages(span, fragment, place, number, rows, bytes_max),
         )
+
+    async def _raw_messages(
+        self, span: _Span, fragment: FragmentKey, place: int, after: int, limit: int, bytes_max: int
+    ) -> RawPage:
+        """At once where a thread has touched the rows lately, else after a thread has."""
+        warmth = self._warmth
+        touched = warmth.last(fragment, place, after)
+        if touched is not None:
+            last: int = touched
+            found = await span.run_here(
+                lambda reader: reader.messages(fragment, place, after, limit, bytes_max, last)
+            )
+            if found is not None:
+                return found
+        rows_ahead = limit * _PAGES_AHEAD if warmth.is_followed(fragment, place, after) else 0
+        with_payloads = fragment in self._sharing
+        touched, page = await span.run_warm(
+            lambda reader: reader.warm_messages(fragment, place, after, limit, rows_ahead, with_payloads),
+            lambda reader: reader.messages(fragment, place, after, limit, bytes_max),
+        )
+        warmth.note(fragment, place, page.last_number, page.last_number if touched is None else touched)
+        return page
 
     async def by_number(self, fragment: FragmentKey, place: int, numbers: Sequence[int]) -> Page:
         known = sorted({number for number in numbers if 0 < number <= NUMBER_MASK})
         keys = [fragment << COUNTER_BITS | number for number in known]
-        return await self._page(fragment, 0, lambda reader, _: reader.by_key(place, keys))
+        return await self._page(
+            fragment, 0, lambda span, _: span.run(lambda reader: reader.by_key(place, keys))
+        )
 
     async def session_messages(
         self, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
@@ -90,9 +124,17 @@ class SqliteReads:
         return await self._page(
             fragment,
             after,
-            lambda reader, number: reader.session_messages(fragment, session_id, number, rows, bytes_max),
-            lambda reader, number: reader.warm_session_messages(fragment, session_id, number, rows),
+            lambda span, number: self._raw_session(span, fragment, session_id, number, rows, bytes_max),
         )
+
+    async def _raw_session(
+        self, span: _Span, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
+    ) -> RawPage:
+        _, page = await span.run_warm(
+            lambda reader: reader.warm_session_messages(fragment, session_id, after, limit),
+            lambda reader: reader.session_messages(fragment, session_id, after, limit, bytes_max),
+        )
+        return page
 
     async def peek(
         self, fragment: FragmentKey, from_number: int, limit: int, bytes_max: int, session_id: str | None
@@ -101,27 +143,23 @@ class SqliteReads:
         return await self._page(
             fragment,
             from_number - 1,
-            lambda reader, number: reader.peek(fragment, number, rows, bytes_max, session_id),
+            lambda span, number: span.run(
+                lambda reader: reader.peek(fragment, number, rows, bytes_max, session_id)
+            ),
         )
 
     async def _page(
         self,
         fragment: FragmentKey,
         after: int,
-        read: Callable[[Reader, int], RawPage],
-        warm: Callable[[Reader, int], None] | None = None,
+        read: Callable[[_Span, int], Coroutine[None, None, RawPage]],
     ) -> Page:
-        """`warm`: a run of rows is touched off the loop in one step, so that a slow disk delays nobody, and then
-        read on the loop out of the cache. Row by row in a thread, each row would wait for the interpreter's lock."""
         after = max(after, 0)
         if after >= NUMBER_MASK:
             return Page([], False, [])
         with _Span(self) as span:
             while True:
-                if warm is None:
-                    raw = await span.run(_from(read, after))
-                else:
-                    raw = await span.run_warm(_from(warm, after), _from(read, after))
+                raw = await read(span, after)
                 shadows = span.shadows()
                 if self._is_dropped(fragment, shadows):
                     return Page([], False, [])
@@ -265,6 +303,12 @@ class SqliteReads:
         since_ms = max(since_ms, shadows.forgotten_before_ms(fragment))
         return {message_id for message_id in asked if known.get(message_id, -1) >= since_ms}
 
+    async def transfer_marks(self, source_store: str | None = None) -> list[TransferMark]:
+        with _Span(self) as span:
+            marks = await span.run(lambda reader: reader.transfer_marks(source_store))
+            removed = span.shadows().marks_removed()
+        return [mark for mark in marks if mark not in removed]
+
     async def fragments(self, keys: Sequence[FragmentKey] | None = None) -> list[FragmentRow]:
         with _Span(self) as span:
             rows = await span.run(lambda reader: reader.fragments(keys))
@@ -286,29 +330,44 @@ class SqliteReads:
         while self._shadows and self._shadows[0].number <= needed:
             self._shadows.popleft()
 
-    def _warmed(self, warm: Callable[[Reader], None]) -> Reader:
+    def _warmed(self, warm: Callable[[Reader], U]) -> tuple[Reader, U]:
         """In a reader thread: a reader inside a transaction, the pages it will need in its cache."""
-        reader = self._readers.get()
+        reader = self._take()
         try:
             reader.begin()
-            warm(reader)
+            return reader, warm(reader)
         except BaseException:
             self._give_back(reader)
             raise
-        return reader
+
+    def _take(self) -> Reader:
+        """In a reader thread. A read that still waited for its turn when the store closed finds no readers any more;
+        left waiting it would keep the process from ending."""
+        while True:
+            try:
+                return self._readers.get(timeout=_LOOK_AGAIN_S)
+            except queue.Empty:
+                self._require_open()
+
+    def _idle_reader(self) -> Reader | None:
+        """Without waiting."""
+        try:
+            return self._readers.get_nowait()
+        except queue.Empty:
+            return None
 
     def _give_back(self, reader: Reader) -> None:
         reader.end()
         self._readers.put(reader)
 
-    def _give_back_later(self, warmed: asyncio.Future[Reader]) -> None:
+    def _give_back_later(self, warmed: asyncio.Future[tuple[Reader, U]]) -> None:
         """Nobody waits for it any more."""
         if not warmed.cancelled() and warmed.exception() is None:
-            self._give_back(warmed.result())
+            self._give_back(warmed.result()[0])
 
     def _run_read(self, work: Callable[[Reader], T]) -> T:
         """In a reader thread."""
-        reader = self._readers.get()
+        reader = self._take()
         try:
             return work(reader)
         finally:
@@ -350,26 +409,39 @@ class _Span:
         self._require_same_opening()
         return result
 
-    async def run_warm(self, warm: Callable[[Reader], None], read: Callable[[Reader], T]) -> T:
-        """Touches the pages in a thread, then reads them on the loop, with the same connection in one transaction:
-        its cache would be void in the next."""
+    async def run_warm(self, warm: Callable[[Reader], U], read: Callable[[Reader], T]) -> tuple[U, T]:
+        """Touches pages in a thread in one step, so that a slow disk delays nobody, then reads them on the loop: row
+        by row in a thread, each row would wait for the interpreter's lock. With the same connection in one
+        transaction, for its cache would be void in the next."""
         store = self._store
         loop = asyncio.get_running_loop()
         warmed = loop.run_in_executor(store._read_threads, store._warmed, warm)
         try:
-            reader = await asyncio.shield(warmed)
+            reader, answer = await asyncio.shield(warmed)
         except asyncio.CancelledError:
             warmed.add_done_callback(store._give_back_later)
             raise
         except apsw.Error as error:
             raise self._unreadable(error) from error
+        return answer, self._read_and_give_back(reader, read)
+
+    async def run_here(self, read: Callable[[Reader], T]) -> T | None:
+        """Reads on the loop what is in memory; None when no reader is idle. Others get a turn first."""
+        await asyncio.sleep(0)
+        reader = self._store._idle_reader()
+        if reader is None:
+            return None
+        return self._read_and_give_back(reader, read)
+
+    def _read_and_give_back(self, reader: Reader, read: Callable[[Reader], T]) -> T:
         try:
             self._require_same_opening()
+            reader.begin()
             return read(reader)
         except apsw.Error as error:
             raise self._unreadable(error) from error
         finally:
-            store._give_back(reader)
+            self._store._give_back(reader)
 
     def _unreadable(self, error: apsw.Error) -> StoreError:
         return StoreError(f"The store {self._store.name} cannot be read: {error}.")
@@ -382,10 +454,6 @@ class _Span:
     def shadows(self) -> Shadows:
         """All batches that were not reported when the span began."""
         return Shadows([shadow for shadow in self._store._shadows if shadow.number > self._began_at])
-
-
-def _from(read: Callable[[Reader, int], T], after: int) -> Callable[[Reader], T]:
-    return lambda reader: read(reader, after)
 
 
 def _slice(

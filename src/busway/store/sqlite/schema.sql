@@ -4,37 +4,27 @@
 -- Rows that few messages need (sessions, own expiry, duplicate ids) lie in tables of their own, so that the
 -- others do not pay for them. `messages` has no second index on purpose: each would cost about 10 % of sending.
 
--- Active rows. `checksum` covers every column; see rows.py.
+-- Active rows. `more` packs what few messages have, `checksum` covers every column; see rows.py. `bare` is the body,
+-- or the number of a payload that several rows share.
 CREATE TABLE messages (
     key INTEGER PRIMARY KEY,
     enqueued_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
-    delivery_count INTEGER NOT NULL,
     checksum INTEGER NOT NULL,
-    ttl INTEGER NOT NULL,
-    scheduled_at INTEGER NOT NULL,
-    session_id TEXT,
-    partition_key TEXT,
-    message_id TEXT,
-    head BLOB NOT NULL,
-    changes BLOB,
-    bare BLOB NOT NULL
+    more BLOB,
+    bare ANY NOT NULL
 ) STRICT;
 
+-- Two columns more, for the indexes: `more` has the same values.
 CREATE TABLE deferred (
     key INTEGER PRIMARY KEY,
     enqueued_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
-    delivery_count INTEGER NOT NULL,
     checksum INTEGER NOT NULL,
-    ttl INTEGER NOT NULL,
-    scheduled_at INTEGER NOT NULL,
     session_id TEXT,
-    partition_key TEXT,
-    message_id TEXT,
-    head BLOB NOT NULL,
-    changes BLOB,
-    bare BLOB NOT NULL
+    scheduled_at INTEGER NOT NULL,
+    more BLOB,
+    bare ANY NOT NULL
 ) STRICT;
 
 CREATE INDEX deferred_sessions ON deferred (session_id) WHERE session_id IS NOT NULL;
@@ -43,21 +33,33 @@ CREATE TABLE scheduled (
     key INTEGER PRIMARY KEY,
     enqueued_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
-    delivery_count INTEGER NOT NULL,
     checksum INTEGER NOT NULL,
-    ttl INTEGER NOT NULL,
-    scheduled_at INTEGER NOT NULL,
     session_id TEXT,
-    partition_key TEXT,
-    message_id TEXT,
-    head BLOB NOT NULL,
-    changes BLOB,
-    bare BLOB NOT NULL
+    scheduled_at INTEGER NOT NULL,
+    more BLOB,
+    bare ANY NOT NULL
 ) STRICT;
 
 CREATE INDEX scheduled_due ON scheduled (scheduled_at);
 
 CREATE INDEX scheduled_sessions ON scheduled (session_id) WHERE session_id IS NOT NULL;
+
+-- Bodies that rows share, and how much the rows that refer to each weigh (see payloads.py). The weights lie apart: they
+-- change with every copy that goes, and a body may be large.
+CREATE TABLE payloads (
+    id INTEGER PRIMARY KEY,
+    bare BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE payload_references (
+    payload INTEGER PRIMARY KEY,
+    weight INTEGER NOT NULL
+) STRICT;
+
+-- Fragments that have, or had, rows with a shared payload: only their deletes look for one.
+CREATE TABLE sharing_fragments (
+    key INTEGER PRIMARY KEY
+) STRICT;
 
 -- The session index: which session an active row belongs to.
 CREATE TABLE session_messages (
@@ -105,6 +107,14 @@ CREATE TABLE duplicate_ids (
 
 CREATE INDEX duplicate_age ON duplicate_ids (fragment, accepted_at);
 
+-- Rows of other stores that have arrived here.
+CREATE TABLE transfer_marks (
+    source_store TEXT NOT NULL,
+    source_fragment INTEGER NOT NULL,
+    source_number INTEGER NOT NULL,
+    PRIMARY KEY (source_store, source_fragment, source_number)
+) STRICT, WITHOUT ROWID;
+
 -- One row per fragment. Row 0 is the store itself: its last_counter counts the commits. It lies here because
 -- nearly every commit writes this page anyway.
 CREATE TABLE fragments (
@@ -140,4 +150,4 @@ CREATE TABLE meta (
 
 INSERT INTO meta VALUES ('catalogue_version', 0), ('next_fragment_key', 1);
 
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;

@@ -91,7 +91,7 @@ class SqliteStore(SqliteReads):
         vfs: str | None = None,
         free_bytes: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(clock)
         # Settings.
         self.name = name
         self.url = f"sqlite:{path}"
@@ -202,6 +202,8 @@ class SqliteStore(SqliteReads):
         self._commit_number = self._marked = max(stored, marked)
         self._next_key = max(self._next_key, self._key_written)
         self._dropped = self._writer.dropped
+        self._sharing = self._writer.sharing
+        self._warmth.forget()
         self._spans.clear()
         self._shadows.clear()
         self._in_flight = None
