@@ -41,8 +41,8 @@ pages: setup ## write COMPATIBILITY.md and docs/settings.md anew from tests and 
 bench: setup ## measure, against RabbitMQ in the same run (python -m benchmarks.run --help for parts)
 	@$(BIN)/python -m benchmarks.run
 
-chaos: setup ## kill, cut, fill, damage: a few minutes
-	@$(BIN)/python -m tests.chaos.run
+chaos: setup ## kill, cut, crash at every write, fill, damage, fuzz: minutes (ARGS=--long for more)
+	@$(BIN)/python -m tests.chaos.run $(ARGS)
 
 soak: setup ## the same for hours: make soak HOURS=8
 	@$(BIN)/python -m tests.chaos.run --hours $(or $(HOURS),1)

@@ -16,10 +16,10 @@ from tests.harness.running_server import BUSWAY, RunningServer
 class BuswayServer:
     """As a context manager it stops in the end, whatever happened; `start` is the caller's."""
 
-    def __init__(self, folder: Path, *, pure: bool = False) -> None:
+    def __init__(self, folder: Path, *arguments: str, pure: bool = False) -> None:
         environment = {"BUSWAY_PURE": "1"} if pure else {}
         self.name = "Busway pure" if pure else "Busway"
-        self.server = RunningServer(folder, environment=environment)
+        self.server = RunningServer(folder, *arguments, environment=environment)
         self._queue_count = 0
 
     def __enter__(self) -> BuswayServer:
@@ -49,11 +49,11 @@ class BuswayServer:
         )
         return self.target(name)
 
-    def target(self, queue: str) -> Target:
+    def target(self, path: str) -> Target:
         key = re.search("SharedAccessKey=([^;]+)", self.server.connection_string)
         assert key is not None
         address = f"127.0.0.1:{self.server.port}"
-        return Target(self.name, address, queue, "RootManageSharedAccessKey", key[1], self.server.pid)
+        return Target(self.name, address, path, "RootManageSharedAccessKey", key[1], self.server.pid)
 
     def rss_mib(self) -> float:
         return float(psutil.Process(self.server.pid).memory_info().rss) / (1 << 20)

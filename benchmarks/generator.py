@@ -28,7 +28,7 @@ def build() -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """A broker's queue as the generator reaches it."""
+    """A broker's queue, topic or exchange as the generator reaches it."""
 
     name: str
     host_port: str
@@ -44,6 +44,8 @@ class Load:
     body_bytes: int = 1024
     window: int = 1000
     connections: int = 1
+    #: Application properties besides the one that every message has, each "name=value".
+    properties: tuple[str, ...] = ()
 
 
 def command(target: Target, mode: str, load: Load) -> list[str]:
@@ -52,6 +54,7 @@ def command(target: Target, mode: str, load: Load) -> list[str]:
         *("-u", target.user, "-p", target.password, "-x", "-i", "30"),
         *("-n", str(load.messages), "-b", str(load.body_bytes)),
         *("-w", str(load.window), "-c", str(load.connections)),
+        *(word for each in load.properties for word in ("-P", each)),
     ]
 
 

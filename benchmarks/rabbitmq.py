@@ -1,4 +1,5 @@
-"""RabbitMQ from Debian on loopback, the peer: AMQP 1.0 plugin, a classic and a quorum queue, all durable."""
+"""RabbitMQ from Debian on loopback, the peer: AMQP 1.0 plugin, a classic and a quorum queue, all durable; on request
+headers exchanges, each with a number of queues bound to it."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from benchmarks.generator import Target
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 PORT = 25_672
 DISTRIBUTION_PORT = 25_673
+QUEUE_TYPES = ("classic", "quorum")
 
 
 def is_installable() -> bool:
@@ -32,8 +34,10 @@ def is_installable() -> bool:
 
 
 class RabbitMq:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fan_outs: tuple[int, ...] = ()) -> None:
+        """`fan_outs`: for each number a headers exchange of either queue type with so many queues."""
         self._folder = folder
+        self._fan_outs = fan_outs
         self._process: subprocess.Popen[bytes] | None = None
         self.pid = 0
 
@@ -53,7 +57,7 @@ class RabbitMq:
 
     def _settings(self) -> dict[str, str]:
         (self._folder / "plugins").write_text("[rabbitmq_amqp1_0].")
-        (self._folder / "definitions.json").write_text(json.dumps(_definitions()))
+        (self._folder / "definitions.json").write_text(json.dumps(_definitions(self._fan_outs)))
         (self._folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{PORT}\n"
             f"load_definitions = {self._folder}/definitions.json\n"
@@ -90,8 +94,16 @@ class RabbitMq:
         raise RuntimeError("the RabbitMQ process was not found")
 
     def target(self, queue: str) -> Target:
-        address = f"/amq/queue/{queue}"
-        return Target(f"RabbitMQ {queue}", f"127.0.0.1:{PORT}", address, "bench", "bench", self.pid)
+        return self._target(queue, f"/amq/queue/{queue}")
+
+    def fan_out(self, queue_type: str, count: int) -> tuple[Target, list[Target]]:
+        """An exchange, and the queues that get what is sent to it."""
+        exchange = exchange_name(queue_type, count)
+        queues = [self.target(f"{exchange}-{number}") for number in range(count)]
+        return self._target(exchange, f"/exchange/{exchange}"), queues
+
+    def _target(self, name: str, address: str) -> Target:
+        return Target(f"RabbitMQ {name}", f"127.0.0.1:{PORT}", address, "bench", "bench", self.pid)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -101,16 +113,52 @@ class RabbitMq:
             subprocess.run(["epmd", "-kill"], capture_output=True, check=False)
 
 
-def _definitions() -> dict[str, object]:
+def exchange_name(queue_type: str, count: int) -> str:
+    return f"fan-{queue_type}-{count}"
+
+
+def _definitions(fan_outs: tuple[int, ...]) -> dict[str, object]:
     salt = b"salt"
     digest = base64.b64encode(salt + hashlib.sha256(salt + b"bench").digest()).decode()
-    queue = {"vhost": "/", "durable": True, "auto_delete": False}
+    fans = [(queue_type, count) for queue_type in QUEUE_TYPES for count in fan_outs]
     return {
         "users": [{"name": "bench", "password_hash": digest, "tags": "administrator"}],
         "vhosts": [{"name": "/"}],
         "permissions": [{"user": "bench", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}],
         "queues": [
-            {**queue, "name": "classic", "arguments": {}},
-            {**queue, "name": "quorum", "arguments": {"x-queue-type": "quorum"}},
+            *(_queue(queue_type, queue_type) for queue_type in QUEUE_TYPES),
+            *(
+                _queue(f"{exchange_name(queue_type, count)}-{number}", queue_type)
+                for queue_type, count in fans
+                for number in range(count)
+            ),
         ],
+        "exchanges": [_headers_exchange(exchange_name(*fan)) for fan in fans],
+        "bindings": [
+            _binding(exchange_name(queue_type, count), number)
+            for queue_type, count in fans
+            for number in range(count)
+        ],
+    }
+
+
+def _queue(name: str, queue_type: str) -> dict[str, object]:
+    arguments = {"x-queue-type": queue_type}
+    return {"vhost": "/", "durable": True, "auto_delete": False, "name": name, "arguments": arguments}
+
+
+def _headers_exchange(name: str) -> dict[str, object]:
+    flags = {"durable": True, "auto_delete": False, "internal": False}
+    return {"vhost": "/", "name": name, "type": "headers", "arguments": {}, **flags}
+
+
+def _binding(exchange: str, number: int) -> dict[str, object]:
+    """Each another one, and all of them match: two conditions of which one must hold."""
+    return {
+        "vhost": "/",
+        "source": exchange,
+        "destination": f"{exchange}-{number}",
+        "destination_type": "queue",
+        "routing_key": "",
+        "arguments": {"x-match": "any", "region": f"x{number}", "color": "red"},
     }

@@ -18,6 +18,7 @@ from benchmarks.measurement import Figure, cpu_s, measure, middle
 from benchmarks.parts import Bench
 from benchmarks.report import Report
 from busway.broker.descriptions import QueueDescription
+from busway.broker.entity_changes import NewEntity
 from busway.broker.fragment import Fragment
 from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
@@ -145,7 +146,7 @@ async def _fill(server: BuswayServer, crowd: Crowd) -> None:
     namespace = Namespace("busway", stores, Clock(), Entropy(), Limits())
     try:
         await namespace.open()
-        await namespace.create_queues(list(_queues(crowd)))
+        await namespace.create([NewEntity(each) for each in list(_queues(crowd))])
         await _put(namespace.queue(DEFERRED).main, _messages(crowd.deferred), PLACE_DEFERRED)
         await _put(namespace.queue(SESSIONS).main, _session_messages(crowd), PLACE_ACTIVE)
     finally:

@@ -43,6 +43,7 @@ HOT_MODULES: Final = (
     "busway.broker.receiver",
     "busway.broker.settlement",
     "busway.broker.admission",
+    "busway.broker.flow",
     "busway.broker.commit_runs",
     "busway.broker.intake",
     "busway.broker.lane",

@@ -8,32 +8,37 @@ were made otherwise stay. A file of the emulator's format says nothing about pro
 (Status, keys …), so those are left alone.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from busway.broker.description_checks import check_creation, check_rules, default_queue
+from busway.broker.description_checks import check_creation, check_rules, default_queue, default_topic
 from busway.broker.descriptions import (
     PROPERTIES,
     PROPERTY_OF,
     AuthorizationRule,
-    Json,
+    Description,
     QueueDescription,
-    properties_json,
+    SubscriptionDescription,
+    TopicDescription,
     property_value,
-    rule_json,
-    with_values,
 )
-from busway.broker.entity_path import path_key
+from busway.broker.entity_path import check_name, path_key, subscription_path
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
 from busway.config_node import ConfigError as ConfigError
 from busway.config_node import Node
+from busway.config_rules import read_rules
+from busway.config_wish import Wish, described
+
+_log = logging.getLogger("busway.config")
 
 OUR_FORMAT: Final = "busway/1"
-_OFFICIAL_ROOT: Final = ("UserConfig",)
-_OUR_ROOT: Final = ("Format", "UserConfig", "Server")
+#: `$schema` is for editors.
+_OFFICIAL_ROOT: Final = ("UserConfig", "$schema")
+_OUR_ROOT: Final = ("Format", "UserConfig", "Server", "$schema")
 _USER_CONFIG: Final = ("Namespaces", "Logging")
 #: The Event Hubs emulator's spelling.
 _EVENT_HUBS_CONFIG: Final = ("NamespaceConfig", "LoggingConfig")
@@ -50,17 +55,35 @@ _RULE_KEYS: Final = (
     "ModifiedAtMs",
 )
 _LOG_TYPES: Final = ("File", "Console")
-#: The emulator's queue properties and its defaults.
-_OFFICIAL_DEFAULTS: Final[Mapping[str, object]] = {
-    "DeadLetteringOnMessageExpiration": False,
+_NAMESPACE_NAME_CHARACTERS_MAX: Final = 50
+#: The emulator's properties and their defaults.
+_OFFICIAL_TOPIC: Final[Mapping[str, object]] = {
     "DefaultMessageTimeToLive": "PT1H",
     "DuplicateDetectionHistoryTimeWindow": "PT20S",
+    "RequiresDuplicateDetection": False,
+}
+_OFFICIAL_SUBSCRIPTION: Final[Mapping[str, object]] = {
+    "DeadLetteringOnMessageExpiration": False,
+    "DefaultMessageTimeToLive": "PT1H",
     "ForwardDeadLetteredMessagesTo": "",
     "ForwardTo": "",
     "LockDuration": "PT1M",
     "MaxDeliveryCount": 3,
-    "RequiresDuplicateDetection": False,
     "RequiresSession": False,
+}
+_OFFICIAL_DEFAULTS: Final[Mapping[type[Description], Mapping[str, object]]] = {
+    QueueDescription: {**_OFFICIAL_SUBSCRIPTION, **_OFFICIAL_TOPIC},
+    TopicDescription: _OFFICIAL_TOPIC,
+    SubscriptionDescription: _OFFICIAL_SUBSCRIPTION,
+}
+#: The emulator takes windows from 5 s on, the service from 20 s on (E-24).
+_WINDOW: Final = "duplicate_detection_history_time_window_ms"
+_EMULATOR_WINDOW_MS_MIN: Final = 5_000
+_WINDOW_MS_MIN: Final = 20_000
+_ENTITY_KEYS: Final[Mapping[type[Description], tuple[str, ...]]] = {
+    QueueDescription: ("Name", "Properties"),
+    TopicDescription: ("Name", "Properties", "Subscriptions"),
+    SubscriptionDescription: ("Name", "Properties", "Rules"),
 }
 #: What the command line offers, and the type of its value.
 _SERVER_KEYS: Final[Mapping[str, type]] = {
@@ -76,37 +99,22 @@ _SERVER_KEYS: Final[Mapping[str, type]] = {
     "KeyFile": str,
     "TlsPort": int,
     "HttpsPort": int,
+    "LogFormat": str,
+    "LogLevel": str,
 }
-
-
-@dataclass(frozen=True)
-class QueueWish:
-    """A queue as the file wants it; `fields` are those that the file speaks about."""
-
-    description: QueueDescription
-    fields: frozenset[str]
 
 
 @dataclass(frozen=True)
 class Config:
     namespace_name: str | None = None
-    queues: tuple[QueueWish, ...] = ()
+    #: Queues, topics, and each topic's subscriptions behind it.
+    entities: tuple[Wish, ...] = ()
     #: Rules of the namespace; those the file does not name stay.
     rules: tuple[AuthorizationRule, ...] = ()
     #: Where the file wants logs: of "File" and "Console".
     log_types: frozenset[str] = frozenset()
     #: The `Server` section: option names in PascalCase, for `ServeOptions.completed`.
     server: Mapping[str, object] = field(default_factory=dict)
-
-
-class ConfiguredNamespace(Protocol):
-    """What a file is applied to."""
-
-    def descriptions(self) -> list[QueueDescription]: ...
-    async def create_queues(self, wanted: list[QueueDescription]) -> list[QueueDescription]: ...
-    async def update_queue(self, description: QueueDescription) -> QueueDescription: ...
-    def rules(self) -> tuple[AuthorizationRule, ...]: ...
-    async def set_rules(self, rules: tuple[AuthorizationRule, ...]) -> None: ...
 
 
 def read_config(path: Path, limits: Limits | None = None) -> Config:
@@ -155,15 +163,26 @@ def _user_config(node: Node, is_ours: bool, limits: Limits) -> Config:
 
 def _namespace(node: Node, is_ours: bool, limits: Limits) -> Config:
     members = node.members(_OUR_NAMESPACE if is_ours else _OFFICIAL_NAMESPACE)
-    for kind, words in (("Topics", "topics come"), ("EventHubs", "event hubs come")):
-        for entry in members[kind].entries() if kind in members else []:
-            raise entry.error(f"{words} with a later version of Busway; remove {_title(entry)}")
+    for entry in members["EventHubs"].entries() if "EventHubs" in members else []:
+        raise entry.error(f"event hubs come with a later version of Busway; remove {_title(entry)}")
     rules = _rules(members["AuthorizationRules"], limits) if "AuthorizationRules" in members else ()
-    queues = members["Queues"].entries() if "Queues" in members else []
-    wishes = tuple(_queue(entry, is_ours, limits) for entry in queues)
-    _check_names(queues, wishes)
-    name = members["Name"].text() if "Name" in members else None
-    return Config(namespace_name=name, queues=wishes, rules=rules)
+    reader = _EntityReader(is_ours, limits)
+    for entry in members["Queues"].entries() if "Queues" in members else []:
+        reader.read_queue(entry)
+    for entry in members["Topics"].entries() if "Topics" in members else []:
+        reader.read_topic(entry)
+    name = _namespace_name(members["Name"]) if "Name" in members else None
+    return Config(namespace_name=name, entities=tuple(reader.wishes), rules=rules)
+
+
+def _namespace_name(node: Node) -> str:
+    """E-3."""
+    name = node.text()
+    if not 1 <= len(name) <= _NAMESPACE_NAME_CHARACTERS_MAX:
+        raise node.error(
+            f"the name of a namespace has 1 to {_NAMESPACE_NAME_CHARACTERS_MAX} characters, not {len(name)}"
+        )
+    return name
 
 
 def _title(entry: Node) -> str:
@@ -171,62 +190,113 @@ def _title(entry: Node) -> str:
     return f"'{name[:60]}'" if isinstance(name, str) else "this entry"
 
 
-def _check_names(nodes: list[Node], wishes: tuple[QueueWish, ...]) -> None:
-    seen: dict[str, str] = {}
-    for node, wish in zip(nodes, wishes, strict=True):
+class _EntityReader:
+    """Gathers the wishes of one namespace; no two of them may bear the same name."""
+
+    def __init__(self, is_ours: bool, limits: Limits) -> None:
+        self._is_ours = is_ours
+        self._limits = limits
+        self._places: dict[str, str] = {}
+        self.wishes: list[Wish] = []
+
+    def read_queue(self, node: Node) -> None:
+        members = self._members(node, QueueDescription)
+        usual = default_queue(members["Name"].text(), self._limits)
+        self._add(node, self._wish(node, members, usual))
+
+    def read_topic(self, node: Node) -> None:
+        members = self._members(node, TopicDescription)
+        topic = self._wish(node, members, default_topic(members["Name"].text(), self._limits))
+        self._add(node, topic)
+        for entry in members["Subscriptions"].entries() if "Subscriptions" in members else []:
+            self._read_subscription(entry, topic.description.path)
+
+    def _read_subscription(self, node: Node, topic_path: str) -> None:
+        members = self._members(node, SubscriptionDescription)
+        name = members["Name"].text()
+        try:
+            check_name("subscription", name, self._limits.name_characters_max)
+        except BrokerError as error:
+            raise ConfigError(f"{node.path}: {error.sentence}") from error
+        wish = self._wish(node, members, SubscriptionDescription(subscription_path(topic_path, name)))
+        if "Rules" in members:
+            rules = read_rules(members["Rules"], self._is_ours, self._limits)
+            # The emulator's empty list means "match all"; ours means what it says (T-5).
+            wish = replace(wish, rules=rules if rules or self._is_ours else None)
+        self._add(node, wish)
+
+    def _members(self, node: Node, kind: type[Description]) -> dict[str, Node]:
+        members = node.members(_ENTITY_KEYS[kind])
+        if "Name" not in members:
+            raise node.error('the key "Name" is missing')
+        return members
+
+    def _wish(self, node: Node, members: dict[str, Node], usual: Description) -> Wish:
+        kind = type(usual)
+        values = {} if self._is_ours else _official_values(kind)
+        fields = frozenset(entry.field for entry in PROPERTIES[kind]) if self._is_ours else frozenset(values)
+        if "Properties" in members:
+            given = _property_values(members["Properties"], kind, self._is_ours, self._limits)
+            values.update(given)
+            fields |= given.keys()
+        if not self._is_ours:
+            _lengthen_window(node, values)
+        description = described(usual, values)
+        try:
+            check_creation(_with_some_keys(description), self._limits)
+        except BrokerError as error:
+            raise ConfigError(f"{node.path} ('{usual.path[:60]}'): {error.sentence}") from error
+        return Wish(description, fields)
+
+    def _add(self, node: Node, wish: Wish) -> None:
         key = path_key(wish.description.path)
-        if key in seen:
-            raise node.error(f"the name '{wish.description.path}' is already used by {seen[key]}")
-        seen[key] = node.path
+        if key in self._places:
+            raise node.error(f"the name '{wish.description.path}' is already used by {self._places[key]}")
+        self._places[key] = node.path
+        self.wishes.append(wish)
 
 
-def _queue(node: Node, is_ours: bool, limits: Limits) -> QueueWish:
-    members = node.members(("Name", "Properties"))
-    if "Name" not in members:
-        raise node.error('the key "Name" is missing')
-    path = members["Name"].text()
-    values = {} if is_ours else _official_values()
-    fields = frozenset(entry.field for entry in PROPERTIES) if is_ours else frozenset(values)
-    if "Properties" in members:
-        given = _property_values(members["Properties"], is_ours, limits)
-        values.update(given)
-        fields |= given.keys()
-    description = with_values(default_queue(path, limits), values)
-    try:
-        check_creation(_with_some_keys(description), limits)
-    except BrokerError as error:
-        raise ConfigError(f"{node.path} ('{path[:60]}'): {error.sentence}") from error
-    return QueueWish(description, fields)
+def _lengthen_window(node: Node, values: dict[str, object]) -> None:
+    """A file that the emulator takes is taken: its shortest windows become the shortest there is here."""
+    window_ms = values.get(_WINDOW)
+    if isinstance(window_ms, int) and _EMULATOR_WINDOW_MS_MIN <= window_ms < _WINDOW_MS_MIN:
+        values[_WINDOW] = _WINDOW_MS_MIN
+        _log.warning("%s: DuplicateDetectionHistoryTimeWindow is PT20S, the shortest there is", node.path)
 
 
-def _official_values() -> dict[str, object]:
+def _official_values(kind: type[Description]) -> dict[str, object]:
+    entries = PROPERTY_OF[kind]
     return {
-        PROPERTY_OF[name].field: property_value(PROPERTY_OF[name], value, name)
-        for name, value in _OFFICIAL_DEFAULTS.items()
+        entries[name].field: property_value(entries[name], value, name)
+        for name, value in _OFFICIAL_DEFAULTS[kind].items()
     }
 
 
-def _property_values(node: Node, is_ours: bool, limits: Limits) -> dict[str, object]:
-    everything = [*PROPERTY_OF, "AuthorizationRules"]
-    members = node.members(everything)
+def _property_values(node: Node, kind: type[Description], is_ours: bool, limits: Limits) -> dict[str, object]:
     values: dict[str, object] = {}
-    for name, member in members.items():
-        if not is_ours and name not in _OFFICIAL_DEFAULTS:
+    for name, member in node.members(_property_names(kind)).items():
+        if not is_ours and name not in _OFFICIAL_DEFAULTS[kind]:
             raise member.unknown(
-                list(_OFFICIAL_DEFAULTS),
+                list(_OFFICIAL_DEFAULTS[kind]),
                 f'the emulator\'s format does not have it, but a file that begins with "Format": "{OUR_FORMAT}"'
                 " does; ",
             )
         if name == "AuthorizationRules":
             values["authorization_rules"] = _rules(member, limits)
         else:
-            values[PROPERTY_OF[name].field] = _property_value(name, member)
+            values[PROPERTY_OF[kind][name].field] = _property_value(kind, name, member)
     return values
 
 
-def _property_value(name: str, node: Node) -> object:
+def _property_names(kind: type[Description]) -> Sequence[str]:
+    """E-61: subscriptions have no keys of their own."""
+    own = () if kind is SubscriptionDescription else ("AuthorizationRules",)
+    return (*PROPERTY_OF[kind], *own)
+
+
+def _property_value(kind: type[Description], name: str, node: Node) -> object:
     try:
-        return property_value(PROPERTY_OF[name], node.value, node.path)
+        return property_value(PROPERTY_OF[kind][name], node.value, node.path)
     except BrokerError as error:
         raise ConfigError(error.sentence) from error
 
@@ -257,7 +327,9 @@ def _rule(node: Node) -> AuthorizationRule:
     )
 
 
-def _with_some_keys(description: QueueDescription) -> QueueDescription:
+def _with_some_keys(description: Description) -> Description:
+    if isinstance(description, SubscriptionDescription):
+        return description
     rules = tuple(_with_some_key(rule) for rule in description.authorization_rules)
     return replace(description, authorization_rules=rules)
 
@@ -287,95 +359,3 @@ def _server(node: Node) -> dict[str, object]:
             raise member.error(f"a value of type {wanted.__name__} is expected")
         values[name] = [entry.text() for entry in member.entries()] if wanted is list else member.value
     return values
-
-
-async def apply_config(config: Config, namespace: ConfiguredNamespace) -> None:
-    """Makes the namespace as the file says. Raises ConfigError before anything is changed when an entity has
-    an unchangeable property that differs."""
-    present = {path_key(description.path): description for description in namespace.descriptions()}
-    created: list[QueueDescription] = []
-    updated: list[QueueDescription] = []
-    for wish in config.queues:
-        known = present.get(path_key(wish.description.path))
-        if known is None:
-            created.append(wish.description)
-            continue
-        _check_fixed(known, wish)
-        wanted = _merged(known, wish)
-        if wanted != known:
-            updated.append(wanted)
-    await _apply_rules(config, namespace)
-    if created:
-        await namespace.create_queues(created)
-    for wanted in updated:
-        await namespace.update_queue(wanted)
-
-
-def _check_fixed(known: QueueDescription, wish: QueueWish) -> None:
-    for entry in PROPERTIES:
-        have, want = getattr(known, entry.field), getattr(wish.description, entry.field)
-        if entry.fixed and entry.field in wish.fields and have != want:
-            raise ConfigError(
-                f"The queue '{known.path}' exists with {entry.name} = {str(have).lower()}, and the file wants"
-                f" {str(want).lower()}. {entry.name} cannot be changed after creation: delete the queue first,"
-                " or change the file."
-            )
-
-
-def _merged(known: QueueDescription, wish: QueueWish) -> QueueDescription:
-    values = {name: getattr(wish.description, name) for name in wish.fields}
-    if "authorization_rules" in wish.fields:
-        values["authorization_rules"] = _merged_rules(
-            known.authorization_rules, wish.description.authorization_rules
-        )
-    return with_values(known, values)
-
-
-async def _apply_rules(config: Config, namespace: ConfiguredNamespace) -> None:
-    present = namespace.rules()
-    wanted = _merged_rules(present, config.rules)
-    if wanted != present:
-        await namespace.set_rules(wanted)
-
-
-def _merged_rules(
-    present: tuple[AuthorizationRule, ...], wanted: tuple[AuthorizationRule, ...]
-) -> tuple[AuthorizationRule, ...]:
-    """The file's rules in the place of those of the same name, new ones behind; others stay. A key that the
-    file leaves out stays as it is."""
-    named = {path_key(rule.name): rule for rule in wanted}
-    kept = [_overlaid(rule, named.pop(path_key(rule.name), rule)) for rule in present]
-    return (*kept, *named.values())
-
-
-def _overlaid(known: AuthorizationRule, wanted: AuthorizationRule) -> AuthorizationRule:
-    return replace(
-        wanted,
-        name=known.name,
-        primary_key=wanted.primary_key or known.primary_key,
-        secondary_key=wanted.secondary_key or known.secondary_key,
-        created_at_ms=known.created_at_ms,
-        modified_at_ms=known.modified_at_ms,
-    )
-
-
-def exported(name: str, descriptions: list[QueueDescription], rules: tuple[AuthorizationRule, ...]) -> Json:
-    """A file of our format with every property; reading it back gives the same namespace. It holds keys:
-    treat it like one."""
-    queues = [
-        {
-            "Name": description.path,
-            "Properties": {
-                **properties_json(description),
-                "AuthorizationRules": [rule_json(rule) for rule in description.authorization_rules],
-            },
-        }
-        for description in descriptions
-    ]
-    namespace: Json = {
-        "Name": name,
-        "AuthorizationRules": [rule_json(rule) for rule in rules],
-        "Queues": queues,
-        "Topics": [],
-    }
-    return {"Format": OUR_FORMAT, "UserConfig": {"Namespaces": [namespace]}}

@@ -47,6 +47,14 @@ class Node:
                 raise self._member(key).unknown(names)
         return {key: self._member(key) for key in self.value}
 
+    def any_members(self) -> dict[str, "Node"]:
+        """The members of an object whose keys are the user's own names."""
+        return (
+            {key: self._member(key) for key in self.value}
+            if isinstance(self.value, dict)
+            else self.members(())
+        )
+
     def entries(self) -> list["Node"]:
         if not isinstance(self.value, list):
             raise self.error("a list ([ … ]) is expected")
@@ -55,6 +63,16 @@ class Node:
     def text(self) -> str:
         if not isinstance(self.value, str):
             raise self.error("a text in quotes is expected")
+        return self.value
+
+    def whole_number(self) -> int:
+        if not isinstance(self.value, int) or isinstance(self.value, bool):
+            raise self.error("a whole number is expected")
+        return self.value
+
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            raise self.error("true or false is expected")
         return self.value
 
     def error(self, complaint: str) -> ConfigError:

@@ -13,6 +13,8 @@ from typing import Final
 
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 PORT_MAX: Final = 65_535
+LOG_FORMATS: Final = ("text", "json")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 #: Keys of a configuration file's `Server` section: an option in PascalCase.
 _FIELD_OF_KEY: Final = {"Store": "store_urls"}
 _PATH_KEYS: Final = frozenset({"Data", "ReadyFile", "TlsCert", "TlsKey", "KeyFile"})
@@ -47,6 +49,8 @@ class ServeOptions:
     key_file: Path | None = None  # the root key, instead of a random one
     tls_port: int | None = None  # AMQP over TLS off loopback; None: 5671
     https_port: int | None = None  # HTTPS and WebSocket off loopback; None: 443
+    log_format: str = "text"  # or "json"
+    log_level: str = "info"
 
     @property
     def is_loopback(self) -> bool:
@@ -70,6 +74,7 @@ class ServeOptions:
         _check_ports(self)
         _check_stores(self)
         _check_tls(self)
+        _check_log(self)
         if self.dev_key and not self.is_loopback:
             raise WrongOptions(
                 "--dev-key is a key that everybody knows: it works on a loopback address only."
@@ -90,6 +95,15 @@ def _check_stores(options: ServeOptions) -> None:
         )
     if options.stores is not None and options.stores < 1:
         raise WrongOptions(f"--stores must be at least 1, not {options.stores}.")
+
+
+def _check_log(options: ServeOptions) -> None:
+    for name, value, known in (
+        ("--log-format", options.log_format, LOG_FORMATS),
+        ("--log-level", options.log_level, LOG_LEVELS),
+    ):
+        if value not in known:
+            raise WrongOptions(f"{name} must be {' or '.join(known)}, not {value[:40]!r}.")
 
 
 def _check_tls(options: ServeOptions) -> None:

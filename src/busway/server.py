@@ -11,7 +11,6 @@ import gc
 import hmac
 import logging
 import signal
-import sys
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -22,14 +21,17 @@ from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.clock import Clock, Entropy
-from busway.config import apply_config, read_config
+from busway.config import read_config
+from busway.config_changes import apply_config
 from busway.data_directory import DataDirectory
 from busway.gateway import listener
 from busway.gateway.amqp.gateway import AmqpGateway
+from busway.gateway.amqp.payloads import Payloads
 from busway.gateway.amqp.protocol import AmqpProtocol
 from busway.gateway.certificates import ensure_certificates, server_context
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.serve_options import ServeOptions
+from busway.signals.log_lines import log_to_stream, prepare
 from busway.store.contract import Store
 from busway.store.sqlite.store import SqliteStore
 from busway.ticker import Ticker
@@ -39,7 +41,6 @@ _log = logging.getLogger("busway.server")
 STORES_DEFAULT: Final = 4
 #: Of a new data directory whose configuration file names none.
 NAMESPACE_DEFAULT: Final = "busway"
-LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
@@ -49,7 +50,7 @@ class ServerFailed(Exception):
 
 def serve(options: ServeOptions) -> None:
     """Runs until SIGTERM or SIGINT."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    log_to_stream(options.log_format, options.log_level)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(options))
 
@@ -116,6 +117,7 @@ class Server:
             self._clock,
             self._entropy,
             amqp.connect,
+            Payloads(self._entropy),
             HttpSettings.for_host(options.host, options.is_loopback),
         )
         stack.push_async_callback(amqp.close)
@@ -125,7 +127,7 @@ class Server:
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
         """Besides the terminal; the oldest lines go when it has grown."""
         handler = RotatingFileHandler(self._directory.log, maxBytes=LOG_BYTES_MAX, backupCount=1)
-        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+        prepare(handler, self._options.log_format)
         logging.getLogger().addHandler(handler)
         stack.callback(handler.close)
         stack.callback(logging.getLogger().removeHandler, handler)

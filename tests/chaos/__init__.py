@@ -1,0 +1,23 @@
+"""make chaos: a server is hurt in every way we know, and what its clients saw is checked.
+
+Parts (`python -m tests.chaos.run --only PART`), one file each:
+
+  kill         kill -9 under load
+  power_cut    the power of a loop-mounted disk goes under load (root)
+  crash_points the disk fails at every write of every scenario (`crash_scenarios`), around a whole namespace
+               (`crash_world`) in this process; no root needed
+  cuts         connections break in the middle of a frame
+  disk_full    a full disk refuses sends and nothing else (root)
+  sync_errors  fdatasync fails under load (strace)
+  stalls       a disk that hangs, a server that stands still (`--long`: for 70 s)
+  clock_steps  the clock is set, by hours and by ten years
+  damage       files bear what nobody wrote, in this process and under a server (`damaged_server`)
+  fuzz         damaged frames, messages and conversations for the decoder and the engine
+
+What they share:
+
+  mixed_load   three queues under `workload` at once; ends with `draining`
+  history      what clients did and saw
+  checker      whether a correct bus can produce that; tests/unit/chaos plants every violation
+  provision homes server_log syscall_faults scenario
+"""

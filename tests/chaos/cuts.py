@@ -19,13 +19,23 @@ def cut_connections(folder: Path, rounds: int, seed: int) -> Outcome:
     return asyncio.run(_cut_connections(folder, rounds, seed))
 
 
+class _NotingProxy(CuttingProxy):
+    """Every cut goes into the histories: what was under way then may or may not have arrived."""
+
+    load: MixedLoad | None = None
+
+    def _count_cut(self) -> None:
+        super()._count_cut()
+        if self.load is not None:
+            self.load.note_cut()
+
+
 async def _cut_connections(folder: Path, rounds: int, seed: int) -> Outcome:
     with RunningServer(folder) as server:
-        async with CuttingProxy(
-            server.port, seed=seed, slice_bytes_max=900, cut_after_bytes=CUT_AFTER_BYTES
-        ) as proxy:
+        proxy = _NotingProxy(server.port, seed=seed, slice_bytes_max=900, cut_after_bytes=CUT_AFTER_BYTES)
+        async with proxy:
             through = server.connection_string.replace(f":{server.port};", f":{proxy.port};")
-            load = MixedLoad(server, "cuts", through)
+            proxy.load = load = MixedLoad(server, "cuts", through)
             load.create_queues()
             load.start(plain_workers=4)
             with suppress(TimeoutError):

@@ -20,7 +20,7 @@ from typing import Final
 from busway.clock import Clock
 from busway.store.contract import PLACE_ACTIVE, FragmentKey, StoreError
 from busway.store.sqlite.store import SqliteStore
-from tests.chaos.damaged_server import damage_a_server
+from tests.chaos.damaged_server import damage_a_server, hit_bodies
 from tests.chaos.scenario import Outcome
 from tests.store_contract.scenario import add_fragment, delete, message, put
 
@@ -134,12 +134,20 @@ async def _judge_rows(store: SqliteStore, filled: FilledStore) -> tuple[str, str
     missing = filled.expected - found.keys() - damaged
     extra = found.keys() - filled.expected
     if damaged:  # a page of zeros shows as rows with the number 0
-        return "damaged rows reported", None
+        return "damaged rows reported", _far_apart(filled.expected - found.keys(), filled.expected)
     if not missing and not extra:
         return "nothing of use was hit", None
     if store.lost_commits or filled.fragment not in keys:
         return "lost commits noticed", None
     return "", f"{len(missing)} messages vanished and {len(extra)} came back without a word"
+
+
+def _far_apart(missing: set[int], expected: set[int]) -> str | None:
+    """One damage lies in one place, and so do the messages that it takes; all others are there."""
+    around = [number for number in expected if min(missing, default=0) <= number <= max(missing, default=0)]
+    if len(around) == len(missing):
+        return None
+    return f"{len(missing)} messages are missing that do not lie side by side: {sorted(missing)[:9]}"
 
 
 def _changed(found: dict[int, bytes]) -> str | None:
@@ -151,9 +159,10 @@ def damaged_files(folder: Path, rounds: int, seed: int) -> Outcome:
     chance = random.Random(seed)
     violations, ways = damage_copies(folder, rounds, chance)
     served = max(2, rounds // SERVER_SHARE)
-    wrong = damage_a_server(folder / "server", served, chance, hurt)
-    violations.update(wrong)
-    note = ", ".join(f"{way} {count}" for way, count in ways.most_common()) + f"; servers {served}"
+    violations.update(damage_a_server(folder / "server", served, chance, hurt))
+    violations.update(hit_bodies(folder / "bodies", served, chance))
+    note = ", ".join(f"{way} {count}" for way, count in ways.most_common())
+    note += f"; servers {served}, bodies hit {served}"
     return Outcome(
         "damaged files", rounds, rounds, MESSAGES, MESSAGES, violations=dict(violations), note=f"({note})"
     )

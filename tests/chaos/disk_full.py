@@ -127,7 +127,7 @@ def _use_when_full(client: ServiceBusClient, history: History) -> list[str]:
         peeked = receiver.peek_messages(max_message_count=3)
         held = receiver.receive_messages(max_message_count=COMPLETED_FIRST, max_wait_time=5)
         for message in held:
-            value, number = _value(message), message.sequence_number
+            value, number = _value(message), message.sequence_number or 0
             now = time.monotonic()
             history.add(Operation("receive", value, now, now, OK, sequence=number))
             receiver.complete_message(message)
@@ -144,7 +144,7 @@ def _drain(client: ServiceBusClient, history: History) -> int:
             for message in batch:
                 now = time.monotonic()
                 history.add(
-                    Operation("drain", _value(message), now, now, OK, sequence=message.sequence_number)
+                    Operation("drain", _value(message), now, now, OK, sequence=message.sequence_number or 0)
                 )
             drained += len(batch)
     return drained

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import OperationTimeoutError, SessionCannotBeLockedError
 
@@ -36,7 +37,9 @@ async def drain(
     def note(message: ServiceBusReceivedMessage) -> None:
         now = time.monotonic()
         number = message.sequence_number or 0
-        history.add(Operation("drain", str(message), now, now, OK, sequence=number))
+        history.add(
+            Operation("drain", str(message), now, now, OK, sequence=number, session=message.session_id)
+        )
 
     drained = 0
     deadline = time.monotonic() + seconds_max
@@ -45,9 +48,7 @@ async def drain(
             drained += await _look(client, queue, note, sessions)
             left, dead = await asyncio.to_thread(stored_messages, server, queue)
             if dead:
-                drained += await _empty(
-                    client.get_queue_receiver(queue, sub_queue="deadletter", **_FAST), note
-                )
+                drained += await _empty(_receiver(client, queue, sub_queue="deadletter"), note)
             elif not left:
                 return drained
             if time.monotonic() > deadline:
@@ -56,7 +57,10 @@ async def drain(
                 )
 
 
-_FAST = {"receive_mode": "receiveanddelete", "prefetch_count": BATCH}
+def _receiver(client: ServiceBusClient, queue: str, **of: Any) -> ServiceBusReceiver:
+    return client.get_queue_receiver(
+        queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, prefetch_count=BATCH, **of
+    )
 
 
 async def _look(
@@ -66,7 +70,7 @@ async def _look(
     sessions: Sequence[str],
 ) -> int:
     if not sessions:
-        return await _empty(client.get_queue_receiver(queue, **_FAST), note)
+        return await _empty(_receiver(client, queue), note)
     return sum(await asyncio.gather(*(_look_into(client, queue, note, session) for session in sessions)))
 
 
@@ -74,7 +78,7 @@ async def _look_into(
     client: ServiceBusClient, queue: str, note: Callable[[ServiceBusReceivedMessage], None], session: str
 ) -> int:
     try:
-        return await _empty(client.get_queue_receiver(queue, session_id=session, **_FAST), note)
+        return await _empty(_receiver(client, queue, session_id=session), note)
     except (SessionCannotBeLockedError, OperationTimeoutError):  # a dead client may still hold it
         return 0
 

@@ -84,11 +84,10 @@ def _try(play: Play, data: bytes, violations: Counter[str]) -> None:
 
 
 def read_frame(data: bytes) -> None:
-    for read in (lambda: decode_performative(data, 0, len(data)), lambda: decode_value(data)):
-        try:
-            read()
-        except DecodeError:
-            continue
+    with contextlib.suppress(DecodeError):
+        decode_performative(data, 0, len(data))
+    with contextlib.suppress(DecodeError):
+        decode_value(data)
 
 
 def read_message(data: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from pathlib import Path
 
 from tests.chaos.mixed_load import MixedLoad
@@ -28,8 +29,9 @@ async def _kill_under_load(folder: Path, rounds: int, chance: random.Random) -> 
         for _ in range(rounds):
             done += await load.wait_for_work(ACKNOWLEDGED_MIN)
             await asyncio.sleep(chance.uniform(0.0, 0.6))
-            load.note_restart()
+            began = time.monotonic()
             await asyncio.to_thread(server.kill)
+            load.note_restart(began, time.monotonic())
             await asyncio.to_thread(server.start)
         await load.wait_for_work(ACKNOWLEDGED_MIN)
         await load.stop()

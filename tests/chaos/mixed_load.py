@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 
 from tests.chaos.checker import Verdict, check
 from tests.chaos.draining import drain
-from tests.chaos.history import FAIL, History
+from tests.chaos.history import History
 from tests.chaos.provision import create_queue
 from tests.chaos.scenario import add_verdict
 from tests.chaos.workload import Workload
 from tests.harness.running_server import RunningServer
 
+#: How long a server takes to go when nobody watches it go.
+RESTART_S = 2.0
 SESSIONS = tuple(f"session-{number}" for number in range(6))
 
 
 class _Part:
     """One queue, its load and its history."""
 
-    def __init__(
-        self, server: RunningServer, connection_string: str, name: str, kind: str, lock_lost: str
-    ) -> None:
+    def __init__(self, server: RunningServer, connection_string: str, name: str, kind: str) -> None:
         self._server = server
-        self._name = name
+        self.name = name
         self._has_sessions = kind == "sessions"
         self._resends = kind == "duplicates"
         self.history = History()
@@ -34,40 +35,31 @@ class _Part:
             run=name,
             sessions=SESSIONS if self._has_sessions else (),
             resends=self._resends,
-            lock_lost=lock_lost,
         )
 
     def create(self) -> None:
         create_queue(
             self._server,
-            self._name,
+            self.name,
             requires_session=self._has_sessions,
             requires_duplicate_detection=self._resends,
         )
 
     async def finish(self, acknowledged_before: float) -> Verdict:
-        await drain(self._server, self._name, self.history, sessions=SESSIONS if self._has_sessions else ())
+        await drain(self._server, self.name, self.history, sessions=SESSIONS if self._has_sessions else ())
         verdict = check(self.history, acknowledged_before=acknowledged_before, exactly_once=self._resends)
         if not verdict.holds:
-            self.history.save(self._server.folder / f"{self._name}.jsonl")
+            self.history.save(self._server.folder / f"{self.name}.jsonl")
         return verdict
 
 
 class MixedLoad:
     """`start`, hurt the server, `stop`, `verdict`."""
 
-    def __init__(
-        self,
-        server: RunningServer,
-        name: str,
-        connection_string: str | None = None,
-        *,
-        lock_lost: str = FAIL,
-    ) -> None:
+    def __init__(self, server: RunningServer, name: str, connection_string: str | None = None) -> None:
         through = connection_string or server.connection_string
         self._parts = [
-            _Part(server, through, f"{name}-{kind}", kind, lock_lost)
-            for kind in ("plain", "sessions", "duplicates")
+            _Part(server, through, f"{name}-{kind}", kind) for kind in ("plain", "sessions", "duplicates")
         ]
         self._running: list[asyncio.Task[None]] = []
 
@@ -76,8 +68,9 @@ class MixedLoad:
             part.create()
 
     def start(self, *, plain_workers: int = 2) -> None:
-        for part, workers in zip(self._parts, (plain_workers, 1, 1), strict=True):
-            self._running.append(asyncio.create_task(part.workload.run(workers, workers)))
+        """Sessions have two consumers, so that one can take what another let go."""
+        for part, workers in zip(self._parts, ((plain_workers,) * 2, (1, 2), (1, 1)), strict=True):
+            self._running.append(asyncio.create_task(part.workload.run(*workers)))
 
     async def wait_for_work(self, more: int, seconds_max: float = 10.0) -> bool:
         """Until every queue has taken something new, all together so many, and something was completed too."""
@@ -95,9 +88,22 @@ class MixedLoad:
         loads = [part.workload for part in self._parts]
         return [load.acknowledged for load in loads], sum(load.completed for load in loads)
 
-    def note_restart(self) -> None:
+    def note_restart(self, began: float | None = None, ended: float | None = None) -> None:
+        """Of the server, or of the stores of all queues; without times it is about to begin."""
+        began = time.monotonic() if began is None else began
         for part in self._parts:
-            part.history.note_restart(time.monotonic())
+            part.history.note_restart(began, began + RESTART_S if ended is None else ended)
+
+    def note_store_failures(self, failures: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+        """By queue: when its store forgot everything."""
+        for part in self._parts:
+            for began, ended in failures.get(part.name, ()):
+                part.history.note_restart(began, ended)
+
+    def note_cut(self) -> None:
+        """Some connection broke just now."""
+        for part in self._parts:
+            part.history.note_cut(time.monotonic())
 
     async def stop(self, seconds_max: float = 40.0) -> None:
         for part in self._parts:

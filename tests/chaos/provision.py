@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from azure.servicebus.management import ServiceBusAdministrationClient
 
@@ -12,7 +13,7 @@ from tests.harness.running_server import RunningServer
 LOCK_S = 5
 
 
-def create_queue(server: RunningServer, name: str, **properties: object) -> None:
+def create_queue(server: RunningServer, name: str, **properties: Any) -> None:
     """No limit on deliveries: a message that many dead clients held is still no dead letter."""
     with _management(server) as management:
         management.create_queue(
@@ -24,7 +25,8 @@ def stored_messages(server: RunningServer, name: str) -> tuple[int, int]:
     """(in the queue, in its dead-letter queue) by the server's own books."""
     with _management(server) as management:
         counts = management.get_queue_runtime_properties(name)
-    return counts.total_message_count - counts.dead_letter_message_count, counts.dead_letter_message_count
+    dead = counts.dead_letter_message_count or 0
+    return (counts.total_message_count or 0) - dead, dead
 
 
 def _management(server: RunningServer) -> ServiceBusAdministrationClient:

@@ -1,6 +1,6 @@
 """make chaos, make soak: hurt a real server and check what its clients saw.
 
-  python -m tests.chaos.run [--only SCENARIO …] [--seed N] [--hours H]
+  python -m tests.chaos.run [--only SCENARIO …] [--long] [--seed N] [--hours H]
 
 Prints one table and one JSON line with seed and verdict; exit status 1 on any violation, and also when a scenario did
 too little to mean something. With --hours the scenarios repeat with new seeds until the time is over.
@@ -20,19 +20,37 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.chaos import cuts, damage, disk_full, fuzz, kill, power_cut, stalls, sync_errors
+from tests.chaos import (
+    clock_steps,
+    crash_points,
+    cuts,
+    damage,
+    disk_full,
+    fuzz,
+    kill,
+    power_cut,
+    stalls,
+    sync_errors,
+)
+from tests.chaos.crash_scenarios import SCENARIOS as CRASH_SCENARIOS
 from tests.chaos.scenario import Outcome
 
 #: name → (scenario, rounds of a short run)
 SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "kill": (kill.kill_under_load, 30),
     "power": (power_cut.power_cuts, 40),
+    "crash": (crash_points.crash_at_every_write, len(CRASH_SCENARIOS)),
     "cuts": (cuts.cut_connections, 200),
     "disk-full": (disk_full.fill_and_drain, 1),
     "sync-errors": (sync_errors.failing_syncs, 6),
     "stall": (stalls.slow_disk, 3),
+    "clock": (clock_steps.steps_of_the_clock, len(clock_steps.STEPS_S)),
     "damage": (damage.damaged_files, 200),
     "fuzz": (fuzz.fuzz_decoder_and_engine, 60),
+}
+#: Only with --long, or by name: minutes of waiting.
+LONG_SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
+    "stop": (stalls.stopped_for_long, 1),
 }
 
 
@@ -42,7 +60,7 @@ def main() -> int:
     deadline = time.monotonic() + options.hours * 3600
     outcomes: list[Outcome] = []
     while True:
-        for name in options.only:
+        for name in options.only or [*SCENARIOS, *(LONG_SCENARIOS if options.long else ())]:
             outcomes.append(_run(name, seed))
         seed += 1
         if time.monotonic() >= deadline:
@@ -55,7 +73,8 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
-    parser.add_argument("--only", nargs="*", choices=[*SCENARIOS], default=[*SCENARIOS])
+    parser.add_argument("--only", nargs="+", choices=[*SCENARIOS, *LONG_SCENARIOS], default=[])
+    parser.add_argument("--long", action="store_true", help="also what takes minutes of waiting")
     parser.add_argument("--seed", type=int, default=None, help="repeat a run's choices")
     parser.add_argument("--hours", type=float, default=0.0)
     return parser.parse_args()
@@ -63,7 +82,7 @@ def _options() -> argparse.Namespace:
 
 def _run(name: str, seed: int) -> Outcome:
     """The folder of a run that went wrong stays, with the server's log and the histories."""
-    scenario, rounds = SCENARIOS[name]
+    scenario, rounds = {**SCENARIOS, **LONG_SCENARIOS}[name]
     begun = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix=f"busway-{name}-"))
     try:

@@ -27,6 +27,7 @@ from tests.harness.running_server import RunningServer
 NAME = "hanging disk, stopped server"
 #: (each sync takes, for so long)
 DELAYS_S = ((0.2, 5.0), (1.0, 6.0))
+STOPPED_S = 70.0
 ANSWER_S_MAX = 0.3
 ANSWERS_MIN = 30
 
@@ -91,6 +92,30 @@ def ask_for(server: RunningServer, seconds: float) -> list[float]:
         time.sleep(0.03)
     connection.close()
     return took
+
+
+def stopped_for_long(folder: Path, rounds: int, seed: int) -> Outcome:
+    return asyncio.run(_stopped_for_long(folder, rounds, seed))
+
+
+async def _stopped_for_long(folder: Path, rounds: int, _: int) -> Outcome:
+    """F7: longer than locks, calls and idle time-outs of clients last. They come back by themselves."""
+    done = 0
+    with RunningServer(folder) as server:
+        load = MixedLoad(server, "stop")
+        load.create_queues()
+        load.start()
+        for _round in range(rounds):
+            enough = await load.wait_for_work(20)
+            os.kill(server.pid, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(STOPPED_S)
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+            done += enough and await load.wait_for_work(20, seconds_max=30)
+        await load.stop()
+        verdict = await load.verdict()
+    return outcome(f"server stopped for {STOPPED_S:.0f} s", done, rounds, verdict)
 
 
 async def settle_after_a_stop(server: RunningServer) -> str | None:

@@ -21,9 +21,10 @@ from azure.servicebus.exceptions import (
     OperationTimeoutError,
     ServiceBusError,
     ServiceBusQuotaExceededError,
+    SessionLockLostError,
 )
 
-from tests.chaos.history import FAIL, INFO, OK, History, Operation
+from tests.chaos.history import FAIL, INFO, LOCK_LOST, OK, History, Operation
 
 RECEIVE_BATCH = 50
 SEND_BATCH = 8
@@ -32,15 +33,17 @@ RESEND_EVERY = 4
 RECONNECT_S = 0.05
 CLOSE_S = 2.0
 CALL_S = 10.0
+#: So many messages a consumer that takes one at a time takes of a session.
+STEPS = 8
+_STEPPING = "-step"
 #: What a dead socket, or a call in the middle of which everything ended, surfaces as in the SDK.
 BROKEN = (AzureError, ServiceBusError, OSError, ValueError, AttributeError, TypeError, TimeoutError)
 
 
 class Workload:
-    """`sessions`: the queue requires sessions, and these are used in turn. `resends`: it detects duplicates, so
-    what may not have arrived is sent again, and some of what did as well. `lock_lost`: what that error tells; where
-    the server drops links by itself it tells nothing, because the SDK then asks a second time over another link and
-    shows the second answer only."""
+    """`sessions`: the queue requires sessions, and these are used in turn; every second consumer then takes one
+    message at a time. `resends`: it detects duplicates, so what may not have arrived is sent again, and some of what
+    did as well."""
 
     def __init__(
         self,
@@ -51,7 +54,6 @@ class Workload:
         run: str = "r",
         sessions: Sequence[str] = (),
         resends: bool = False,
-        lock_lost: str = FAIL,
     ) -> None:
         self._connection_string = connection_string
         self._queue = queue
@@ -59,7 +61,6 @@ class Workload:
         self._run = run
         self._sessions = sessions
         self._resends = resends
-        self._lock_lost = lock_lost
         self._stopping = asyncio.Event()
         self.acknowledged = 0
         self.completed = 0
@@ -72,8 +73,11 @@ class Workload:
     async def run(self, producers: int, consumers: int) -> None:
         await asyncio.gather(
             *(self._keep_going(self._produce, f"p{index}") for index in range(producers)),
-            *(self._keep_going(self._consume, f"c{index}") for index in range(consumers)),
+            *(self._keep_going(self._consume, self._consumer(index)) for index in range(consumers)),
         )
+
+    def _consumer(self, index: int) -> str:
+        return f"c{index}" + (_STEPPING if self._sessions and index % 2 else "")
 
     async def _keep_going(self, work: Callable[[str], Awaitable[None]], name: str) -> None:
         while not self._stopping.is_set():
@@ -134,57 +138,103 @@ class Workload:
     # -- receiving
 
     async def _consume(self, name: str) -> None:
-        """In a queue with sessions one after the other is accepted and read until it is quiet. Without prefetch the
-        SDK releases what arrives between two calls, and with the next message already on its way that alone would
-        put a session out of order."""
-        session = NEXT_AVAILABLE_SESSION if self._sessions else None
-        prefetch = RECEIVE_BATCH if self._sessions else 0
         async with self._client() as client:
             while not self._stopping.is_set():
                 with suppress(OperationTimeoutError):
-                    async with client.get_queue_receiver(
-                        self._queue, session_id=session, max_wait_time=1, prefetch_count=prefetch
-                    ) as receiver:
-                        await self._receive(receiver, name)
+                    if self._sessions:
+                        await self._consume_session(client, name)
+                    else:
+                        async with client.get_queue_receiver(self._queue) as receiver:
+                            await self._receive(receiver, _Hold(name))
 
-    async def _receive(self, receiver: ServiceBusReceiver, name: str) -> None:
+    async def _consume_session(self, client: ServiceBusClient, name: str) -> None:
+        """One session after the other, each until it is quiet. Without prefetch the SDK releases what arrives between
+        two calls, and with the next message already on its way that alone would put a session out of order; so a
+        consumer either prefetches or asks for one message at a time."""
+        steps = name.endswith(_STEPPING)
+        invoked = time.monotonic()
+        async with client.get_queue_receiver(
+            self._queue,
+            session_id=NEXT_AVAILABLE_SESSION,
+            max_wait_time=1,
+            prefetch_count=0 if steps else RECEIVE_BATCH,
+        ) as receiver:
+            hold = _Hold(name, f"{name}-{time.monotonic_ns()}", time.monotonic())
+            self._note_accept(receiver, hold, invoked)
+            if steps:
+                await self._step(receiver, hold)
+            else:
+                await self._receive(receiver, hold)
+
+    def _note_accept(self, receiver: ServiceBusReceiver, hold: _Hold, invoked: float) -> None:
+        session = receiver.session
+        until = _monotonic(session.locked_until_utc)
+        self._history.add(
+            Operation(
+                "accept",
+                hold.name,
+                invoked,
+                hold.accepted,
+                OK,
+                session=session.session_id,
+                locked_until=until,
+                consumer=hold.consumer,
+            )
+        )
+
+    async def _receive(self, receiver: ServiceBusReceiver, hold: _Hold) -> None:
         looks = 0
         while not self._stopping.is_set():
-            invoked = time.monotonic()
+            invoked = hold.accepted or time.monotonic()
             batch = await receiver.receive_messages(max_message_count=RECEIVE_BATCH, max_wait_time=0.5)
             for message in batch:
-                self._note_receive(name, message, invoked)
+                self._note_receive(hold, message, invoked)
             for position, message in enumerate(batch):
-                await self._settle(receiver, name, message, abandon=position % 10 == 9)
+                await self._settle(receiver, hold, message, abandon=position % 10 == 9)
             looks += 1
             if self._sessions and (not batch or looks >= 4):
                 return
 
-    def _note_receive(self, name: str, message: ServiceBusReceivedMessage, invoked: float) -> None:
-        now = time.monotonic()
+    async def _step(self, receiver: ServiceBusReceiver, hold: _Hold) -> None:
+        """One message at a time: some are abandoned and must come again at once, and the last is left unsettled, so
+        that closing the session gives it back."""
+        for number in range(STEPS):
+            invoked = time.monotonic()
+            batch = await receiver.receive_messages(max_message_count=1, max_wait_time=0.5)
+            for message in batch:
+                self._note_receive(hold, message, invoked, alone=True)
+                if number < STEPS - 1:
+                    await self._settle(receiver, hold, message, abandon=number % 3 == 1)
+            if not batch or self._stopping.is_set():
+                return
+
+    def _note_receive(
+        self, hold: _Hold, message: ServiceBusReceivedMessage, invoked: float, *, alone: bool = False
+    ) -> None:
         until = message.locked_until_utc if not self._sessions else None
-        lasts = (until - datetime.now(UTC)).total_seconds() if until is not None else 0.0
         self._history.add(
             Operation(
                 "receive",
                 str(message),
                 invoked,
-                now,
+                time.monotonic(),
                 OK,
                 sequence=message.sequence_number or 0,
                 session=message.session_id,
                 delivery_count=message.delivery_count or 0,
-                locked_until=now + lasts if lasts else 0.0,
-                consumer=name,
+                locked_until=_monotonic(until),
+                consumer=hold.consumer,
+                hold=hold.name,
+                alone=alone,
             )
         )
 
     async def _settle(
-        self, receiver: ServiceBusReceiver, name: str, message: ServiceBusReceivedMessage, *, abandon: bool
+        self, receiver: ServiceBusReceiver, hold: _Hold, message: ServiceBusReceivedMessage, *, abandon: bool
     ) -> None:
         verb = "abandon" if abandon else "complete"
         invoked = time.monotonic()
-        result = INFO
+        result, error = INFO, ""
         try:
             if abandon:
                 await receiver.abandon_message(message)
@@ -193,7 +243,38 @@ class Workload:
                 self.completed += 1
             result = OK
         except MessageLockLostError:
-            result = self._lock_lost
+            result, error = FAIL, LOCK_LOST
+        except SessionLockLostError:
+            result, error = FAIL, LOCK_LOST
+            raise  # nothing of this session can be settled any more
         finally:
             done = time.monotonic()
-            self._history.add(Operation(verb, str(message), invoked, done, result, consumer=name))
+            self._history.add(
+                Operation(
+                    verb,
+                    str(message),
+                    invoked,
+                    done,
+                    result,
+                    consumer=hold.consumer,
+                    hold=hold.name,
+                    error=error,
+                )
+            )
+
+
+class _Hold:
+    """Whose messages these are: a consumer's, and within a queue with sessions those of one hold of a session."""
+
+    def __init__(self, consumer: str, name: str = "", accepted: float = 0.0) -> None:
+        self.consumer = consumer
+        self.name = name
+        #: Prefetched messages may have come at any time since.
+        self.accepted = accepted
+
+
+def _monotonic(instant: datetime | None) -> float:
+    """On the clock of the history; 0 for none."""
+    if instant is None:
+        return 0.0
+    return time.monotonic() + (instant - datetime.now(UTC)).total_seconds()

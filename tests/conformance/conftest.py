@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from tests.conformance.topic_traffic import Topic
 from tests.harness.running_server import RunningServer
 
 
@@ -45,5 +47,21 @@ def new_queue(admin: ServiceBusAdministrationClient, request: pytest.FixtureRequ
         name = f"{request.node.name.partition('[')[0][:200]}-{made}"
         admin.create_queue(name, **properties)
         return name
+
+    return create
+
+
+@pytest.fixture
+def new_topic(
+    client: ServiceBusClient, admin: ServiceBusAdministrationClient, request: pytest.FixtureRequest
+) -> Callable[..., Topic]:
+    """Creates a topic named after the test, with the SDK's own property names as keywords."""
+    made = 0
+
+    def create(**properties: object) -> Topic:
+        nonlocal made
+        made += 1
+        name = re.sub(r"[^A-Za-z0-9_]+", "-", request.node.name)[:200]
+        return Topic(f"{name}-t{made}", client, admin, **properties)
 
     return create

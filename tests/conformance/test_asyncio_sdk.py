@@ -242,7 +242,7 @@ def test_sb_711_the_service_keeps_session_locks_across_connections(
 
 
 def test_sb_720_a_client_goes_on_after_a_restart(tmp_path: Path) -> None:
-    """ERR-25, ERR-24: a closing container is an error that the SDK retries: the same sender and the same
+    """ERR-24: a connection that the server closes is an error that the SDK retries: the same sender and the same
     receiver work again when the server is back, and nothing is lost."""
 
     async def work(server: RunningServer) -> None:
@@ -263,6 +263,43 @@ def test_sb_720_a_client_goes_on_after_a_restart(tmp_path: Path) -> None:
 
     with RunningServer(tmp_path) as server:
         _administration(server).create_queue("q")
+        run(work(server))
+
+
+def test_sb_721_a_wait_for_a_session_goes_on_after_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ERR-25, X-7: a stop cancels the wait with com.microsoft:operation-cancelled; the SDK asks again by itself and
+    gets the session when the server is back."""
+    caplog.set_level(logging.INFO, "azure.servicebus")
+
+    def count(text: str) -> int:
+        return sum(text in record.getMessage() for record in list(caplog.records))
+
+    async def until(text: str, times: int = 1) -> None:
+        for _ in range(1_000):
+            if count(text) >= times:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"the SDK did not log {text!r}")
+
+    async def work(server: RunningServer) -> None:
+        async with connect(server, 8) as client:
+            receiver = client.get_queue_receiver("q", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=30)
+            waiting = asyncio.create_task(receiver.__aenter__())
+            await until("ATTACH_SENT", 3)  # two links for the token, then the receiver's own
+            await asyncio.sleep(0.5)  # it is on its way, and nothing answers it
+            assert await asyncio.to_thread(server.stop) == 0
+            await until("com.microsoft:operation-cancelled")
+            await asyncio.to_thread(server.start)
+            await send_async(client, "q", "after", session_id="s")
+            await asyncio.wait_for(waiting, 30)
+            assert receiver.session.session_id == "s"
+            assert bodies(await receive_async(receiver, 1)) == ["after"]
+            await receiver.close()
+
+    with RunningServer(tmp_path) as server:
+        _administration(server).create_queue("q", requires_session=True)
         run(work(server))
 
 

@@ -19,7 +19,7 @@ from tests.harness.running_server import BUSWAY, RunningServer
 pytestmark = pytest.mark.sdk
 
 EMULATOR_KEY = "SAS_KEY_VALUE"
-#: As the emulator's own sample has it, without its topics.
+#: In the shape of the emulator's own sample.
 OFFICIAL = {
     "UserConfig": {
         "Namespaces": [
@@ -43,7 +43,68 @@ OFFICIAL = {
                     {"Name": "plain"},
                     {"Name": "ordered", "Properties": {"RequiresSession": True, "LockDuration": "PT30S"}},
                 ],
-                "Topics": [],
+                "Topics": [
+                    {
+                        "Name": "topic.1",
+                        "Properties": {
+                            "DefaultMessageTimeToLive": "PT1H",
+                            "DuplicateDetectionHistoryTimeWindow": "PT20S",
+                            "RequiresDuplicateDetection": False,
+                        },
+                        "Subscriptions": [
+                            {
+                                "Name": "by-system",
+                                "Properties": {
+                                    "DeadLetteringOnMessageExpiration": False,
+                                    "DefaultMessageTimeToLive": "PT1H",
+                                    "LockDuration": "PT1M",
+                                    "MaxDeliveryCount": 3,
+                                    "ForwardDeadLetteredMessagesTo": "",
+                                    "ForwardTo": "",
+                                    "RequiresSession": False,
+                                },
+                                "Rules": [
+                                    {
+                                        "Name": "subjects",
+                                        "Properties": {
+                                            "FilterType": "Correlation",
+                                            "CorrelationFilter": {
+                                                "Label": "order",
+                                                "ContentType": "text/plain",
+                                            },
+                                        },
+                                    }
+                                ],
+                            },
+                            {
+                                "Name": "by-user",
+                                "Rules": [
+                                    {
+                                        "Name": "colours",
+                                        "Properties": {
+                                            "FilterType": "Correlation",
+                                            "CorrelationFilter": {"Properties": {"color": "red"}},
+                                        },
+                                    }
+                                ],
+                            },
+                            {
+                                "Name": "by-sql",
+                                "Rules": [
+                                    {
+                                        "Name": "large",
+                                        "Properties": {
+                                            "FilterType": "Sql",
+                                            "SqlFilter": {"SqlExpression": "size > 10"},
+                                            "Action": {"SqlExpression": "SET seen = 'yes'"},
+                                        },
+                                    }
+                                ],
+                            },
+                            {"Name": "all"},
+                        ],
+                    }
+                ],
             }
         ],
         "Logging": {"Type": "File"},
@@ -157,7 +218,10 @@ def refusal_of(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
         (with_queue(MaxDeliveryCount="three"), "MaxDeliveryCount"),
         (with_queue(RequiresSession="yes"), "RequiresSession"),
         ({"UserConfig": {"Namespaces": [{"Name": "a"}, {"Name": "b"}]}}, "2 namespaces"),
-        ({"UserConfig": {"Namespaces": [{"Name": "a", "Topics": [{"Name": "t"}]}]}}, "topics come"),
+        (
+            {"UserConfig": {"Namespaces": [{"Topics": [{"Name": "t", "Subscriptions": [{"Nam": "s"}]}]}]}},
+            "Topics[0].Subscriptions[0].Nam: unknown key; did you mean 'Name'?",
+        ),
         ({"UserConfig": {"Namespaces": [{"Name": "a", "Queues": [{"Name": "../q"}]}]}}, "../q"),
     ],
 )
@@ -203,3 +267,56 @@ def test_sb_876_a_property_that_cannot_change_is_told_and_nothing_is_done(tmp_pa
     assert "RequiresSession cannot be changed after creation" in done.stderr
     with RunningServer(tmp_path) as server, administration(server) as admin:
         assert [queue.name for queue in admin.list_queues()] == ["q"]
+
+
+def test_sb_879_a_forward_to_nowhere_is_told_and_nothing_is_done(tmp_path: Path) -> None:
+    """F-2: the sentence names both ends."""
+    done = refusal_of(tmp_path, "--config", str(written(tmp_path, with_queue(ForwardTo="nowhere"))))
+    assert done.returncode == 1
+    assert "'q' has ForwardTo = 'nowhere', but there is no queue or topic" in done.stderr
+
+
+def test_sb_877_the_emulators_topics_select_by_the_files_rules(configured: RunningServer) -> None:
+    """E-64, T-4, T-40, T-50: correlation filters, SQL with an action, and none at all."""
+    with ServiceBusClient.from_connection_string(configured.connection_string) as client:
+        with client.get_topic_sender("topic.1") as sender:
+            sender.send_messages(ServiceBusMessage("subject", subject="order", content_type="text/plain"))
+            sender.send_messages(ServiceBusMessage("color", application_properties={"color": "red"}))
+            sender.send_messages(ServiceBusMessage("size", application_properties={"size": 11}))
+        found: dict[str, list[str]] = {}
+        for name, count in (("by-system", 1), ("by-user", 1), ("by-sql", 1), ("all", 3)):
+            with client.get_subscription_receiver("topic.1", name) as receiver:
+                messages = receiver.receive_messages(max_message_count=count, max_wait_time=5)
+                while len(messages) < count:
+                    messages += receiver.receive_messages(max_message_count=count, max_wait_time=5)
+                found[name] = [str(message) for message in messages]
+                if name == "by-sql":
+                    assert (messages[0].application_properties or {})[b"seen"] == b"yes"
+                assert receiver.peek_messages(max_message_count=5, sequence_number=4) == []
+    assert found == {
+        "by-system": ["subject"],
+        "by-user": ["color"],
+        "by-sql": ["size"],
+        "all": ["subject", "color", "size"],
+    }
+
+
+def test_sb_878_the_emulators_subscriptions_have_its_defaults_and_rules(configured: RunningServer) -> None:
+    """E-64, E-70: `$Default` only where the file names no rule."""
+    with administration(configured) as admin:
+        assert [topic.name for topic in admin.list_topics()] == ["topic.1"]
+        subscription = admin.get_subscription("topic.1", "all")
+        rules = {
+            each.name: [rule.name for rule in admin.list_rules("topic.1", each.name)]
+            for each in admin.list_subscriptions("topic.1")
+        }
+    assert (subscription.max_delivery_count, subscription.default_message_time_to_live) == (
+        3,
+        timedelta(hours=1),
+    )
+    assert rules == {
+        "all": ["$Default"],
+        "by-sql": ["large"],
+        "by-system": ["subjects"],
+        "by-user": ["colours"],
+    }

@@ -377,4 +377,69 @@ def test_sb_844_wrong_keys_names_and_values_are_refused(manage: Run) -> None:
     assert found["stranger"]["code"] == "UnauthorizedRequestError"
     assert "SubCode=40000" in found["name"]["message"]
     assert "LockDuration" in found["lock"]["message"]
-    assert "Topics" in found["topic"]["message"]
+    assert "EnablePartitioning" in found["partitions"]["message"]
+
+
+def test_sb_845_a_topic_is_created_read_changed_and_deleted(manage: Run) -> None:
+    """E-50, E-52, E-55, E-65, A-10, ERR-2, ERR-43: every method, and every step too many."""
+    found = manage("lifeOfATopic", topic="a/b/sb_845")
+    created = found["created"]
+    assert (created["name"], created["maxSizeInMegabytes"]) == ("a/b/sb_845", 2048)
+    assert (created["supportOrdering"], created["requiresDuplicateDetection"]) == (True, True)
+    assert (created["defaultMessageTimeToLive"], created["userMetadata"]) == ("P1D", "<ours> & theirs")
+    (rule,) = created["authorizationRules"]
+    assert (rule["keyName"], set(rule["accessRights"])) == ("manager", {"Manage", "Send", "Listen"})
+    assert found["keyChanged"]
+    assert found["updated"] == {
+        **created,
+        "supportOrdering": False,
+        "authorizationRules": [{**rule, "primaryKey": rule["secondaryKey"]}],
+    }
+    assert found["twice"]["code"] == "MessageEntityAlreadyExistsError"
+    assert "SubCode=40000" in found["fixed"]["message"]
+    assert (found["runtime"]["name"], found["runtime"]["subscriptionCount"]) == ("a/b/sb_845", 1)
+    assert (found["listed"], found["subscriptionCount"]) == (True, 1)
+    assert (found["exists"], found["after"]) == (True, [False, False])
+    assert found["get"]["code"] == found["remove"]["code"] == "MessageEntityNotFoundError"
+
+
+def test_sb_846_a_subscription_is_created_read_changed_and_deleted(manage: Run) -> None:
+    """E-60, E-64, E-34, F-2, F-5, ERR-2, ERR-43: every method, and every step too many."""
+    found = manage("lifeOfASubscription", topic="a/b/sb_846", queue="sb_846-dead")
+    created = found["created"]
+    assert (created["topicName"], created["subscriptionName"]) == ("a/b/sb_846", "s")
+    assert (created["lockDuration"], created["maxDeliveryCount"]) == ("PT30S", 5)
+    assert (created["requiresSession"], created["deadLetteringOnFilterEvaluationExceptions"]) == (True, False)
+    assert created["forwardDeadLetteredMessagesTo"].endswith("/sb_846-dead")
+    assert created["userMetadata"] == "<ours> & theirs"
+    assert found["firstRules"] == ["mine"]
+    assert found["updated"] == {**created, "maxDeliveryCount": 7, "userMetadata": "changed"}
+    assert found["twice"]["code"] == "MessageEntityAlreadyExistsError"
+    assert "SubCode=40000" in found["fixed"]["message"]
+    assert "SubCode=40400" in found["missingTarget"]["message"]
+    assert (found["runtime"]["subscriptionName"], found["runtime"]["totalMessageCount"]) == ("s", 0)
+    names = ["s", *(f"t{index}" for index in range(6))]
+    assert (found["sizes"], found["listed"], found["counted"]) == ([3, 3, 1], names, names)
+    assert (found["exists"], found["after"]) == (True, False)
+    assert found["get"]["code"] == found["remove"]["code"] == "MessageEntityNotFoundError"
+
+
+def test_sb_847_a_rule_is_created_read_changed_and_deleted(manage: Run) -> None:
+    """E-64, E-70, E-74, T-11, T-36, T-40, ERR-2, ERR-43: every method, and every step too many."""
+    found = manage("lifeOfARule", topic="a/b/sb_847")
+    values = {"text": "<x> & y", "half": 0.5, "five": 5, "yes": True, "at": "2020-07-05T11:12:13.123Z"}
+    filter_ = found["created"]["filter"]
+    assert filter_["applicationProperties"] == values
+    assert [filter_[name] for name in ("correlationId", "subject", "messageId")] == ["c", "l", "m"]
+    assert found["created"]["action"] == {"sqlExpression": "SET a = @p", "sqlParameters": {"@p": 1}}
+    assert found["sameTime"]
+    assert found["updated"]["filter"] == {"sqlExpression": "a = @a", "sqlParameters": {"@a": "x"}}
+    assert found["updated"]["action"] == {}
+    assert (found["first"]["name"], found["first"]["filter"]) == ("$Default", {"sqlExpression": "1=1"})
+    assert found["twice"]["code"] == "MessageEntityAlreadyExistsError"
+    assert "SubCode=40000" in found["wrong"]["message"]
+    assert found["listed"] == ["$Default", "r", *(f"z{9 - index}" for index in range(5))]
+    assert found["sizes"] == [3, 3, 1]
+    assert (found["exists"], found["after"]) == (True, False)
+    assert found["get"]["code"] == found["remove"]["code"] == "MessageEntityNotFoundError"
+    assert found["lost"]["code"] == "MessageEntityNotFoundError"

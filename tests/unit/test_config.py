@@ -1,53 +1,35 @@
 """The configuration file: the emulator's own, ours, and everything that may be wrong in one."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.broker.descriptions import FOREVER_MS, AuthorizationRule, QueueDescription, description_json
-from busway.config import Config, ConfigError, apply_config, exported, parse_config, read_config
-from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench
-
-_OFFICIAL = {
-    "UserConfig": {
-        "Namespaces": [
-            {
-                "Name": "sbemulatorns",
-                "Queues": [
-                    {
-                        "Name": "queue.1",
-                        "Properties": {
-                            "DeadLetteringOnMessageExpiration": False,
-                            "DefaultMessageTimeToLive": "PT1H",
-                            "DuplicateDetectionHistoryTimeWindow": "PT20S",
-                            "ForwardDeadLetteredMessagesTo": "",
-                            "ForwardTo": "",
-                            "LockDuration": "PT1M",
-                            "MaxDeliveryCount": 3,
-                            "RequiresDuplicateDetection": False,
-                            "RequiresSession": False,
-                        },
-                    },
-                    {"Name": "queue.2"},
-                ],
-                "Topics": [],
-            }
-        ],
-        "Logging": {"Type": "File"},
-    }
-}
-
-
-def _official(*queues: object, **namespace: object) -> str:
-    return json.dumps({"UserConfig": {"Namespaces": [{"Name": "ns", "Queues": list(queues), **namespace}]}})
-
-
-def _ours(*queues: object, **namespace: object) -> str:
-    data = json.loads(_official(*queues, **namespace))
-    return json.dumps({"Format": "busway/1", **data})
+from busway.broker.descriptions import (
+    FOREVER_MS,
+    PROPERTIES,
+    AuthorizationRule,
+    Description,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from busway.config import Config, ConfigError, parse_config, read_config
+from busway.config_definition import Definition, exported
+from busway.config_wish import described
+from busway.rules.rule import (
+    CorrelationFilter,
+    FalseFilter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+    TypedValue,
+)
+from tests.unit.config_texts import OFFICIAL, official, ours, rule, topic
 
 
 def _error(text: str) -> str:
@@ -58,8 +40,10 @@ def _error(text: str) -> str:
 
 def test_the_official_file_is_taken_as_it_is() -> None:
     """E-28, E-26, E-24: with the emulator's defaults for what is left out."""
-    config = parse_config(json.dumps(_OFFICIAL))
-    first, second = (wish.description for wish in config.queues)
+    config = parse_config(json.dumps(OFFICIAL))
+    first, second, topic, subscription, plain = (wish.description for wish in config.entities)
+    assert isinstance(first, QueueDescription)
+    assert isinstance(second, QueueDescription)
     assert config.namespace_name == "sbemulatorns"
     assert config.log_types == {"File"}
     assert first == QueueDescription(
@@ -70,15 +54,51 @@ def test_the_official_file_is_taken_as_it_is() -> None:
     )
     assert second.max_delivery_count == 3
     assert second.default_message_time_to_live_ms == 3_600_000
+    assert topic == TopicDescription(
+        "topic.1",
+        default_message_time_to_live_ms=3_600_000,
+        duplicate_detection_history_time_window_ms=20_000,
+    )
+    assert subscription == SubscriptionDescription(
+        "topic.1/Subscriptions/subscription.1",
+        default_message_time_to_live_ms=3_600_000,
+        max_delivery_count=3,
+    )
+    assert isinstance(plain, SubscriptionDescription)
+    assert (plain.name, plain.max_delivery_count) == ("subscription.2", 3)
+
+
+def test_the_official_files_rules_are_taken_as_they_are() -> None:
+    """E-71, T-40, T-50: correlation filters of both kinds, SQL with an action; none named is none given."""
+    config = parse_config(json.dumps(OFFICIAL))
+    by_system, by_user, by_sql = config.entities[3].rules or ()
+    assert by_system.filter == CorrelationFilter(
+        content_type="application/text",
+        correlation_id="id1",
+        label="subject1",
+        message_id="msgid1",
+        reply_to="someQueue",
+        reply_to_session_id="sessionId",
+        session_id="session1",
+        to="xyz",
+    )
+    assert by_user.filter == CorrelationFilter(
+        properties=(("color", TypedValue("string", "red")), ("size", TypedValue("long", 5)))
+    )
+    assert by_sql == Rule(
+        "by-sql", SqlFilter("sys.MessageId = '1' AND size > 2"), SqlAction("SET seen = TRUE")
+    )
+    assert config.entities[4].rules is None
 
 
 def test_our_format_has_the_defaults_of_every_other_door() -> None:
     """E-20…E-39: the first key selects them, and every property may be set."""
     rules = [{"Name": "r", "Rights": ["Send"]}]
     properties = {"MaxSizeInMegabytes": 2048, "Status": "Disabled", "AuthorizationRules": rules}
-    config = parse_config(_ours({"Name": "q", "Properties": properties}, {"Name": "r"}))
-    first, second = (wish.description for wish in config.queues)
+    config = parse_config(ours({"Name": "q", "Properties": properties}, {"Name": "r"}))
+    first, second = (wish.description for wish in config.entities)
     assert second == QueueDescription("r")
+    assert isinstance(first, QueueDescription)
     assert (first.max_size_in_megabytes, first.status) == (2048, "Disabled")
     assert first.authorization_rules == (AuthorizationRule("r", frozenset({"Send"}), "", ""),)
     assert first.default_message_time_to_live_ms == FOREVER_MS
@@ -101,57 +121,108 @@ _MISTAKES = [
     ('{"UserConfig": {"Namespaces": {}}}', "UserConfig.Namespaces: a list"),
     ('{"UserConfig": {"Namespaces": [{}, {}]}}', "run one server for each"),
     ('{"UserConfig": {"NamespaceConfig": []}}', "event hubs come with a later version"),
-    (_official(Topics=[{"Name": "t"}]), "Namespaces[0].Topics[0]: topics come with a later version"),
-    (_ours(EventHubs=[{"Name": "h"}]), "Namespaces[0].EventHubs[0]: event hubs come with a later version"),
-    (_official(EventHubs=[]), "Namespaces[0].EventHubs: unknown key"),
-    (_official({}), 'Queues[0]: the key "Name" is missing'),
-    (_official({"Name": 5}), "Queues[0].Name: a text"),
-    (_official({"Name": "a b"}), "Queues[0] ('a b'): The name 'a b'"),
-    (_official({"Name": "a"}, {"Name": "A"}), "Queues[1]: the name 'A' is already used by UserConfig"),
+    (topic({"Name": "s", "Rule": []}), "Subscriptions[0].Rule: unknown key; did you mean 'Rules'?"),
+    (topic({"Name": "a b"}), "Subscriptions[0]: The name 'a b' of a subscription"),
+    (topic({"Name": "a/Subscriptions/b"}), "of a subscription has a character"),
+    (topic({"Name": "s"}, {"Name": "S"}), "Subscriptions[1]: the name 't/Subscriptions/S' is already used"),
     (
-        _official({"Name": "a", "Propertys": {}}),
+        topic({"Name": "s", "Properties": {"RequiresDuplicateDetection": True}}),
+        "Properties.RequiresDuplicateDetection: unknown key",
+    ),
+    (topic({"Name": "s", "Properties": {"AuthorizationRules": []}}), "AuthorizationRules: unknown key"),
+    (
+        official(Topics=[{"Name": "t", "Properties": {"LockDuration": "PT1M"}}]),
+        "Topics[0].Properties.LockDuration: unknown key",
+    ),
+    (
+        official({"Name": "t"}, Topics=[{"Name": "T"}]),
+        "Topics[0]: the name 'T' is already used by UserConfig.Namespaces[0].Queues[0]",
+    ),
+    (rule(FilterType="Color"), "Rules[0].Properties.FilterType: 'Color' is not one of Correlation, Sql"),
+    (rule(FilterType="True"), "'True' is not one of Correlation, Sql."),
+    (rule(FilterType="Sql"), 'Rules[0].Properties: the key "SqlFilter" is missing'),
+    (rule(FilterType="Sql", CorrelationFilter={}), 'CorrelationFilter: it does not belong to "FilterType"'),
+    (rule(SqlFilter={"SqlExpresion": "1=1"}), "did you mean 'SqlExpression'?"),
+    (rule(SqlFilter={"SqlExpression": "color = "}), "Rules[0]: The rule 'r' is not valid. At character"),
+    (rule(SqlFilter={"SqlExpression": "1=1", "Parameters": {}}), "Parameters: unknown key"),
+    (rule(Action={"SqlExpression": "color = 1"}), "The rule 'r' is not valid."),
+    (rule(CorrelationFilter={}), "at least one condition"),
+    (rule(CorrelationFilter={"Subject": "x"}), "CorrelationFilter.Subject: unknown key"),
+    (rule(CorrelationFilter={"Label": 5}), "CorrelationFilter.Label: a text"),
+    (rule(CorrelationFilter={"Properties": {"a": []}}), "Properties.a: a text, a number"),
+    (
+        rule(CorrelationFilter={"Properties": {"a": 1 << 70}}),
+        "Properties.a: the number does not fit into long",
+    ),
+    (rule(CorrelationFilter={"Properties": {"a": {"Type": "int"}}}), 'both "Type" and "Value"'),
+    (
+        rule(CorrelationFilter={"Properties": {"a": {"Type": "int", "Value": 1 << 31}}}),
+        "Properties.a.Value: the number does not fit into int",
+    ),
+    (rule(CorrelationFilter={"Properties": {"a": {"Type": "guid", "Value": 1}}}), "'guid' is not one of"),
+    (
+        rule(CorrelationFilter={"Properties": {"a": {"Type": "int", "Value": "1"}}}),
+        "not a value of type int",
+    ),
+    (
+        rule(CorrelationFilter={"Properties": {"a": {"Type": "dateTime", "Value": "soon"}}}),
+        "'soon' is not a time such as",
+    ),
+    (
+        rule(CorrelationFilter={"Properties": {"a": {"Type": "duration", "Value": "5"}}}),
+        "'5' is not a duration such as",
+    ),
+    (
+        topic({"Name": "s", "Rules": [{"Name": "r"}, {"Name": "R"}]}),
+        "Rules[1]: the rule 'R' is there already",
+    ),
+    (topic({"Name": "s", "Rules": [{}]}), 'Rules[0]: the key "Name" is missing'),
+    (ours(EventHubs=[{"Name": "h"}]), "Namespaces[0].EventHubs[0]: event hubs come with a later version"),
+    (official(EventHubs=[]), "Namespaces[0].EventHubs: unknown key"),
+    (official({}), 'Queues[0]: the key "Name" is missing'),
+    (official({"Name": 5}), "Queues[0].Name: a text"),
+    (official({"Name": "a b"}), "Queues[0] ('a b'): The name 'a b'"),
+    (official({"Name": "a"}, {"Name": "A"}), "Queues[1]: the name 'A' is already used by UserConfig"),
+    (
+        official({"Name": "a", "Propertys": {}}),
         "Queues[0].Propertys: unknown key; did you mean 'Properties'?",
     ),
     (
-        _official({"Name": "a", "Properties": {"LockDurration": "PT1M"}}),
+        official({"Name": "a", "Properties": {"LockDurration": "PT1M"}}),
         "UserConfig.Namespaces[0].Queues[0].Properties.LockDurration: unknown key; did you mean 'LockDuration'?",
     ),
     (
-        _official({"Name": "a", "Properties": {"lockDuration": "PT1M"}}),
+        official({"Name": "a", "Properties": {"lockDuration": "PT1M"}}),
         "did you mean 'LockDuration'?",
     ),
-    (_official({"Name": "a", "Properties": {"Colour": 1}}), "known here: LockDuration"),
-    (_official({"Name": "a", "Properties": {"Status": "Active"}}), 'begins with "Format": "busway/1"'),
+    (official({"Name": "a", "Properties": {"Colour": 1}}), "known here: LockDuration"),
+    (official({"Name": "a", "Properties": {"Status": "Active"}}), 'begins with "Format": "busway/1"'),
     (
-        _official({"Name": "a", "Properties": {"LockDuration": "1 min"}}),
+        official({"Name": "a", "Properties": {"LockDuration": "1 min"}}),
         "Properties.LockDuration: '1 min' is not",
     ),
     (
-        _official({"Name": "a", "Properties": {"LockDuration": "PT1S"}}),
+        official({"Name": "a", "Properties": {"LockDuration": "PT1S"}}),
         "('a'): LockDuration: PT1S is out of range",
     ),
     (
-        _official({"Name": "a", "Properties": {"MaxDeliveryCount": "3"}}),
+        official({"Name": "a", "Properties": {"MaxDeliveryCount": "3"}}),
         "Properties.MaxDeliveryCount: '3' is not",
     ),
     (
-        _official({"Name": "a", "Properties": {"RequiresSession": 1}}),
+        official({"Name": "a", "Properties": {"RequiresSession": 1}}),
         "Properties.RequiresSession: '1' is not true",
     ),
     (
-        _official({"Name": "a", "Properties": {"ForwardTo": "b"}}),
-        "ForwardTo: automatic forwarding comes with",
-    ),
-    (
-        _ours({"Name": "a", "Properties": {"EnablePartitioning": True}}),
+        ours({"Name": "a", "Properties": {"EnablePartitioning": True}}),
         "partitioned entities come with a later",
     ),
     (
-        _ours({"Name": "a", "Properties": {"AuthorizationRules": [{"Name": "r", "Right": []}]}}),
+        ours({"Name": "a", "Properties": {"AuthorizationRules": [{"Name": "r", "Right": []}]}}),
         "AuthorizationRules[0].Right: unknown key; did you mean 'Rights'?",
     ),
     (
-        _ours({"Name": "a", "Properties": {"AuthorizationRules": [{"Name": "r", "Rights": ["Own"]}]}}),
+        ours({"Name": "a", "Properties": {"AuthorizationRules": [{"Name": "r", "Rights": ["Own"]}]}}),
         "needs one or more of the rights",
     ),
     ("[" * 100_000, "no plain JSON"),
@@ -172,7 +243,19 @@ def test_a_mistake_is_named_with_its_place(text: str, part: str) -> None:
         lambda inner: (
             st.lists(inner)
             | st.dictionaries(
-                st.text() | st.sampled_from(["UserConfig", "Namespaces", "Queues", "Name", "Properties"]),
+                st.text()
+                | st.sampled_from(
+                    [
+                        "UserConfig",
+                        "Namespaces",
+                        "Queues",
+                        "Topics",
+                        "Subscriptions",
+                        "Rules",
+                        "Name",
+                        "Properties",
+                    ]
+                ),
                 inner,
             )
         ),
@@ -188,14 +271,31 @@ def test_any_json_is_a_config_or_a_clear_refusal(value: object) -> None:
     assert isinstance(config, Config)
 
 
+def test_the_emulators_shortest_windows_become_ours(caplog: pytest.LogCaptureFixture) -> None:
+    """E-24: a file that the emulator takes is taken, and what it became is said; ours says what it means."""
+    text = {"Name": "a", "Properties": {"DuplicateDetectionHistoryTimeWindow": "PT5S"}}
+    queue = parse_config(official(text)).entities[0].description
+    assert isinstance(queue, QueueDescription)
+    assert queue.duplicate_detection_history_time_window_ms == 20_000
+    assert "Queues[0]: DuplicateDetectionHistoryTimeWindow is PT20S" in caplog.text
+    assert "between PT20S and P7D" in _error(ours(text))
+
+
+def test_a_schema_for_editors_is_passed_over() -> None:
+    """E-1."""
+    assert parse_config('{"$schema": "x", "UserConfig": {}}') == Config()
+
+
 def test_the_clock_form_of_durations_is_understood() -> None:
     """E-20: people write it into files."""
-    config = parse_config(_official({"Name": "a", "Properties": {"LockDuration": "00:00:30"}}))
-    assert config.queues[0].description.lock_duration_ms == 30_000
+    config = parse_config(official({"Name": "a", "Properties": {"LockDuration": "00:00:30"}}))
+    queue = config.entities[0].description
+    assert isinstance(queue, QueueDescription)
+    assert queue.lock_duration_ms == 30_000
 
 
 def test_the_server_section_is_handed_on() -> None:
-    """E-1: what the command line offers."""
+    """Configuration: what the command line offers."""
     text = '{"Format": "busway/1", "Server": {"Port": 0, "Store": ["sqlite:a"], "DevKey": true}}'
     assert parse_config(text).server == {"Port": 0, "Store": ["sqlite:a"], "DevKey": True}
 
@@ -209,109 +309,76 @@ def test_a_file_is_read_with_its_name_in_every_complaint(tmp_path: Path) -> None
         with pytest.raises(ConfigError, match=part) as caught:
             read_config(file)
         assert str(file) in str(caught.value)
-    file.write_bytes(b"\xef\xbb\xbf" + json.dumps(_OFFICIAL).encode())
-    assert len(read_config(file).queues) == 2
+    file.write_bytes(b"\xef\xbb\xbf" + json.dumps(OFFICIAL).encode())
+    assert len(read_config(file).entities) == 5
 
 
-def test_applying_a_file_twice_changes_nothing() -> None:
-    """E-1: not even the time of the last update; other entities stay."""
-
-    async def test(bench: NamespaceBench) -> None:
-        config = parse_config(json.dumps(_OFFICIAL))
-        await bench.create("other")
-        await apply_config(config, bench.namespace)
-        before = bench.namespace.descriptions()
-        assert [description.path for description in before] == ["other", "queue.1", "queue.2"]
-        version = (await bench.stores[0].catalogue())[0]
-        bench.clock.advance(5)
-        await apply_config(config, bench.namespace)
-        assert bench.namespace.descriptions() == before
-        assert (await bench.stores[0].catalogue())[0] == version
-
-    on_a_bench(test)
-
-
-def test_a_changed_file_updates_what_it_speaks_about() -> None:
-    """E-20, E-35: and leaves alone what its format does not know."""
-
-    async def test(bench: NamespaceBench) -> None:
-        await bench.create("q", status="Disabled", user_metadata="mine", lock_duration_ms=5_000)
-        await apply_config(parse_config(_official({"Name": "Q"})), bench.namespace)
-        queue = bench.namespace.description("q")
-        assert (queue.path, queue.status, queue.user_metadata) == ("q", "Disabled", "mine")
-        assert (queue.lock_duration_ms, queue.max_delivery_count) == (60_000, 3)
-        await apply_config(parse_config(_ours({"Name": "q"})), bench.namespace)
-        assert bench.namespace.description("q").status == "Active"
-
-    on_a_bench(test)
+_TYPED = st.one_of(
+    st.builds(TypedValue, st.just("string"), st.text(max_size=5)),
+    st.builds(TypedValue, st.just("int"), st.integers(-(1 << 31), (1 << 31) - 1)),
+    st.builds(TypedValue, st.just("long"), st.integers(-(1 << 63), (1 << 63) - 1)),
+    st.builds(TypedValue, st.just("boolean"), st.booleans()),
+    st.builds(TypedValue, st.just("double"), st.floats(allow_nan=False)),
+    st.builds(TypedValue, st.just("dateTime"), st.integers(0, 3_155_378_975_999_999_999), st.booleans()),
+    st.builds(TypedValue, st.just("duration"), st.integers(-(1 << 63), (1 << 63) - 1)),
+)
+_PAIRS = st.dictionaries(st.text(min_size=1, max_size=5), _TYPED, max_size=3).map(
+    lambda named: tuple(named.items())
+)
+_ACTIONS = st.none() | st.just(SqlAction("SET a = 1"))
+_FILTERS = st.one_of(
+    st.just(TrueFilter()),
+    st.just(FalseFilter()),
+    st.builds(
+        SqlFilter, st.sampled_from(["a = 1", "b LIKE 'x%'"]), st.just(()), st.integers(1, 30), st.booleans()
+    ),
+    st.builds(
+        CorrelationFilter,
+        label=st.text(max_size=5),
+        to=st.none() | st.text(max_size=5),
+        properties=_PAIRS,
+    ),
+)
 
 
-def test_an_unchangeable_property_that_differs_stops_the_file_before_it_changes_anything() -> None:
-    """E-23, E-25: the sentence names queue and property."""
-
-    async def test(bench: NamespaceBench) -> None:
-        await bench.create("b")
-        text = _official({"Name": "a"}, {"Name": "b", "Properties": {"RequiresSession": True}})
-        with pytest.raises(
-            ConfigError, match=r"'b' exists with RequiresSession = false.*delete the queue first"
-        ):
-            await apply_config(parse_config(text), bench.namespace)
-        assert not bench.namespace.exists("a")
-
-    on_a_bench(test)
+@given(st.lists(st.builds(Rule, st.just(""), _FILTERS, _ACTIONS), max_size=4))
+def test_rules_read_back_as_they_were_written(rules: list[Rule]) -> None:
+    """E-64, E-74: every kind of filter, and every value with its type."""
+    named = tuple(replace(rule, name=f"r{index}") for index, rule in enumerate(rules))
+    description = SubscriptionDescription("t/Subscriptions/s")
+    definition = Definition(
+        {"t": TopicDescription("t"), "t/subscriptions/s": description}, {"t/subscriptions/s": named}
+    )
+    config = parse_config(json.dumps(exported("bus", definition)))
+    assert config.entities[1].description == description
+    assert config.entities[1].rules == named
 
 
-def test_rules_in_a_file_keep_the_keys_that_are_there() -> None:
-    """A-1, E-37: a key left out is drawn once and stays at the next start."""
-
-    async def test(bench: NamespaceBench) -> None:
-        rules = [{"Name": "own", "Rights": ["Listen"]}]
-        shared = [{"Name": "shared", "Rights": ["Send"], "PrimaryKey": "given"}]
-        text = _ours({"Name": "q", "Properties": {"AuthorizationRules": rules}}, AuthorizationRules=shared)
-        for _ in range(2):
-            await apply_config(parse_config(text), bench.namespace)
-            own = bench.namespace.description("q").authorization_rules
-            names = [rule.name for rule in bench.namespace.rules()]
-            assert names == ["RootManageSharedAccessKey", "shared"]
-        assert bench.namespace.rules()[1].primary_key == "given"
-        before = own
-        await apply_config(parse_config(text), bench.namespace)
-        assert bench.namespace.description("q").authorization_rules == before
-
-    on_a_bench(test)
+_VALUES: dict[str, st.SearchStrategy[object]] = {
+    "lock_duration_ms": st.integers(5_000, 300_000),
+    "max_size_in_megabytes": st.sampled_from([1024, 2048, 5120]),
+    "max_message_size_in_kilobytes": st.just(256),
+    "duplicate_detection_history_time_window_ms": st.integers(20_000, 7 * 86_400_000),
+    "default_message_time_to_live_ms": st.integers(1_000, FOREVER_MS),
+    "auto_delete_on_idle_ms": st.integers(300_000, FOREVER_MS),
+    "max_delivery_count": st.integers(1, 2_147_483_647),
+    "enable_partitioning": st.just(False),
+    "enable_express": st.just(False),
+    "forward_to": st.just(None),
+    "forward_dead_lettered_messages_to": st.just(None),
+    "status": st.sampled_from(["Active", "Disabled"]),
+    "user_metadata": st.none() | st.text(st.characters(min_codepoint=32, max_codepoint=0xD7FF), min_size=1),
+}
 
 
-def test_what_is_exported_can_be_imported() -> None:
-    """E-20…E-39: every property and key, into another namespace."""
-
-    async def test(bench: NamespaceBench) -> None:
-        rule = AuthorizationRule("own", frozenset({"Listen"}), "", "")
-        await bench.create("a", authorization_rules=(rule,), requires_session=True, user_metadata="x")
-        await bench.create("b/c", lock_duration_ms=5_500, status="SendDisabled")
-        text = json.dumps(exported("bus", bench.namespace.descriptions(), bench.namespace.rules()))
-
-        async def other(second: NamespaceBench) -> None:
-            await apply_config(parse_config(text), second.namespace)
-            for mine, theirs in zip(
-                bench.namespace.descriptions(), second.namespace.descriptions(), strict=True
-            ):
-                assert _without_times(mine) == _without_times(theirs)
-            assert second.namespace.root_key == bench.namespace.root_key
-
-        second = NamespaceBench()
-        second.entropy.bytes(3)
-        await second.namespace.open()
-        await other(second)
-        await second.namespace.close()
-
-    on_a_bench(test)
-
-
-def _without_times(description: QueueDescription) -> dict[str, object]:
-    text = json.dumps(description_json(description))
-    data: dict[str, object] = json.loads(text, object_hook=_drop_times)
-    return data
-
-
-def _drop_times(data: dict[str, object]) -> dict[str, object]:
-    return {key: value for key, value in data.items() if not key.endswith("AtMs")}
+@given(st.data())
+def test_every_property_reads_back_as_it_was_written(data: st.DataObject) -> None:
+    """E-20…E-64: of queues, topics and subscriptions."""
+    entities: dict[str, Description] = {}
+    usual = (QueueDescription("q"), TopicDescription("t"), SubscriptionDescription("t/Subscriptions/s"))
+    for description in usual:
+        fields = [entry.field for entry in PROPERTIES[type(description)]]
+        values = {name: data.draw(_VALUES.get(name, st.booleans()), name) for name in fields}
+        entities[description.path.lower()] = described(description, values)
+    config = parse_config(json.dumps(exported("bus", Definition(entities))))
+    assert [wish.description for wish in config.entities] == list(entities.values())

@@ -1,9 +1,14 @@
 """Everything that is decided: no SQL, no sockets, no wire names. Follow a message:
 
-  queue              a queue: its main fragment, its dead-letter fragment, the links that hold it open
+  queue              what one receives from, a queue or a subscription: main fragment, dead-letter fragment
+  topic              what one only sends to: its own fragment and the rules of its subscriptions
+  attachments        the links that hold an entity open
   fragment           one share of an entity, the state machine with one owner; the others are its parts
   admission          which messages an entity takes
   intake             numbers, enqueued times, expiry; joins the store's open commit batch
+  distribution       a topic's intake: copies for its subscriptions, in the same batch (`copies`: how they are
+                     made; `message_subject`: a message as rules see it)
+  numbering          the end of the numbers, and their new beginning
   duplicates         duplicate detection, in front of the intake
   commit_runs        what waits for a commit: one callback for each run
   lane               a stream of messages and the receivers that wait for it
@@ -14,10 +19,12 @@
   message_states     the life of a message as a table
   outcomes           how locks end: returned, deferred, dead-lettered, expired
   dead_letter        moves into the dead-letter fragment
+  forwarding         what arrives moves on to another entity (`transfers`: moves between stores, after a crash)
   property_changes   application properties that settlement changed
   message_sessions   sessions: claims, the line for the next one, states (`session_state_room`: how many)
   read_requests      peek, receive by number, batch delete, cancellation
   expiry schedule    what time does to messages (`wall_alarm`: a timer for a wall time)
+  flow               what flows through each entity, counted
   runtime            what all fragments share (`timers`, `limits`, `namespace_size`)
   fragment_settings  the part of a description that a fragment works by
 
@@ -25,12 +32,15 @@ Follow a change of the namespace:
 
   namespace          what exists, where it lies, who may change it, everything that time brings
   catalogue          its rows, at home in the first store and copied to all (`catalogue_rows`: what they say)
-  opening placement  the first moments of a namespace; which store a new queue goes to
-  queue_table        every queue's row always, its fragments from its first use
+  opening placement  the first moments of a namespace; which store a new entity goes to
+  entity_changes     how queues, topics and subscriptions come, change and go
+  rule_changes       how rules do (`rule_checks`: which may be added; `rule_rows`: what their rows say)
+  entity_table       every entity's row always, its fragments from its first use (`rule_table`: its rules)
   store_keeper       one store: in service, failed and coming back, or out of service
-  auto_delete        queues that nobody uses
+  auto_delete        entities that nobody uses
+  operations_log     what was done to the namespace (`caller`: by whom)
   background         work that nobody waits for
-  descriptions       what a queue is (`description_checks`: what it may be; `durations`; `entity_path`: names)
+  descriptions       what an entity is (`description_checks`: what it may be; `durations`; `entity_path`: names)
   authorization      who may do what (`sas_keys`: keys of rules)
   errors             what can go wrong, one class per fact
 """

@@ -11,7 +11,8 @@ Three paths meet, all as lower-cased segments, so that `queue1` never opens `que
             not more, even when the scope is wider (A-7: links are checked against the tokens whose `name`
             covers their path)
   level     where the rule stands: the namespace or one entity. A queue's rule opens that queue and its
-            sub-queues, never a queue whose name merely lies below it
+            sub-queues, never a queue whose name merely lies below it; a topic's rule opens its
+            subscriptions too
 
 Nothing here tells an unknown rule from a wrong signature, in words or in time.
 """
@@ -27,7 +28,7 @@ from typing import Final, Protocol
 from urllib.parse import unquote
 
 from busway.broker.descriptions import ALL_RIGHTS, MANAGE, AuthorizationRule
-from busway.broker.entity_path import MANAGEMENT_KEYWORD, EntityAddress, path_key
+from busway.broker.entity_path import MANAGEMENT_KEYWORD, EntityAddress, path_key, topic_key_of
 from busway.broker.errors import AuthenticationFailed, Unauthorized
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.clock import Clock
@@ -117,22 +118,25 @@ class Authorizer:
         self._clock = clock
         self._accepts_development_key = accepts_development_key
 
-    def grant_of_token(self, token: str, audience: str) -> Grant:
+    def grant_of_token(self, token: str, audience: str, entity_path: str | None = None) -> Grant:
         """Checks form, rule, signature, expiry, audience in this order (A-4…A-7). Raises
-        AuthenticationFailed. `audience` is a URI (`sb://host/orders`) or a path with a leading slash."""
+        AuthenticationFailed. `audience` is a URI (`sb://host/orders`) or a path with a leading slash. With
+        `entity_path` it is an address inside that entity (`orders/messages`), and the grant opens the entity: for
+        one request at that address, never to be kept, because the token's scope may be narrower."""
         parts = _parsed(token)
         wanted = _place(audience)
-        level, rule, key = self._signer(parts, wanted)
+        opened = wanted if entity_path is None else _place(f"/{entity_path}")
+        level, rule, key = self._signer(parts, opened)
         expires_at_ms = int(parts.expiry_text) * 1000
         self._check_expiry(expires_at_ms)
         scope = _place(unquote(parts.scope_text))
-        if wanted is None or scope is None or not _admits(scope, wanted):
+        if wanted is None or opened is None or scope is None or not _admits(scope, wanted):
             raise AuthenticationFailed(
                 "InvalidAudience: The authorization header contains a token with a wrong audience.",
                 INVALID_AUDIENCE,
             )
         rights = effective_rights(rule)
-        return Grant(rule.name, scope.segments, wanted.segments, rights, expires_at_ms, level, key)
+        return Grant(rule.name, scope.segments, opened.segments, rights, expires_at_ms, level, key)
 
     def grant_of_key(self, rule_name: str, key: str) -> Grant:
         """SASL PLAIN: a namespace rule's name and one of its keys (A-7). Raises AuthenticationFailed."""
@@ -303,7 +307,8 @@ def _opening(grants: Sequence[Grant], path: str) -> list[Grant]:
 
 
 def _entity_key(segments: Segments) -> str:
-    return EntityAddress.parse("/".join(segments)).key
+    """Of the entity whose rules count at the path: a subscription's are its topic's (A-2, E-61)."""
+    return topic_key_of(EntityAddress.parse("/".join(segments)).key)
 
 
 def _covers(upper: Segments, lower: Segments) -> bool:

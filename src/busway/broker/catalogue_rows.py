@@ -2,7 +2,9 @@
 
   namespace      who this is: id, name, namespace-level rules
   store:<name>   a store of the namespace, its position (0 is the home) and whether it is out of service
-  queue:<key>    a queue: its description, where its fragments lie, its incarnation
+  queue:<key>    an entity: its description, where its fragments lie, its incarnation; likewise `topic:` and
+                 `subscription:`. The key is the `path_key` of its path
+  rule:<key>     a subscription's rule; see `rule_rows`
 
 A row's `format` goes up when a reader of an older version would misread it. Keys that this version does not
 know are kept when a row is written again.
@@ -15,8 +17,11 @@ from typing import Final
 
 from busway.broker.descriptions import (
     AuthorizationRule,
+    Description,
     Json,
     QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
     description_json,
     description_of_json,
     integer_at,
@@ -29,7 +34,15 @@ from busway.store.contract import FragmentKey, StoreError, StoreTooNew
 
 _FORMAT: Final = 1
 NAMESPACE_KEY: Final = "namespace"
-QUEUE_PREFIX: Final = "queue:"
+#: What a row of an entity starts with, by kind.
+ENTITY_PREFIXES: Final[Mapping[str, type[Description]]] = {
+    "queue:": QueueDescription,
+    "topic:": TopicDescription,
+    "subscription:": SubscriptionDescription,
+}
+_PREFIX_OF: Final = {kind: prefix for prefix, kind in ENTITY_PREFIXES.items()}
+#: D-7: a topic has no dead letters; no fragment bears this key.
+NO_FRAGMENT: Final = FragmentKey(0)
 STORE_PREFIX: Final = "store:"
 
 
@@ -47,11 +60,11 @@ class NamespaceRow:
             "rules": [rule_json(rule) for rule in self.rules],
             "created_at_ms": self.created_at_ms,
         }
-        return _written(known, previous)
+        return written_row(known, previous)
 
     @classmethod
     def parse(cls, text: str) -> "NamespaceRow":
-        data = _read(NAMESPACE_KEY, text)
+        data = read_row(NAMESPACE_KEY, text)
         try:
             return cls(
                 text_at(data, "id"),
@@ -60,7 +73,7 @@ class NamespaceRow:
                 integer_at(data, "created_at_ms"),
             )
         except BadArgument as error:
-            raise _damaged(NAMESPACE_KEY) from error
+            raise damaged_row(NAMESPACE_KEY) from error
 
 
 @dataclass(frozen=True)
@@ -76,11 +89,11 @@ class StoreRow:
 
     def text(self, previous: str | None) -> str:
         known: Json = {"url": self.url, "position": self.position, "disabled": self.is_disabled}
-        return _written(known, previous)
+        return written_row(known, previous)
 
     @classmethod
     def parse(cls, key: str, text: str) -> "StoreRow":
-        data = _read(key, text)
+        data = read_row(key, text)
         try:
             return cls(
                 key.removeprefix(STORE_PREFIX),
@@ -89,18 +102,28 @@ class StoreRow:
                 data.get("disabled") is True,
             )
         except BadArgument as error:
-            raise _damaged(key) from error
+            raise damaged_row(key) from error
 
 
 @dataclass(frozen=True)
-class QueueRow:
+class EntityRow:
+    """A queue, a topic or a subscription."""
+
     key: str  #: `path_key` of its path
-    description: QueueDescription
+    description: Description
     store_name: str
     main: FragmentKey
     dead_letter: FragmentKey
     #: The catalogue's version at its creation: a name created again is another entity (E-86).
     incarnation: int
+
+    @property
+    def row_key(self) -> str:
+        return _PREFIX_OF[type(self.description)] + self.key
+
+    @property
+    def fragments(self) -> tuple[FragmentKey, ...]:
+        return (self.main,) if self.dead_letter == NO_FRAGMENT else (self.main, self.dead_letter)
 
     def text(self, previous: str | None) -> str:
         nested = {} if previous is None else json.loads(previous)["description"]
@@ -111,25 +134,41 @@ class QueueRow:
             "dead_letter": self.dead_letter,
             "incarnation": self.incarnation,
         }
-        return _written(known, previous)
+        return written_row(known, previous)
 
     @classmethod
-    def parse(cls, key: str, text: str) -> "QueueRow":
-        data = _read(key, text)
+    def parse(cls, row_key: str, text: str) -> "EntityRow":
+        data = read_row(row_key, text)
+        prefix = row_key[: row_key.index(":") + 1]
         nested = data.get("description")
         try:
             if not isinstance(nested, dict):
                 raise BadArgument("description: an object is expected.")
             return cls(
-                key.removeprefix(QUEUE_PREFIX),
-                description_of_json(nested),
+                row_key.removeprefix(prefix),
+                _description_of(prefix, nested),
                 text_at(data, "store"),
                 FragmentKey(integer_at(data, "main")),
                 FragmentKey(integer_at(data, "dead_letter")),
                 integer_at(data, "incarnation"),
             )
         except BadArgument as error:
-            raise _damaged(key) from error
+            raise damaged_row(row_key) from error
+
+
+def _description_of(prefix: str, data: Json) -> Description:
+    kind = ENTITY_PREFIXES[prefix]
+    if kind is QueueDescription:
+        return description_of_json(QueueDescription, data)
+    if kind is TopicDescription:
+        return description_of_json(TopicDescription, data)
+    return description_of_json(SubscriptionDescription, data)
+
+
+def entity_rows(rows: Mapping[str, str]) -> list[EntityRow]:
+    """Every queue, topic and subscription of a catalogue."""
+    prefixes = tuple(ENTITY_PREFIXES)
+    return [EntityRow.parse(key, text) for key, text in rows.items() if key.startswith(prefixes)]
 
 
 def store_rows(rows: Mapping[str, str]) -> list[StoreRow]:
@@ -138,26 +177,22 @@ def store_rows(rows: Mapping[str, str]) -> list[StoreRow]:
     return sorted(found, key=lambda row: row.position)
 
 
-def queue_row_key(key: str) -> str:
-    return QUEUE_PREFIX + key
-
-
-def _written(known: Json, previous: str | None) -> str:
+def written_row(known: Json, previous: str | None) -> str:
     kept = {} if previous is None else json.loads(previous)
     return json.dumps({**kept, "format": _FORMAT, **known}, ensure_ascii=False, separators=(",", ":"))
 
 
-def _read(key: str, text: str) -> Json:
+def read_row(key: str, text: str) -> Json:
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise _damaged(key) from error
+        raise damaged_row(key) from error
     if not isinstance(data, dict) or not isinstance(data.get("format"), int):
-        raise _damaged(key)
+        raise damaged_row(key)
     if data["format"] > _FORMAT:
         raise StoreTooNew(f"The catalogue's row '{key}' was written by a newer version of Busway.")
     return data
 
 
-def _damaged(key: str) -> StoreError:
+def damaged_row(key: str) -> StoreError:
     return StoreError(f"The catalogue's row '{key}' cannot be read: restore the store from a backup.")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
-from busway.broker.settlement import RunDone
+from busway.broker.settlement import RunDone, Verb
 from busway.message import Message
-from busway.store.contract import CommitUnknown, StoreError
+from busway.store.contract import CommitBatch, CommitUnknown, StoreError
 
 if TYPE_CHECKING:
+    from busway.broker.forwarding import Transfer
     from busway.broker.fragment import Fragment
 
 
@@ -26,6 +27,8 @@ class SentRun:
     __slots__ = (
         "active",
         "active_bytes",
+        "admitted_at",
+        "admitted_bytes",
         "bytes",
         "count",
         "done",
@@ -33,6 +36,7 @@ class SentRun:
         "is_atomic",
         "last_number",
         "messages",
+        "origin",
         "refused",
     )
 
@@ -45,8 +49,11 @@ class SentRun:
         refused: list[tuple[int, BrokerError]],
         done: RunDone,
         is_atomic: bool,
+        origin: Transfer | None = None,
     ) -> None:
         self.fragment = fragment
+        #: Whom to tell when it joins a batch: it comes from another entity.
+        self.origin = origin
         #: Those that were admitted.
         self.messages = messages
         self.bytes = message_bytes
@@ -55,10 +62,30 @@ class SentRun:
         self.refused = refused
         self.done = done
         self.is_atomic = is_atomic
+        #: For the entity's counts: when it came, and its bytes with the duplicates that are dropped later.
+        self.admitted_at = fragment.runtime.clock.monotonic()
+        self.admitted_bytes = message_bytes
         # Filled when the run joins a batch: what becomes receivable at its commit.
         self.active: list[Message] = messages
         self.active_bytes = message_bytes
         self.last_number = 0
+
+    def refuse(self, faults: list[tuple[Message, BrokerError]]) -> None:
+        """Some of the admitted messages are refused after all."""
+        refused = {index for index, _ in self.refused}
+        admitted = [index for index in range(self.count) if index not in refused]
+        place = {id(message): index for message, index in zip(self.messages, admitted, strict=True)}
+        gone = {id(message) for message, _ in faults}
+        self.refused += [(place[id(message)], error) for message, error in faults]
+        self.messages = self.active = [message for message in self.messages if id(message) not in gone]
+        self.bytes = self.active_bytes = sum(message.size() for message in self.messages)
+        self.admitted_bytes -= sum(message.size() for message, _ in faults)
+
+    def joined(self, batch: CommitBatch) -> None:
+        """Its rows are in the batch."""
+        if self.origin is not None:
+            self.origin.joined(batch, self.messages, self.fragment.store.name)
+        batch.callbacks.append(self.committed)
 
     def fail(self, error: BrokerError) -> None:
         """Nothing of it is stored (or nobody knows)."""
@@ -78,24 +105,33 @@ class SentRun:
             fragment.horizon.committed_high = self.last_number
         if self.active:
             fragment.sent(self.active, self.active_bytes)
+        waited_s = fragment.runtime.clock.monotonic() - self.admitted_at
+        fragment.flow.taken_in(self.count - len(self.refused), self.admitted_bytes, waited_s)
         self.done(self.refused)
 
 
 class SettledRun:
     """Settlements of one call, until they are durable."""
 
-    __slots__ = ("count", "done", "fragment", "refused")
+    __slots__ = ("count", "done", "fragment", "refused", "verb")
 
     def __init__(
-        self, fragment: Fragment, count: int, refused: list[tuple[int, BrokerError]], done: RunDone
+        self,
+        fragment: Fragment,
+        verb: Verb,
+        count: int,
+        refused: list[tuple[int, BrokerError]],
+        done: RunDone,
     ) -> None:
         self.fragment = fragment
+        self.verb = verb
         self.count = count
         self.refused = refused
         self.done = done
 
     def committed(self, error: StoreError | None) -> None:
         if error is None:
+            self.fragment.flow.settled(self.verb, self.count - len(self.refused))
             self.done(self.refused)
             return
         refused = dict(self.refused)

@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.commit_runs import ArrivedRun
-from busway.broker.errors import InvalidOperation
+from busway.broker.errors import (
+    BrokerError,
+    EntityDisabled,
+    EntityNotFound,
+    InvalidOperation,
+    QuotaExceeded,
+)
 from busway.broker.property_changes import dead_letter_properties, merge_changes
 from busway.message import Message
 from busway.store.contract import PLACE_ACTIVE, CommitBatch, Move
@@ -23,6 +29,59 @@ EXPIRED: Final = dead_letter_properties("TTLExpiredException", "The message expi
 HEADER_SIZE_EXCEEDED: Final = dead_letter_properties(
     "HeaderSizeExceeded", "The size quota for this stream has been exceeded."
 )
+
+
+#: D-12
+SESSION_ID_IS_NULL: Final = dead_letter_properties(
+    "Session ID is null.",
+    "Session enabled entity doesn't allow a message whose session identifier is null.",
+)
+
+
+def rule_failed(reason: str, sentence: str) -> dict[str, object]:
+    """D-15."""
+    return dead_letter_properties(reason, sentence)
+
+
+def hops_used_up(hops_max: int) -> dict[str, object]:
+    """D-14."""
+    return dead_letter_properties(
+        "MaxTransferHopCountExceeded",
+        f"The message was forwarded {hops_max} times, which is the most allowed.",
+    )
+
+
+def transfer_failed(target_path: str, error: BrokerError) -> dict[str, object]:
+    """D-17."""
+    reason = "TransferDestinationRefused"
+    if isinstance(error, EntityNotFound):
+        reason = "TransferDestinationNotFound"
+    elif isinstance(error, EntityDisabled):
+        reason = "TransferDestinationDisabled"
+    elif isinstance(error, QuotaExceeded):
+        reason = "TransferDestinationQuotaExceeded"
+    return dead_letter_properties(reason, f"Forwarding to '{target_path}' failed. {error.sentence}")
+
+
+def put_dead_letters(
+    source: Fragment, batch: CommitBatch, dead: list[tuple[Message, dict[str, object]]]
+) -> None:
+    """Messages that enter the dead-letter fragment without having been in the main one, numbered by it."""
+    target = source.dead_letter
+    assert target is not None, "only main fragments have dead letters"
+    now_ms = source.runtime.clock.wall_ms()
+    arrivals = ArrivedRun(target)
+    for message, properties in dead:
+        source.counters.last_counter += 1
+        message.sequence_number = source.counters.last_counter
+        message.enqueued_at_ms = now_ms
+        message.changes = merge_changes(message.changes, properties)
+        batch.puts.append((target.key, PLACE_ACTIVE, message))
+        target.expect(message.sequence_number, message.size())
+        arrivals.entries.append((message.sequence_number, None))
+    batch.counters[source.key] = source.counters
+    batch.counters[target.key] = target.counters
+    batch.callbacks.append(arrivals.committed)
 
 
 def deliveries_used_up(delivery_count: int) -> dict[str, object]:

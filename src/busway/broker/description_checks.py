@@ -1,4 +1,4 @@
-"""What a queue's properties may be, at creation and at update (E-20…E-39, E-42, E-43; [rec] notes win).
+"""What an entity's properties may be, at creation and at update (E-20…E-64; [rec] notes win).
 
 Every refusal is a `BadArgument` (400, sub-code 40000) whose sentence names the property and the value, except
 for features that this version does not have: those are `NotImplementedByServer`.
@@ -13,13 +13,17 @@ from busway.broker.descriptions import (
     FOREVER_MS,
     MANAGE,
     PROPERTIES,
+    AnyDescription,
     AuthorizationRule,
+    Description,
     Kind,
     Property,
     QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
 )
 from busway.broker.durations import format_duration
-from busway.broker.entity_path import check_path, path_key, shown
+from busway.broker.entity_path import check_name, check_path, path_key, shown
 from busway.broker.errors import BadArgument, NotImplementedByServer, QuotaExceeded
 from busway.broker.limits import Limits
 
@@ -39,7 +43,12 @@ _DURATION_BOUNDS_MS: Final[dict[str, tuple[int, int]]] = {
     "auto_delete_on_idle_ms": (5 * _MINUTE_MS, FOREVER_MS),
 }
 _INT32_MAX: Final = 2_147_483_647
-_STATUSES: Final = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
+#: E-80
+_STATUSES: Final[dict[type[Description], tuple[str, ...]]] = {
+    QueueDescription: ("Active", "Disabled", "SendDisabled", "ReceiveDisabled"),
+    TopicDescription: ("Active", "Disabled", "SendDisabled"),
+    SubscriptionDescription: ("Active", "Disabled", "ReceiveDisabled"),
+}
 _SIZES_GB: Final[dict[str, tuple[int, ...]]] = {
     BASIC: (1, 2, 3, 4, 5),
     STANDARD: (1, 2, 3, 4, 5),
@@ -59,6 +68,7 @@ _NOT_ON_BASIC: Final = frozenset(
         "duplicate_detection_history_time_window_ms",
         "enable_express",
         "forward_to",
+        "forward_dead_lettered_messages_to",
     }
 )
 _RULE_NAME: Final = re.compile(r"[A-Za-z0-9._~-]{1,256}")
@@ -77,15 +87,24 @@ def default_queue(path: str, limits: Limits) -> QueueDescription:
     return QueueDescription(path)
 
 
-def check_creation(wanted: QueueDescription, limits: Limits) -> None:
-    """Raises when a queue like this cannot be made."""
-    check_path(wanted.path, limits.path_characters_max)
+def default_topic(path: str, limits: Limits) -> TopicDescription:
+    if limits.sku == PREMIUM:
+        return TopicDescription(path, max_message_size_in_kilobytes=_PREMIUM_MESSAGE_KB)
+    return TopicDescription(path)
+
+
+def check_creation(wanted: Description, limits: Limits) -> None:
+    """Raises when an entity like this cannot be made."""
+    if isinstance(wanted, SubscriptionDescription):
+        check_name("subscription", wanted.name, limits.name_characters_max)
+    else:
+        check_path(wanted.path, limits.path_characters_max)
     _check_values(wanted, limits)
 
 
-def check_update(present: QueueDescription, wanted: QueueDescription, limits: Limits) -> QueueDescription:
+def check_update(present: AnyDescription, wanted: AnyDescription, limits: Limits) -> AnyDescription:
     """The description to keep: what `wanted` says under the name and creation time of `present`."""
-    for entry in PROPERTIES:
+    for entry in PROPERTIES[type(present)]:
         if entry.fixed and getattr(present, entry.field) != getattr(wanted, entry.field):
             raise BadArgument(
                 f"{entry.name} of {shown(present.path)} is {_text(entry, present)} and cannot be changed"
@@ -95,36 +114,31 @@ def check_update(present: QueueDescription, wanted: QueueDescription, limits: Li
     return replace(wanted, path=present.path, created_at_ms=present.created_at_ms)
 
 
-def _check_values(wanted: QueueDescription, limits: Limits) -> None:
-    _check_later_features(wanted)
-    for entry in PROPERTIES:
+def _check_values(wanted: Description, limits: Limits) -> None:
+    _check_sku(wanted, limits)
+    for entry in PROPERTIES[type(wanted)]:
         if entry.field in _DURATION_BOUNDS_MS:
             _check_duration(entry, wanted)
-    _check_sizes(wanted, limits)
-    _check_delivery_count(wanted)
     _check_status(wanted)
     _check_texts(wanted, limits)
-    _check_sku(wanted, limits)
-    check_rules(wanted.authorization_rules, limits)
+    if not isinstance(wanted, TopicDescription):
+        _check_delivery_count(wanted)
+    if not isinstance(wanted, SubscriptionDescription):
+        _check_later_features(wanted)
+        _check_sizes(wanted, limits)
+        _check_express(wanted, limits)
+        check_rules(wanted.authorization_rules, limits)
 
 
-def _check_later_features(wanted: QueueDescription) -> None:
+def _check_later_features(wanted: QueueDescription | TopicDescription) -> None:
     if wanted.enable_partitioning:
         raise NotImplementedByServer(
-            "EnablePartitioning: partitioned entities come with a later version of Busway; create the queue"
+            "EnablePartitioning: partitioned entities come with a later version of Busway; create the entity"
             " without it."
         )
-    for name, target in (
-        ("ForwardTo", wanted.forward_to),
-        ("ForwardDeadLetteredMessagesTo", wanted.forward_dead_lettered_messages_to),
-    ):
-        if target:
-            raise NotImplementedByServer(
-                f"{name}: automatic forwarding comes with a later version of Busway; leave it empty."
-            )
 
 
-def _check_duration(entry: Property, wanted: QueueDescription) -> None:
+def _check_duration(entry: Property, wanted: Description) -> None:
     least_ms, most_ms = _DURATION_BOUNDS_MS[entry.field]
     if not least_ms <= getattr(wanted, entry.field) <= most_ms:
         raise BadArgument(
@@ -133,7 +147,7 @@ def _check_duration(entry: Property, wanted: QueueDescription) -> None:
         )
 
 
-def _check_sizes(wanted: QueueDescription, limits: Limits) -> None:
+def _check_sizes(wanted: QueueDescription | TopicDescription, limits: Limits) -> None:
     allowed = [gigabytes * 1024 for gigabytes in _SIZES_GB[limits.sku]]
     if wanted.max_size_in_megabytes not in allowed:
         raise BadArgument(
@@ -153,7 +167,7 @@ def _check_sizes(wanted: QueueDescription, limits: Limits) -> None:
         )
 
 
-def _check_delivery_count(wanted: QueueDescription) -> None:
+def _check_delivery_count(wanted: QueueDescription | SubscriptionDescription) -> None:
     if not 1 <= wanted.max_delivery_count <= _INT32_MAX:
         raise BadArgument(
             f"MaxDeliveryCount: {wanted.max_delivery_count} is out of range; it must be between 1 and"
@@ -161,14 +175,15 @@ def _check_delivery_count(wanted: QueueDescription) -> None:
         )
 
 
-def _check_status(wanted: QueueDescription) -> None:
-    if wanted.status not in _STATUSES:
+def _check_status(wanted: Description) -> None:
+    statuses = _STATUSES[type(wanted)]
+    if wanted.status not in statuses:
         raise BadArgument(
-            f"Status: {shown(wanted.status)} cannot be set; choose one of {', '.join(_STATUSES)}."
+            f"Status: {shown(wanted.status)} cannot be set; choose one of {', '.join(statuses)}."
         )
 
 
-def _check_texts(wanted: QueueDescription, limits: Limits) -> None:
+def _check_texts(wanted: Description, limits: Limits) -> None:
     metadata = wanted.user_metadata or ""
     if len(metadata) > limits.user_metadata_characters_max:
         raise BadArgument(
@@ -181,15 +196,21 @@ def _check_texts(wanted: QueueDescription, limits: Limits) -> None:
         raise BadArgument(f"Unknown elements of more than {_KEPT_CHARACTERS_MAX} characters are not kept.")
 
 
-def _check_sku(wanted: QueueDescription, limits: Limits) -> None:
+def _check_express(wanted: QueueDescription | TopicDescription, limits: Limits) -> None:
     if wanted.enable_express and wanted.requires_duplicate_detection:
         raise BadArgument("EnableExpress cannot be combined with RequiresDuplicateDetection.")
     if wanted.enable_express and limits.sku == PREMIUM:
         raise BadArgument("EnableExpress is not available on sku Premium.")
+
+
+def _check_sku(wanted: Description, limits: Limits) -> None:
+    """E-42."""
     if limits.sku != BASIC:
         return
+    if not isinstance(wanted, QueueDescription):
+        raise BadArgument("Topics and subscriptions are not available on sku Basic.")
     usual = default_queue(wanted.path, limits)
-    for entry in PROPERTIES:
+    for entry in PROPERTIES[QueueDescription]:
         if entry.field in _NOT_ON_BASIC and getattr(wanted, entry.field) != getattr(usual, entry.field):
             raise BadArgument(f"{entry.name} cannot be set on sku Basic.")
 
@@ -231,7 +252,7 @@ def _check_rule(rule: AuthorizationRule) -> None:
         raise BadArgument(f"The claim of the authorization rule {shown(rule.name)} is not possible.")
 
 
-def _text(entry: Property, description: QueueDescription) -> str:
+def _text(entry: Property, description: Description) -> str:
     value = getattr(description, entry.field)
     if entry.kind is Kind.DURATION:
         return format_duration(value) if value >= 0 else f"{value} ms"

@@ -1,16 +1,16 @@
-"""What an entity is: its properties, as users set and read them (E-20…E-44).
+"""What an entity is: its properties, as users set and read them (E-20…E-64).
 
 Descriptions are frozen; an update makes a new one. Durations are milliseconds, `FOREVER_MS` is the largest
 duration a client can write. What values are allowed is said in `description_checks`.
 
-`PROPERTIES` is the one table of names: the catalogue's JSON, the config file and its export are read and
-written by it, so a property has one name everywhere.
+`PROPERTIES` is the one table of names, by kind of description: the catalogue's JSON, the config file and its
+export are read and written by it, so a property has one name everywhere.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 
 from busway.broker.durations import FOREVER_MS as FOREVER_MS
 from busway.broker.durations import format_duration, parse_duration_or_clock
@@ -24,6 +24,8 @@ ALL_RIGHTS: Final = frozenset({MANAGE, SEND, LISTEN})
 RIGHTS_ORDER: Final = (MANAGE, LISTEN, SEND)
 
 ACTIVE_STATUS: Final = "Active"
+#: E-8, in the spelling that clients look for in the ids of ATOM entries.
+SUBSCRIPTIONS_SEGMENT: Final = "/Subscriptions/"
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,68 @@ class QueueDescription:
 
 
 @dataclass(frozen=True)
+class TopicDescription:
+    """E-50…E-56: no locks, sessions, deliveries or dead letters of its own; the copies have them."""
+
+    path: str
+    max_size_in_megabytes: int = 1024
+    max_message_size_in_kilobytes: int = 256
+    requires_duplicate_detection: bool = False
+    duplicate_detection_history_time_window_ms: int = 600_000
+    default_message_time_to_live_ms: int = FOREVER_MS
+    enable_batched_operations: bool = True
+    auto_delete_on_idle_ms: int = FOREVER_MS
+    enable_partitioning: bool = False
+    enable_express: bool = False
+    enable_subscription_partitioning: bool = False  # E-54
+    filtering_messages_before_publishing: bool = False  # E-53
+    status: str = ACTIVE_STATUS
+    user_metadata: str | None = None
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+    support_ordering: bool = True  # E-52
+    is_anonymous_accessible: bool = False
+    unknown_elements: tuple[str, ...] = ()
+    created_at_ms: int = 0
+    updated_at_ms: int = 0
+
+
+@dataclass(frozen=True)
+class SubscriptionDescription:
+    """E-60…E-64. Its `path` is its address, `T/Subscriptions/S` (E-8); its rules are rows of their own."""
+
+    path: str
+    lock_duration_ms: int = 60_000
+    requires_session: bool = False
+    default_message_time_to_live_ms: int = FOREVER_MS
+    dead_lettering_on_message_expiration: bool = False
+    dead_lettering_on_filter_evaluation_exceptions: bool = True
+    max_delivery_count: int = 10
+    enable_batched_operations: bool = True
+    auto_delete_on_idle_ms: int = FOREVER_MS
+    forward_to: str | None = None
+    forward_dead_lettered_messages_to: str | None = None
+    status: str = ACTIVE_STATUS
+    user_metadata: str | None = None
+    unknown_elements: tuple[str, ...] = ()
+    created_at_ms: int = 0
+    updated_at_ms: int = 0
+
+    @property
+    def topic_path(self) -> str:
+        return self.path.split(SUBSCRIPTIONS_SEGMENT)[0]
+
+    @property
+    def name(self) -> str:
+        return self.path.split(SUBSCRIPTIONS_SEGMENT)[1]
+
+
+#: What one receives from, and the whole of what a namespace holds.
+Receivable = QueueDescription | SubscriptionDescription
+Description = QueueDescription | TopicDescription | SubscriptionDescription
+AnyDescription = TypeVar("AnyDescription", QueueDescription, TopicDescription, SubscriptionDescription)
+
+
+@dataclass(frozen=True)
 class RuntimeCounts:
     """Read-only numbers of an entity (E-40, E-100…E-102)."""
 
@@ -108,30 +172,104 @@ class Property:
     fixed: bool = False
 
 
-PROPERTIES: Final[tuple[Property, ...]] = (
-    Property("LockDuration", "lock_duration_ms", Kind.DURATION),
-    Property("MaxSizeInMegabytes", "max_size_in_megabytes", Kind.INTEGER),
-    Property("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", Kind.INTEGER),
-    Property("RequiresDuplicateDetection", "requires_duplicate_detection", Kind.FLAG, fixed=True),
-    Property(
-        "DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window_ms", Kind.DURATION
-    ),
-    Property("RequiresSession", "requires_session", Kind.FLAG, fixed=True),
-    Property("DefaultMessageTimeToLive", "default_message_time_to_live_ms", Kind.DURATION),
-    Property("DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", Kind.FLAG),
-    Property("MaxDeliveryCount", "max_delivery_count", Kind.INTEGER),
-    Property("EnableBatchedOperations", "enable_batched_operations", Kind.FLAG),
-    Property("AutoDeleteOnIdle", "auto_delete_on_idle_ms", Kind.DURATION),
-    Property("EnablePartitioning", "enable_partitioning", Kind.FLAG, fixed=True),
-    Property("EnableExpress", "enable_express", Kind.FLAG),
-    Property("ForwardTo", "forward_to", Kind.TEXT),
-    Property("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", Kind.TEXT),
-    Property("Status", "status", Kind.NAME),
-    Property("UserMetadata", "user_metadata", Kind.TEXT),
-    Property("SupportOrdering", "support_ordering", Kind.FLAG),
-    Property("IsAnonymousAccessible", "is_anonymous_accessible", Kind.FLAG),
+_LOCK_DURATION: Final = Property("LockDuration", "lock_duration_ms", Kind.DURATION)
+_MAX_SIZE: Final = Property("MaxSizeInMegabytes", "max_size_in_megabytes", Kind.INTEGER)
+_MAX_MESSAGE_SIZE: Final = Property(
+    "MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", Kind.INTEGER
 )
-PROPERTY_OF: Final[Mapping[str, Property]] = {entry.name: entry for entry in PROPERTIES}
+_REQUIRES_DUPLICATE_DETECTION: Final = Property(
+    "RequiresDuplicateDetection", "requires_duplicate_detection", Kind.FLAG, fixed=True
+)
+_DUPLICATE_WINDOW: Final = Property(
+    "DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window_ms", Kind.DURATION
+)
+_REQUIRES_SESSION: Final = Property("RequiresSession", "requires_session", Kind.FLAG, fixed=True)
+_DEFAULT_TTL: Final = Property("DefaultMessageTimeToLive", "default_message_time_to_live_ms", Kind.DURATION)
+_DEAD_LETTERING: Final = Property(
+    "DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", Kind.FLAG
+)
+_DEAD_LETTERING_OF_FILTERS: Final = Property(
+    "DeadLetteringOnFilterEvaluationExceptions",
+    "dead_lettering_on_filter_evaluation_exceptions",
+    Kind.FLAG,
+)
+_MAX_DELIVERY_COUNT: Final = Property("MaxDeliveryCount", "max_delivery_count", Kind.INTEGER)
+_BATCHED_OPERATIONS: Final = Property("EnableBatchedOperations", "enable_batched_operations", Kind.FLAG)
+_AUTO_DELETE: Final = Property("AutoDeleteOnIdle", "auto_delete_on_idle_ms", Kind.DURATION)
+_PARTITIONING: Final = Property("EnablePartitioning", "enable_partitioning", Kind.FLAG, fixed=True)
+_EXPRESS: Final = Property("EnableExpress", "enable_express", Kind.FLAG)
+_FORWARD_TO: Final = Property("ForwardTo", "forward_to", Kind.TEXT)
+_FORWARD_DEAD_LETTERS: Final = Property(
+    "ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", Kind.TEXT
+)
+_STATUS: Final = Property("Status", "status", Kind.NAME)
+_USER_METADATA: Final = Property("UserMetadata", "user_metadata", Kind.TEXT)
+_SUPPORT_ORDERING: Final = Property("SupportOrdering", "support_ordering", Kind.FLAG)
+_ANONYMOUS: Final = Property("IsAnonymousAccessible", "is_anonymous_accessible", Kind.FLAG)
+_PREFILTERING: Final = Property(
+    "FilteringMessagesBeforePublishing", "filtering_messages_before_publishing", Kind.FLAG
+)
+_SUBSCRIPTION_PARTITIONING: Final = Property(
+    "EnableSubscriptionPartitioning", "enable_subscription_partitioning", Kind.FLAG
+)
+
+PROPERTIES: Final[Mapping[type[Description], tuple[Property, ...]]] = {
+    QueueDescription: (
+        _LOCK_DURATION,
+        _MAX_SIZE,
+        _MAX_MESSAGE_SIZE,
+        _REQUIRES_DUPLICATE_DETECTION,
+        _DUPLICATE_WINDOW,
+        _REQUIRES_SESSION,
+        _DEFAULT_TTL,
+        _DEAD_LETTERING,
+        _MAX_DELIVERY_COUNT,
+        _BATCHED_OPERATIONS,
+        _AUTO_DELETE,
+        _PARTITIONING,
+        _EXPRESS,
+        _FORWARD_TO,
+        _FORWARD_DEAD_LETTERS,
+        _STATUS,
+        _USER_METADATA,
+        _SUPPORT_ORDERING,
+        _ANONYMOUS,
+    ),
+    TopicDescription: (
+        _MAX_SIZE,
+        _MAX_MESSAGE_SIZE,
+        _REQUIRES_DUPLICATE_DETECTION,
+        _DUPLICATE_WINDOW,
+        _DEFAULT_TTL,
+        _BATCHED_OPERATIONS,
+        _AUTO_DELETE,
+        _PARTITIONING,
+        _SUBSCRIPTION_PARTITIONING,
+        _EXPRESS,
+        _PREFILTERING,
+        _STATUS,
+        _USER_METADATA,
+        _SUPPORT_ORDERING,
+        _ANONYMOUS,
+    ),
+    SubscriptionDescription: (
+        _LOCK_DURATION,
+        _REQUIRES_SESSION,
+        _DEFAULT_TTL,
+        _DEAD_LETTERING,
+        _DEAD_LETTERING_OF_FILTERS,
+        _MAX_DELIVERY_COUNT,
+        _BATCHED_OPERATIONS,
+        _AUTO_DELETE,
+        _FORWARD_TO,
+        _FORWARD_DEAD_LETTERS,
+        _STATUS,
+        _USER_METADATA,
+    ),
+}
+PROPERTY_OF: Final[Mapping[type[Description], Mapping[str, Property]]] = {
+    kind: {entry.name: entry for entry in entries} for kind, entries in PROPERTIES.items()
+}
 
 Json = dict[str, object]
 
@@ -151,10 +289,10 @@ def property_value(entry: Property, value: object, where: str) -> int | bool | s
     raise BadArgument(f"{where}: {str(value)[:80]!r} is not {entry.kind.value}.")
 
 
-def properties_json(description: QueueDescription) -> Json:
+def properties_json(description: Description) -> Json:
     """Every settable property under its outside name; texts that are not set are left out."""
     written: Json = {}
-    for entry in PROPERTIES:
+    for entry in PROPERTIES[type(description)]:
         value = getattr(description, entry.field)
         if entry.kind is Kind.DURATION:
             written[entry.name] = format_duration(value)
@@ -163,36 +301,40 @@ def properties_json(description: QueueDescription) -> Json:
     return written
 
 
-def description_json(description: QueueDescription) -> Json:
+def description_json(description: Description) -> Json:
     """The catalogue's form: all of it."""
-    unset: Json = {entry.name: None for entry in PROPERTIES if entry.kind is Kind.TEXT}
+    entries = PROPERTIES[type(description)]
+    unset: Json = {entry.name: None for entry in entries if entry.kind is Kind.TEXT}
     written: Json = {"Name": description.path, **unset, **properties_json(description)}
-    written["AuthorizationRules"] = [rule_json(rule) for rule in description.authorization_rules]
+    if not isinstance(description, SubscriptionDescription):
+        written["AuthorizationRules"] = [rule_json(rule) for rule in description.authorization_rules]
     written["UnknownElements"] = list(description.unknown_elements)
     written["CreatedAtMs"] = description.created_at_ms
     written["UpdatedAtMs"] = description.updated_at_ms
     return written
 
 
-def description_of_json(data: Mapping[str, object]) -> QueueDescription:
+def description_of_json(kind: type[AnyDescription], data: Mapping[str, object]) -> AnyDescription:
     """Reads `description_json` back. Keys that only a newer version knows are passed over; whoever writes the
     row again keeps them. Raises BadArgument when the text cannot have been written by us."""
     values: dict[str, object] = {}
-    for entry in PROPERTIES:
+    for entry in PROPERTIES[kind]:
         if entry.name in data:
             values[entry.field] = property_value(entry, data[entry.name], entry.name)
     values["path"] = text_at(data, "Name")
-    values["authorization_rules"] = rules_of_json(data.get("AuthorizationRules", []))
+    if kind is not SubscriptionDescription:
+        values["authorization_rules"] = rules_of_json(data.get("AuthorizationRules", []))
     values["unknown_elements"] = tuple(str(element) for element in list_at(data, "UnknownElements"))
     values["created_at_ms"] = integer_at(data, "CreatedAtMs")
     values["updated_at_ms"] = integer_at(data, "UpdatedAtMs")
-    return with_values(QueueDescription(""), values)
+    return with_values(kind(""), values)
 
 
-def with_values(description: QueueDescription, values: Mapping[str, object]) -> QueueDescription:
+def with_values(description: AnyDescription, values: Mapping[str, object]) -> AnyDescription:
     """`dataclasses.replace` for values that were already checked one by one against `PROPERTIES`."""
-    merged = {entry.name: getattr(description, entry.name) for entry in fields(QueueDescription)}
-    return QueueDescription(**{**merged, **values})
+    kind = type(description)
+    merged = {entry.name: getattr(description, entry.name) for entry in fields(kind)}
+    return kind(**{**merged, **values})
 
 
 def rule_json(rule: AuthorizationRule) -> Json:

@@ -79,6 +79,10 @@ class DuplicateFilter:
             self._is_looking = True
             self._fragment.runtime.spawn(self._look())
 
+    def waiting_messages(self) -> int:
+        """How many messages wait in line. Walks the line: for rare moments only."""
+        return sum(len(run.messages) for run in self._line)
+
     async def _look(self) -> None:
         try:
             while self._line and self._fragment.is_usable():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from busway.broker.errors import BadArgument, EntityNotFound
+from busway.rules.rule import DEFAULT_RULE_NAME
 
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._~-]+")
 _SHOWN_CHARACTERS_MAX: Final = 300
@@ -24,6 +25,15 @@ def path_key(path: str) -> str:
     """What the path is found under (E-7). Text outside ASCII keeps its case: the Kelvin sign lowers to a
     plain `k`, and must not find it."""
     return path.lower() if path.isascii() else path
+
+
+def subscription_path(topic_path: str, name: str) -> str:
+    """E-8, in the spelling that clients look for in the ids of ATOM entries."""
+    return f"{topic_path}/Subscriptions/{name}"
+
+
+def topic_key_of(subscription_key: str) -> str:
+    return subscription_key.split(f"/{_SUBSCRIPTIONS_KEYWORD}/")[0]
 
 
 def check_path(path: str, characters_max: int = 260) -> None:
@@ -57,6 +67,21 @@ def _check_segment(path: str, segment: str, position: int) -> None:
     if position > 0 and segment.lower() == _SUBSCRIPTIONS_KEYWORD:
         raise BadArgument(
             f"The name {shown(path)} cannot be used: '/{segment}/' is part of a subscription's address."
+        )
+
+
+def check_name(kind: str, name: str, characters_max: int = 50) -> None:
+    """Raises BadArgument when no subscription, or no rule, may be called so (E-3, E-6)."""
+    if not 1 <= len(name) <= characters_max:
+        raise BadArgument(
+            f"The name {shown(name)} of a {kind} has {len(name)} characters; 1 to {characters_max} are allowed."
+        )
+    if name == DEFAULT_RULE_NAME and kind == "rule":
+        return
+    if _SEGMENT.fullmatch(name) is None or name.strip(".") == "":
+        raise BadArgument(
+            f"The name {shown(name)} of a {kind} has a character that is not allowed. It may hold the letters"
+            " A-Z and a-z, digits, '.', '-', '_' and '~'."
         )
 
 

@@ -55,12 +55,28 @@ class BadArgument(BrokerError):
     """An argument is not valid."""
 
 
+class ForwardTargetNotFound(BadArgument):
+    """The entity to forward to does not exist."""
+
+
 class ArgumentOutOfRange(BrokerError):
     """An argument is out of range."""
 
 
 class QuotaExceeded(BrokerError):
     """A quota has been exceeded."""
+
+
+class TooManySqlFilters(QuotaExceeded):
+    """The topic has as many SQL filters as it may have."""
+
+
+class TooManyCorrelationFilters(QuotaExceeded):
+    """The topic has as many correlation filters as it may have."""
+
+
+class TooManySubscriptions(QuotaExceeded):
+    """The topic has as many subscriptions as it may have."""
 
 
 class MessageTooLarge(BrokerError):
@@ -87,8 +103,20 @@ class SessionNotFound(BrokerError):
     """No session was found."""
 
 
+class NoMatchingSubscription(BrokerError):
+    """There is no subscription whose rules select the message."""
+
+
 class OperationTimedOut(BrokerError):
     """The operation did not complete within the allotted time."""
+
+
+class OperationCancelled(BrokerError):
+    """The operation was cancelled because the server closes the connection. Please try again."""
+
+
+class EntityUpdated(BrokerError):
+    """The entity was changed in a way that ends the links to it. Please attach again."""
 
 
 class ServerBusy(BrokerError):

@@ -16,6 +16,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from busway.broker.commit_runs import WrittenRun
+from busway.broker.dead_letter import DeadLetterRun
 from busway.broker.wall_alarm import WallAlarm
 from busway.message import NEVER_MS, Message
 from busway.store.contract import PLACE_ACTIVE, FragmentKey, Page, Store, StoreError, StoreState
@@ -95,10 +97,10 @@ class HeadExpiry:
             if message.expires_at_ms > now_ms:
                 if message.expires_at_ms < NEVER_MS:
                     self._alarm.no_later_than(message.expires_at_ms)
-                fragment.expire_rows(expired)
+                expire_rows(fragment, expired)
                 return -1
             expired.append(message)
-        if fragment.expire_rows(expired) < len(expired):
+        if expire_rows(fragment, expired) < len(expired):
             # Locks see to their own; a commit on its way needs another look.
             self._look_again_for_hidden(expired, now_ms)
         return expired[-1].sequence_number if expired else max(page.damaged, default=after)
@@ -166,7 +168,7 @@ class ExpirySweeper:
         fragment = await self._fragment_of(key)
         if fragment is not None:
             page = await self._store.by_number(key, PLACE_ACTIVE, numbers)
-            fragment.expire_rows(page.messages)
+            expire_rows(fragment, page.messages)
 
 
 def _by_fragment(entries: list[tuple[FragmentKey, int]]) -> dict[FragmentKey, list[int]]:
@@ -174,3 +176,37 @@ def _by_fragment(entries: list[tuple[FragmentKey, int]]) -> dict[FragmentKey, li
     for key, number in entries:
         grouped.setdefault(key, []).append(number)
     return grouped
+
+
+def expire(fragment: Fragment, messages: list[Message]) -> None:
+    """Active rows that nobody holds and that no window shows leave: dropped, or dead-lettered (D-11)."""
+    batch = fragment.store.batch()
+    if fragment.settings.dead_letters_expired and fragment.dead_letter is not None:
+        dead_letters = DeadLetterRun(fragment, batch)
+        dead_letters.add_expired(PLACE_ACTIVE, messages)
+        dead_letters.join()
+    else:
+        fragment.remove_rows(batch, messages)
+    batch.counters[fragment.key] = fragment.counters
+    batch.callbacks.append(WrittenRun(fragment).committed)
+
+
+def expire_rows(fragment: Fragment, messages: list[Message]) -> int:
+    """Of rows just read, those that have expired and that nobody holds leave. Returns how many."""
+    if fragment.settings.is_dead_letter or not fragment.is_usable():
+        return 0
+    now_ms = fragment.runtime.clock.wall_ms()
+    held = fragment.locks.numbers()
+    if fragment.forwarder is not None:
+        held |= fragment.forwarder.moving
+    expired = [
+        message
+        for message in messages
+        if message.expires_at_ms <= now_ms
+        and message.sequence_number not in held
+        and not fragment.horizon.hides(message.sequence_number)
+    ]
+    if expired:
+        fragment.withdraw(expired)
+        expire(fragment, expired)
+    return len(expired)

@@ -17,10 +17,9 @@ fragment anew.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from busway.broker.commit_runs import ArrivedRun, SettledRun, WrittenRun, broker_error
-from busway.broker.dead_letter import EXPIRED, DeadLetterRun
 from busway.broker.duplicates import DuplicateFilter
 from busway.broker.errors import (
     BrokerError,
@@ -56,6 +55,9 @@ from busway.store.contract import (
     StoreUnavailable,
 )
 
+if TYPE_CHECKING:
+    from busway.broker.forwarding import Forwarder, Transfer
+
 #: Rows of a dead-letter fragment bear numbers that another fragment gave out: all of them may be shown.
 _ALL_NUMBERS: Final = 1 << 62
 #: The time of the last use is written at least so often while only receivers use the entity (E-41).
@@ -75,6 +77,8 @@ class Fragment:
         "counters",
         "dead_letter",
         "duplicates",
+        "flow",
+        "forwarder",
         "head_expiry",
         "horizon",
         "index",
@@ -107,7 +111,11 @@ class Fragment:
         self.runtime = runtime
         #: Where its dead letters go; None for a dead-letter fragment itself.
         self.dead_letter = dead_letter
+        #: The counts of the whole entity.
+        self.flow = runtime.flows.of_fragment(settings.path)
         self.is_failed = False
+        #: Set when what arrives moves on to another entity.
+        self.forwarder: Forwarder | None = None
         self.locks = LockTable(index, runtime.entropy)
         self.horizon = Horizon(_ALL_NUMBERS if settings.is_dead_letter else counters.last_counter)
         self.lane = Lane(self, self.new_window(None), None)
@@ -152,6 +160,8 @@ class Fragment:
         self.runtime.timers.cancel(self._locks_timer)
         self.head_expiry.stop()
         self.duplicates.stop(error)
+        if self.forwarder is not None:
+            self.forwarder.stop()
         self.evict(error)
         self.locks.clear()
         self.lane.window.close()
@@ -205,6 +215,29 @@ class Fragment:
             limits.returned_numbers_max,
         )
 
+    # -- numbers
+
+    def holds_nothing(self) -> bool:
+        """No row in any place, and none that may come back."""
+        counters = self.counters
+        return (
+            counters.active == 0
+            and counters.deferred == 0
+            and counters.scheduled == 0
+            and self._consuming == 0
+            and not self.locks.live
+            and not self.horizon.arriving
+        )
+
+    def start_numbers_again(self) -> None:
+        """M-37: it holds nothing, durably. Whatever remembers numbers starts over with them."""
+        self.counters.last_counter = 0
+        self.counters.expiry_high_ms = 0
+        if not self.settings.is_dead_letter:
+            self.horizon.committed_high = 0
+        self.lane.start_over(self.new_window(None))
+        self.sessions.start_over()
+
     # -- counting
 
     def uncount(self, place: int, size: int) -> None:
@@ -237,6 +270,11 @@ class Fragment:
         if now_ms > self.counters.accessed_at_ms:
             self.counters.accessed_at_ms = now_ms
 
+    def touch_for_send(self, now_ms: int) -> None:
+        """A copy that arrives is no use of its subscription (E-111)."""
+        if self.settings.allows_send:
+            self.touch(now_ms)
+
     def _touch_for_receive(self) -> None:
         now_ms = self.runtime.clock.wall_ms()
         self.touch(now_ms)
@@ -246,9 +284,17 @@ class Fragment:
 
     # -- sending
 
-    def append(self, messages: list[Message], done: RunDone, *, atomically: bool = False) -> None:
-        """Stores messages in order (S-4). `atomically`: all of them or none (S-20)."""
-        self.intake.append(messages, done, atomically)
+    def append(
+        self,
+        messages: list[Message],
+        done: RunDone,
+        *,
+        atomically: bool = False,
+        origin: Transfer | None = None,
+    ) -> None:
+        """Stores messages in order (S-4). `atomically`: all of them or none (S-20). `origin`: they come from
+        another entity, which is told when they join a batch (F-1)."""
+        self.intake.append(messages, done, atomically, origin)
 
     def activate(self, messages: list[Message]) -> int:
         """Scheduled rows, just read, whose time has come, become active (S-34). Returns how many."""
@@ -256,7 +302,9 @@ class Fragment:
 
     def sent(self, messages: list[Message], message_bytes: int) -> None:
         """A run is durable: receivers may have it."""
-        if self.settings.requires_session:
+        if self.forwarder is not None:
+            self.forwarder.wake()
+        elif self.settings.requires_session:
             self.sessions.sent(messages)
         else:
             self.lane.committed(messages, message_bytes)
@@ -264,6 +312,9 @@ class Fragment:
     def arrived(self, entries: list[tuple[int, str | None]]) -> None:
         """Rows are durable that came by a move or were put back: (number, session id)."""
         self.horizon.arriving.difference_update([number for number, _ in entries])
+        if self.forwarder is not None:
+            self.forwarder.wake()
+            return
         if self.settings.requires_session:
             self.sessions.arrived(entries)
             return
@@ -286,7 +337,15 @@ class Fragment:
         self._touch_for_receive()
 
     def check_receivable(self) -> None:
-        """Raises EntityDisabled (E-82) or ServerBusy."""
+        """Raises InvalidOperation where messages move on (F-4, D-20); else as `check_readable`."""
+        self.check_readable()
+        if self.settings.forwards:
+            raise InvalidOperation(
+                f"Nobody can receive from '{self.settings.path}': its messages are forwarded automatically."
+            )
+
+    def check_readable(self) -> None:
+        """Raises EntityDisabled (E-82, E-85) or ServerBusy."""
         if not self.settings.allows_receive:
             raise EntityDisabled
         if not self.is_usable():
@@ -396,8 +455,10 @@ class Fragment:
         else:
             has_written = self._settle_otherwise(batch, tokens, settlement, session_id, refused)
         if has_written:
-            batch.callbacks.append(SettledRun(self, len(tokens), refused, done).committed)
+            run = SettledRun(self, settlement.verb, len(tokens), refused, done)
+            batch.callbacks.append(run.committed)
         else:
+            self.flow.settled(settlement.verb, len(tokens) - len(refused))
             done(refused)
         if was_full:
             self._serve_all()
@@ -533,47 +594,14 @@ class Fragment:
         if outcomes.has_written:
             batch.callbacks.append(WrittenRun(self).committed)
 
-    # -- expiry
+    # -- rows that leave without a lock
 
-    def expire(self, messages: list[Message]) -> None:
-        """Active rows that nobody holds and that no window shows leave: dropped, or dead-lettered (D-11)."""
-        batch = self.store.batch()
-        if self.settings.dead_letters_expired and self.dead_letter is not None:
-            dead_letters = DeadLetterRun(self, batch)
-            for message in messages:
-                dead_letters.add(
-                    ACTIVE,
-                    message.sequence_number,
-                    message.size(),
-                    message.delivery_count,
-                    message.changes,
-                    EXPIRED,
-                )
-            dead_letters.join()
-        else:
-            for message in messages:
-                batch.deletes.append((self.key, PLACE_ACTIVE, message.sequence_number))
-                self.uncount(ACTIVE, message.size())
+    def remove_rows(self, batch: CommitBatch, messages: list[Message]) -> None:
+        """Active rows that nobody holds leave with this batch."""
+        for message in messages:
+            batch.deletes.append((self.key, PLACE_ACTIVE, message.sequence_number))
+            self.uncount(ACTIVE, message.size())
         batch.counters[self.key] = self.counters
-        batch.callbacks.append(WrittenRun(self).committed)
-
-    def expire_rows(self, messages: list[Message]) -> int:
-        """Of rows just read, those that have expired and are not locked leave. Returns how many."""
-        if self.settings.is_dead_letter or not self.is_usable():
-            return 0
-        now_ms = self.runtime.clock.wall_ms()
-        locked = self.locks.numbers()
-        expired = [
-            message
-            for message in messages
-            if message.expires_at_ms <= now_ms
-            and message.sequence_number not in locked
-            and not self.horizon.hides(message.sequence_number)
-        ]
-        if expired:
-            self.withdraw(expired)
-            self.expire(expired)
-        return len(expired)
 
     def withdraw(self, messages: list[Message]) -> None:
         """Takes rows out of the windows that may show them."""

@@ -6,6 +6,8 @@ Enqueued times never go back, even if the wall clock does.
 Only a message that expires before one that came earlier gets an expiry entry of its own. All others expire at
 the head in order, so the sweep may stop at the first that has not (M-44). `Counters.expiry_high_ms` is the
 latest expiry among those in order.
+
+Numbers have an end: from `RESERVE_FROM` on each send first asks `numbering` (M-37).
 """
 
 from __future__ import annotations
@@ -15,16 +17,15 @@ from typing import TYPE_CHECKING, Final
 from busway.broker.admission import batch_fault, fault_of, has_keys, namespace_fault, quota_fault
 from busway.broker.commit_runs import ArrivedRun, SentRun
 from busway.broker.errors import BrokerError, EntityDisabled, QuotaExceeded, ServerBusy
+from busway.broker.numbering import RESERVE_FROM, Numbering
 from busway.broker.settlement import RunDone
 from busway.message import ACTIVE, NEVER_MS, SCHEDULED, Message
-from busway.store.contract import COUNTER_BITS, PLACE_ACTIVE, PLACE_SCHEDULED, CommitBatch, Move
+from busway.store.contract import PLACE_ACTIVE, PLACE_SCHEDULED, CommitBatch, Move
 
 if TYPE_CHECKING:
+    from busway.broker.forwarding import Transfer
     from busway.broker.fragment import Fragment
 
-#: Row keys hold 40 bits of a number; a larger one would spill into the fragment's part and become another row's.
-#: Sends stop this far before the end, so that scheduled messages can still be activated.
-_NUMBER_SEND_MAX: Final = (1 << COUNTER_BITS) - (1 << 32)
 #: 9999-12-31T23:59:59.999Z, the last instant a client can write. What expires later never does.
 _LAST_INSTANT_MS: Final = 253_402_300_799_999
 
@@ -32,22 +33,30 @@ _LAST_INSTANT_MS: Final = 253_402_300_799_999
 class Intake:
     """The sending side of one fragment."""
 
-    __slots__ = ("_enqueued_high_ms", "_fragment", "pending_bytes")
+    __slots__ = ("_enqueued_high_ms", "_fragment", "_numbering", "pending_bytes")
 
     def __init__(self, fragment: Fragment) -> None:
         self._fragment = fragment
         # Every send also counts as an access, so this is no earlier than the last enqueued time.
         self._enqueued_high_ms = fragment.counters.accessed_at_ms
+        self._numbering = Numbering(fragment)
         #: Bytes of sends that wait for a look into the history of ids.
         self.pending_bytes = 0
 
-    def append(self, messages: list[Message], done: RunDone, is_atomic: bool) -> None:
+    def append(
+        self, messages: list[Message], done: RunDone, is_atomic: bool, origin: Transfer | None = None
+    ) -> None:
         """Checks, then joins; with duplicate detection the history of ids is looked at in between."""
         refusal = self._refusal()
+        if refusal is None and self._fragment.counters.last_counter >= RESERVE_FROM:
+            if self._numbering.holds(messages, done, is_atomic, origin):
+                return
+            refusal = self.number_fault(len(messages))
         if refusal is not None:
             done([(0, refusal)] if is_atomic else [(index, refusal) for index in range(len(messages))])
             return
         run = self._admit(messages, done, is_atomic)
+        run.origin = origin
         if is_atomic and run.refused:
             done([(0, run.refused[0][1])])
         elif not run.messages:
@@ -66,15 +75,22 @@ class Intake:
             return EntityDisabled()
         if not fragment.is_usable():
             return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
-        if fragment.counters.last_counter > _NUMBER_SEND_MAX:
-            return QuotaExceeded(
-                f"'{fragment.settings.path}' has used up its sequence numbers: create a new queue."
-            )
         if fragment.store.accepts_payload():
             return None
         if fragment.store.is_congested():
             return ServerBusy("The store is writing at its limit. Please try again later.")
         return QuotaExceeded("The server is short of disk space and takes no new messages just now.")
+
+    def used_bytes(self) -> int:
+        """What counts against the entity's size (S-9)."""
+        return self._fragment.entity_bytes() + self.pending_bytes
+
+    def number_fault(self, count: int) -> BrokerError | None:
+        """Why there are no numbers for so many more messages (M-37). Whoever joins a run without `append` asks
+        before: a run that finds none fails."""
+        if self._fragment.counters.last_counter < RESERVE_FROM:
+            return None
+        return self._numbering.refusal(count)
 
     def _admit(self, messages: list[Message], done: RunDone, is_atomic: bool) -> SentRun:
         fragment = self._fragment
@@ -82,7 +98,7 @@ class Intake:
         size_max = settings.message_bytes_max
         needs_look = settings.requires_session
         refused: list[tuple[int, BrokerError]] = []
-        used = fragment.entity_bytes() + self.pending_bytes
+        used = self.used_bytes()
         free = settings.size_bytes_max - used
         admitted: list[Message] = []
         total = 0
@@ -107,15 +123,16 @@ class Intake:
         fragment = self._fragment
         try:
             batch = fragment.batch()
-        except ServerBusy as error:
+            if fragment.counters.last_counter >= RESERVE_FROM:
+                self._numbering.take(len(run.messages))
+        except (ServerBusy, QuotaExceeded) as error:
             run.fail(error)
             return
         counters, key = fragment.counters, fragment.key
         now_ms = self._next_enqueued_ms()
         default_ttl_ms = fragment.settings.default_ttl_ms
         default_expiry_ms = _expiry_ms(now_ms, default_ttl_ms)
-        number = counters.last_counter
-        high_ms = counters.expiry_high_ms
+        number, high_ms = counters.last_counter, counters.expiry_high_ms
         first_in_order_ms = NEVER_MS
         scheduled: list[Message] = []
         puts = batch.puts
@@ -147,10 +164,10 @@ class Intake:
             self._join_scheduled(batch, run, scheduled)
         if fragment.settings.requires_session:
             batch.session_entries.extend([(key, m.session_id or "", m.sequence_number) for m in run.active])
-        fragment.touch(now_ms)
+        fragment.touch_for_send(now_ms)
         batch.bytes += run.bytes
         batch.counters[key] = counters
-        batch.callbacks.append(run.committed)
+        run.joined(batch)
         if first_in_order_ms < NEVER_MS:
             fragment.head_expiry.joined(first_in_order_ms)
 

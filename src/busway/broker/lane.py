@@ -14,6 +14,7 @@ import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from busway.broker.expiry import expire
 from busway.broker.locks import NO_DEADLINE
 from busway.broker.ready_window import ReadyWindow
 from busway.broker.receiver import Delivery, Receiver
@@ -67,6 +68,13 @@ class Lane:
         self.waiting.pop(receiver, None)
         if not self.receivers:
             self.window.set_idle(True)
+
+    def start_over(self, window: ReadyWindow) -> None:
+        """M-37: the stream is empty and its numbers begin anew. A read still on its way belongs to the old
+        window and ends there."""
+        self.window.close()
+        self.window = window
+        window.starts_at_tail(0)
 
     def wake(self, receiver: Receiver) -> None:
         self.waiting[receiver] = None
@@ -133,7 +141,7 @@ class Lane:
                 return fresh
             expired = [message for message in taken if message.expires_at_ms <= now_ms]
             self.window.release_bytes(sum(message.size() for message in expired), len(expired))
-            fragment.expire(expired)
+            expire(fragment, expired)
             if fresh:
                 return fresh
 
@@ -149,14 +157,17 @@ class Lane:
             deadline = NO_DEADLINE
             until_ms = session.locked_until_ms
         deliveries = fragment.locks.lock_run(messages, ACTIVE, session, deadline, until_ms)
-        self.window.release_bytes(fragment.locks.run_bytes, len(messages))
+        run_bytes = fragment.locks.run_bytes
+        self.window.release_bytes(run_bytes, len(messages))
         if session is None:
             fragment.watch_locks(deadline)
         epoch = self.window.epoch
         refused = receiver.deliver(deliveries)
         if refused:
             self.waiting.pop(receiver, None)
+            run_bytes -= _bytes_of(refused)
             self._take_back(refused, epoch)
+        fragment.flow.handed_out(len(messages) - len(refused), run_bytes)
 
     def _take_back(self, refused: list[Delivery], epoch: int) -> None:
         """Handed over but not sent: unlocked without a count, and still in memory for the next in line."""
@@ -166,9 +177,10 @@ class Lane:
         self.window.put_first(unlocked, epoch)
 
     def _consume(self, receiver: Receiver, messages: list[Message]) -> None:
-        self.window.release_bytes(sum([message.size() for message in messages]), len(messages))
+        run_bytes = sum([message.size() for message in messages])
+        self.window.release_bytes(run_bytes, len(messages))
         self.promised[receiver] = self.promised.get(receiver, 0) + len(messages)
-        self.fragment.consume(ConsumedRun(self, receiver, messages))
+        self.fragment.consume(ConsumedRun(self, receiver, messages, run_bytes))
 
     async def _fill(self) -> None:
         try:
@@ -189,12 +201,13 @@ class Lane:
 class ConsumedRun:
     """Messages of a receive-and-delete receiver while their deletion is being committed (R-1)."""
 
-    __slots__ = ("lane", "messages", "receiver")
+    __slots__ = ("bytes", "lane", "messages", "receiver")
 
-    def __init__(self, lane: Lane, receiver: Receiver, messages: list[Message]) -> None:
+    def __init__(self, lane: Lane, receiver: Receiver, messages: list[Message], run_bytes: int) -> None:
         self.lane = lane
         self.receiver = receiver
         self.messages = messages
+        self.bytes = run_bytes
 
     def committed(self, error: StoreError | None) -> None:
         lane, receiver = self.lane, self.receiver
@@ -208,7 +221,13 @@ class ConsumedRun:
         refused = receiver.deliver(deliveries) if receiver in lane.receivers else deliveries
         if refused:
             lane.waiting.pop(receiver, None)
+            self.bytes -= _bytes_of(refused)
             lane.fragment.put_back([delivery.message for delivery in refused])
+        lane.fragment.flow.handed_out(len(deliveries) - len(refused), self.bytes)
         lane.fragment.consumed(len(self.messages))
         if not lane.is_fetching(receiver):
             receiver.caught_up()
+
+
+def _bytes_of(deliveries: list[Delivery]) -> int:
+    return sum([delivery.message.size() for delivery in deliveries])

@@ -17,6 +17,9 @@ class Limits:
     property_bytes_max: int = 32 * KIB  # L-6
     header_bytes_max: int = 64 * KIB  # L-7
     key_characters_max: int = 128  # L-8
+    subscriptions_per_topic_max: int = 2_000  # L-9
+    sql_filters_per_topic_max: int = 2_000  # E-72
+    correlation_filters_per_topic_max: int = 100_000  # E-72
     authorization_rules_max: int = 12  # L-10
     connections_max: int = 5_000  # L-11
     receivers_per_entity_max: int = 5_000  # L-12
@@ -24,9 +27,11 @@ class Limits:
     peek_messages_max: int = 250  # L-15
     peek_bytes_max: int = 256 * KIB
     batch_delete_messages_max: int = 500  # L-16
+    forwarding_hops_max: int = 4  # L-17
     tokens_per_connection_max: int = 1_000  # L-18
     user_metadata_characters_max: int = 1_024  # L-19
     path_characters_max: int = 260  # E-2
+    name_characters_max: int = 50  # E-3: of subscriptions and rules
     # Our own bounds on memory.
     locks_per_fragment_max: int = 100_000
     window_bytes_max: int = 64 * MIB  # all ready windows of a process together

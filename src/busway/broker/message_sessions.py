@@ -289,6 +289,11 @@ class MessageSessions:
                 session.lane.serve()
         self._match()
 
+    def start_over(self) -> None:
+        """M-37: the fragment is empty and its numbers begin anew."""
+        for session_id, session in self._held.items():
+            session.lane.start_over(self._fragment.new_window(session_id))
+
     def withdraw(self, messages: list[Message]) -> None:
         """Rows leave by other ways than delivery."""
         by_session: dict[str, set[int]] = {}

@@ -1,11 +1,13 @@
-"""A plain queue: one fragment, one dead-letter fragment, and the links that hold it open."""
+"""What one receives from, a queue or a subscription: one fragment, one dead-letter fragment, and the links that
+hold it open."""
 
 from __future__ import annotations
 
 import asyncio
 
-from busway.broker.descriptions import QueueDescription, RuntimeCounts
-from busway.broker.errors import BrokerError, EntityDisabled
+from busway.broker.attachments import Attachments
+from busway.broker.descriptions import Receivable, RuntimeCounts, SubscriptionDescription
+from busway.broker.errors import BrokerError, EntityDisabled, InvalidOperation
 from busway.broker.fragment import Fragment
 from busway.broker.fragment_settings import FragmentSettings
 from busway.broker.receiver import Attachment
@@ -17,15 +19,12 @@ from busway.store.contract import Counters
 class Queue:
     """An entity of the namespace. `description` is frozen and replaced on update."""
 
-    def __init__(
-        self, path: str, description: QueueDescription, main: Fragment, dead_letter: Fragment
-    ) -> None:
+    def __init__(self, path: str, description: Receivable, main: Fragment, dead_letter: Fragment) -> None:
         self.path = path
         self.description = description
         self.main = main
         self.dead_letter = dead_letter
-        #: Links that want to know when the entity changes under them, and whether they send.
-        self._attachments: dict[Attachment, bool] = {}
+        self._attachments = Attachments()
 
     # -- sending
 
@@ -39,19 +38,7 @@ class Queue:
 
     async def schedule(self, messages: list[Message]) -> list[int]:
         """S-30 b: all or nothing. The number of a duplicate, which is dropped (S-43), is 0."""
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(refused: list[tuple[int, BrokerError]]) -> None:
-            if stored.done():  # the caller has gone
-                return
-            if refused:
-                stored.set_exception(refused[0][1])
-            else:
-                stored.set_result(None)
-
-        self.send_atomically(messages, done)
-        await stored
-        return [message.sequence_number for message in messages]
+        return await scheduled(self.main, messages)
 
     async def cancel_scheduled(self, numbers: list[int]) -> None:
         """S-33: one missing number fails the whole request."""
@@ -62,58 +49,56 @@ class Queue:
     def outlet(self, dead_letter: bool) -> Fragment:
         return self.dead_letter if dead_letter else self.main
 
+    def fragments(self) -> tuple[Fragment, ...]:
+        return self.main, self.dead_letter
+
     # -- links
 
     def attach(self, attachment: Attachment, *, sends: bool) -> None:
         """Registers a link so that it is evicted when the entity changes under it (E-84, E-86)."""
+        if sends and isinstance(self.description, SubscriptionDescription):
+            raise InvalidOperation(
+                f"Nobody can send to the subscription '{self.path}': send to its topic"
+                f" '{self.description.topic_path}' instead."
+            )
         if not (self.main.settings.allows_send if sends else self.main.settings.allows_receive):
             raise EntityDisabled
-        self._attachments[attachment] = sends
+        self._attachments.add(attachment, sends=sends)
 
     def detach(self, attachment: Attachment) -> None:
-        self._attachments.pop(attachment, None)
+        self._attachments.discard(attachment)
 
     def evict(self, error: BrokerError) -> None:
         """The entity is gone or its store failed: every link is detached with this error, once."""
         self._evict_receivers(error)
-        self._evict_attachments(error, sends=None)
+        self._attachments.evict(error)
 
     def failed(self, error: BrokerError) -> None:
         """The store failed: both fragments drop their memory and everybody is evicted."""
-        evicted = {*self.main.receivers(), *self.dead_letter.receivers()}
-        for attachment in evicted:
-            self._attachments.pop(attachment, None)
+        self._attachments.discard_all([*self.main.receivers(), *self.dead_letter.receivers()])
         self.main.failed(error)
         self.dead_letter.failed(error)
-        self._evict_attachments(error, sends=None)
+        self._attachments.evict(error)
 
     def _evict_receivers(self, error: BrokerError) -> None:
         for fragment in (self.main, self.dead_letter):
-            for receiver in fragment.receivers():
-                self._attachments.pop(receiver, None)
+            self._attachments.discard_all(fragment.receivers())
             fragment.evict(error)
-
-    def _evict_attachments(self, error: BrokerError, *, sends: bool | None) -> None:
-        """With `sends` only senders, or only others."""
-        evicted = [link for link, is_sender in self._attachments.items() if sends in (None, is_sender)]
-        for link in evicted:
-            del self._attachments[link]
-        for link in evicted:
-            link.evict(error)
 
     # -- management
 
-    def replace_description(self, description: QueueDescription) -> None:
+    def replace_description(
+        self, description: Receivable, main: FragmentSettings, dead_letter: FragmentSettings
+    ) -> None:
         """The entity was updated; links that are no longer allowed are detached (E-84)."""
-        limits = self.main.runtime.limits
         self.description = description
-        self.main.replace_settings(FragmentSettings.of_queue(description, limits))
-        self.dead_letter.replace_settings(FragmentSettings.of_queue(description, limits, dead_letter=True))
-        if not self.main.settings.allows_send:
-            self._evict_attachments(EntityDisabled(), sends=True)
-        if not self.main.settings.allows_receive:
+        self.main.replace_settings(main)
+        self.dead_letter.replace_settings(dead_letter)
+        if not main.allows_send:
+            self._attachments.evict(EntityDisabled(), sends=True)
+        if not main.allows_receive:
             self._evict_receivers(EntityDisabled())
-            self._evict_attachments(EntityDisabled(), sends=False)
+            self._attachments.evict(EntityDisabled(), sends=False)
 
     def counts(self) -> RuntimeCounts:
         """From memory."""
@@ -130,3 +115,20 @@ def runtime_counts(main: Counters, dead_letter: Counters) -> RuntimeCounts:
         size_bytes=main.bytes + dead_letter.bytes,
         accessed_at_ms=max(main.accessed_at_ms, dead_letter.accessed_at_ms),
     )
+
+
+async def scheduled(fragment: Fragment, messages: list[Message]) -> list[int]:
+    """Appends messages of one schedule request and gives their numbers."""
+    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(refused: list[tuple[int, BrokerError]]) -> None:
+        if stored.done():  # the caller has gone
+            return
+        if refused:
+            stored.set_exception(refused[0][1])
+        else:
+            stored.set_result(None)
+
+    fragment.append(messages, done, atomically=True)
+    await stored
+    return [message.sequence_number for message in messages]

@@ -34,7 +34,7 @@ class ReadRequests:
     async def peek(self, from_number: int, count: int, session_id: str | None) -> list[Message]:
         """R-60…R-66: copies of all states by number; may be fewer than asked for."""
         fragment = self._fragment
-        fragment.check_receivable()
+        fragment.check_readable()
         fragment.touch(fragment.runtime.clock.wall_ms())  # E-111
         if count < 1:
             raise ArgumentOutOfRange(f"The number of messages to peek must be at least 1, not {count}.")
@@ -67,8 +67,11 @@ class ReadRequests:
             message.state = DEFERRED
         if deletes:
             await self._delete(found, PLACE_DEFERRED)
-            return [Delivery(message, b"", 0) for message in found]
-        return self._lock(found, session)
+            deliveries = [Delivery(message, b"", 0) for message in found]
+        else:
+            deliveries = self._lock(found, session)
+        fragment.flow.handed_out(len(found), sum(message.size() for message in found))
+        return deliveries
 
     def _session_for(self, session_id: str | None) -> MessageSession | None:
         """R-54: on a session entity the session's lock is needed."""

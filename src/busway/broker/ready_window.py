@@ -91,6 +91,7 @@ class ReadyWindow:
         "_bytes",
         "_committed_meanwhile",
         "_end_high",
+        "_fetching_first",
         "_horizon",
         "_is_reading",
         "_key",
@@ -136,6 +137,8 @@ class ReadyWindow:
         #: Changes whenever messages are dropped from memory to be read again.
         self.epoch = 0
         self._is_reading = False
+        #: The lowest returned number whose row is being fetched, 0 for none: nothing after it may go before it.
+        self._fetching_first = 0
         self._committed_meanwhile: list[Message] = []
         self._arrived_meanwhile: list[int] = []
         #: More committed during a read than is worth keeping.
@@ -187,13 +190,19 @@ class ReadyWindow:
         """Up to `count` messages in order; fewer when a lower number must be fetched first."""
         messages = self.messages
         count = min(count, len(messages))
-        if not self.returned:
+        if not self.returned and self._fetching_first == 0:
             return [messages.popleft() for _ in range(count)]
-        lowest_returned = self.returned[0]
+        lowest_missing = self._lowest_missing()
         taken: list[Message] = []
-        while len(taken) < count and messages[0].sequence_number < lowest_returned:
+        while len(taken) < count and messages[0].sequence_number < lowest_missing:
             taken.append(messages.popleft())
         return taken
+
+    def _lowest_missing(self) -> int:
+        """The lowest number that is available but not in memory. There must be one."""
+        if self._fetching_first == 0:
+            return self.returned[0]
+        return min(self._fetching_first, self.returned[0]) if self.returned else self._fetching_first
 
     def put_first(self, messages: list[Message], epoch: int) -> None:
         """Messages just taken, in order, were not delivered after all. `epoch`: that of the moment they were
@@ -279,11 +288,14 @@ class ReadyWindow:
         epoch = self.epoch
         count = min(len(self.returned), _FETCH_NUMBERS_MAX)
         numbers = [heapq.heappop(self.returned) for _ in range(count)]
+        self._fetching_first = numbers[0]
         try:
             page = await self._store.by_number(self._key, PLACE_ACTIVE, numbers)
         except BaseException:
             self._give_numbers_back(numbers)
             raise
+        finally:
+            self._fetching_first = 0
         if epoch != self.epoch:
             self._give_numbers_back(numbers)
             return

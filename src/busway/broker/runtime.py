@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
+from busway.broker.flow import FlowTable
 from busway.broker.limits import Limits
 from busway.broker.namespace_size import NamespaceSize
 from busway.broker.ready_window import WindowBudget
@@ -36,6 +37,7 @@ class BrokerRuntime:
         "activators",
         "clock",
         "entropy",
+        "flows",
         "limits",
         "namespace_size",
         "spawn",
@@ -60,6 +62,8 @@ class BrokerRuntime:
         self.entropy = entropy
         self.limits = limits
         self.timers = timers
+        #: What flows through each entity (O-1).
+        self.flows = FlowTable()
         self.window_budget = window_budget
         #: Starts a coroutine on the loop and keeps it from being collected; logs what it raises.
         self.spawn = spawn

@@ -3,10 +3,16 @@
 app                 the tree of verbs, failures as a sentence and an exit code
 target              which server a verb talks to
 serving             serve
-queues              queue create|show|list|update|delete
+queues topics subscriptions  create|show|list|update|delete
+property_options    one option for each property; `entity_output` prints entities
+forward_cycles      warnings of forwards that lead back
+rules               rule create|list|delete
+rule_testing        rule test; `trial_message` is its message, `explanation` says why
 sending             send
 receiving           receive, peek, purge
+resubmitting        resubmit; `resubmission` is the work, `received_subject` what its filter sees
 keys                key list|create|rotate|delete
+definitions         export, import; `remote_definition` reads and changes a namespace by its management API
 stores              stores [disable|enable]
 connection_strings  connection-string
 programs            exec

@@ -13,13 +13,18 @@ import typer
 
 from busway.cli import (
     connection_strings,
+    definitions,
     keys,
     programs,
     queues,
     receiving,
+    resubmitting,
+    rules,
     sending,
     serving,
     stores,
+    subscriptions,
+    topics,
 )
 from busway.cli.failures import WrongCall, sentence_of
 from busway.cli.output import example
@@ -59,7 +64,10 @@ def _root(
     del version_wanted
 
 
-for family in (serving, queues, sending, receiving, keys, stores, connection_strings, programs):
+for family in (
+    *(serving, queues, topics, subscriptions, rules, sending, receiving, resubmitting),
+    *(keys, stores, definitions, connection_strings, programs),
+):
     family.register(app)
 
 

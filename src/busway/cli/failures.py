@@ -11,13 +11,16 @@ class CommandFailed(Exception):
 
 def sentence_of(error: Exception) -> str:
     """One sentence, whatever it was. Our own errors bring theirs along."""
+    from busway.broker.errors import BrokerError
     from busway.client.connection_string import BadConnectionString
+    from busway.client.entity_entry import BadAnswer
     from busway.client.errors import ClientError
-    from busway.client.queue_entry import BadAnswer
     from busway.data_directory import DataDirectoryError
 
     if isinstance(error, CommandFailed | ClientError | BadAnswer | BadConnectionString | DataDirectoryError):
         return str(error)
+    if isinstance(error, BrokerError):  # the checks that both ends share, on what a server answered
+        return error.sentence
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename is not None else ""
         return f"{error.strerror or error}{':' if where else ''}{where}."

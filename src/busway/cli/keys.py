@@ -1,4 +1,4 @@
-"""`busway key list|create|rotate|delete`: SAS rules of the namespace or of one queue (A-1, A-2, A-10).
+"""`busway key list|create|rotate|delete`: SAS rules of the namespace, of a queue or a topic (A-1, A-2, A-10).
 
 Keys are printed only with --show-keys.
 """
@@ -25,14 +25,16 @@ from busway.cli.target import (
 
 if TYPE_CHECKING:
     from busway.client.administration import ServiceBusAdministrationClient
-    from busway.client.queue_entry import KeyRule
+    from busway.client.entity_entry import EntityEntry, KeyRule
 
 #: The order in which the service lists them.
 RIGHTS = {"manage": "Manage", "listen": "Listen", "send": "Send"}
 
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="[ENTITY] NAME", help="The rule; with a queue before it, the queue's rule."),
+    typer.Argument(
+        metavar="[ENTITY] NAME", help="The rule; with a queue or topic before it, a rule of that one."
+    ),
 ]
 ShowKeysOption = Annotated[bool, typer.Option("--show-keys", help="Print the keys too: they are secrets.")]
 
@@ -46,16 +48,14 @@ def register(app: typer.Typer) -> None:
 
 
 class Rules:
-    """The rules of one place: the namespace, or one queue."""
+    """The rules of one place: the namespace, one queue, or one topic."""
 
     def __init__(self, client: "ServiceBusAdministrationClient", entity: str | None) -> None:
         self._client = client
         self._entity = entity
 
     def all(self) -> "list[KeyRule]":
-        if self._entity is None:
-            return self._client.rules()
-        return list(self._client.get_queue(self._entity).rules)
+        return self._client.key_rules() if self._entity is None else list(self._owner(self._entity).rules)
 
     def named(self, name: str) -> "KeyRule":
         for rule in self.all():
@@ -65,27 +65,32 @@ class Rules:
 
     def put(self, rule: "KeyRule") -> None:
         if self._entity is None:
-            self._client.put_rule(rule)
+            self._client.put_key_rule(rule)
             return
-        queue = self._client.get_queue(self._entity)
-        others = [known for known in queue.rules if known.name != rule.name]
-        self._client.update_queue(queue.with_rules([*others, rule]))
+        owner = self._owner(self._entity)
+        others = [known for known in owner.rules if known.name != rule.name]
+        self._client.update(owner.with_rules([*others, rule]))
 
     def delete(self, name: str) -> None:
         if self._entity is None:
-            self._client.delete_rule(name)
+            self._client.delete_key_rule(name)
             return
-        queue = self._client.get_queue(self._entity)
-        self._client.update_queue(queue.with_rules(rule for rule in queue.rules if rule.name != name))
+        owner = self._owner(self._entity)
+        self._client.update(owner.with_rules(rule for rule in owner.rules if rule.name != name))
+
+    def _owner(self, name: str) -> "EntityEntry":
+        if "/subscriptions/" in name.lower():
+            raise WrongCall("A subscription has no keys of its own: those of its topic count for it.")
+        return self._client.get_queue_or_topic(name)
 
     def _place(self) -> str:
-        return "in the namespace" if self._entity is None else f"on the queue {self._entity}"
+        return "in the namespace" if self._entity is None else f"on {self._entity}"
 
 
 @family.command("list", epilog=example("busway key list orders"))
 def list_rules(
     entity: Annotated[
-        str | None, typer.Argument(metavar="[ENTITY]", help="A queue; else the namespace.")
+        str | None, typer.Argument(metavar="[ENTITY]", help="A queue or topic; else the namespace.")
     ] = None,
     connection_string: ConnectionStringOption = None,
     ca_file: CaFileOption = None,
@@ -120,7 +125,7 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Create a rule with two new keys."""
-    from busway.client.queue_entry import KeyRule
+    from busway.client.entity_entry import KeyRule
 
     entity, name = _entity_and_name(names)
     rule = KeyRule(name, parse_rights(rights), _new_key(), _new_key())
@@ -189,7 +194,7 @@ def _entity_and_name(names: list[str]) -> tuple[str | None, str]:
         return None, names[0]
     if len(names) == 2:
         return names[0], names[1]
-    raise WrongCall("Give the rule's name, or a queue and the rule's name.")
+    raise WrongCall("Give the rule's name, or a queue or topic and the rule's name.")
 
 
 @contextmanager

@@ -37,7 +37,8 @@ _NEXT_SLICE_WAIT_S: Final = 0.5
 EntityArgument = Annotated[
     str,
     typer.Argument(
-        metavar="ENTITY", help="The queue's path; PATH/$DeadLetterQueue for what was dead-lettered."
+        metavar="ENTITY",
+        help="A queue, or TOPIC/Subscriptions/NAME; with /$DeadLetterQueue behind it what was dead-lettered.",
     ),
 ]
 DeadLetterOption = Annotated[bool, typer.Option("--dead-letter", help="The entity's dead-letter queue.")]

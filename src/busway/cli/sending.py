@@ -38,7 +38,7 @@ def _text_option(name: str, meaning: str) -> object:
 
 
 def send(
-    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="The queue's path.")],
+    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="The path of a queue or topic.")],
     body: Annotated[str | None, _text_option("--body", "The message's body.")] = None,
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="The body from a file; - is standard input.")
@@ -142,25 +142,28 @@ def body_of(body: str | None, file: Path | None) -> bytes:
 
 
 def parse_properties(texts: list[str]) -> dict[str, object]:
-    """`NAME=TEXT` is a string; `NAME:=JSON` is a number, a boolean or null."""
-    properties: dict[str, object] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        is_json = name.endswith(":")
-        name = name.removesuffix(":") if is_json else name
-        if not equals or not name:
-            raise WrongCall(f"--property: '{text}' is not of the form NAME=TEXT or NAME:=JSON.")
-        properties[name] = _json_value(name, value) if is_json else value
+    properties = dict(named_value(text, "--property") for text in texts)
+    for name, value in properties.items():
+        if isinstance(value, dict | list):
+            raise WrongCall(f"--property: the value of {name} must be a number, a boolean, a string or null.")
     return properties
 
 
-def _json_value(name: str, text: str) -> object:
+def named_value(text: str, option: str) -> tuple[str, object]:
+    """`NAME=TEXT` is a string; `NAME:=JSON` is what the JSON says."""
+    name, equals, value = text.partition("=")
+    is_json = name.endswith(":")
+    name = name.removesuffix(":") if is_json else name
+    if not equals or not name:
+        raise WrongCall(f"{option}: '{text}' is not of the form NAME=TEXT or NAME:=JSON.")
+    return name, _json_value(option, name, value) if is_json else value
+
+
+def _json_value(option: str, name: str, text: str) -> object:
     try:
-        value = json.loads(text)
-    except ValueError:
-        raise WrongCall(f"--property: the value of {name} is not JSON: {text}") from None
-    if isinstance(value, dict | list):
-        raise WrongCall(f"--property: the value of {name} must be a number, a boolean, a string or null.")
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        raise WrongCall(f"{option}: the value of {name} is not JSON: {text}") from None
     return value
 
 

@@ -18,6 +18,8 @@ _READY_FILE = "Written when connections are accepted: JSON with the connection s
 _STORES = "How many SQLite files to keep in the data directory; 4 for a new one."
 _STORE = "A store's address (sqlite:PATH) instead of --stores; may be repeated."
 _TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."
+_LOG_FORMAT = "The form of the log on standard error: text, or json with one object on each line."
+_LOG_LEVEL = "What is logged: debug, info, warning or error, and everything above."
 _HTTPS_PORT = "HTTPS and WebSocket, beyond loopback; 443, where the SDKs look, if not given."
 
 
@@ -33,6 +35,10 @@ def _port(name: str, variable: str, meaning: str) -> object:
     return typer.Option(name, metavar="NUMBER", envvar=variable, help=meaning, show_default=True)
 
 
+def _word(name: str, variable: str, meaning: str) -> object:
+    return typer.Option(name, metavar="WORD", envvar=variable, help=meaning, show_default=True)
+
+
 def start(
     context: typer.Context,
     data: Annotated[
@@ -46,7 +52,8 @@ def start(
         int, _port("--port", "BUSWAY_PORT", "The one port on loopback; 0 takes a free one.")
     ] = 5672,
     config: Annotated[
-        Path | None, _file("--config", "Queues and keys to create: the emulator's Config.json, or ours.")
+        Path | None,
+        _file("--config", "Entities, rules and keys to create: the emulator's Config.json, or ours."),
     ] = None,
     stores: Annotated[int | None, typer.Option("--stores", metavar="NUMBER", help=_STORES)] = None,
     store: Annotated[list[str] | None, typer.Option("--store", metavar="URL", help=_STORE)] = None,
@@ -59,6 +66,8 @@ def start(
     key_file: Annotated[Path | None, _file("--key-file", _KEY_FILE)] = None,
     tls_port: Annotated[int | None, _port("--tls-port", "BUSWAY_TLS_PORT", _TLS_PORT)] = None,
     https_port: Annotated[int | None, _port("--https-port", "BUSWAY_HTTPS_PORT", _HTTPS_PORT)] = None,
+    log_format: Annotated[str, _word("--log-format", "BUSWAY_LOG_FORMAT", _LOG_FORMAT)] = "text",
+    log_level: Annotated[str, _word("--log-level", "BUSWAY_LOG_LEVEL", _LOG_LEVEL)] = "info",
 ) -> None:
     """Run the bus. SIGTERM or Ctrl-C stops it."""
     options = ServeOptions(
@@ -75,6 +84,8 @@ def start(
         key_file=key_file,
         tls_port=tls_port,
         https_port=https_port,
+        log_format=log_format,
+        log_level=log_level,
     )
     _run(options, _given(context))
 

@@ -6,7 +6,7 @@ In this order: --connection-string, BUSWAY_CONNECTION_STRING, the server that la
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from busway.cli.failures import CommandFailed, WrongCall
 from busway.client.connection_string import BadConnectionString, ConnectionString, compose
 from busway.data_directory import DataDirectory, DataDirectoryError
 from busway.serve_options import default_data_directory
+
+if TYPE_CHECKING:
+    from busway.client.administration import ServiceBusAdministrationClient
 
 ConnectionStringOption = Annotated[
     str | None,
@@ -46,6 +49,15 @@ class Target:
     text: str = field(repr=False)  # the connection string; holds the key
     connection: ConnectionString
     ca_file: Path | None
+
+
+def administration(
+    text: str | None, ca_file: Path | None, data: Path | None
+) -> "ServiceBusAdministrationClient":
+    from busway.client.administration import ServiceBusAdministrationClient
+
+    target = find_target(text, ca_file, data)
+    return ServiceBusAdministrationClient(target.connection, target.ca_file)
 
 
 def find_target(text: str | None, ca_file: Path | None, data: Path | None) -> Target:

@@ -2,13 +2,14 @@
 the official Python client where it has them. It knows the server by the wire only.
 
   service_bus_client  one connection with senders, receivers and management requests (asyncio)
-  administration      queues, keys and stores over HTTP (blocking)
+  administration      entities, rules, keys and stores over HTTP (blocking)
   connection_string   a connection string taken apart
   sas_token           making tokens
   wire                the connection: socket, engine, who waits for what
   link_end            our end of a link; `sender`, `receiver` and `request_links` are its kinds
   management          requests to an entity's management node
   messages            what is sent and received
-  queue_entry         a queue as ATOM tells it (`queue_properties`: its properties and their options)
+  entity_entry        a queue, topic or subscription as ATOM tells it (`entity_properties`: properties and options)
+  rule_entry          a subscription's rule as ATOM tells it
   errors              what can go wrong
 """

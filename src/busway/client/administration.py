@@ -1,4 +1,4 @@
-"""Managing a namespace over HTTP: queues by ATOM, stores and namespace rules by JSON.
+"""Managing a namespace over HTTP: entities and rules by ATOM, stores and namespace keys by JSON.
 
 Blocking, one connection per client, standard library only. Under the emulator switch it speaks plain HTTP to
 the endpoint's port, else HTTPS with the given authority (or the system's).
@@ -8,12 +8,27 @@ import http.client
 import json
 import ssl
 import time
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from busway.client.connection_string import ConnectionString
+from busway.client.entity_entry import (
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
+    EntityEntry,
+    EntityKind,
+    KeyRule,
+    entries,
+    kind_of,
+    parse_document,
+    read_entry,
+    write_entry,
+)
+from busway.client.entity_properties import Value
 from busway.client.errors import (
     ClientError,
     EntityExists,
@@ -22,12 +37,13 @@ from busway.client.errors import (
     Refused,
     Unreachable,
 )
-from busway.client.queue_entry import KeyRule, QueueEntry, entries, parse_document, read_entry, write_entry
-from busway.client.queue_properties import Value
+from busway.client.rule_entry import read_rule, rule_element, write_rule
 from busway.client.sas_token import token_for
+from busway.rules.rule import Rule
 
 API_VERSION: Final = "2021-05"
 PAGE: Final = 100
+_UPDATES: Final = {"If-Match": "*"}
 TIMEOUT_S: Final = 60.0
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -53,26 +69,111 @@ class ServiceBusAdministrationClient:
         self._connection.close()
 
     # -- queues
-    def create_queue(self, name: str, properties: Mapping[str, Value] | None = None) -> QueueEntry:
-        body = write_entry(QueueEntry(name, dict(properties or {}), {}))
-        return self._entry(name, self._request("PUT", _path(name), body))
+    def create_queue(self, name: str, properties: Mapping[str, Value] | None = None) -> EntityEntry:
+        return self.create(EntityEntry(QUEUE, name, dict(properties or {}), {}))
 
-    def get_queue(self, name: str) -> QueueEntry:
-        return self._entry(name, self._request("GET", _path(name)))
+    def get_queue(self, name: str) -> EntityEntry:
+        return self._get(QUEUE, name, _path(name))
 
-    def update_queue(self, queue: QueueEntry) -> QueueEntry:
-        return self._entry(
-            queue.name, self._request("PUT", _path(queue.name), write_entry(queue), {"If-Match": "*"})
-        )
+    def update_queue(self, queue: EntityEntry) -> EntityEntry:
+        return self.update(queue)
 
     def delete_queue(self, name: str) -> None:
+        self.get_queue(name)  # a topic of that name stays
         self._request("DELETE", _path(name))
 
-    def list_queues(self) -> Iterator[QueueEntry]:
+    def list_queues(self) -> Iterator[EntityEntry]:
+        return self._list(QUEUE, "/$Resources/queues")
+
+    # -- topics
+    def create_topic(self, name: str, properties: Mapping[str, Value] | None = None) -> EntityEntry:
+        return self.create(EntityEntry(TOPIC, name, dict(properties or {}), {}))
+
+    def get_topic(self, name: str) -> EntityEntry:
+        return self._get(TOPIC, name, _path(name))
+
+    def update_topic(self, topic: EntityEntry) -> EntityEntry:
+        return self.update(topic)
+
+    def delete_topic(self, name: str) -> None:
+        self.get_topic(name)
+        self._request("DELETE", _path(name))
+
+    def list_topics(self) -> Iterator[EntityEntry]:
+        return self._list(TOPIC, "/$Resources/topics")
+
+    # -- subscriptions
+    def create_subscription(
+        self,
+        topic_name: str,
+        name: str,
+        properties: Mapping[str, Value] | None = None,
+        default_rule: Rule | None = None,
+    ) -> EntityEntry:
+        """With `default_rule` instead of `$Default`, which selects every message."""
+        wanted = EntityEntry(SUBSCRIPTION, name, dict(properties or {}), {})
+        return self.create(wanted, topic_name, default_rule)
+
+    def get_subscription(self, topic_name: str, name: str) -> EntityEntry:
+        return self._get(SUBSCRIPTION, name, subscription_url(topic_name, name))
+
+    def update_subscription(self, topic_name: str, subscription: EntityEntry) -> EntityEntry:
+        return self.update(subscription, topic_name)
+
+    def delete_subscription(self, topic_name: str, name: str) -> None:
+        self._request("DELETE", subscription_url(topic_name, name))
+
+    def list_subscriptions(self, topic_name: str) -> Iterator[EntityEntry]:
+        return self._list(SUBSCRIPTION, f"{_path(topic_name)}/Subscriptions")
+
+    # -- rules of subscriptions
+    def create_rule(self, topic_name: str, subscription_name: str, rule: Rule) -> None:
+        self._request("PUT", _rule_url(topic_name, subscription_name, rule.name), write_rule(rule))
+
+    def update_rule(self, topic_name: str, subscription_name: str, rule: Rule) -> None:
+        url = _rule_url(topic_name, subscription_name, rule.name)
+        self._request("PUT", url, write_rule(rule), _UPDATES)
+
+    def delete_rule(self, topic_name: str, subscription_name: str, name: str) -> None:
+        self._request("DELETE", _rule_url(topic_name, subscription_name, name))
+
+    def list_rules(self, topic_name: str, subscription_name: str) -> list[Rule]:
+        self.get_subscription(topic_name, subscription_name)  # a missing one has no feed to be empty
+        url = f"{subscription_url(topic_name, subscription_name)}/Rules"
+        return [read_rule(entry) for entry in self._pages(url)]
+
+    # -- any entity
+    def get_queue_or_topic(self, name: str) -> EntityEntry:
+        found = entries(parse_document(self._request("GET", _path(name))))
+        kind = kind_of(found[0]) if found else None
+        if kind is None:
+            raise EntityMissing(f"There is no queue or topic '{name}'.")
+        return read_entry(kind, found[0])
+
+    def create(
+        self, entity: EntityEntry, topic_name: str | None = None, default_rule: Rule | None = None
+    ) -> EntityEntry:
+        extra: dict[str, ET.Element] = {}
+        if default_rule is not None:
+            extra["DefaultRuleDescription"] = rule_element(default_rule, "DefaultRuleDescription")
+        url = _url(entity, topic_name)
+        return _entry(entity.kind, entity.name, self._request("PUT", url, write_entry(entity, extra)))
+
+    def update(self, entity: EntityEntry, topic_name: str | None = None) -> EntityEntry:
+        url = _url(entity, topic_name)
+        return _entry(entity.kind, entity.name, self._request("PUT", url, write_entry(entity), _UPDATES))
+
+    def _get(self, kind: EntityKind, name: str, url: str) -> EntityEntry:
+        return _entry(kind, name, self._request("GET", url))
+
+    def _list(self, kind: EntityKind, url: str) -> Iterator[EntityEntry]:
+        return (read_entry(kind, entry) for entry in self._pages(url))
+
+    def _pages(self, url: str) -> Iterator[ET.Element]:
         skip = 0
         while True:
-            answer = self._request("GET", "/$Resources/queues", query=f"&$skip={skip}&$top={PAGE}")
-            page = [read_entry(entry) for entry in entries(parse_document(answer))]
+            answer = self._request("GET", url, query=f"&$skip={skip}&$top={PAGE}")
+            page = entries(parse_document(answer))
             yield from page
             if len(page) < PAGE:
                 return
@@ -86,10 +187,14 @@ class ServiceBusAdministrationClient:
     def set_store_enabled(self, name: str, enabled: bool) -> None:
         self._request("POST", f"/$stores/{quote(name, safe='')}/{'enable' if enabled else 'disable'}")
 
-    def rules(self) -> list[KeyRule]:
+    def namespace_name(self) -> str:
+        document = parse_document(self._request("GET", "/$namespaceinfo"))
+        return next((each.text or "" for each in document.iter() if each.tag.endswith("}Name")), "")
+
+    def key_rules(self) -> list[KeyRule]:
         return [_rule(item) for item in _list_of_objects(self._request("GET", "/$rules"))]
 
-    def put_rule(self, rule: KeyRule) -> None:
+    def put_key_rule(self, rule: KeyRule) -> None:
         body = {
             "rights": list(rule.rights),
             "primaryKey": rule.primary_key,
@@ -99,16 +204,10 @@ class ServiceBusAdministrationClient:
             "PUT", f"/$rules/{quote(rule.name, safe='')}", json.dumps(body).encode(), content="json"
         )
 
-    def delete_rule(self, name: str) -> None:
+    def delete_key_rule(self, name: str) -> None:
         self._request("DELETE", f"/$rules/{quote(name, safe='')}")
 
     # -- one exchange
-    def _entry(self, name: str, answer: bytes) -> QueueEntry:
-        found = entries(parse_document(answer))
-        if not found:  # a missing queue is answered with a feed that has no entries (ERR-43)
-            raise EntityMissing(f"The queue '{name}' does not exist.")
-        return read_entry(found[0])
-
     def _request(
         self,
         method: str,
@@ -149,6 +248,28 @@ def _connection(target: ConnectionString, ca_file: Path | None) -> http.client.H
 
 def _path(name: str) -> str:
     return "/" + quote(name.strip("/"), safe="/$")
+
+
+def subscription_url(topic_name: str, name: str) -> str:
+    return f"{_path(topic_name)}/Subscriptions/{quote(name, safe='')}"
+
+
+def _rule_url(topic_name: str, subscription_name: str, name: str) -> str:
+    return f"{subscription_url(topic_name, subscription_name)}/Rules/{quote(name, safe='$')}"
+
+
+def _url(entity: EntityEntry, topic_name: str | None) -> str:
+    return _path(entity.name) if topic_name is None else subscription_url(topic_name, entity.name)
+
+
+def _entry(kind: EntityKind, name: str, answer: bytes) -> EntityEntry:
+    found = entries(parse_document(answer))
+    if not found:  # a missing entity is answered with a feed that has no entries (ERR-43)
+        raise EntityMissing(f"The {kind.word} '{name}' does not exist.")
+    other = kind_of(found[0])
+    if other is not None and other is not kind:
+        raise EntityMissing(f"There is no {kind.word} '{name}': that is the name of a {other.word}.")
+    return read_entry(kind, found[0])
 
 
 def _list_of_objects(answer: bytes) -> list[dict[str, object]]:

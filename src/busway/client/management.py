@@ -89,6 +89,15 @@ class Management:
         }
         await self.ask("update-disposition", body | (changes or {}))
 
+    async def renew_message_locks(self, lock_tokens: list[UUID]) -> None:
+        """All of them or none."""
+        await self.ask("renew-lock", {"lock-tokens": Array(list(lock_tokens), _UUID)})
+
+    async def settle_all(self, lock_tokens: list[UUID], disposition: str) -> None:
+        """In one run. The first refusal is raised; what succeeded beside it stays settled."""
+        tokens = Array(list(lock_tokens), _UUID)
+        await self.ask("update-disposition", {"disposition-status": disposition, "lock-tokens": tokens})
+
     async def renew_session_lock(self, session_id: str, link_name: str) -> int:
         answer = await self.ask("renew-session-lock", {"session-id": session_id}, link_name)
         return _first_number([answer.get("expiration")])

@@ -1,12 +1,12 @@
 """Messages as a program sends and receives them. Names follow the official Python client."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID, uuid4
 
 from busway.amqp.performatives import Header, Properties
-from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
+from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message, scan
 from busway.amqp.types import Symbol, Timestamp, UInt
 
 _TTL_MS_MAX: Final = (1 << 32) - 1
@@ -18,6 +18,19 @@ SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY: Final = "x-opt-partition-key"
 MESSAGE_STATE: Final = "x-opt-message-state"
 DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
+#: Annotations that a sender does not send.
+_GIVEN_BY_SERVER: Final = frozenset(
+    {
+        SEQUENCE_NUMBER,
+        ENQUEUED_TIME,
+        LOCKED_UNTIL,
+        SCHEDULED_TIME,
+        MESSAGE_STATE,
+        DEAD_LETTER_SOURCE,
+        "x-opt-enqueue-sequence-number",
+    }
+)
+NO_BODY: Final = 0
 _STATES: Final = {0: "active", 1: "deferred", 2: "scheduled"}
 
 
@@ -82,6 +95,7 @@ class ServiceBusReceivedMessage:
     def __init__(
         self, payload: bytes, *, lock_token: UUID | None = None, delivery_id: int | None = None
     ) -> None:
+        self._payload = payload
         self._message = decode_message(payload)
         self._properties = self._message.properties or Properties()
         #: None when it was peeked or is deleted already.
@@ -174,6 +188,38 @@ class ServiceBusReceivedMessage:
     def state(self) -> str:
         number = self._number(MESSAGE_STATE)
         return _STATES.get(0 if number is None else number, "active")
+
+    @property
+    def reply_to_session_id(self) -> str | None:
+        return self._properties.reply_to_group_id
+
+    def encode_again(self, without: Collection[str] = ()) -> bytes:
+        """The message as a sender would send it: its body and footer byte for byte, its id and its life, without
+        what the server gave it, and without the application properties that are named."""
+        properties = {
+            name: value for name, value in self.application_properties.items() if name not in without
+        }
+        head = AmqpMessage(
+            None,
+            NO_BODY,
+            header=self._sent_header(),
+            message_annotations=self._sent_annotations() or None,
+            properties=replace(self._properties, absolute_expiry_time=None, creation_time=None),
+            application_properties=properties or None,
+        )
+        found = scan(self._payload)
+        tail = self._payload[found.body_start : found.body_end] if found.body_kind else b""
+        if found.footer_at >= 0:
+            tail += self._payload[found.footer_start : found.footer_end]
+        return encode_message(head) + tail
+
+    def _sent_header(self) -> Header | None:
+        header = self._message.header
+        return None if header is None else Header(header.durable, header.priority, header.ttl)
+
+    def _sent_annotations(self) -> dict[object, object]:
+        annotations = self._message.message_annotations or {}
+        return {name: value for name, value in annotations.items() if str(name) not in _GIVEN_BY_SERVER}
 
     def _annotation(self, name: str) -> object:
         return (self._message.message_annotations or {}).get(name)

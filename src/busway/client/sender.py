@@ -1,4 +1,4 @@
-"""Sending to a queue."""
+"""Sending to a queue or a topic."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -23,7 +23,7 @@ _SECTION_BYTES: Final = 8
 
 
 class ServiceBusSender:
-    """Made by `ServiceBusClient.get_queue_sender`; an asynchronous context manager."""
+    """Made by `ServiceBusClient.get_queue_sender` or `get_topic_sender`; an asynchronous context manager."""
 
     def __init__(self, client: "ServiceBusClient", queue_name: str) -> None:
         self._client = client
@@ -56,9 +56,12 @@ class ServiceBusSender:
     async def send_messages(self, messages: ServiceBusMessage | list[ServiceBusMessage]) -> None:
         """Returns when the server has stored them. Several messages travel in as few batches as fit; each
         batch is all or nothing (S-20)."""
-        end = self._opened()
         given = messages if isinstance(messages, list) else [messages]
-        payloads = [message.encode() for message in given]
+        await self.send_encoded([message.encode() for message in given])
+
+    async def send_encoded(self, payloads: list[bytes]) -> None:
+        """As `send_messages`, for messages that are encoded already."""
+        end = self._opened()
         if len(payloads) == 1:
             await end.send(payloads[0], 0)
             return
@@ -67,6 +70,19 @@ class ServiceBusSender:
         for result in await asyncio.gather(*sends, return_exceptions=True):
             if result is not None:
                 raise result
+
+    async def send_each(self, payloads: list[bytes]) -> list[ClientError | None]:
+        """For each encoded message None, or why the server refused it. Those of a refused batch are sent once more
+        one by one, so that a message that cannot be sent keeps no other from it. Raises when the connection or the
+        link is lost: what arrived is unknown then."""
+        end = self._opened()
+        results: list[ClientError | None] = []
+        for batch in batches(payloads, end.batch_bytes_max()):
+            if len(batch) > 1 and await end.refusal(encode_batch(batch), BATCH_FORMAT) is None:
+                results += [None] * len(batch)
+            else:
+                results += [await end.refusal(payload, 0) for payload in batch]
+        return results
 
     async def schedule_messages(
         self, messages: ServiceBusMessage | list[ServiceBusMessage], schedule_time_ms: int
@@ -123,6 +139,16 @@ class _SendingEnd(LinkEnd):
             await outcome
         finally:
             self._outcomes.discard(outcome)
+
+    async def refusal(self, payload: bytes, message_format: int) -> ClientError | None:
+        """The server's reason not to take it, None when it did."""
+        try:
+            await self.send(payload, message_format)
+        except ClientError as error:
+            if self.failure is not None:
+                raise
+            return error
+        return None
 
     def happened_while_open(self, event: Event) -> None:
         if isinstance(event, OutcomesArrived):

@@ -63,6 +63,17 @@ class ServiceBusClient:
     def get_queue_sender(self, queue_name: str) -> ServiceBusSender:
         return ServiceBusSender(self, queue_name)
 
+    def get_topic_sender(self, topic_name: str) -> ServiceBusSender:
+        return ServiceBusSender(self, topic_name)
+
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, *, receive_mode: str = PEEK_LOCK
+    ) -> ServiceBusReceiver:
+        """`subscription_name` may end in /$DeadLetterQueue."""
+        return self.get_queue_receiver(
+            f"{topic_name}/Subscriptions/{subscription_name}", receive_mode=receive_mode
+        )
+
     def get_queue_receiver(
         self,
         queue_name: str,
@@ -71,7 +82,7 @@ class ServiceBusClient:
         session_id: str | bool | None = None,
         session_wait: float = _SESSION_WAIT_S,
     ) -> ServiceBusReceiver:
-        """`queue_name` may end in /$DeadLetterQueue."""
+        """`queue_name` is any address that can be received from: it may end in /$DeadLetterQueue."""
         return ServiceBusReceiver(self, queue_name, receive_mode, session_id, session_wait)
 
     def get_management(self, queue_name: str) -> Management:

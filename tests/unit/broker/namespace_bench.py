@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from busway.broker.descriptions import QueueDescription, with_values
+from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
@@ -41,7 +42,9 @@ class NamespaceBench:
         return self.namespace
 
     async def create(self, path: str, **values: object) -> QueueDescription:
-        return await self.namespace.create_queue(with_values(QueueDescription(path), values))
+        made = await self.namespace.create([NewEntity(with_values(QueueDescription(path), values))])
+        assert isinstance(made[0], QueueDescription)
+        return made[0]
 
     async def send(self, path: str, count: int = 1, **options: int) -> None:
         """Sends and waits until it is durable."""

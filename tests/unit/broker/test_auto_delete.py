@@ -61,7 +61,7 @@ def test_a_use_starts_the_time_anew(use: str) -> None:
         if use == "send":
             await bench.send("q")
         elif use == "update":
-            await bench.namespace.update_queue(replace(queue.description, max_delivery_count=3))
+            await bench.namespace.update(replace(queue.description, max_delivery_count=3))
         elif use == "peek":
             await queue.outlet(False).peek(0, 1)
         else:
@@ -134,10 +134,10 @@ def test_the_time_can_be_changed() -> None:
         first = await bench.create("q", auto_delete_on_idle_ms=86_400_000)
         second = await bench.create("r", auto_delete_on_idle_ms=_IDLE_MS)
         forever = (await bench.create("s")).auto_delete_on_idle_ms
-        await bench.namespace.update_queue(replace(first, auto_delete_on_idle_ms=_IDLE_MS))
-        await bench.namespace.update_queue(replace(second, auto_delete_on_idle_ms=forever))
+        await bench.namespace.update(replace(first, auto_delete_on_idle_ms=_IDLE_MS))
+        await bench.namespace.update(replace(second, auto_delete_on_idle_ms=forever))
         await bench.advance(_IDLE_S + 2)
-        assert [description.path for description in bench.namespace.descriptions()] == ["r", "s"]
+        assert [description.path for description in bench.namespace.queues()] == ["r", "s"]
 
     on_a_bench(test)
 
@@ -166,7 +166,7 @@ def test_a_name_made_again_starts_afresh() -> None:
         await _create(bench)
         await bench.send("q", scheduled_at_ms=bench.clock.wall_ms() + 10_000_000)
         await bench.advance(120)
-        await bench.namespace.delete_queue("q")
+        await bench.namespace.delete("q")
         await _create(bench)
         await bench.advance(_IDLE_S + 2)
         assert not bench.namespace.exists("q")

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.catalogue_rows import NamespaceRow, QueueRow, StoreRow, store_rows
+from busway.broker.catalogue_rows import EntityRow, NamespaceRow, StoreRow, store_rows
 from busway.broker.descriptions import AuthorizationRule, QueueDescription
+from busway.broker.entity_changes import NewEntity
 from busway.broker.opening import public_url
 from busway.store.contract import FragmentKey, StoreError, StoreTooNew
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench, settle
 
 _RULE = AuthorizationRule("r", frozenset({"Send"}), "first", "second", 1, 2)
-_QUEUE = QueueRow(
+_QUEUE = EntityRow(
     "orders",
     QueueDescription("Orders", user_metadata="m", authorization_rules=(_RULE,), created_at_ms=3),
     "store-2",
@@ -25,7 +26,7 @@ _QUEUE = QueueRow(
 
 def test_rows_come_back_from_their_text() -> None:
     """E-44: what was written is what is read."""
-    assert QueueRow.parse("queue:orders", _QUEUE.text(None)) == _QUEUE
+    assert EntityRow.parse("queue:orders", _QUEUE.text(None)) == _QUEUE
     row = NamespaceRow("id", "bus", (_RULE,), 5)
     assert NamespaceRow.parse(row.text(None)) == row
     stores = [StoreRow("b", "sqlite:b", 0), StoreRow("a", "sqlite:a", 1, is_disabled=True)]
@@ -43,29 +44,29 @@ def test_keys_of_a_newer_version_are_kept_when_a_row_is_written_again() -> None:
     again = json.loads(changed.text(json.dumps(data)))
     assert again["later"] == {"x": 1}
     assert again["description"]["MaxColour"] == "blue"
-    assert QueueRow.parse("queue:orders", json.dumps(again)) == changed
+    assert EntityRow.parse("queue:orders", json.dumps(again)) == changed
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format":"1"}', '{"format":1}', "null"])
 def test_a_row_that_cannot_be_read_is_named(text: str) -> None:
     """E-40: a damaged catalogue is a clear sentence, not a traceback."""
     with pytest.raises(StoreError, match="queue:orders"):
-        QueueRow.parse("queue:orders", text)
+        EntityRow.parse("queue:orders", text)
 
 
 def test_a_row_of_a_newer_format_is_not_guessed_at() -> None:
     """E-40: this version would misread it."""
     with pytest.raises(StoreTooNew, match="newer version"):
-        QueueRow.parse("queue:orders", '{"format":2}')
+        EntityRow.parse("queue:orders", '{"format":2}')
 
 
 def test_every_store_holds_the_same_version_of_the_same_rows() -> None:
-    """E-1: after creations, updates and deletions, once the copies have caught up."""
+    """Catalogue: after creations, updates and deletions, once the copies have caught up."""
 
     async def test(bench: NamespaceBench) -> None:
         await asyncio.gather(*(bench.create(f"q{number}") for number in range(20)))
-        await bench.namespace.update_queue(replace(bench.namespace.description("q1"), max_delivery_count=5))
-        await bench.namespace.delete_queue("q2")
+        await bench.namespace.update(replace(bench.namespace.description("q1"), max_delivery_count=5))
+        await bench.namespace.delete("q2")
         await settle()
         first, *others = [await store.catalogue() for store in bench.stores]
         assert first[0] == 1 + 20 + 2
@@ -76,11 +77,11 @@ def test_every_store_holds_the_same_version_of_the_same_rows() -> None:
 
 
 def test_many_queues_at_once_are_one_change() -> None:
-    """E-1: one commit in each store, however many queues."""
+    """Catalogue: one commit in each store, however many queues."""
 
     async def test(bench: NamespaceBench) -> None:
         wanted = [QueueDescription(f"q{number}") for number in range(500)]
-        created = await bench.namespace.create_queues(wanted)
+        created = await bench.namespace.create([NewEntity(each) for each in wanted])
         assert [description.path for description in created] == [description.path for description in wanted]
         assert (await bench.stores[0].catalogue())[0] == 2
 
@@ -88,7 +89,7 @@ def test_many_queues_at_once_are_one_change() -> None:
 
 
 def test_the_copy_of_a_busy_store_is_written_in_one_go() -> None:
-    """E-1: changes that come while a copy is being written are gathered."""
+    """Catalogue: changes that come while a copy is being written are gathered."""
 
     async def test(bench: NamespaceBench) -> None:
         await bench.create("a")
@@ -96,7 +97,7 @@ def test_the_copy_of_a_busy_store_is_written_in_one_go() -> None:
         bench.stores[1].hold_commits()
         description = bench.namespace.description("a")
         for count in range(2, 12):
-            await bench.namespace.update_queue(replace(description, max_delivery_count=count))
+            await bench.namespace.update(replace(description, max_delivery_count=count))
         bench.stores[1].release_commits()
         await settle()
         assert await bench.stores[1].catalogue() == await bench.stores[0].catalogue()

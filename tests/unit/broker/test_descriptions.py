@@ -11,7 +11,10 @@ from busway.broker.descriptions import (
     PROPERTIES,
     PROPERTY_OF,
     AuthorizationRule,
+    Description,
     QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
     description_json,
     description_of_json,
     property_value,
@@ -128,14 +131,9 @@ def test_express_and_duplicate_detection_exclude_each_other() -> None:
 
 
 def test_features_of_later_versions_are_refused_in_plain_words() -> None:
-    """E-31, E-33, E-34: not silently ignored, and the sentence says what to do."""
-    for values in (
-        {"enable_partitioning": True},
-        {"forward_to": "other"},
-        {"forward_dead_lettered_messages_to": "other"},
-    ):
-        with pytest.raises(NotImplementedByServer, match="later version"):
-            check_creation(_queue(**values), _STANDARD)
+    """E-31: not silently ignored, and the sentence says what to do."""
+    with pytest.raises(NotImplementedByServer, match="later version"):
+        check_creation(_queue(enable_partitioning=True), _STANDARD)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +146,12 @@ def test_features_of_later_versions_are_refused_in_plain_words() -> None:
         {"default_message_time_to_live_ms": FOREVER_MS},
         {"duplicate_detection_history_time_window_ms": 20_000},
         {"enable_express": True},
+        {"forward_to": "other"},
+        {"forward_dead_lettered_messages_to": "other"},
     ],
 )
 def test_the_basic_sku_lacks_what_it_lacks(values: dict[str, object]) -> None:
-    """E-42: these properties cannot be set on Basic; its time to live is 14 days (E-26)."""
+    """E-42, F-15: these properties cannot be set on Basic; its time to live is 14 days (E-26)."""
     check_creation(default_queue("q", _BASIC), _BASIC)
     assert default_queue("q", _BASIC).default_message_time_to_live_ms == 14 * _DAY_MS
     with pytest.raises(BadArgument, match="Basic"):
@@ -238,16 +238,16 @@ def test_a_description_comes_back_from_its_json() -> None:
         created_at_ms=1,
         updated_at_ms=2,
     )
-    assert description_of_json(description_json(full)) == full
-    assert description_of_json(description_json(QueueDescription("q"))) == QueueDescription("q")
+    assert description_of_json(QueueDescription, description_json(full)) == full
+    for plain in (QueueDescription("q"), TopicDescription("t"), SubscriptionDescription("t/Subscriptions/s")):
+        assert description_of_json(type(plain), description_json(plain)) == plain
 
 
-def test_the_table_of_properties_covers_every_field() -> None:
-    """E-20…E-39: no property can be forgotten in the catalogue or the file."""
+@pytest.mark.parametrize("kind", [QueueDescription, TopicDescription, SubscriptionDescription])
+def test_the_table_of_properties_covers_every_field(kind: type[Description]) -> None:
+    """E-20…E-39, E-50, E-60: no property can be forgotten in the catalogue or the file."""
     special = {"path", "authorization_rules", "unknown_elements", "created_at_ms", "updated_at_ms"}
-    assert {entry.field for entry in PROPERTIES} == {
-        entry.name for entry in fields(QueueDescription)
-    } - special
+    assert {entry.field for entry in PROPERTIES[kind]} == {entry.name for entry in fields(kind)} - special
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_the_table_of_properties_covers_every_field() -> None:
 def test_a_value_of_the_wrong_type_is_refused_with_its_place(name: str, value: object) -> None:
     """E-20: nothing is converted by guessing."""
     with pytest.raises(BadArgument, match="somewhere"):
-        property_value(PROPERTY_OF[name], value, "somewhere")
+        property_value(PROPERTY_OF[QueueDescription][name], value, "somewhere")
 
 
 def test_keys_are_not_shown() -> None:

@@ -196,17 +196,3 @@ def test_after_a_failure_nothing_answers_as_if_all_were_well() -> None:
         assert rig.budget.bytes_used == 0
 
     play(scenario)
-
-
-def test_a_queue_near_the_end_of_its_numbers_refuses_instead_of_spilling_into_other_rows() -> None:
-    """A row key holds 40 bits of a number: sends stop before a number could name another row."""
-
-    async def scenario(rig: Rig) -> None:
-        rig.queue.main.counters.last_counter = (1 << 40) - (1 << 32)
-        assert await rig.send(text("the last one")) == []
-        ((index, error),) = await rig.send(text("one too many"))
-        assert (index, type(error)) == (0, QuotaExceeded)
-        assert "sequence numbers" in error.sentence
-        assert rig.queue.main.counters.last_counter == (1 << 40) - (1 << 32) + 1
-
-    play(scenario)

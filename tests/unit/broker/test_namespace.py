@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from busway.broker.descriptions import AuthorizationRule, QueueDescription
+from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import (
     AuthenticationFailed,
     BadArgument,
@@ -14,7 +15,7 @@ from busway.broker.errors import (
     EntityAlreadyExists,
     EntityDisabled,
     EntityNotFound,
-    NotImplementedByServer,
+    ForwardTargetNotFound,
     QuotaExceeded,
 )
 from busway.broker.limits import Limits
@@ -37,7 +38,7 @@ def test_a_queue_is_created_found_and_listed() -> None:
         assert namespace.description("ORDERS").path == "Orders"
         assert namespace.queue("A/b/C").path == "a/B/c"
         assert namespace.exists("orders")
-        assert [description.path for description in namespace.descriptions()] == ["a/B/c", "Orders", "z"]
+        assert [description.path for description in namespace.queues()] == ["a/B/c", "Orders", "z"]
 
     on_a_bench(test)
 
@@ -53,8 +54,8 @@ def test_a_missing_queue_is_named_in_the_sentence_that_clients_parse() -> None:
             assert caught.value.sentence == sentence
         for call in (
             bench.namespace.counts("nothing"),
-            bench.namespace.delete_queue("nothing"),
-            bench.namespace.update_queue(QueueDescription("nothing")),
+            bench.namespace.delete("nothing"),
+            bench.namespace.update(QueueDescription("nothing")),
         ):
             with pytest.raises(EntityNotFound):
                 await call
@@ -75,7 +76,7 @@ def test_an_odd_path_finds_nothing_and_creates_nothing(path: str) -> None:
             bench.namespace.queue(path)
         with pytest.raises(BadArgument):
             await bench.create(path)
-        assert len(bench.namespace.descriptions()) == 2
+        assert len(bench.namespace.queues()) == 2
 
     on_a_bench(test)
 
@@ -88,7 +89,9 @@ def test_a_used_name_is_refused_in_any_case() -> None:
         with pytest.raises(EntityAlreadyExists, match="Orders"):
             await bench.create("Orders")
         with pytest.raises(EntityAlreadyExists):
-            await bench.namespace.create_queues([QueueDescription("a"), QueueDescription("A")])
+            await bench.namespace.create(
+                [NewEntity(each) for each in [QueueDescription("a"), QueueDescription("A")]]
+            )
         assert not bench.namespace.exists("a")
 
     on_a_bench(test)
@@ -113,24 +116,24 @@ def test_the_number_of_entities_is_limited() -> None:
         await bench.create("b")
         with pytest.raises(QuotaExceeded, match="2"):
             await bench.create("c")
-        await bench.namespace.delete_queue("a")
+        await bench.namespace.delete("a")
         await bench.create("c")
 
     on_a_bench(test, limits=Limits(entities_max=2))
 
 
 def test_properties_are_checked_before_anything_is_made() -> None:
-    """E-20, E-33: nothing is half created."""
+    """E-20, E-33, F-2: nothing is half created."""
 
     async def test(bench: NamespaceBench) -> None:
         with pytest.raises(BadArgument):
             await bench.create("q", lock_duration_ms=1)
-        with pytest.raises(NotImplementedByServer):
+        with pytest.raises(ForwardTargetNotFound):
             await bench.create("q", forward_to="r")
         good, bad = QueueDescription("good"), QueueDescription("bad", max_delivery_count=0)
         with pytest.raises(BadArgument):
-            await bench.namespace.create_queues([good, bad])
-        assert bench.namespace.descriptions() == []
+            await bench.namespace.create([NewEntity(each) for each in [good, bad]])
+        assert bench.namespace.queues() == []
         assert await bench.stores[0].fragments() == []
 
     on_a_bench(test)
@@ -144,7 +147,7 @@ def test_times_are_set_by_us() -> None:
         now_ms = bench.clock.wall_ms()
         assert (created.created_at_ms, created.updated_at_ms) == (now_ms, now_ms)
         bench.clock.advance(9)
-        updated = await bench.namespace.update_queue(replace(created, created_at_ms=1, max_delivery_count=4))
+        updated = await bench.namespace.update(replace(created, created_at_ms=1, max_delivery_count=4))
         assert (updated.created_at_ms, updated.updated_at_ms) == (now_ms, now_ms + 9_000)
         assert bench.namespace.description("q") == updated
 
@@ -158,7 +161,7 @@ def test_an_update_reaches_the_queue_in_use_and_keeps_its_links() -> None:
         description = await bench.create("q")
         queue, link = bench.namespace.queue("q"), Link()
         queue.attach(link, sends=True)
-        await bench.namespace.update_queue(replace(description, lock_duration_ms=30_000))
+        await bench.namespace.update(replace(description, lock_duration_ms=30_000))
         assert queue.main.settings.lock_duration_ms == 30_000
         assert bench.namespace.queue("q") is queue
         assert link.error is None
@@ -187,7 +190,7 @@ def test_a_change_of_status_detaches_the_links_it_forbids(
         queue.attach(sender, sends=True)
         queue.attach(reader, sends=False)
         queue.outlet(False).add_receiver(reader)
-        await bench.namespace.update_queue(replace(description, status=status))
+        await bench.namespace.update(replace(description, status=status))
         assert isinstance(sender.error, EntityDisabled) is sender_goes
         assert isinstance(reader.error, EntityDisabled) is receiver_goes
         assert (await bench.namespace.counts("q")).active == 1
@@ -197,7 +200,7 @@ def test_a_change_of_status_detaches_the_links_it_forbids(
                 queue.attach(Link(), sends=True)
             with pytest.raises(EntityDisabled):
                 await bench.send("q")
-        await bench.namespace.update_queue(description)
+        await bench.namespace.update(description)
         await bench.send("q")
 
     on_a_bench(test)
@@ -209,7 +212,7 @@ def test_fixed_properties_stay_fixed() -> None:
     async def test(bench: NamespaceBench) -> None:
         description = await bench.create("q")
         with pytest.raises(BadArgument, match="RequiresSession"):
-            await bench.namespace.update_queue(replace(description, requires_session=True))
+            await bench.namespace.update(replace(description, requires_session=True))
         assert bench.namespace.description("q") == description
 
     on_a_bench(test)
@@ -225,7 +228,7 @@ def test_deleting_a_queue_detaches_its_links_with_not_found() -> None:
         queue.attach(reader, sends=False)
         queue.outlet(False).add_receiver(reader)
         queue.outlet(True).add_receiver(dead_reader)
-        await bench.namespace.delete_queue("Q")
+        await bench.namespace.delete("Q")
         for link in (sender, reader, dead_reader):
             assert isinstance(link.error, EntityNotFound)
             assert link.error.sentence == "The messaging entity 'sb://bus/q' could not be found."
@@ -246,7 +249,7 @@ def test_a_name_created_again_is_a_new_entity() -> None:
         old.outlet(False).wake(reader)
         await settle()
         before = bench.namespace.entity_rules("q")
-        await bench.namespace.delete_queue("q")
+        await bench.namespace.delete("q")
         assert bench.namespace.entity_rules("q") is None
         await bench.create("q", authorization_rules=(_rule("own", "the-key"),))
         after = bench.namespace.entity_rules("q")
@@ -275,7 +278,7 @@ def test_the_rows_of_a_deleted_queue_are_removed_in_slices() -> None:
     async def test(bench: NamespaceBench) -> None:
         await bench.create("q")
         await bench.send("q", 25)
-        await bench.namespace.delete_queue("q")
+        await bench.namespace.delete("q")
         await settle(200)
         assert await bench.stores[0].sweep_dropped(0) is False
         assert await bench.stores[0].fragments() == []
@@ -292,10 +295,10 @@ def test_everything_is_there_after_a_restart() -> None:
                 f"q{number}", authorization_rules=(_rule("own"),), max_delivery_count=number + 1
             )
             await bench.send(f"q{number}", number)
-        before = bench.namespace.descriptions()
+        before = bench.namespace.queues()
         rules = bench.namespace.rules()
         after = await bench.restart()
-        assert after.descriptions() == before
+        assert after.queues() == before
         assert after.rules() == rules
         for number in range(8):
             assert (await after.counts(f"q{number}")).active == number
@@ -308,13 +311,13 @@ def test_a_restart_loads_no_idle_queue() -> None:
     """E-100: counts come from the fragments' rows; ten thousand queues cost no fragment object."""
 
     async def test(bench: NamespaceBench) -> None:
-        await bench.namespace.create_queues([QueueDescription(f"q{number}") for number in range(2_000)])
+        await bench.namespace.create([NewEntity(QueueDescription(f"q{number}")) for number in range(2_000)])
         await bench.send("q7", 3)
         namespace = await bench.restart()
         await settle()
         counts = await namespace.counts_of([f"q{number}" for number in range(2_000)])
         assert sum(count.active for count in counts) == 3
-        loaded = [row.key for row, _ in namespace._queues.loaded()]
+        loaded = [row.key for row, _ in namespace.entities.loaded()]
         assert len(loaded) <= 1  # the one with messages may be watched for expiry
 
     on_a_bench(test, 4)
@@ -460,7 +463,7 @@ def test_a_rule_of_a_queue_gets_keys_and_is_limited() -> None:
         created = await bench.create("q", authorization_rules=(_rule("own"),))
         key = created.authorization_rules[0].primary_key
         assert len(base64.b64decode(key)) == 32
-        kept = await bench.namespace.update_queue(replace(created, authorization_rules=(_rule("own"),)))
+        kept = await bench.namespace.update(replace(created, authorization_rules=(_rule("own"),)))
         assert kept.authorization_rules[0].primary_key == key
         many = tuple(_rule(f"r{number}") for number in range(13))
         with pytest.raises(QuotaExceeded):
@@ -488,10 +491,10 @@ def test_regenerating_a_key_is_told_and_ends_its_grants() -> None:
         await bench.create("q", authorization_rules=(_rule("own"),))
         description = namespace.description("q")
         before = told
-        await namespace.update_queue(replace(description, max_delivery_count=2))
+        await namespace.update(replace(description, max_delivery_count=2))
         assert told == before
-        await namespace.update_queue(replace(description, authorization_rules=()))
-        await namespace.delete_queue("q")
+        await namespace.update(replace(description, authorization_rules=()))
+        await namespace.delete("q")
         assert told == before + 2
         unwatch()
         unwatch()
@@ -502,7 +505,7 @@ def test_regenerating_a_key_is_told_and_ends_its_grants() -> None:
 
 
 def test_a_change_goes_on_when_its_caller_goes_away() -> None:
-    """E-1: a request that is cut off half way leaves memory and catalogue agreed."""
+    """Catalogue: a request that is cut off half way leaves memory and catalogue agreed."""
 
     async def test(bench: NamespaceBench) -> None:
         bench.stores[0].hold_commits()

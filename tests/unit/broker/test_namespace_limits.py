@@ -3,6 +3,7 @@
 import pytest
 
 from busway.broker.descriptions import QueueDescription
+from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import QuotaExceeded
 from busway.broker.limits import Limits
 from busway.broker.namespace_size import NamespaceSize
@@ -50,7 +51,7 @@ def test_a_deleted_queue_makes_room_in_the_namespace() -> None:
         await bench.create("a")
         await bench.create("b")
         await bench.send("a", 10)
-        await bench.namespace.delete_queue("a")
+        await bench.namespace.delete("a")
         await bench.send("b", 10)
 
     on_a_bench(test, limits=_FULL_AT)
@@ -112,7 +113,9 @@ def test_a_queue_is_available_or_nobody_knows() -> None:
     """E-90: Available; Unknown while its store is out of service."""
 
     async def test(bench: NamespaceBench) -> None:
-        await bench.namespace.create_queues([QueueDescription("a"), QueueDescription("b")])
+        await bench.namespace.create(
+            [NewEntity(each) for each in [QueueDescription("a"), QueueDescription("b")]]
+        )
         assert {(await bench.namespace.counts(path)).availability for path in "ab"} == {"Available"}
         await bench.namespace.disable_store("store-1")
         assert {(await bench.namespace.counts(path)).availability for path in "ab"} == {

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from busway.broker.descriptions import QueueDescription
+from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import (
     AuthenticationFailed,
     BrokerError,
@@ -81,7 +82,7 @@ def test_a_lost_commit_is_told_as_unknown() -> None:
 
 
 def test_a_store_that_stays_away_is_tried_again_and_again() -> None:
-    """ERR-17: the pauses grow, the attempts do not end."""
+    """Stores: the pauses grow, the attempts do not end."""
 
     class Stubborn(MemoryStore):
         refusals = 0
@@ -115,7 +116,7 @@ def test_a_store_that_stays_away_is_tried_again_and_again() -> None:
 
 
 def test_a_store_that_fails_unnoticed_is_found_by_looking() -> None:
-    """ERR-17: nobody was waiting for its commit."""
+    """Stores: nobody was waiting for its commit."""
 
     async def test(bench: NamespaceBench) -> None:
         await _two_queues(bench)
@@ -138,8 +139,8 @@ def test_without_the_home_nothing_can_be_changed_but_everything_else_works() -> 
             await bench.send("a")
         for change in (
             bench.create("c"),
-            bench.namespace.update_queue(replace(description, max_delivery_count=3)),
-            bench.namespace.delete_queue("b"),
+            bench.namespace.update(replace(description, max_delivery_count=3)),
+            bench.namespace.delete("b"),
             bench.namespace.set_rules(bench.namespace.rules()),
         ):
             with pytest.raises(ServerBusy, match="store-0"):
@@ -149,14 +150,14 @@ def test_without_the_home_nothing_can_be_changed_but_everything_else_works() -> 
         assert not bench.namespace.exists("c")
         await bench.advance(0.3, 0.1)
         await bench.create("c")
-        await bench.namespace.delete_queue("b")
+        await bench.namespace.delete("b")
 
     on_a_bench(test, 2)
 
 
 @pytest.mark.parametrize("is_applied", [True, False])
 def test_a_change_of_unknown_outcome_is_settled_when_the_home_is_back(is_applied: bool) -> None:
-    """E-1: memory follows what the home says, whichever it was."""
+    """Catalogue: memory follows what the home says, whichever it was."""
 
     async def test(bench: NamespaceBench) -> None:
         await bench.create("old")
@@ -168,7 +169,7 @@ def test_a_change_of_unknown_outcome_is_settled_when_the_home_is_back(is_applied
         assert bench.namespace.exists("new") is is_applied
         if is_applied:
             await bench.send("new")
-        await bench.namespace.delete_queue("old")
+        await bench.namespace.delete("old")
         assert (await bench.restart()).exists("new") is is_applied
 
     on_a_bench(test)
@@ -186,7 +187,7 @@ def test_a_deletion_of_unknown_outcome_evicts_when_it_had_taken_place(is_applied
         bench.namespace.queue("q").attach(link, sends=True)
         bench.stores[0].lose_next_commit(is_applied=is_applied)
         with pytest.raises(StoreOutcomeUnknown):
-            await bench.namespace.delete_queue("q")
+            await bench.namespace.delete("q")
         await bench.advance(0.3, 0.1)
         assert bench.namespace.exists("q") is not is_applied
         assert isinstance(link.error, EntityNotFound) is is_applied
@@ -195,7 +196,7 @@ def test_a_deletion_of_unknown_outcome_evicts_when_it_had_taken_place(is_applied
 
 
 def test_a_creation_that_fails_half_way_leaves_nothing() -> None:
-    """E-1: fragments that no row names are dropped when their store is opened next."""
+    """Catalogue: fragments that no row names are dropped when their store is opened next."""
 
     async def test(bench: NamespaceBench) -> None:
         await bench.create("a")
@@ -214,7 +215,7 @@ def test_a_creation_that_fails_half_way_leaves_nothing() -> None:
 
 
 def test_a_creation_whose_store_fails_is_refused_cleanly() -> None:
-    """E-1, ERR-17: and can be repeated at once in another store."""
+    """ERR-17: and can be repeated at once in another store."""
 
     async def test(bench: NamespaceBench) -> None:
         await bench.create("a")
@@ -237,7 +238,7 @@ def test_a_queue_of_an_unavailable_store_can_be_deleted() -> None:
         bench.stores[1].refuse_next_commit()
         with pytest.raises(BrokerError):
             await bench.send("b")
-        await bench.namespace.delete_queue("b")
+        await bench.namespace.delete("b")
         await bench.advance(0.3, 0.1)
         await settle()
         assert await bench.stores[1].fragments() == []
@@ -309,7 +310,7 @@ def test_an_unknown_store_is_named_with_the_known_ones() -> None:
 
 
 def test_fewer_stores_than_before_are_refused_with_their_names() -> None:
-    """E-1: a store left out would silently hide its queues."""
+    """Stores: a store left out would silently hide its queues."""
 
     async def test(bench: NamespaceBench) -> None:
         await _two_queues(bench)
@@ -328,7 +329,7 @@ def test_fewer_stores_than_before_are_refused_with_their_names() -> None:
 
 
 def test_more_stores_extend_the_namespace_for_new_queues() -> None:
-    """E-1: nothing moves; the order in which they are given does not matter later."""
+    """Stores: nothing moves; the order in which they are given does not matter later."""
 
     async def test(bench: NamespaceBench) -> None:
         await bench.create("a")
@@ -349,7 +350,7 @@ def test_more_stores_extend_the_namespace_for_new_queues() -> None:
 
 
 def test_stores_of_two_namespaces_are_not_mixed() -> None:
-    """E-1: a clear sentence instead of two half worlds."""
+    """Stores: a clear sentence instead of two half worlds."""
 
     async def test(bench: NamespaceBench) -> None:
         other = NamespaceBench()
@@ -385,7 +386,7 @@ def test_a_store_whose_file_was_replaced_is_kept_out_of_service() -> None:
 
 
 def test_a_lost_home_is_replaced_by_the_copies() -> None:
-    """E-1: a versioned copy lies in every store; the highest version wins and its queues work."""
+    """Catalogue: a versioned copy lies in every store; the highest version wins and its queues work."""
 
     async def test(bench: NamespaceBench) -> None:
         await _two_queues(bench)
@@ -394,7 +395,7 @@ def test_a_lost_home_is_replaced_by_the_copies() -> None:
         bench.stores[0] = MemoryStore("store-0")
         namespace = await bench.restart()
         assert _states(namespace) == ["failed", "open"]
-        assert [description.path for description in namespace.descriptions()] == ["a", "b"]
+        assert [description.path for description in namespace.queues()] == ["a", "b"]
         assert (await namespace.counts("b")).active == 1
         with pytest.raises(ServerBusy):
             await bench.create("c")
@@ -403,12 +404,12 @@ def test_a_lost_home_is_replaced_by_the_copies() -> None:
 
 
 def test_a_copy_that_is_behind_catches_up() -> None:
-    """E-1: after its store was away, and after a start with an older copy."""
+    """Catalogue: after its store was away, and after a start with an older copy."""
 
     async def test(bench: NamespaceBench) -> None:
         await bench.create("a")
         bench.stores[1].refuse_next_commit()
-        await bench.namespace.create_queues([QueueDescription("b", user_metadata="x")])
+        await bench.namespace.create([NewEntity(QueueDescription("b", user_metadata="x"))])
         await settle()
         home = await bench.stores[0].catalogue()
         await bench.advance(0.5, 0.1)
@@ -462,7 +463,7 @@ def test_the_operators_key_counts_although_the_home_is_away() -> None:
 
 
 def test_a_store_that_cannot_be_opened_at_start_comes_later() -> None:
-    """ERR-17: the start is not held up by it, unless it is the very first."""
+    """Stores: the start is not held up by it, unless it is the very first."""
 
     async def test() -> None:
         bench = NamespaceBench()
@@ -490,7 +491,7 @@ def test_a_store_that_cannot_be_opened_at_start_comes_later() -> None:
 
 
 def test_data_of_a_newer_version_is_not_touched() -> None:
-    """E-1: this one would damage it."""
+    """Stores: this one would damage it."""
 
     class Newer(MemoryStore):
         async def open(self) -> None:
@@ -507,7 +508,7 @@ def test_data_of_a_newer_version_is_not_touched() -> None:
 
 
 def test_stores_need_names_of_their_own() -> None:
-    """E-1: none, or two of one name, is a mistake of the caller."""
+    """Stores: none, or two of one name, is a mistake of the caller."""
     for stores in ([], [MemoryStore("a"), MemoryStore("a")]):
         bench = NamespaceBench()
         bench.stores = stores

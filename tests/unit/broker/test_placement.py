@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from busway.broker.descriptions import QueueDescription
+from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import ServerBusy
 from busway.broker.placement import choose_store
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench
@@ -18,7 +19,7 @@ class _Place:
 
 
 def test_the_store_with_the_fewest_fragments_is_chosen_then_the_first_by_name() -> None:
-    """E-1: a stable rule, whatever the order of the list."""
+    """Placement: a stable rule, whatever the order of the list."""
     places = [_Place("c", 4), _Place("b", 2), _Place("a", 2), _Place("z", 0, is_open=False)]
     assert choose_store(places).name == "a"
     assert choose_store(reversed(places)).name == "a"
@@ -31,10 +32,10 @@ def test_without_any_store_the_answer_is_busy() -> None:
 
 
 def test_queues_spread_over_the_stores_and_stay_where_they_are() -> None:
-    """E-1: also when many are made at once; a restart finds them in the same store."""
+    """Placement: also when many are made at once; a restart finds them in the same store."""
 
     async def test(bench: NamespaceBench) -> None:
-        await bench.namespace.create_queues([QueueDescription(f"q{number}") for number in range(10)])
+        await bench.namespace.create([NewEntity(QueueDescription(f"q{number}")) for number in range(10)])
         before = [store["fragments"] for store in bench.namespace.stores()]
         assert before == [6, 6, 4, 4]
         await bench.create("next")

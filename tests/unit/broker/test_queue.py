@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from busway.broker.descriptions import QueueDescription
 from busway.broker.errors import BrokerError, EntityDisabled, EntityNotFound, ServerBusy
+from busway.broker.fragment_settings import FragmentSettings
 from busway.broker.receiver import Attachment
 from busway.broker.settlement import Verb
 from tests.unit.broker.rig import Rig, bodies, play, text
@@ -18,6 +20,15 @@ class Link(Attachment):
         self.evicted_with.append(type(error))
 
 
+def _update(rig: Rig, description: QueueDescription) -> None:
+    limits = rig.queue.main.runtime.limits
+    rig.queue.replace_description(
+        description,
+        FragmentSettings.of_queue(description, limits),
+        FragmentSettings.of_queue(description, limits, dead_letter=True),
+    )
+
+
 def test_a_change_of_status_detaches_links_that_are_no_longer_allowed() -> None:
     """E-82, E-84: senders, receivers, or both; the messages are kept."""
 
@@ -29,14 +40,14 @@ def test_a_change_of_status_detaches_links_that_are_no_longer_allowed() -> None:
         rig.queue.detach(gone)
         receiver = rig.receiver(0)
         rig.queue.attach(receiver, sends=False)
-        rig.queue.replace_description(replace(rig.description, status="SendDisabled"))
+        _update(rig, replace(rig.description, status="SendDisabled"))
         assert (sender.evicted_with, receiver.evicted_with) == ([EntityDisabled], [])
-        rig.queue.replace_description(replace(rig.description, status="ReceiveDisabled"))
+        _update(rig, replace(rig.description, status="ReceiveDisabled"))
         assert [type(error) for error in receiver.evicted_with] == [EntityDisabled]
         with pytest.raises(EntityDisabled):
             rig.queue.attach(Link(), sends=False)
         rig.queue.attach(sender, sends=True)
-        rig.queue.replace_description(rig.description)
+        _update(rig, rig.description)
         assert bodies(await rig.receive()) == ["a"]
         assert (sender.evicted_with, gone.evicted_with) == ([EntityDisabled], [])
 
@@ -82,7 +93,7 @@ def test_new_settings_apply_to_what_comes_next() -> None:
         await rig.send_texts("a", "b")
         first = await rig.receive(1)
         changed = replace(rig.description, lock_duration_ms=5_000, max_delivery_count=1)
-        rig.queue.replace_description(changed)
+        _update(rig, changed)
         second = await rig.receive(1)
         assert second[0].locked_until_ms == rig.clock.wall_ms() + 5_000
         await rig.advance(5)

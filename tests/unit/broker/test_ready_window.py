@@ -183,3 +183,19 @@ def test_a_rewind_during_a_fetch_forgets_none_of_the_fetched() -> None:
         assert sorted(numbers(receiver.deliveries)) == [1, 2, 3, 7, 8, 9, 10, 11, 12]
 
     play(scenario, TINY)
+
+
+def test_nothing_overtakes_an_abandoned_message_while_it_is_fetched() -> None:
+    """X-12, R-6: the abandoned message is next, whatever wakes the lane before its row is there."""
+
+    async def scenario(rig: Rig) -> None:
+        receiver = rig.receiver(1)
+        await rig.send_texts("a", "b", "c")
+        await rig.settle(receiver.deliveries, Verb.ABANDON)
+        receiver.credit = 1
+        while receiver.credit:
+            rig.main.wake(receiver)
+            await asyncio.sleep(0)
+        assert bodies(receiver.deliveries) == ["a", "a"]
+
+    play(scenario)

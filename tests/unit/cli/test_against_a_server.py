@@ -1,36 +1,19 @@
 """The command line and a real server."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from busway.cli.app import run
 from tests.harness.running_server import RunningServer
+from tests.unit.cli.shell import Shell
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with RunningServer(tmp_path_factory.mktemp("cli")) as running:
         yield running
-
-
-class Shell:
-    """Runs verbs as a user does, and keeps what they print."""
-
-    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
-        self._capture = capture
-
-    def __call__(self, *arguments: str, code: int = 0) -> str:
-        assert run(arguments) == code, self._capture.readouterr().err
-        captured = self._capture.readouterr()
-        return captured.out if code == 0 else captured.err
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self(*arguments, "--json"))
 
 
 @pytest.fixture

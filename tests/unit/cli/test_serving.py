@@ -62,3 +62,20 @@ def test_a_section_that_makes_no_sense_is_one_sentence(
     assert run(["serve", "--config", config(tmp_path, Prot=1)]) == 1
     assert "did you mean 'Port'?" in capsys.readouterr().err
     assert served == []
+
+
+def test_the_form_of_the_log_is_an_option(
+    tmp_path: Path, served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """O-7: text unless told otherwise; a word that is not known is a wrong call."""
+    assert run(["serve"]) == 0
+    assert run(["serve", "--log-format", "json", "--log-level", "debug"]) == 0
+    assert run(["serve", "--config", config(tmp_path, LogFormat="json", LogLevel="error")]) == 0
+    assert [(options.log_format, options.log_level) for options in served] == [
+        ("text", "info"),
+        ("json", "debug"),
+        ("json", "error"),
+    ]
+    assert run(["serve", "--log-format", "xml"]) == 2
+    assert run(["serve", "--log-level", "loud"]) == 2
+    assert "--log-format must be text or json, not 'xml'." in capsys.readouterr().err

@@ -12,11 +12,12 @@ import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.connection_string import ConnectionString
+from busway.client.entity_entry import KeyRule
+from busway.client.entity_properties import Value
 from busway.client.errors import EntityExists, EntityMissing, LockLost, NotAuthorised, Refused, TimedOut
 from busway.client.messages import ServiceBusMessage
-from busway.client.queue_entry import KeyRule
-from busway.client.queue_properties import Value
 from busway.client.service_bus_client import ServiceBusClient
+from busway.rules.rule import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TypedValue
 from tests.harness.running_server import RunningServer
 
 
@@ -240,6 +241,41 @@ def test_queues_are_managed_over_http(administration: ServiceBusAdministrationCl
         administration.delete_queue(name)
 
 
+def test_topics_subscriptions_and_rules_are_managed_over_http(
+    administration: ServiceBusAdministrationClient,
+) -> None:
+    """E-50, E-60, E-64, E-70, ERR-43: create, get, update, list, delete of each."""
+    topic = f"managed/{uuid4()}"
+    created = administration.create_topic(topic, {"MaxSizeInMegabytes": 2048})
+    assert (created.name, created.properties["MaxSizeInMegabytes"]) == (topic, 2048)
+    administration.update_topic(created.changed({"UserMetadata": "mine"}))
+    assert administration.get_topic(topic).properties["UserMetadata"] == "mine"
+    with pytest.raises(EntityMissing, match="that is the name of a topic"):
+        administration.get_queue(topic)
+    with pytest.raises(EntityMissing):
+        administration.delete_queue(topic)
+    first = Rule("first", SqlFilter("a > @p", (("@p", TypedValue("int", 5)),)), SqlAction("SET b = 1"))
+    administration.create_subscription(topic, "s", {"MaxDeliveryCount": 3}, first)
+    administration.create_rule(topic, "s", Rule("second", CorrelationFilter(label="x")))
+    rules = administration.list_rules(topic, "s")
+    assert [rule.name for rule in rules] == ["first", "second"]
+    assert rules[0].filter == first.filter
+    administration.update_rule(topic, "s", Rule("second", FalseFilter()))
+    administration.delete_rule(topic, "s", "first")
+    assert administration.list_rules(topic, "s") == [Rule("second", FalseFilter())]
+    subscription = administration.get_subscription(topic, "s").changed({"MaxDeliveryCount": 4})
+    administration.update_subscription(topic, subscription)
+    [listed] = administration.list_subscriptions(topic)
+    assert (listed.name, listed.properties["MaxDeliveryCount"]) == ("s", 4)
+    administration.delete_subscription(topic, "s")
+    with pytest.raises(EntityMissing):
+        administration.list_rules(topic, "s")
+    assert topic in [each.name for each in administration.list_topics()]
+    administration.delete_topic(topic)
+    with pytest.raises(EntityMissing):
+        administration.get_topic(topic)
+
+
 def test_more_queues_than_a_page_are_all_listed(administration: ServiceBusAdministrationClient) -> None:
     """ERR-43: pages of a hundred are followed to the end."""
     names = {f"many-{number}" for number in range(105)}
@@ -250,10 +286,10 @@ def test_more_queues_than_a_page_are_all_listed(administration: ServiceBusAdmini
 
 def test_the_namespace_has_keys_and_stores(administration: ServiceBusAdministrationClient) -> None:
     """A-2, A-3: the root rule is there; another one comes and goes."""
-    assert [rule.name for rule in administration.rules()] == ["RootManageSharedAccessKey"]
-    administration.put_rule(KeyRule("reader", ("Listen",), "p" * 44, "s" * 44))
-    assert "reader" in [rule.name for rule in administration.rules()]
-    administration.delete_rule("reader")
+    assert [rule.name for rule in administration.key_rules()] == ["RootManageSharedAccessKey"]
+    administration.put_key_rule(KeyRule("reader", ("Listen",), "p" * 44, "s" * 44))
+    assert "reader" in [rule.name for rule in administration.key_rules()]
+    administration.delete_key_rule("reader")
     assert all(store["state"] == "open" for store in administration.stores())
 
 

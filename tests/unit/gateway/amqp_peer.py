@@ -26,6 +26,7 @@ from busway.amqp.sasl import plain_response
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.session import Session
 from busway.broker.descriptions import QueueDescription
+from busway.broker.entity_changes import NewEntity
 from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
@@ -93,7 +94,7 @@ class Room:
             self.namespace, self.clock, SeededEntropy(2), self.settings, self.call_later
         )
         for queue in queues:
-            await self.namespace.create_queue(queue)
+            await self.namespace.create([NewEntity(queue)])
 
     async def close(self) -> None:
         for peer in self.peers:

@@ -3,16 +3,22 @@
 import asyncio
 import base64
 import hmac
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any, TypeVar
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, fromstring
 
 from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
+from busway.gateway.amqp.payloads import Payloads
 from busway.gateway.http.app import HttpGateway, HttpSettings
+from busway.gateway.http.presence import PRESENCE, ClientPresence
 from busway.store.memory import MemoryStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+
+T = TypeVar("T")
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 CONNECT = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
@@ -62,7 +68,9 @@ class Exchange:
             "busway-test", stores, self.clock, SeededEntropy(), Limits(), root_key=ROOT_KEY
         )
         self._runner.run(self.namespace.open())
-        self.gateway = HttpGateway(self.namespace, self.clock, SeededEntropy(2), _no_amqp, settings)
+        self.gateway = HttpGateway(
+            self.namespace, self.clock, SeededEntropy(2), _no_amqp, Payloads(SeededEntropy(3)), settings
+        )
 
     def __enter__(self) -> "Exchange":
         return self
@@ -70,6 +78,10 @@ class Exchange:
     def __exit__(self, *_: object) -> None:
         self._runner.run(self.namespace.close())
         self._runner.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Something beside HTTP, on the same loop."""
+        return self._runner.run(work)
 
     def request(
         self,
@@ -86,8 +98,22 @@ class Exchange:
         content = body.encode() if isinstance(body, str) else body
         return self._runner.run(self._exchange(method, target, content, sent))
 
+    def request_together(self, *requests: tuple[str, str]) -> list[Answer]:
+        """Several (method, target) at the same moment, each with the root token."""
+
+        async def all_of_them() -> list[Answer]:
+            headers = {"host": HOST, "authorization": ROOT_TOKEN}
+            return list(
+                await asyncio.gather(
+                    *(self._exchange(method, target, b"", headers) for method, target in requests)
+                )
+            )
+
+        return self._runner.run(all_of_them())
+
     async def _exchange(self, method: str, target: str, body: bytes, headers: dict[str, str]) -> Answer:
         path, _, query = target.partition("?")
+        presence = ClientPresence()
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -101,6 +127,7 @@ class Exchange:
             "headers": [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()],
             "client": ("127.0.0.1", 50_000),
             "server": ("127.0.0.1", 5672),
+            "state": {PRESENCE: presence},
         }
         sent: list[dict[str, object]] = []
 
@@ -109,6 +136,8 @@ class Exchange:
 
         async def send(message: dict[str, object]) -> None:
             sent.append(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                presence.answered()
 
         await self.gateway.app(scope, receive, send)
         start = sent[0]

@@ -8,6 +8,7 @@ from busway.amqp.performatives import Properties
 from busway.amqp.sections import VALUE, AmqpMessage, decode_message, encode_message
 from busway.broker.authorization import Grant
 from busway.broker.descriptions import QueueDescription
+from busway.broker.entity_changes import NewEntity
 from busway.broker.entity_path import EntityAddress
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
@@ -87,7 +88,7 @@ class NodeBench:
 
     async def queue(self, description: str | QueueDescription) -> None:
         wanted = QueueDescription(description) if isinstance(description, str) else description
-        await self.namespace.create_queue(wanted)
+        await self.namespace.create([NewEntity(wanted)])
 
     def token(self, uri: str, rule: str = ROOT, key: str = ROOT_KEY, lives_s: int = 600) -> str:
         return sas_token(uri, rule, key, self.clock.wall_ms() // 1000 + lives_s)

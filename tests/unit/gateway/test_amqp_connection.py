@@ -139,9 +139,7 @@ def test_a_changed_key_ends_the_links_made_with_it() -> None:
         link = await peer.receiver("q")
         rule = room.namespace.description("q").authorization_rules[0]
         changed = replace(rule, primary_key="another")
-        await room.namespace.update_queue(
-            replace(room.namespace.description("q"), authorization_rules=(changed,))
-        )
+        await room.namespace.update(replace(room.namespace.description("q"), authorization_rules=(changed,)))
         await room.turns()
         assert condition_of(peer, link) == "amqp:unauthorized-access"
 

@@ -42,6 +42,11 @@ def test_every_broker_error_has_a_condition_and_a_status() -> None:
         ("BadArgument", "com.microsoft:argument-error", 400),
         ("ArgumentOutOfRange", "com.microsoft:argument-out-of-range", 400),
         ("QuotaExceeded", "amqp:resource-limit-exceeded", 403),
+        ("TooManySqlFilters", "amqp:resource-limit-exceeded", 403),
+        ("TooManyCorrelationFilters", "amqp:resource-limit-exceeded", 403),
+        ("TooManySubscriptions", "amqp:resource-limit-exceeded", 403),
+        ("ForwardTargetNotFound", "com.microsoft:argument-error", 400),
+        ("NoMatchingSubscription", "com.microsoft:no-matching-subscription", 500),
         ("MessageTooLarge", "amqp:link:message-size-exceeded", 403),
         ("MessageLockLost", "com.microsoft:message-lock-lost", 410),
         ("SessionLockLost", "com.microsoft:session-lock-lost", 410),
@@ -50,13 +55,15 @@ def test_every_broker_error_has_a_condition_and_a_status() -> None:
         ("OperationTimedOut", "com.microsoft:timeout", 408),
         ("ServerBusy", "com.microsoft:server-busy", 503),
         ("InternalError", "amqp:internal-error", 500),
+        ("OperationCancelled", "com.microsoft:operation-cancelled", 503),
+        ("EntityUpdated", "com.microsoft:entity-updated", 503),
         ("NotImplementedByServer", "amqp:not-implemented", 501),
         ("UpdateConflict", "com.microsoft:precondition-failed", 412),
     ],
 )
 def test_conditions_and_statuses_are_those_that_clients_map(name: str, condition: str, status: int) -> None:
     """ERR-1, ERR-2, ERR-3, ERR-4, ERR-6, ERR-7, ERR-8, ERR-9, ERR-10, ERR-11, ERR-12, ERR-13, ERR-14, ERR-16,
-    ERR-17, ERR-18, ERR-19, ERR-26."""
+    ERR-17, ERR-18, ERR-19, ERR-20, ERR-25, ERR-26, E-72, F-2."""
     error = getattr(errors, name)()
     assert (condition_of(error), status_of(error)) == (condition, status)
 

@@ -5,13 +5,13 @@ from uuid import UUID
 import pytest
 
 from busway.amqp.errors import AmqpError
-from busway.amqp.events import CreditDrained, DeliveriesArrived
-from busway.amqp.link import IncomingDelivery
+from busway.amqp.events import CreditDrained, DeliveriesArrived, LinkDetached, SettlementsAnswered
+from busway.amqp.link import IncomingDelivery, Link
 from busway.amqp.performatives import Accepted, Modified, Rejected, Released, TransactionalState
 from busway.amqp.sections import AmqpMessage, decode_message
 from busway.amqp.types import Symbol
 from busway.broker.descriptions import QueueDescription
-from busway.broker.errors import BrokerError
+from busway.broker.errors import BrokerError, EntityDisabled
 from busway.broker.limits import Limits
 from busway.broker.settlement import Settlement, Verb
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
@@ -301,6 +301,97 @@ def test_an_outcome_that_cannot_be_done_is_refused_and_the_lock_stays(
         [answer] = await peer.settle(link, found, outcome)
         assert rejected_with(answer) == condition
         assert await room.namespace.queue("q").outlet(False).renew([found[0].tag])
+
+    in_room(scenario, QueueDescription("q"))
+
+
+def _told(peer: Peer, link: Link) -> list[object]:
+    """Answers to settlements and the link's end, in the order they came."""
+    told: list[object] = []
+    for event in peer.events:
+        if isinstance(event, SettlementsAnswered) and event.link is link:
+            told.append(event.state)
+        elif isinstance(event, LinkDetached) and event.link is link and event.error is not None:
+            told.append(event.error.condition)
+    return told
+
+
+def test_an_evicted_receiver_hears_of_its_settlements_first() -> None:
+    """E-84, R-16: outcomes whose commit is under way are answered, then the link is detached, once; meanwhile
+    nothing is delivered and later outcomes are refused."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        await fill(peer, b"1", b"2")
+        link = await peer.receiver("q")
+        link.grant_credit(2)
+        first, second = await peer.received(link, 2)
+        room.store.hold_commits()
+        link.settle(first.delivery_id, first.delivery_id, Accepted(), settled=False)
+        await room.turns()
+        outlet = room.namespace.queue("q").outlet(False)
+        outlet.evict(EntityDisabled())
+        outlet.evict(EntityDisabled())
+        link.settle(second.delivery_id, second.delivery_id, Accepted(), settled=False)
+        link.grant_credit(5)
+        await room.turns()
+        [refused] = _told(peer, link)
+        assert rejected_with(refused) == "com.microsoft:entity-disabled"
+        room.store.release_commits()
+        await room.until(lambda: peer.refusal(link))
+        await room.turns()
+        assert _told(peer, link)[1:] == [Accepted(), "com.microsoft:entity-disabled"]
+        assert len(peer.deliveries(link)) == 2
+        assert [m.sequence_number for m in await outlet.peek(0, 10)] == [2]
+
+    in_room(scenario, QueueDescription("q"))
+
+
+def test_a_receiver_whose_token_ends_hears_of_its_settlements_first() -> None:
+    """A-8, R-16: the token covered the settlement when it arrived; what arrives later is refused."""
+
+    async def scenario(room: Room) -> None:
+        await fill(await room.client(), b"1", b"2", b"3")
+        peer = await room.stranger()
+        await peer.put_token("sb://localhost/q", lifetime_s=30)
+        link = await peer.receiver("q")
+        link.grant_credit(2)
+        first, second = await peer.received(link, 2)
+        room.store.hold_commits()
+        link.settle(first.delivery_id, first.delivery_id, Accepted(), settled=False)
+        await room.turns()
+        await room.pass_time(31)
+        link.settle(second.delivery_id, second.delivery_id, Accepted(), settled=False)
+        link.grant_credit(5)
+        await room.turns()
+        [refused] = _told(peer, link)
+        assert rejected_with(refused) == "amqp:unauthorized-access"
+        room.store.release_commits()
+        await room.until(lambda: peer.refusal(link))
+        assert _told(peer, link)[1:] == [Accepted(), "amqp:unauthorized-access"]
+        assert len(peer.deliveries(link)) == 2
+
+    in_room(scenario, QueueDescription("q"))
+
+
+def test_an_evicted_receiver_whose_commit_fails_is_told_what_is_known() -> None:
+    """S-1, R-16: of an unknown outcome nothing but the end of the link, and that only once."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        await fill(peer, b"1")
+        link = await peer.receiver("q")
+        link.grant_credit(1)
+        [delivery] = await peer.received(link, 1)
+        room.store.hold_commits()
+        room.store.lose_next_commit(is_applied=True)
+        link.settle(delivery.delivery_id, delivery.delivery_id, Accepted(), settled=False)
+        await room.turns()
+        room.namespace.queue("q").outlet(False).evict(EntityDisabled())
+        room.store.release_commits()
+        await room.until(lambda: peer.refusal(link))
+        await room.turns()
+        assert _told(peer, link) == ["amqp:link:detach-forced"]
 
     in_room(scenario, QueueDescription("q"))
 
@@ -596,7 +687,7 @@ def test_the_transfer_dead_letter_queue_is_there_and_empty() -> None:
         assert len(peer.seen(CreditDrained, link)) == 1
         missing = await peer.receiver("other/$Transfer/$DeadLetterQueue")
         assert (peer.refusal(missing) or ("",))[0] == "amqp:not-found"
-        await room.namespace.delete_queue("q")
+        await room.namespace.delete("q")
         await room.turns()
         assert (peer.refusal(link) or ("",))[0] == "amqp:not-found"
 

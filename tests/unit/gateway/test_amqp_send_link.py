@@ -383,7 +383,7 @@ def test_a_disabled_queue_refuses_senders() -> None:
 
 
 async def set_status(room: Room, status: str) -> None:
-    await room.namespace.update_queue(replace(room.namespace.description("q"), status=status))
+    await room.namespace.update(replace(room.namespace.description("q"), status=status))
 
 
 def test_a_change_of_status_detaches_the_links_it_forbids() -> None:
@@ -406,7 +406,7 @@ def test_a_deleted_queue_detaches_its_links() -> None:
     async def scenario(room: Room) -> None:
         peer = await room.client()
         links = [await peer.sender("q"), await peer.receiver("q"), await peer.receiver("q/$DeadLetterQueue")]
-        await room.namespace.delete_queue("q")
+        await room.namespace.delete("q")
         await room.until(lambda: all(peer.refusal(link) for link in links))
         for link in links:
             condition, description = peer.refusal(link) or ("", "")

@@ -1,10 +1,12 @@
 """Receiving Service Bus sessions: asking, waiting, holding, losing."""
 
+import asyncio
+
 import pytest
 
-from busway.amqp.events import LinkAttached
+from busway.amqp.events import LinkAttached, LinkDetached, SettlementsAnswered
 from busway.amqp.link import Link
-from busway.amqp.performatives import Accepted, Attach, Properties, Source, Target
+from busway.amqp.performatives import Accepted, Attach, Properties, Rejected, Source, Target
 from busway.amqp.sections import decode_message
 from busway.amqp.types import Described, Int, Long, Symbol, UInt, ULong
 from busway.broker.descriptions import QueueDescription
@@ -190,6 +192,28 @@ def test_a_client_that_stops_waiting_takes_no_session() -> None:
     in_room(scenario, SESSIONS)
 
 
+def test_a_stop_cancels_those_who_wait_for_a_session() -> None:
+    """ERR-25, X-7: a wait that a stop cuts short ends with com.microsoft:operation-cancelled, which clients retry;
+    links that hold a session go with the connection."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        holding = await accept(peer, "held")
+        waiting = ask(peer, None)
+        await room.turns()
+
+        async def pump() -> None:
+            while room.gateway.connections:
+                await room.turns(1)
+
+        await asyncio.gather(room.gateway.close(), pump())
+        assert refused_with(peer, waiting) == "com.microsoft:operation-cancelled"
+        assert refused_with(peer, holding) == "amqp:connection:forced"
+        assert peer.closed_with() == "amqp:connection:forced"
+
+    in_room(scenario, SESSIONS)
+
+
 def test_a_deleted_queue_refuses_those_who_wait_for_a_session() -> None:
     """E-86."""
 
@@ -197,7 +221,7 @@ def test_a_deleted_queue_refuses_those_who_wait_for_a_session() -> None:
         peer = await room.client()
         link = ask(peer, None)
         await room.turns()
-        await room.namespace.delete_queue("q")
+        await room.namespace.delete("q")
         condition, _ = await room.until(lambda: peer.refusal(link))
         assert condition == "amqp:not-found"
 
@@ -290,6 +314,93 @@ def test_a_session_whose_lock_ends_is_lost() -> None:
         header = decode_message(delivery.payload).header
         assert header is not None
         assert header.delivery_count == 1
+
+    in_room(scenario, SESSIONS)
+
+
+def _answers_and_end(peer: Peer, link: Link) -> list[object]:
+    """What the server said about settlements, and how it ended the link, in the order it came."""
+    told: list[object] = []
+    for event in peer.events:
+        if isinstance(event, SettlementsAnswered) and event.link is link:
+            told.append(event.state)
+        elif isinstance(event, LinkDetached) and event.link is link and event.error is not None:
+            told.append(event.error.condition)
+    return told
+
+
+def test_a_completion_under_way_is_answered_before_the_lost_session_is_told() -> None:
+    """X-10, R-16: it was applied, so its client must not be told that it came too late."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        await fill(peer, ("a", b"1"), ("a", b"2"))
+        link = await accept(peer, "a")
+        link.grant_credit(2)
+        first, second = await peer.received(link, 2)
+        room.store.hold_commits()
+        link.settle(first.delivery_id, first.delivery_id, Accepted(), settled=False)
+        await room.turns()
+        await room.pass_time(61)
+        assert _answers_and_end(peer, link) == []
+        assert not peer.connection.holds_session("q", "a")
+        link.settle(second.delivery_id, second.delivery_id, Accepted(), settled=False)
+        await room.turns()
+        [late] = _answers_and_end(peer, link)
+        assert isinstance(late, Rejected)
+        assert late.error is not None
+        assert late.error.condition == "com.microsoft:session-lock-lost"
+        room.store.release_commits()
+        await room.until(lambda: peer.refusal(link))
+        assert _answers_and_end(peer, link)[1:] == [Accepted(), "com.microsoft:session-lock-lost"]
+        await room.turns()
+        again = await accept(peer, "a")
+        again.grant_credit(5)
+        assert [body_of(one) for one in await peer.received(again, 1)] == [b"2"]
+
+    in_room(scenario, SESSIONS)
+
+
+def test_a_completion_that_finds_the_session_over_is_answered_too() -> None:
+    """X-10, R-17: the settlement itself finds that the session's time is over, before any timer does."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        await fill(peer, ("a", b"1"))
+        link = await accept(peer, "a")
+        link.grant_credit(1)
+        [delivery] = await peer.received(link, 1)
+        room.clock.advance(61)
+        link.settle(delivery.delivery_id, delivery.delivery_id, Accepted(), settled=False)
+        await room.until(lambda: peer.refusal(link))
+        answer, end = _answers_and_end(peer, link)
+        assert isinstance(answer, Rejected)
+        assert answer.error is not None
+        assert answer.error.condition == end == "com.microsoft:session-lock-lost"
+
+    in_room(scenario, SESSIONS)
+
+
+def test_a_client_that_leaves_a_lost_session_before_its_answers_gets_no_second_word() -> None:
+    """X-10, X-11: the link is gone, whatever the commit brings."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        await fill(peer, ("a", b"1"))
+        link = await accept(peer, "a")
+        link.grant_credit(1)
+        [delivery] = await peer.received(link, 1)
+        room.store.hold_commits()
+        link.settle(delivery.delivery_id, delivery.delivery_id, Accepted(), settled=False)
+        await room.turns()
+        await room.pass_time(61)
+        link.detach()
+        await room.turns()
+        room.store.release_commits()
+        await room.turns()
+        assert _answers_and_end(peer, link) == []
+        assert await room.namespace.queue("q").outlet(False).peek(0, 10) == []
+        assert peer.closed_with() is None
 
     in_room(scenario, SESSIONS)
 

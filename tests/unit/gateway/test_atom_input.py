@@ -7,8 +7,10 @@ import time
 import pytest
 
 from busway.broker.errors import BadArgument
-from busway.gateway.http.atom import entity_of_url, parse_queue, timestamp
+from busway.gateway.http.atom import timestamp
+from busway.gateway.http.entity_xml import entity_of_url, parse_entity
 from busway.gateway.http.xml_input import BODY_BYTES_MAX, parse_xml
+from busway.rules.rule import Rule, TrueFilter
 from tests.unit.gateway.http_exchange import VERSION, Exchange, queue_body, sas_token
 
 INNER = '<content type="application/xml"><QueueDescription xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect">{}</QueueDescription></content>'
@@ -71,14 +73,39 @@ ATTACKS: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
-def test_hostile_xml_is_refused_fast(exchange: Exchange, attack: bytes) -> None:
+TARGETS = {
+    "orders": "QueueDescription",
+    "t/subscriptions/s": "SubscriptionDescription",
+    "t/subscriptions/there/rules/r": "RuleDescription",
+    "t/subscriptions/there/rules/$Default": "RuleDescription",
+}
+
+
+#: A rule keeps no unknown elements, so it may be sent any number of them.
+CASES = [
+    (name, target)
+    for name in ATTACKS
+    for target in TARGETS
+    if name != "many unknown" or TARGETS[target] != "RuleDescription"
+]
+
+
+@pytest.mark.parametrize(("name", "target"), CASES)
+def test_hostile_xml_is_refused_fast(exchange: Exchange, name: str, target: str) -> None:
     """ERR-42: every case of the XML attack list is 400 SubCode=40000 within 50 ms, and nothing is made."""
+    exchange.request("PUT", f"/t?{VERSION}", queue_body(kind="TopicDescription"))
+    exchange.request("PUT", f"/t/subscriptions/there?{VERSION}", queue_body(kind="SubscriptionDescription"))
+    attack = ATTACKS[name].replace(b"QueueDescription", TARGETS[target].encode())
+    headers = {"If-Match": "*"} if target.endswith("$Default") else None
     started = time.perf_counter()
-    answer = exchange.request("PUT", f"/orders?{VERSION}", attack)
+    answer = exchange.request("PUT", f"/{target}?{VERSION}", attack, headers)
     spent_s = time.perf_counter() - started
     assert (answer.status, answer.detail[:15]) == (400, "SubCode=40000. ")
-    assert exchange.namespace.descriptions() == []
+    namespace = exchange.namespace
+    assert (namespace.queues(), len(namespace.subscriptions("t"))) == ([], 1)
+    assert namespace.subscription_rules("t/subscriptions/there") == [
+        Rule("$Default", TrueFilter(), None, 1_700_000_000_000)
+    ]
     assert spent_s < 0.5  # 50 ms and the slack of a busy machine
 
 
@@ -89,7 +116,7 @@ def test_attacks_open_no_file_and_no_socket(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(socket, "socket", lambda *names, **_: touched.append(names))
     for attack in ATTACKS.values():
         with pytest.raises(BadArgument):
-            parse_queue(attack, "2024-05")
+            parse_entity(attack, "2024-05")
     assert touched == []
 
 
@@ -124,7 +151,7 @@ def test_prefixes_marks_and_spaces_do_not_matter() -> None:
         '<p:UserMetadata xmlns:i="http://www.w3.org/2001/XMLSchema-instance" i:nil="true"/>'
         "</p:QueueDescription></z:content></z:entry>"
     )
-    sent = parse_queue(body.encode(), "2024-05")
+    sent = parse_entity(body.encode(), "2024-05")
     assert sent.values["lock_duration_ms"] == 5000
     assert sent.values["requires_session"] is True
     assert sent.values["user_metadata"] is None
@@ -138,6 +165,7 @@ def test_prefixes_marks_and_spaces_do_not_matter() -> None:
         ("orders", "orders"),
         ("SB://host/x", "x"),
         ("sb://host", ""),
+        ("sb://another.example:1/a%2Fb", "a/b"),
     ],
 )
 def test_the_target_of_a_forward_is_a_name(text: str, name: str) -> None:
@@ -146,7 +174,7 @@ def test_the_target_of_a_forward_is_a_name(text: str, name: str) -> None:
 
 
 def test_a_forward_needs_a_right_on_its_target(exchange: Exchange) -> None:
-    """E-33 A-9: whoever manages one queue cannot fill another by forwarding to it."""
+    """F-2 F-5 E-33 A-9: whoever manages one queue cannot fill another by forwarding to it."""
     body = queue_body("<ForwardTo>sb://localhost:5672/victim</ForwardTo>")
     rule = (
         "<AuthorizationRules><AuthorizationRule><KeyName>k</KeyName><Rights><AccessRights>Manage</AccessRights>"
@@ -156,9 +184,10 @@ def test_a_forward_needs_a_right_on_its_target(exchange: Exchange) -> None:
     assert exchange.request("PUT", f"/mine?{VERSION}", queue_body(rule)).status == 201
     token = sas_token("https://localhost:5672/mine", "k", "a")
     answer = exchange.request("PUT", f"/mine?{VERSION}", body, {"If-Match": "*"}, token)
-    assert (answer.status, "'Send' claim" in answer.detail) == (401, True)
-    # The manager of the namespace gets as far as the feature itself.
-    assert exchange.request("PUT", f"/mine?{VERSION}", body, {"If-Match": "*"}).status == 501
+    assert (answer.status, "'Manage' claim" in answer.detail) == (401, True)
+    # The manager of the namespace gets as far as the target itself.
+    answer = exchange.request("PUT", f"/mine?{VERSION}", body, {"If-Match": "*"})
+    assert (answer.status, answer.detail[:14]) == (400, "SubCode=40400.")
 
 
 def test_the_largest_allowed_body_is_read() -> None:

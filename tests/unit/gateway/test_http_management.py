@@ -3,7 +3,8 @@
 import pytest
 
 from busway.broker.descriptions import QueueDescription, RuntimeCounts
-from busway.gateway.http.atom import queue_element
+from busway.gateway.http.entity_xml import RuntimeNumbers, entity_element
+from busway.message import Message
 from tests.unit.gateway.http_exchange import ATOM, HOST, VERSION, Exchange, queue_body, sas_token
 
 FOREVER = "P10675199DT2H48M5.4775807S"
@@ -76,13 +77,13 @@ def test_a_second_creation_is_a_conflict(exchange: Exchange) -> None:
     assert answer.detail.startswith("SubCode=40900. ")
 
 
-@pytest.mark.parametrize("kind", ["TopicDescription", "SubscriptionDescription", "RuleDescription"])
+@pytest.mark.parametrize("kind", ["EventHubDescription", "ConsumerGroupDescription"])
 def test_entities_of_later_versions_are_refused_with_a_sentence(exchange: Exchange, kind: str) -> None:
     """ERR-44 ERR-19: 501 says what is missing."""
-    answer = exchange.request("PUT", f"/topic?{VERSION}", queue_body(kind=kind))
+    answer = exchange.request("PUT", f"/hub?{VERSION}", queue_body(kind=kind))
     assert answer.status == 501
     assert "come with a later version" in answer.detail
-    assert exchange.namespace.descriptions() == []
+    assert not exchange.namespace.exists("hub")
 
 
 def test_the_spelling_of_the_creation_is_returned(exchange: Exchange) -> None:
@@ -111,6 +112,36 @@ def test_a_get_has_counts_and_times(exchange: Exchange) -> None:
     assert answer.property("AccessedAt") == "0001-01-01T00:00:00Z"
 
 
+def test_a_queue_whose_store_is_out_of_service_still_tells_what_it_is(exchange: Exchange) -> None:
+    """E-104 E-90: a Get, and a list, answer with every property and with numbers that are 0; the status says why."""
+    for name in ("a", "b"):
+        create(exchange, name, "<LockDuration>PT15S</LockDuration><MaxDeliveryCount>7</MaxDeliveryCount>")
+        exchange.run(
+            exchange.namespace.queue(name).schedule([Message(b"", b"later", scheduled_at_ms=1 << 45)])
+        )
+    assert exchange.request("POST", f"/$stores/store-1/disable?{VERSION}").status in (200, 204)
+    answers = {name: exchange.request("GET", f"/{name}?enrich=False&{VERSION}") for name in ("a", "b")}
+    for answer in answers.values():
+        assert answer.status == 200
+        assert (answer.property("LockDuration"), answer.property("MaxDeliveryCount")) == ("PT15S", "7")
+    told = [
+        (
+            answer.property("EntityAvailabilityStatus"),
+            answer.property("MessageCount"),
+            answer.property("SizeInBytes"),
+        )
+        for answer in answers.values()
+    ]
+    assert sorted(told) == [("Available", "1", "5"), ("Unknown", "0", "0")]
+    listed = exchange.request("GET", f"/$Resources/queues?$skip=0&$top=100&{VERSION}")
+    assert listed.text.count("<LockDuration>PT15S<") == 2
+    assert exchange.request("POST", f"/$stores/store-1/enable?{VERSION}").status in (200, 204)
+    for name in ("a", "b"):
+        answer = exchange.request("GET", f"/{name}?{VERSION}")
+        assert answer.property("EntityAvailabilityStatus") == "Available"
+        assert answer.property("MessageCount") == "1"
+
+
 def test_counts_are_written_where_clients_look() -> None:
     """E-100 E-101 E-102: each number in its own element; deferred ones in MessageCount only."""
     numbers = RuntimeCounts(
@@ -124,7 +155,7 @@ def test_counts_are_written_where_clients_look() -> None:
         accessed_at_ms=1_700_000_000_500,
         availability="Limited",
     )
-    text = queue_element(QueueDescription("orders"), numbers, "https://host/orders", "2024-05")
+    text = entity_element(QueueDescription("orders"), RuntimeNumbers(numbers), "https://host", "2024-05")
     for element in (
         "<d2p1:ActiveMessageCount>5<",
         "<d2p1:DeadLetterMessageCount>2<",
@@ -231,10 +262,12 @@ def test_a_senseless_query_is_refused(exchange: Exchange, query: str) -> None:
     assert answer.detail.startswith("SubCode=40000. ")
 
 
-def test_topics_are_an_empty_list(exchange: Exchange) -> None:
+@pytest.mark.parametrize("title", ["Topics", "EventHubs"])
+def test_a_list_may_be_empty(exchange: Exchange, title: str) -> None:
     """E-1: the list exists, and is empty."""
-    answer = exchange.request("GET", f"/$Resources/topics?{VERSION}")
-    assert answer.xml.findtext(f"{ATOM}title") == "Topics"
+    create(exchange, "orders")
+    answer = exchange.request("GET", f"/$Resources/{title.lower()}?{VERSION}")
+    assert answer.xml.findtext(f"{ATOM}title") == title
     assert answer.xml.findall(f"{ATOM}entry") == []
 
 
@@ -375,31 +408,6 @@ def test_a_deleted_queue_is_gone(exchange: Exchange) -> None:
     assert answer.detail.startswith("No service is hosted at the specified address. TrackingId:")
 
 
-@pytest.mark.parametrize("path", ["t/Subscriptions/s", "t/subscriptions", "t/SUBSCRIPTIONS/s/Rules/r"])
-def test_subscriptions_are_not_found_and_cannot_be_made(exchange: Exchange, path: str) -> None:
-    """ERR-43 ERR-44: 404 "Entity 'NS:Topic:T|S' was not found."; creation is 501."""
-    answer = exchange.request("GET", f"/{path}?{VERSION}")
-    assert answer.status == 404
-    assert answer.detail.startswith("Entity 'busway-test:Topic:t|")
-    body = queue_body(kind="SubscriptionDescription")
-    assert exchange.request("PUT", f"/{path}?{VERSION}", body).status == 501
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "q/messages"),
-        ("POST", "q/messages/head"),
-        ("DELETE", "q/messages/head"),
-        ("PUT", "q/messages/1/2"),
-    ],
-)
-def test_the_message_api_of_later_versions_says_so(exchange: Exchange, method: str, path: str) -> None:
-    """ERR-44: 501, and nothing is made or deleted."""
-    answer = exchange.request(method, f"/{path}", queue_body())
-    assert (answer.status, exchange.namespace.descriptions()) == (501, [])
-
-
 # -- names --
 
 BAD_NAMES = [
@@ -444,7 +452,7 @@ def test_an_impossible_name_is_refused(exchange: Exchange, method: str, name: st
     answer = exchange.request(method, f"/{name}?{VERSION}", queue_body())
     assert answer.status == 400
     assert answer.detail.startswith("SubCode=40000. ")
-    assert exchange.namespace.descriptions() == []
+    assert exchange.namespace.queues() == []
 
 
 @pytest.mark.parametrize(
@@ -462,5 +470,5 @@ def test_an_unusual_name_works(exchange: Exchange, name: str) -> None:
 def test_a_path_is_decoded_once(exchange: Exchange) -> None:
     """E-5: `%2F` is a slash, `%252F` is not."""
     create(exchange, "a%2Fb")
-    assert [known.path for known in exchange.namespace.descriptions()] == ["a/b"]
+    assert [known.path for known in exchange.namespace.queues()] == ["a/b"]
     assert exchange.request("GET", f"/a%252Fb?{VERSION}").status == 400

@@ -29,6 +29,11 @@ def test_every_broker_error_has_a_row(kind: type[BrokerError]) -> None:
         (errors.EntityAlreadyExists(), 409, 40900),
         (errors.InvalidOperation(), 403, 40301),
         (errors.QuotaExceeded(), 403, 40300),
+        (errors.TooManySqlFilters(), 403, 40501),
+        (errors.TooManyCorrelationFilters(), 403, 40502),
+        (errors.TooManySubscriptions(), 403, 40503),
+        (errors.ForwardTargetNotFound(), 400, 40400),
+        (errors.NoMatchingSubscription(), 500, 50000),
         (errors.BadArgument(), 400, 40000),
         (errors.ServerBusy(), 503, 50004),
         (errors.InternalError(), 500, 50000),
@@ -40,7 +45,7 @@ def test_every_broker_error_has_a_row(kind: type[BrokerError]) -> None:
     ],
 )
 def test_the_numbers_clients_rely_on(error: BrokerError, status: int, sub_code: int | None) -> None:
-    """ERR-1 ERR-2 ERR-6 ERR-7 ERR-9 ERR-11 ERR-17 ERR-18 ERR-19 ERR-26 ERR-42."""
+    """ERR-1 ERR-2 ERR-6 ERR-7 ERR-9 ERR-11 ERR-17 ERR-18 ERR-19 ERR-20 ERR-26 ERR-42 E-72 F-2."""
     assert tuple(status_of(error)) == (status, sub_code)
 
 

@@ -12,7 +12,7 @@ HALF = "&#xD800;"
 def is_untouched(exchange: Exchange) -> bool:
     namespace = exchange.namespace
     states = [store["state"] for store in namespace.stores()]
-    return namespace.descriptions() == [] and len(namespace.rules()) == 1 and states == ["open"] * 2
+    return namespace.queues() == [] and len(namespace.rules()) == 1 and states == ["open"] * 2
 
 
 @pytest.mark.parametrize(

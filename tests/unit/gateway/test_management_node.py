@@ -448,7 +448,7 @@ def test_a_deleted_queue_is_not_found() -> None:
     async def test(bench: NodeBench) -> None:
         await bench.queue("orders")
         node = bench.node("orders")
-        await bench.namespace.delete_queue("orders")
+        await bench.namespace.delete("orders")
         answer = await node.handle(request({"operation": "com.microsoft:peek-message"}, EVERYTHING))
         assert (status(answer), condition(answer)) == (404, "amqp:not-found")
 

@@ -11,6 +11,7 @@ import uvloop
 from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
 from busway.gateway.amqp.gateway import AmqpGateway
+from busway.gateway.amqp.payloads import Payloads
 from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, SUBPROTOCOL, ByteConnection, WebSocketTransport
@@ -99,7 +100,8 @@ async def serving(settings: HttpSettings | None = None, *, real_amqp: bool = Fal
         opened.append(Echo(transport, peer))
         return opened[-1]
 
-    http = HttpGateway(namespace, clock, SeededEntropy(), amqp.connect if real_amqp else open_echo, settings)
+    open_amqp = amqp.connect if real_amqp else open_echo
+    http = HttpGateway(namespace, clock, SeededEntropy(), open_amqp, Payloads(SeededEntropy()), settings)
     listener = Listener(asyncio.Protocol, http.protocol, None)
     port = await listener.start("127.0.0.1", 0, PLAIN)
     try:

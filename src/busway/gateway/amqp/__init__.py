@@ -6,6 +6,7 @@
   attaching             who may attach what, and which kind of link comes of it (`addresses`: what an address means)
   send_link             a client sends: runs of deliveries → messages → outcomes
   message_mapping       payload ↔ message (`message_ids`: an id for messages that come without one)
+  payloads              the same for the HTTP gateway
   receive_link          a client receives: room, transfers, dispositions → settlements
   session_receive_link  the same for a session
   outcomes              AMQP outcomes ↔ the broker's verbs
@@ -17,7 +18,7 @@ Follow a request:
   request_link          the two links of a request node, and the desk between them
   cbs_node tokens       `$cbs`: tokens are put and held
   management_node       `X/$management`: the table of operations, which lie in
-                        management_locks, management_messages and management_sessions
+                        management_locks, management_messages, management_sessions, management_rules
   management_request    reading a request's body; `management_answer`, `node_response`: writing the answer
   managed_entity        what an operation works on (`link_lookup`: the links of the asking connection)
   error_conditions      the table of errors: condition, status

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
     from busway.broker.message_sessions import MessageSession
     from busway.broker.queue import Queue
+    from busway.broker.topic import Topic
     from busway.gateway.amqp.connection import AmqpConnection
 
 _log = logging.getLogger("busway.gateway.amqp")
@@ -82,7 +83,10 @@ class Attaching:
             path = node.path
             self._check_right(node, _right_for(link, node))
             self._attach_to(link, node)
+            if not isinstance(link.owner, SessionReceiveLink):  # that one is answered later
+                self._namespace.flows.known(node.address.path).answered(1, [])
         except BrokerError as error:
+            self._namespace.flows.known(path).refused(error)
             link.refuse(amqp_error(error, self._connection.tracking, path))
 
     def check_again(self, node: Node, right: str | None) -> None:
@@ -105,7 +109,7 @@ class Attaching:
         if node.kind is NodeKind.CBS:
             self._attach_requests(link, node, self._cbs)
         elif node.kind is NodeKind.MANAGEMENT:
-            self._queue(node)
+            self._sender(node)
             self._attach_requests(link, node, self._management(node))
         elif link.is_sender:
             self._attach_receiver(link, node)
@@ -113,9 +117,16 @@ class Attaching:
             self._attach_sender(link, node)
 
     def _queue(self, node: Node) -> Queue:
+        self._check_path(node)
+        return self._namespace.queue(node.address.path)
+
+    def _sender(self, node: Node) -> Queue | Topic:
+        self._check_path(node)
+        return self._namespace.sender(node.address.path)
+
+    def _check_path(self, node: Node) -> None:
         if not node.address.path:
             raise not_found(self._namespace.name, node.path)
-        return self._namespace.queue(node.address.path)
 
     # -- request nodes
 
@@ -158,11 +169,11 @@ class Attaching:
             raise InvalidOperation(
                 f"Nobody can send to '{node.path}': messages enter it by dead-lettering only."
             )
-        queue = self._queue(node)
-        sender = SendLink(self._connection, link, node, queue, self._connection.now())
-        queue.attach(sender, sends=True)
+        entity = self._sender(node)
+        sender = SendLink(self._connection, link, node, entity, self._connection.now())
+        entity.attach(sender, sends=True)
         self._connection.add_link(sender)
-        message_bytes_max = queue.description.max_message_size_in_kilobytes * 1024
+        message_bytes_max = entity.main.settings.message_bytes_max
         link.accept(
             source=link.source,
             target=link.target,
@@ -241,11 +252,13 @@ class Attaching:
         if not isinstance(problem, BrokerError):
             _log.error("accepting a session failed: path=%s", receiver.node.path, exc_info=problem)
             problem = InternalError()
+        self._namespace.flows.known(receiver.node.path).refused(problem)
         receiver.evict(problem)
 
     def _session_held(self, receiver: SessionReceiveLink, wish: SessionWish, session: MessageSession) -> None:
         if not receiver.hold(session):
             return
+        self._namespace.flows.known(receiver.node.path).answered(1, [])
         link = receiver.link
         source = link.source
         assert source is not None

@@ -42,13 +42,17 @@ class CbsNode:
 
     async def handle(self, request: AmqpMessage) -> AmqpMessage:
         """The answer to one request; whatever the request holds, there is one."""
+        flow = self._namespace.flows.namespace
         try:
             self._put_token(request)
         except BrokerError as error:
+            flow.refused(error)
             return refuse(request, error, self._tracking, "$cbs")
         except Exception:
             _log.exception("A put-token request failed unexpectedly")
+            flow.failed()
             return refuse(request, InternalError(), self._tracking, "$cbs")
+        flow.answered(1, [])
         return respond(request, ACCEPTED, "Accepted")
 
     def _put_token(self, request: AmqpMessage) -> None:

@@ -38,10 +38,12 @@ from busway.amqp.events import (
     WindowOpened,
 )
 from busway.amqp.sasl import PLAIN, read_plain
-from busway.broker.errors import AuthenticationFailed, QuotaExceeded, Unauthorized
+from busway.broker.errors import AuthenticationFailed, BrokerError, QuotaExceeded, Unauthorized
+from busway.broker.receiver import Attachment
 from busway.gateway.amqp.attaching import Attaching
 from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.request_link import RequestDesk
+from busway.gateway.amqp.session_receive_link import SessionReceiveLink
 from busway.gateway.amqp.tokens import TokenHolder
 
 if TYPE_CHECKING:
@@ -272,7 +274,14 @@ class AmqpConnection:
             try:
                 self._attaching.check_again(link.node, link.right)
             except Unauthorized as error:
-                self.end_link(link, amqp_error(error, self.tracking, link.node.path))
+                self._evict(link, error)
+
+    def _evict(self, link: AttachedLink, error: BrokerError) -> None:
+        """A link that an entity knows leaves in its own way: a receiver answers what is being settled first."""
+        if isinstance(link, Attachment):
+            link.evict(error)
+        else:
+            self.end_link(link, amqp_error(error, self.tracking, link.node.path))
 
     def _tokens_changed(self) -> None:
         self._hurry(self._expiry_deadline(self.now()))
@@ -302,6 +311,8 @@ class AmqpConnection:
         self._is_closing = True
         self._hurry(self.now())
         for link in list(self._links):
+            if isinstance(link, SessionReceiveLink):
+                link.cancel_wait()
             self._forget(link)
         self._engine.close(error)
         self.output_waits()

@@ -16,12 +16,16 @@ from busway.broker.errors import (
     EntityAlreadyExists,
     EntityDisabled,
     EntityNotFound,
+    EntityUpdated,
+    ForwardTargetNotFound,
     InternalError,
     InvalidOperation,
     MessageLockLost,
     MessageNotFound,
     MessageTooLarge,
+    NoMatchingSubscription,
     NotImplementedByServer,
+    OperationCancelled,
     OperationTimedOut,
     QuotaExceeded,
     ServerBusy,
@@ -29,6 +33,9 @@ from busway.broker.errors import (
     SessionLockLost,
     SessionNotFound,
     StoreOutcomeUnknown,
+    TooManyCorrelationFilters,
+    TooManySqlFilters,
+    TooManySubscriptions,
     Unauthorized,
     UpdateConflict,
 )
@@ -44,17 +51,24 @@ CONDITIONS: Final[dict[type[BrokerError], tuple[str, int]]] = {
     AuthenticationFailed: (Condition.AUTH_FAILED, 401),  # ERR-4, A-6
     InvalidOperation: (Condition.NOT_ALLOWED, 400),  # ERR-6
     BadArgument: (Condition.ARGUMENT_ERROR, 400),  # ERR-7
+    ForwardTargetNotFound: (Condition.ARGUMENT_ERROR, 400),  # F-2
     ArgumentOutOfRange: (Condition.ARGUMENT_OUT_OF_RANGE, 400),  # ERR-8
     QuotaExceeded: (Condition.RESOURCE_LIMIT_EXCEEDED, 403),  # ERR-9
+    TooManySqlFilters: (Condition.RESOURCE_LIMIT_EXCEEDED, 403),  # E-72
+    TooManyCorrelationFilters: (Condition.RESOURCE_LIMIT_EXCEEDED, 403),
+    TooManySubscriptions: (Condition.RESOURCE_LIMIT_EXCEEDED, 403),
     MessageTooLarge: (Condition.LINK_MESSAGE_SIZE_EXCEEDED, 403),  # ERR-10
     MessageLockLost: (Condition.MESSAGE_LOCK_LOST, 410),  # ERR-11
     SessionLockLost: (Condition.SESSION_LOCK_LOST, 410),  # ERR-12
     SessionCannotBeLocked: (Condition.SESSION_CANNOT_BE_LOCKED, 410),  # ERR-13
     MessageNotFound: (Condition.MESSAGE_NOT_FOUND, 404),  # ERR-14
     SessionNotFound: (Condition.SESSION_NOT_FOUND, 404),  # ERR-15
+    NoMatchingSubscription: (Condition.NO_MATCHING_SUBSCRIPTION, 500),  # ERR-20
     OperationTimedOut: (Condition.TIMEOUT, 408),  # ERR-16
     ServerBusy: (Condition.SERVER_BUSY, 503),  # ERR-17
     InternalError: (Condition.INTERNAL_ERROR, 500),  # ERR-18
+    OperationCancelled: (Condition.OPERATION_CANCELLED, 503),  # ERR-25
+    EntityUpdated: (Condition.ENTITY_UPDATED, 503),  # ERR-27
     NotImplementedByServer: (Condition.NOT_IMPLEMENTED, 501),  # ERR-19
     UpdateConflict: (Condition.SERVICE_PRECONDITION_FAILED, 412),  # ERR-26
     # Never an outcome of a message: the link goes, and the client asks again (S-1).

@@ -108,6 +108,7 @@ class AmqpGateway:
             return False
         self._forget_stranger(connection)
         self._clients += 1
+        self.namespace.flows.connections.opened += 1
         return True
 
     def forget(self, connection: AmqpConnection) -> None:
@@ -115,6 +116,7 @@ class AmqpGateway:
         self._connections.discard(connection)
         if connection.is_authenticated:
             self._clients -= 1
+            self.namespace.flows.connections.closed += 1
         self._forget_stranger(connection)
 
     def _forget_stranger(self, connection: AmqpConnection) -> None:

@@ -1,4 +1,4 @@
-"""What a management operation works on: one queue or sub-queue, and the links of the connection that asks."""
+"""What a management operation works on: one entity or sub-queue, and the links of the connection that asks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from busway.broker.errors import InvalidOperation, SessionLockLost
 if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
     from busway.broker.limits import Limits
+    from busway.broker.namespace import Namespace
     from busway.broker.queue import Queue
+    from busway.broker.topic import Topic
     from busway.clock import Entropy
     from busway.gateway.amqp.link_lookup import LinkLookup
 
@@ -17,36 +19,53 @@ if TYPE_CHECKING:
 class ManagedEntity:
     """Made for each request, because the entity behind an address may be another one the next time (E-86)."""
 
-    __slots__ = ("detects_duplicates", "entropy", "limits", "link_name", "links", "outlet", "path", "queue")
+    __slots__ = (
+        "_outlet",
+        "_sender",
+        "detects_duplicates",
+        "entropy",
+        "limits",
+        "link_name",
+        "links",
+        "namespace",
+        "path",
+    )
 
     def __init__(
         self,
         path: str,
-        queue: Queue | None,
-        outlet: Fragment,
-        limits: Limits,
+        sender: Queue | Topic | None,
+        outlet: Fragment | None,
+        namespace: Namespace,
         links: LinkLookup,
         link_name: str | None,
         detects_duplicates: bool,
         entropy: Entropy,
     ) -> None:
         self.path = path
-        #: None for a sub-queue: nobody can send there (E-10).
-        self.queue = queue
-        self.outlet = outlet
-        self.limits = limits
+        self._sender = sender
+        self._outlet = outlet
+        self.namespace = namespace
+        self.limits: Limits = namespace.limits
         self.links = links
         #: `associated-link-name` of the request.
         self.link_name = link_name
         self.detects_duplicates = detects_duplicates
         self.entropy = entropy
 
-    def sendable(self) -> Queue:
-        if self.queue is None:
+    @property
+    def outlet(self) -> Fragment:
+        """What is received from; a topic is not (E-9)."""
+        if self._outlet is None:
             raise InvalidOperation(
-                f"Nobody can send to '{self.path}': messages enter it by dead-lettering only."
+                f"The topic '{self.path}' has no messages of its own: ask one of its subscriptions."
             )
-        return self.queue
+        return self._outlet
+
+    def sendable(self) -> Queue | Topic:
+        if self._sender is None:
+            raise InvalidOperation(f"Nobody can send to '{self.path}': send to its queue or topic.")
+        return self._sender
 
     def session_of_request(self, session_id: str | None) -> str | None:
         """The session a request is about: the one it names, else the one its link holds."""

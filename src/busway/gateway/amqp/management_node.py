@@ -1,4 +1,4 @@
-"""The management node of an entity, `X/$management`: every operation a queue has besides its links.
+"""The management node of an entity, `X/$management`: every operation it has besides its links.
 
 Theory of operation. Each request is handled by itself: its operation is looked up in OPERATIONS, the right that
 belongs to it is checked against the connection's tokens as they are now (A-9; tokens expire and keys are
@@ -13,15 +13,16 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from busway.amqp.sections import AmqpMessage
-from busway.broker.descriptions import LISTEN, MANAGE, SEND
+from busway.broker.caller import note_caller
+from busway.broker.descriptions import LISTEN, MANAGE, SEND, SubscriptionDescription
 from busway.broker.entity_path import EntityAddress
 from busway.broker.errors import (
     BadArgument,
     BrokerError,
     InternalError,
-    InvalidOperation,
     NotImplementedByServer,
 )
+from busway.broker.queue import Queue
 from busway.gateway.amqp.addresses import Node, NodeKind
 from busway.gateway.amqp.link_lookup import LinkLookup
 from busway.gateway.amqp.managed_entity import ManagedEntity
@@ -35,6 +36,7 @@ from busway.gateway.amqp.management_messages import (
     schedule_message,
 )
 from busway.gateway.amqp.management_request import RequestBody, symbol_or_text
+from busway.gateway.amqp.management_rules import add_rule, enumerate_rules, remove_rule
 from busway.gateway.amqp.management_sessions import (
     get_message_sessions,
     get_session_state,
@@ -47,6 +49,7 @@ from busway.gateway.tracking import Tracking
 
 if TYPE_CHECKING:
     from busway.broker.authorization import Grant
+    from busway.broker.flow import Flow
     from busway.broker.namespace import Namespace
     from busway.clock import Entropy
 
@@ -54,11 +57,6 @@ _log = logging.getLogger(__name__)
 _PREFIX: Final = "com.microsoft:"
 
 Operation = Callable[[ManagedEntity, RequestBody], Awaitable[Answer]]
-
-
-async def _has_no_rules(entity: ManagedEntity, body: RequestBody) -> Answer:
-    del body
-    raise InvalidOperation(f"The entity '{entity.path}' is a queue: only subscriptions have rules.")
 
 
 #: Operation → (the right it needs, what does it) (A-9, T-12).
@@ -74,9 +72,9 @@ OPERATIONS: Final[dict[str, tuple[str, Operation]]] = {
     "get-message-sessions": (LISTEN, get_message_sessions),
     "schedule-message": (SEND, schedule_message),
     "cancel-scheduled-message": (SEND, cancel_scheduled_message),
-    "add-rule": (MANAGE, _has_no_rules),
-    "remove-rule": (MANAGE, _has_no_rules),
-    "enumerate-rules": (LISTEN, _has_no_rules),
+    "add-rule": (MANAGE, add_rule),
+    "remove-rule": (MANAGE, remove_rule),
+    "enumerate-rules": (LISTEN, enumerate_rules),
 }
 
 
@@ -105,11 +103,17 @@ class ManagementNode:
         try:
             answer = await self._answer(request)
         except BrokerError as error:
+            self._flow().refused(error)
             return refuse(request, error, self._tracking, self._path)
         except Exception:
             _log.exception("A management request on %s failed unexpectedly", self._path)
+            self._flow().failed()
             return refuse(request, InternalError(), self._tracking, self._path)
+        self._flow().answered(1, [])
         return respond(request, answer.status, DESCRIPTIONS[answer.status], answer.condition, answer.body)
+
+    def _flow(self) -> Flow:
+        return self._namespace.flows.known(self._address.path)
 
     async def _answer(self, request: AmqpMessage) -> Answer:
         properties = request.application_properties or {}
@@ -117,7 +121,8 @@ class ManagementNode:
         if name is None:
             raise BadArgument("The request lacks 'operation'.")
         right, operation = _operation(name)
-        self._namespace.authorizer.authorise(self._grants(), self._path, right)
+        grant = self._namespace.authorizer.authorise(self._grants(), self._path, right)
+        note_caller(grant.rule_name)
         link_name = symbol_or_text(properties.get("associated-link-name"))
         if link_name is not None:
             self._links.touch_link(link_name)
@@ -128,15 +133,17 @@ class ManagementNode:
 
     def _entity(self, link_name: str | None) -> ManagedEntity:
         address = self._address
-        queue = self._namespace.queue(address.path)
+        found = self._namespace.sender(address.path)
+        description = found.description
+        takes_messages = not address.dead_letter and not isinstance(description, SubscriptionDescription)
         return ManagedEntity(
             path=self._path,
-            queue=None if address.dead_letter else queue,
-            outlet=queue.outlet(address.dead_letter),
-            limits=self._namespace.limits,
+            sender=found if takes_messages else None,
+            outlet=found.outlet(address.dead_letter) if isinstance(found, Queue) else None,
+            namespace=self._namespace,
             links=self._links,
             link_name=link_name,
-            detects_duplicates=queue.description.requires_duplicate_detection,
+            detects_duplicates=found.main.settings.detects_duplicates,
             entropy=self._entropy,
         )
 

@@ -1,17 +1,10 @@
 """Between AMQP payloads and messages: what is kept of what a client sent, and what is added at delivery.
 
 Theory of operation. A payload is cut once. The *bare* message (properties, application properties, body, footer)
-is kept as it came. What stands before it is reduced to a `head`: the fields that must come back, in a compact
-form that only this file reads (M-27, M-28, M-29). At delivery a new front is built from the head and the
-broker's own values and laid before the bare bytes; the bare message itself is rewritten only when settlement
-changed application properties (M-17, R-11, R-14).
-
-The head (empty when the sender set nothing that comes back; the ttl is a field of the message):
-
-  byte 0      flags, see the constants below
-  1 byte      the priority, if set
-  4 + 4 bytes delivery annotations, if any: number of keys and values, length in bytes; then the entries as sent
-  4 bytes     message annotations, if any: number of keys and values; then the entries as sent, to the end
+is kept as it came. What stands before it is reduced to a `head`: the fields that must come back, in the compact
+form of `busway.message_head` (M-27, M-28, M-29); the ttl is a field of the message. At delivery a new front is
+built from the head and the broker's own values and laid before the bare bytes; the bare message itself is
+rewritten only when settlement changed application properties (M-17, R-11, R-14).
 
 Annotations that the broker owns are dropped when a client sends them: nobody can forge a sequence number.
 
@@ -24,23 +17,26 @@ from typing import Final
 from uuid import UUID
 
 from busway.amqp.decode import DecodeError, skip_value
-from busway.amqp.encode import append_map
+from busway.amqp.encode import append_map, encode_value
 from busway.amqp.sections import Sections, compound_start, is_simple_value, scan
+from busway.bare_message import changed_bare, map_start, text_bytes
 from busway.broker.errors import ArgumentOutOfRange, BadArgument
 from busway.broker.limits import Limits
 from busway.message import Message
+from busway.message_head import (
+    DURABLE,
+    DURABLE_SET,
+    FIRST_ACQUIRER,
+    FIRST_ACQUIRER_SET,
+    FORWARDED,
+    PRIORITY_SET,
+    Head,
+    read_head,
+)
 
 DEFAULT_LIMITS: Final = Limits()
 
 _NULL: Final = 0x40
-
-_DURABLE_SET: Final = 1
-_DURABLE: Final = 2
-_PRIORITY_SET: Final = 4
-_FIRST_ACQUIRER_SET: Final = 8
-_FIRST_ACQUIRER: Final = 16
-_DELIVERY_ANNOTATIONS: Final = 32
-_MESSAGE_ANNOTATIONS: Final = 64
 
 #: The last millisecond of the year 9999: later times cannot be written by clients (M-17).
 _LATEST_MS: Final = 253_402_300_799_999
@@ -68,50 +64,15 @@ _ANNOTATIONS: Final[dict[bytes, int]] = {
 class _Front:
     """What was found before the bare message."""
 
-    __slots__ = (
-        "delivery_annotations",
-        "flags",
-        "head",
-        "message_annotations",
-        "partition_key",
-        "priority",
-        "scheduled_at_ms",
-        "ttl_ms",
-    )
+    __slots__ = ("head", "partition_key", "parts", "scheduled_at_ms", "ttl_ms")
 
     def __init__(self) -> None:
-        #: `encoded()`, once it has been read whole.
+        #: `parts` encoded, once it has been read whole.
         self.head = b""
-        self.flags = 0
-        self.priority = 0
+        self.parts = Head()
         self.ttl_ms = -1
         self.partition_key: str | None = None
         self.scheduled_at_ms = 0
-        #: Number of keys and values, and the kept entries.
-        self.delivery_annotations: tuple[int, bytes] = (0, b"")
-        self.message_annotations: tuple[int, bytes] = (0, b"")
-
-    def encoded(self) -> bytes:
-        flags = self.flags
-        delivery_count, delivery_entries = self.delivery_annotations
-        message_count, message_entries = self.message_annotations
-        if delivery_count:
-            flags |= _DELIVERY_ANNOTATIONS
-        if message_count:
-            flags |= _MESSAGE_ANNOTATIONS
-        if flags == 0:
-            return b""
-        out = bytearray((flags,))
-        if flags & _PRIORITY_SET:
-            out.append(self.priority)
-        if delivery_count:
-            out += delivery_count.to_bytes(4, "big")
-            out += len(delivery_entries).to_bytes(4, "big")
-            out += delivery_entries
-        if message_count:
-            out += message_count.to_bytes(4, "big")
-            out += message_entries
-        return bytes(out)
 
 
 # -- in
@@ -165,7 +126,7 @@ _good_properties: dict[bytes, bool] = {}
 
 def _front(payload: bytes, cut: Sections, limits: Limits) -> _Front:
     front = _read_front(payload, cut, limits)
-    front.head = front.encoded()
+    front.head = front.parts.encoded()
     at = cut.bare_at
     if at <= _MEMORY_BYTES_MAX <= limits.key_characters_max and cut.bare_end == len(payload):
         if len(_known_fronts) >= _MEMORY_ENTRIES_MAX:
@@ -179,11 +140,11 @@ def _read_front(payload: bytes, cut: Sections, limits: Limits) -> _Front:
     if cut.header_at >= 0:
         _read_header(front, payload, cut.header_at, cut.header_end)
     if cut.delivery_annotations_at >= 0:
-        front.delivery_annotations = _kept_annotations(
+        front.parts.delivery_annotations = _kept_annotations(
             front, payload, cut.delivery_annotations_at, cut.delivery_annotations_end, limits
         )
     if cut.message_annotations_at >= 0:
-        front.message_annotations = _kept_annotations(
+        front.parts.message_annotations = _kept_annotations(
             front, payload, cut.message_annotations_at, cut.message_annotations_end, limits
         )
     return front
@@ -198,14 +159,14 @@ def _read_header(front: _Front, data: bytes, at: int, end: int) -> None:
         if code == _NULL:
             pass
         elif field == 0:
-            front.flags |= _DURABLE_SET | (_DURABLE if _boolean(data, at) else 0)
+            front.parts.flags |= DURABLE_SET | (DURABLE if _boolean(data, at) else 0)
         elif field == 1:
-            front.flags |= _PRIORITY_SET
-            front.priority = _ubyte(data, at)
+            front.parts.flags |= PRIORITY_SET
+            front.parts.priority = _ubyte(data, at)
         elif field == 2:
             front.ttl_ms = _uint(data, at, after)
         else:
-            front.flags |= _FIRST_ACQUIRER_SET | (_FIRST_ACQUIRER if _boolean(data, at) else 0)
+            front.parts.flags |= FIRST_ACQUIRER_SET | (FIRST_ACQUIRER if _boolean(data, at) else 0)
         at = after
 
 
@@ -237,14 +198,14 @@ def _uint(data: bytes, at: int, after: int) -> int:
 
 def _kept_annotations(front: _Front, data: bytes, at: int, end: int, limits: Limits) -> tuple[int, bytes]:
     """(number of keys and values, entries) of what comes back; what the broker reads goes into `front`."""
-    count, start = _map_start(data, at, end)
+    count, start = map_start(data, at, end)
     at = start
     kept = count
     pieces: list[bytes] = []
     for _ in range(count >> 1):
         value_at = skip_value(data, at, end)
         after = skip_value(data, value_at, end)
-        key = _text_bytes(data, at, value_at)
+        key = text_bytes(data, at, value_at)
         kind = _KEPT if key is None else _ANNOTATIONS.get(key, _KEPT)
         if kind == _OWNED:
             pieces.append(data[start:at])
@@ -339,12 +300,12 @@ def _key_text(data: bytes, at: int, after: int, name: str, characters_max: int) 
 def _check_application_properties(data: bytes, at: int, end: int, limits: Limits) -> None:
     """Names are strings, values are simple (M-34) and of limited size (L-6)."""
     start = at
-    count, at = _map_start(data, at, end)
+    count, at = map_start(data, at, end)
     property_bytes_max = limits.property_bytes_max
     for _ in range(count >> 1):
         value_at = skip_value(data, at, end)
         after = skip_value(data, value_at, end)
-        if _text_bytes(data, at, value_at) is None:
+        if text_bytes(data, at, value_at) is None:
             raise BadArgument("The name of an application property must be a string.")
         if not is_simple_value(data, value_at, after):
             raise BadArgument("The value of an application property cannot be a map, a list or an array.")
@@ -359,30 +320,14 @@ def _check_application_properties(data: bytes, at: int, end: int, limits: Limits
         _good_properties[data[start:end]] = True
 
 
-def _map_start(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """(number of keys and values, offset of the first key) of the map at `at`."""
-    count, first = compound_start(data, at, end)
-    if count & 1:
-        raise DecodeError("A map has a key without a value")
-    return count, first
-
-
-def _text_bytes(data: bytes, at: int, end: int) -> bytes | None:
-    """The bytes of a string or symbol at `at`; None when something else stands there."""
-    code = data[at]
-    if code in (0xA1, 0xA3):
-        return data[at + 2 : end]
-    if code in (0xB1, 0xB3):
-        return data[at + 5 : end]
-    return None
-
-
 # -- out
 
 _LOCK_TOKEN_KEY: Final = b"\xa3\x10x-opt-lock-token\x98"
 _ENQUEUED_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
 _SEQUENCE_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
 _LOCKED_KEY: Final = b"\xa3\x12x-opt-locked-until\x83"
+_FIRST_NUMBER_KEY: Final = b"\xa3\x1dx-opt-enqueue-sequence-number\x81"
+_DEAD_LETTER_SOURCE_KEY: Final = b"\xa3\x17x-opt-deadletter-source"
 _STATE_KEY: Final = b"\xa3\x13x-opt-message-state\x54"
 
 #: Numbers of ours as they follow one another, under peek-lock and without.
@@ -412,7 +357,7 @@ _deleted_frames: dict[tuple[bytes, int], bytes] = {}
 def delivery_payload(message: Message, token: bytes, locked_until_ms: int) -> bytes:
     """The bytes of a delivery by a link: under peek-lock with the lock's token, else with an empty one (M-27b)."""
     head = message.head
-    if message.delivery_count or message.changes is not None or len(head) > _MEMORY_BYTES_MAX:
+    if message.delivery_count or message.changes is not None or not _is_usual(head):
         return _payload(message, token, locked_until_ms, -1)
     if not token:
         return _deleted_payload(message)
@@ -431,6 +376,11 @@ def delivery_payload(message: Message, token: bytes, locked_until_ms: int) -> by
             message.bare,
         )
     )
+
+
+def _is_usual(head: bytes) -> bool:
+    """True for a head that many messages share: what was forwarded has a number of its own in it."""
+    return len(head) <= _MEMORY_BYTES_MAX and (not head or head[0] < FORWARDED)
 
 
 def _new_locked_frame(message: Message) -> _Frame:
@@ -467,25 +417,17 @@ def peeked_payload(message: Message) -> bytes:
 
 def _payload(message: Message, token: bytes, locked_until_ms: int, state: int) -> bytes:
     """The general form: whatever the sender set comes back, whatever is ours is added."""
-    bare = message.bare if message.changes is None else _changed_bare(message.bare, message.changes)
+    bare = message.bare if message.changes is None else changed_bare(message.bare, message.changes)
     annotations = _message_annotations(message, locked_until_ms if token else -1, state)
     return _hop_sections(message, token) + annotations + bare
 
 
 def _hop_sections(message: Message, token: bytes) -> bytes:
     """Header and delivery annotations; a token comes last."""
-    head = message.head
-    flags = head[0] if head else 0
+    head = read_head(message.head)
     out = bytearray()
-    priority = head[1] if flags & _PRIORITY_SET else 0
-    _append_header(out, flags, priority, message.ttl_ms, message.delivery_count)
-    count = 0
-    entries = b""
-    if flags & _DELIVERY_ANNOTATIONS:
-        at = 2 if flags & _PRIORITY_SET else 1
-        count = int.from_bytes(head[at : at + 4], "big")
-        length = int.from_bytes(head[at + 4 : at + 8], "big")
-        entries = head[at + 8 : at + 8 + length]
+    _append_header(out, head.flags, head.priority, message.ttl_ms, message.delivery_count)
+    count, entries = head.delivery_annotations
     if token:
         first, second, third, rest = _TOKEN.unpack(token)
         entries += _LOCK_TOKEN_KEY + _UUID.pack(first, second, third, rest)
@@ -498,16 +440,15 @@ def _hop_sections(message: Message, token: bytes) -> bytes:
 
 def _message_annotations(message: Message, locked_until_ms: int, state: int) -> bytes:
     """The sender's that are not ours to set, then ours; the numbers come last. -1: not shown."""
-    head = message.head
-    flags = head[0] if head else 0
-    count = 4
-    entries = b""
-    if flags & _MESSAGE_ANNOTATIONS:
-        at = 2 if flags & _PRIORITY_SET else 1
-        if flags & _DELIVERY_ANNOTATIONS:
-            at += 8 + int.from_bytes(head[at + 4 : at + 8], "big")
-        count += int.from_bytes(head[at : at + 4], "big")
-        entries = head[at + 4 :]
+    head = read_head(message.head)
+    count, entries = head.message_annotations
+    count += 4
+    if head.hops:
+        count += 2
+        entries += _FIRST_NUMBER_KEY + head.first_number.to_bytes(8, "big")
+        if head.dead_letter_source:
+            count += 2
+            entries += _DEAD_LETTER_SOURCE_KEY + encode_value(head.dead_letter_source)
     if state >= 0:
         entries += _STATE_KEY + bytes((state,))
         count += 2
@@ -528,8 +469,8 @@ def _append_header(out: bytearray, flags: int, priority: int, ttl_ms: int, deliv
     """All five fields; those the sender left out stay null (M-27a)."""
     out += b"\x00Sp\xc0\x00\x05"
     size_at = len(out) - 2
-    out.append((0x41 if flags & _DURABLE else 0x42) if flags & _DURABLE_SET else _NULL)
-    if flags & _PRIORITY_SET:
+    out.append((0x41 if flags & DURABLE else 0x42) if flags & DURABLE_SET else _NULL)
+    if flags & PRIORITY_SET:
         out.append(0x50)
         out.append(priority)
     else:
@@ -538,7 +479,7 @@ def _append_header(out: bytearray, flags: int, priority: int, ttl_ms: int, deliv
         out.append(_NULL)
     else:
         _append_uint(out, ttl_ms)
-    out.append((0x41 if flags & _FIRST_ACQUIRER else 0x42) if flags & _FIRST_ACQUIRER_SET else _NULL)
+    out.append((0x41 if flags & FIRST_ACQUIRER else 0x42) if flags & FIRST_ACQUIRER_SET else _NULL)
     _append_uint(out, delivery_count)
     out[size_at] = len(out) - size_at - 1
 
@@ -552,38 +493,3 @@ def _append_uint(out: bytearray, value: int) -> None:
     else:
         out.append(0x70)
         out += value.to_bytes(4, "big")
-
-
-def _changed_bare(bare: bytes, changes: bytes) -> bytes:
-    """The bare message with changed application properties laid over the sender's; untouched entries, and all
-    other sections, stay as they were sent."""
-    cut = scan(bare)
-    fresh = _entries_by_name(changes, 0, len(changes))
-    out = bytearray()
-    at = cut.application_properties_at
-    end = cut.application_properties_end
-    kept: dict[bytes, bytes] = {}
-    if at >= 0:
-        kept = _entries_by_name(bare, at, end)
-        out += bare[: cut.application_properties_start]
-    else:
-        end = cut.properties_end if cut.properties_at >= 0 else 0
-        out += bare[:end]
-    kept.update(fresh)
-    out += b"\x00St"
-    append_map(out, b"".join(kept.values()), 2 * len(kept))
-    out += bare[end:]
-    return bytes(out)
-
-
-def _entries_by_name(data: bytes, at: int, end: int) -> dict[bytes, bytes]:
-    """Name → encoded key and value, in the order they stand in."""
-    count, at = _map_start(data, at, end)
-    entries: dict[bytes, bytes] = {}
-    for _ in range(count >> 1):
-        value_at = skip_value(data, at, end)
-        after = skip_value(data, value_at, end)
-        name = _text_bytes(data, at, value_at)
-        entries[data[at:value_at] if name is None else name] = data[at:after]
-        at = after
-    return entries

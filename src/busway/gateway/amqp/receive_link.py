@@ -11,6 +11,10 @@ gets its own outcome back, settled (R-16), and each failed one a rejection with 
 Room is the least of four things: link credit, session window, unsettled deliveries (one SDK can hold 2,048; the
 engine counts all three), and what the socket may still take. Locks outlive the link (R-19): when it goes, only the
 outlet is told.
+
+A link that is evicted (its session's lock has ended, its entity or its right is gone) leaves in two steps. Outcomes
+whose commit is under way are answered first: they take effect, and a client that heard of the detach before would
+have to believe that they did not. Until then nothing is delivered and what else arrives is refused.
 """
 
 from __future__ import annotations
@@ -86,6 +90,10 @@ class ReceiveLink(Receiver):
         self._queue = queue
         self._outlet = outlet
         self._is_gone = False
+        #: Runs of outcomes that wait for the outlet's word.
+        self._settling = 0
+        #: Why the link will be detached once those runs are answered; None as long as it stays.
+        self._leaves_with: AmqpError | None = None
         #: The client's credit was not the bound when the outlet last asked: settlement may make room.
         self._is_starved = False
         self._typical_bytes = _TYPICAL_BYTES
@@ -98,7 +106,7 @@ class ReceiveLink(Receiver):
     # -- from the outlet
 
     def room(self) -> int:
-        if self._is_gone:
+        if self._is_gone or self._leaves_with is not None:
             return 0
         room = self.link.room()
         if room < self.link.credit():
@@ -111,7 +119,7 @@ class ReceiveLink(Receiver):
 
     def deliver(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Writes what credit, window and socket still admit and returns the rest."""
-        if self._is_gone:
+        if self._is_gone or self._leaves_with is not None:
             return deliveries
         link = self.link
         left_bytes = self.host.output_room_bytes()
@@ -142,9 +150,13 @@ class ReceiveLink(Receiver):
             self.host.output_waits()
 
     def evict(self, error: BrokerError) -> None:
-        """E-84, E-86, X-10."""
-        if not self._is_gone:
-            self.host.end_link(self, amqp_error(error, self.host.tracking, self.node.path))
+        """E-84, E-86, X-10. What is being settled is answered first."""
+        if self._is_gone or self._leaves_with is not None:
+            return
+        self._leaves_with = self._told(error)
+        self.session_id = None
+        if self._settling == 0:
+            self.host.end_link(self, self._leaves_with)
 
     # -- from the connection
 
@@ -152,9 +164,14 @@ class ReceiveLink(Receiver):
         """The engine refuses transfers on a link that only sends."""
 
     def outcomes_arrived(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
+        if self._leaves_with is not None:
+            if not settled:
+                self.link.answer(deliveries, Rejected(self._leaves_with))
+            return
         try:
             settlement = settlement_of(state, settled)
         except BrokerError as error:
+            self._outlet.flow.refused(error, len(deliveries))
             if not settled:
                 self.link.answer(deliveries, Rejected(self._told(error)))
             return
@@ -162,6 +179,7 @@ class ReceiveLink(Receiver):
             return
         run = SettleRun(self, deliveries, answer_to(state), settled)
         tokens = [delivery.tag for delivery in deliveries]
+        self._settling += 1
         self._outlet.settle(tokens, settlement, run.done, self.session_id)
 
     def credit_arrived(self) -> None:
@@ -200,7 +218,7 @@ class ReceiveLink(Receiver):
 
     def is_idle(self) -> bool:
         """R-22: open credit keeps a link, however quiet its queue."""
-        return self.link.credit() == 0
+        return self.link.credit() == 0 and self._settling == 0
 
     def gone(self) -> None:
         self._is_gone = True
@@ -211,6 +229,8 @@ class ReceiveLink(Receiver):
 
     def run_settled(self, run: SettleRun, failures: list[tuple[int, BrokerError]]) -> None:
         """The outlet has spoken: everything that it does not name is durable."""
+        self._outlet.flow.answered(len(run.deliveries), failures)
+        self._settling -= 1
         if self._is_gone:
             return
         unknown = next((error for _, error in failures if isinstance(error, StoreOutcomeUnknown)), None)
@@ -220,7 +240,10 @@ class ReceiveLink(Receiver):
         if not run.settled:
             self._answer(run, failures)
             self.host.output_waits()
-        if self._is_starved:
+        if self._leaves_with is not None:
+            if self._settling == 0:
+                self.host.end_link(self, self._leaves_with)
+        elif self._is_starved:
             self._is_starved = False
             self.room_grew()
 

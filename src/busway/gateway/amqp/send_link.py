@@ -1,8 +1,8 @@
-"""A link on which a client sends messages to a queue (S-1…S-20).
+"""A link on which a client sends messages to a queue or a topic (S-1…S-20).
 
-Theory of operation. The engine reports runs of deliveries; a run becomes messages and goes to the queue in one
+Theory of operation. The engine reports runs of deliveries; a run becomes messages and goes to the entity in one
 call, cut only where a batch envelope (S-20) stands in between, so the order of arrival is the order of storage
-(S-4). The queue reports each part once, when its fate is certain: all that were not refused are accepted as
+(S-4). The entity reports each part once, when its fate is certain: all that were not refused are accepted as
 ranges of delivery ids, refused ones are rejected singly, each with its reason (S-2). When the store cannot tell
 what happened the link is detached without an outcome, and the client sends again (S-1).
 
@@ -29,6 +29,7 @@ from busway.message import Message
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.broker.queue import Queue
+    from busway.broker.topic import Topic
     from busway.gateway.amqp.addresses import Node
     from busway.gateway.amqp.link_host import LinkHost
 
@@ -40,7 +41,7 @@ _ID_MASK: Final = 0xFFFFFFFF
 
 
 class SendRun:
-    """Deliveries handed to the queue in one call, waiting for their outcome."""
+    """Deliveries handed to the entity in one call, waiting for their outcome."""
 
     __slots__ = ("ids", "messages", "owner", "size_bytes")
 
@@ -56,7 +57,7 @@ class SendRun:
 
 
 class BatchRun:
-    """One batch envelope handed to the queue: all or nothing, one outcome."""
+    """One batch envelope handed to the entity: all or nothing, one outcome."""
 
     __slots__ = ("delivery_id", "owner", "size_bytes")
 
@@ -73,13 +74,14 @@ class BatchRun:
 class SendLink(Attachment):
     """The receiving end of a client's sender."""
 
-    def __init__(self, host: LinkHost, link: Link, node: Node, queue: Queue, now: float) -> None:
+    def __init__(self, host: LinkHost, link: Link, node: Node, entity: Queue | Topic, now: float) -> None:
         self.host = host
         self.link = link
         self.node = node
         self.right: str | None = "Send"
         self.used_at = now
-        self._queue = queue
+        self._entity = entity
+        self._flow = entity.main.flow
         self._is_gone = False
         #: Credit that the client still has, as far as we know; negative when it sends without.
         self._credit = 0
@@ -121,7 +123,7 @@ class SendLink(Attachment):
 
     def gone(self) -> None:
         self._is_gone = True
-        self._queue.detach(self)
+        self._entity.detach(self)
 
     # -- from the entity
 
@@ -143,9 +145,9 @@ class SendLink(Attachment):
         run.size_bytes += len(delivery.payload)
 
     def _message(self, payload: bytes) -> Message:
-        description = self._queue.description
-        self._check_size(payload, description.max_message_size_in_kilobytes * 1024)
-        message = message_of(payload, description.requires_duplicate_detection, self.host.limits)
+        settings = self._entity.main.settings
+        self._check_size(payload, settings.message_bytes_max)
+        message = message_of(payload, settings.detects_duplicates, self.host.limits)
         ensure_message_id(message, self.host.entropy)
         return message
 
@@ -160,7 +162,7 @@ class SendLink(Attachment):
     def _send(self, run: SendRun) -> None:
         self._unstored += len(run.ids)
         self.host.hold_input(run.size_bytes)
-        self._queue.send(run.messages, run.done)
+        self._entity.send(run.messages, run.done)
 
     def _send_batch(self, delivery: IncomingDelivery) -> None:
         try:
@@ -171,13 +173,13 @@ class SendLink(Attachment):
         run = BatchRun(self, -1 if delivery.settled else delivery.delivery_id, len(delivery.payload))
         self._unstored += 1
         self.host.hold_input(run.size_bytes)
-        self._queue.send_atomically(messages, run.done)
+        self._entity.send_atomically(messages, run.done)
 
     def _batch(self, payload: bytes) -> list[Message]:
         """The inner messages; the envelope itself is never stored (S-26)."""
-        description = self._queue.description
-        self._check_size(payload, description.max_message_size_in_kilobytes * 1024)
-        wants_message_id = description.requires_duplicate_detection
+        settings = self._entity.main.settings
+        self._check_size(payload, settings.message_bytes_max)
+        wants_message_id = settings.detects_duplicates
         limits = self.host.limits
         messages = [message_of(inner, wants_message_id, limits) for inner in split_batch(payload)]
         if not messages:
@@ -187,6 +189,10 @@ class SendLink(Attachment):
         return messages
 
     def _refuse(self, delivery: IncomingDelivery, problem: DecodeError | BrokerError) -> None:
+        if isinstance(problem, BrokerError):
+            self._flow.refused(problem)
+        else:
+            self._flow.mistaken()
         if delivery.settled:
             return
         self._reject(delivery.delivery_id, problem)
@@ -205,6 +211,7 @@ class SendLink(Attachment):
         """The fate of a run is certain, or certainly unknown."""
         self.host.release_input(size_bytes)
         self._unstored -= len(ids)
+        self._flow.answered(len(ids), failures)
         if self._is_gone:
             return
         unknown = next((error for _, error in failures if isinstance(error, StoreOutcomeUnknown)), None)
@@ -251,4 +258,4 @@ class SendLink(Attachment):
         """The store does not keep up. Some run of ours is then under way, and its end tops the credit up."""
         if self._unstored == 0:
             return False
-        return self._unstored >= _UNSTORED_HIGH or self._queue.main.store.is_congested()
+        return self._unstored >= _UNSTORED_HIGH or self._entity.main.store.is_congested()

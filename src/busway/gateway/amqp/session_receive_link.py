@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from busway.amqp.performatives import Fields, Source
 from busway.amqp.types import Char, Described, Long, Symbol
-from busway.broker.errors import BadArgument
+from busway.broker.errors import BadArgument, OperationCancelled
 from busway.gateway.amqp.receive_link import ReceiveLink
 from busway.gateway.dotnet_ticks import ticks_of
 
@@ -97,6 +97,11 @@ class SessionReceiveLink(ReceiveLink):
         self._session = session
         self.session_id = session.session_id
         return True
+
+    def cancel_wait(self) -> None:
+        """ERR-25: the connection is being closed; whoever still waits for a session may try again elsewhere."""
+        if self._session is None:
+            self.evict(OperationCancelled())
 
     def is_idle(self) -> bool:
         return self._session is not None and super().is_idle()

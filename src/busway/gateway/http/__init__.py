@@ -1,12 +1,27 @@
-"""Management over HTTP. Follow a request:
+"""Management and messages over HTTP. Follow a request:
 
 protocol         uvicorn's HTTP/1.1 with deadlines and a bound on idle connections
+presence         whether the client is still there, and what it wrote that ASGI does not tell
 app              the one way of every request: Host and Origin, path, route, error
 call             a request decoded once: path, authority, token, body
-management       queues and the namespace in ATOM
-atom             those documents, read and written (`xml_input`: XML from strangers)
+management       queues, topics and the namespace in ATOM; what lies below a topic (`topic_address`) is in
+                 `subscription_routes` and `rule_routes`
+atom             those documents, read and written (`xml_input`: XML from strangers; `atom_answers`: responses)
+entity_xml       queues, topics, subscriptions in them; `rule_xml` rules, `typed_value_xml` their values
+forward_targets  whether the caller may forward there
 operator_routes  stores and namespace rules in JSON
+metrics_route    the figures for Prometheus
 status_page      the page at the console's address
 statuses         the table of errors: status, sub-code, body
 websocket        AMQP over WebSocket, handed to the AMQP gateway
+
+Follow a message:
+
+message_address    which part of the message API a request means
+messages           send, receive, settle, renew (`message_entities`: the entities, by address)
+sent_message       a request as a payload (`json_input`: JSON from strangers)
+one_receive        a receiver for one message: it stands in line as a link does
+received_message   a delivery as an answer
+broker_properties  system properties in JSON (`http_times`: instants)
+custom_properties  application properties as headers, and which headers are none
 """

@@ -24,10 +24,15 @@ from starlette.websockets import WebSocket
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from busway.broker.caller import NOBODY, note_caller
 from busway.broker.errors import BrokerError, InternalError
+from busway.broker.flow import Flow
 from busway.clock import Clock, Entropy
 from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
 from busway.gateway.http.management import Management
+from busway.gateway.http.message_address import message_address
+from busway.gateway.http.messages import MessageCodec, Messages
+from busway.gateway.http.metrics_route import MetricsRoute
 from busway.gateway.http.operator_routes import OperatorRoutes
 from busway.gateway.http.protocol import HttpProtocol, Idlers
 from busway.gateway.http.status_page import CONSOLE_PATH, status_page
@@ -68,6 +73,7 @@ class HttpGateway:
         clock: Clock,
         entropy: Entropy,
         open_amqp: OpenConnection,
+        codec: MessageCodec,
         settings: HttpSettings | None = None,
     ) -> None:
         self._namespace = namespace
@@ -76,7 +82,9 @@ class HttpGateway:
         self._settings = settings if settings is not None else HttpSettings()
         self._tracking = Tracking(namespace.name, clock, entropy)
         self._management = Management(namespace, clock)
+        self._messages = Messages(namespace, clock, codec)
         self._operators = OperatorRoutes(namespace, clock, entropy)
+        self._metrics = MetricsRoute(namespace, is_open=self._settings.loopback_hosts is not None)
         self._state = ServerState()
         self._idlers = Idlers()
         self.app = Starlette(
@@ -97,6 +105,7 @@ class HttpGateway:
 
     async def close(self) -> None:
         """Idle connections at once, running requests when they are answered, all within five seconds."""
+        self._messages.close()
         for connection in list(self._state.connections):
             try:
                 connection.shutdown()
@@ -115,27 +124,45 @@ class HttpGateway:
 
     async def _answer(self, request: Request) -> Response:
         path = ""
+        call: Call | None = None
+        note_caller(NOBODY)
         try:
             call = Call(request, self._namespace.authorizer)
             path = call.path
             self._check_origin(call.authority, request.headers.get("origin"))
             response = await self._route(call)
-        except (BrokerError, HttpRefusal) as error:
+            self._flow(path).answered(1, [])
+        except BrokerError as error:
+            self._flow(path).refused(error)
+            response = error_response(error, self._tracking.tail(path))
+        except HttpRefusal as error:
+            self._flow(path).mistaken()
             response = error_response(error, self._tracking.tail(path))
         except Exception:
+            self._flow(path).failed()
             tail = self._tracking.tail(path)
             _log.exception("an HTTP request failed: %s", tail)
             response = error_response(InternalError(), tail)
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
         response.headers["Date"] = formatdate(self._clock.wall_ms() / 1000, usegmt=True)
-        if _has_long_body(request):
+        if (call is None or not call.is_read) and _has_long_body(request):
             response.headers["Connection"] = "close"
         return response
 
+    def _flow(self, path: str) -> Flow:
+        """Requests about messages count for their entity, all others for the namespace (O-2)."""
+        flows = self._namespace.flows
+        return flows.nearest(path) if "/messages" in path.lower() else flows.namespace
+
     async def _route(self, call: Call) -> Response:
+        if self._metrics.is_meant(call):
+            return await self._metrics.answer(call)
         special = self._special(call)
         if special is not None:
             return special
+        address = message_address(call.method, call.request.scope["raw_path"])
+        if address is not None:
+            return await self._messages.handle(call, address)
         segments = call.segments
         routes: dict[tuple[str, int], Handler] = {
             ("$stores", 1): self._operators.stores,

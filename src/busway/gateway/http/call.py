@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -10,11 +10,30 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from busway.broker.authorization import Grant
-from busway.broker.descriptions import AuthorizationRule, QueueDescription, RuntimeCounts
-from busway.broker.errors import AuthenticationFailed, BadArgument, OperationTimedOut
+from busway.broker.caller import note_caller
+from busway.broker.descriptions import (
+    AuthorizationRule,
+    Description,
+    QueueDescription,
+    RuntimeCounts,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from busway.broker.entity_changes import NewEntity
+from busway.broker.errors import (
+    AuthenticationFailed,
+    BadArgument,
+    BrokerError,
+    OperationTimedOut,
+    Unauthorized,
+)
+from busway.broker.flow import FlowTable
 from busway.broker.limits import Limits
+from busway.broker.queue import Queue
+from busway.broker.topic import Topic
 from busway.gateway.http.statuses import method_not_allowed
 from busway.gateway.http.xml_input import BODY_BYTES_MAX
+from busway.rules.rule import Rule
 
 _BODY_S: Final = 30.0
 _NO_TOKEN: Final = 40102
@@ -23,16 +42,12 @@ _MALFORMED_TOKEN: Final = 40105
 _LATEST_VERSION: Final = "2024-05"
 _VERSION: Final = re.compile(r"[0-9]{4}-[0-9]{2}")
 _AUTHORITY: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
-SUPPLEMENTARY_TOKENS: Final = (
-    "servicebussupplementaryauthorization",
-    "servicebusdlqsupplementaryauthorization",
-)
 
 
 class RequestAuthorizer(Protocol):
     """The part of the authorizer that routes use."""
 
-    def grant_of_token(self, token: str, audience: str) -> Grant: ...
+    def grant_of_token(self, token: str, audience: str, entity_path: str | None = None) -> Grant: ...
     def authorise(self, grants: list[Grant], path: str, right: str) -> Grant: ...
 
 
@@ -45,11 +60,23 @@ class ManagedNamespace(Protocol):
     def limits(self) -> Limits: ...
     @property
     def authorizer(self) -> RequestAuthorizer: ...
-    def descriptions(self) -> list[QueueDescription]: ...
-    def description(self, path: str) -> QueueDescription: ...
-    async def create_queue(self, description: QueueDescription) -> QueueDescription: ...
-    async def update_queue(self, description: QueueDescription) -> QueueDescription: ...
-    async def delete_queue(self, path: str) -> None: ...
+    @property
+    def flows(self) -> FlowTable: ...
+    def queue(self, path: str) -> Queue: ...
+    def sender(self, path: str) -> Queue | Topic: ...
+    def queues(self) -> list[QueueDescription]: ...
+    def topics(self) -> list[TopicDescription]: ...
+    def subscriptions(self, topic_path: str) -> list[SubscriptionDescription]: ...
+    def subscription_rules(self, subscription_path: str) -> list[Rule]: ...
+    def subscription_rule(self, subscription_path: str, name: str) -> Rule | None: ...
+    def filter_counts(self, topic_path: str) -> tuple[int, int]: ...
+    def description(self, path: str) -> Description: ...
+    async def create(self, wanted: Sequence[NewEntity]) -> list[Description]: ...
+    async def update(self, description: Description) -> Description: ...
+    async def delete(self, path: str) -> None: ...
+    async def add_rule(self, subscription_path: str, rule: Rule) -> Rule: ...
+    async def replace_rule(self, subscription_path: str, rule: Rule) -> Rule: ...
+    async def remove_rule(self, subscription_path: str, name: str) -> None: ...
     async def counts(self, path: str) -> RuntimeCounts: ...
     async def counts_of(self, paths: list[str]) -> list[RuntimeCounts]: ...
     def rules(self) -> tuple[AuthorizationRule, ...]: ...
@@ -70,6 +97,8 @@ class Call:
         self.authority = checked_authority(request.headers.get("host", ""))
         self.api_version = _api_version(request)
         self._authorizer = authorizer
+        #: The body has been read to its end.
+        self.is_read = False
 
     @property
     def segments(self) -> list[str]:
@@ -94,12 +123,34 @@ class Call:
     def require(self, right: str) -> Grant:
         """The caller holds a token that allows `right` on this path (A-6, A-9). Raises 401s."""
         grant = self._authorizer.grant_of_token(self._token("authorization"), f"{self.root}/{self.path}")
-        return self._authorizer.authorise([grant], self.path, right)
+        return self._authorised(grant, self.path, right)
 
-    def require_on(self, target: str, right: str) -> None:
-        """The same for another entity of the namespace, by the caller's token or a supplementary one."""
+    def require_on_namespace(self, *rights: str) -> Grant:
+        """One of the rights on the namespace as a whole: a rule of one entity never counts. Raises 401s."""
+        grant = self._authorizer.grant_of_token(self._token("authorization"), f"{self.root}/")
+        for right in rights[:-1]:
+            try:
+                return self._authorised(grant, "", right)
+            except Unauthorized:
+                continue
+        return self._authorised(grant, "", rights[-1])
+
+    def _authorised(self, grant: Grant, path: str, right: str) -> Grant:
+        allowing = self._authorizer.authorise([grant], path, right)
+        note_caller(allowing.rule_name)
+        return allowing
+
+    def require_for(self, entity_path: str, asked_for: str, right: str) -> Grant:
+        """The same for an address that belongs to an entity (`orders/messages/head`): the token may be for as
+        little as `asked_for`, its rule may be the entity's own."""
+        token = self._token("authorization")
+        grant = self._authorizer.grant_of_token(token, f"{self.root}/{asked_for}", entity_path)
+        return self._authorised(grant, entity_path, right)
+
+    def require_on(self, target: str, right: str, header: str) -> None:
+        """The same for another entity of the namespace, by the caller's token or by the one in `header`."""
         audience = f"{self.root}/{target}"
-        names = [name for name in ("authorization", *SUPPLEMENTARY_TOKENS) if name in self.request.headers]
+        names = [name for name in ("authorization", header) if name in self.request.headers]
         grants: list[Grant] = []
         for name in names:
             try:
@@ -116,26 +167,30 @@ class Call:
             raise AuthenticationFailed("MalformedToken: There are several tokens.", _MALFORMED_TOKEN)
         return tokens[0]
 
-    async def body(self) -> bytes:
-        """At most 64 KiB, within 30 seconds."""
+    async def body(
+        self, bytes_max: int = BODY_BYTES_MAX, refusal: Callable[[str], BrokerError] = BadArgument
+    ) -> bytes:
+        """At most `bytes_max`, else `refusal`; within 30 seconds."""
         declared = self.request.headers.get("content-length", "0")
-        if declared.isdigit() and int(declared) > BODY_BYTES_MAX:
-            raise _too_large()
+        too_large = refusal(f"The body has more than {bytes_max} bytes.")
+        if declared.isdigit() and int(declared) > bytes_max:
+            raise too_large
         try:
             async with asyncio.timeout(_BODY_S):
-                return await self._read()
+                return await self._read(bytes_max, too_large)
         except TimeoutError as error:
             raise OperationTimedOut(f"The body did not arrive within {_BODY_S:.0f} seconds.") from error
 
-    async def _read(self) -> bytes:
+    async def _read(self, bytes_max: int, too_large: BrokerError) -> bytes:
         received = bytearray()
         try:
             async for chunk in self.request.stream():
                 received += chunk
-                if len(received) > BODY_BYTES_MAX:
-                    raise _too_large()
+                if len(received) > bytes_max:
+                    raise too_large
         except ClientDisconnect as error:
             raise BadArgument("The body ended early.") from error
+        self.is_read = True
         return bytes(received)
 
 
@@ -171,7 +226,3 @@ def _api_version(request: Request) -> str:
     if _VERSION.fullmatch(version) is None:
         raise BadArgument(f"api-version: {version[:32]!r} is not a version such as {_LATEST_VERSION}.")
     return version
-
-
-def _too_large() -> BadArgument:
-    return BadArgument(f"The body has more than {BODY_BYTES_MAX} bytes.")

@@ -1,4 +1,5 @@
-"""uvicorn's HTTP/1.1 protocol with what a listener among strangers needs: deadlines and a bound on idlers.
+"""uvicorn's HTTP/1.1 protocol with what a listener among strangers needs: deadlines and a bound on idlers; and with
+what a request must know of its connection (`presence`).
 
 uvicorn waits for ever for the rest of a request head. Here a head has ten seconds from its first byte, and the
 connections that are between requests (silent, or with half a head) are bounded: the oldest is closed first.
@@ -6,23 +7,34 @@ connections that are between requests (silent, or with half a head) are bounded:
 
 import asyncio
 from collections import OrderedDict
-from typing import cast
+from typing import Any, cast
 
+import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from busway.gateway.http.presence import PRESENCE, SPELLED_HEADERS, ClientPresence
+
 HEAD_S = 10.0
 IDLE_CONNECTIONS_MAX = 1_000
+#: A client that takes an answer with a message more slowly than this has not got it.
+FLUSH_S = 30.0
 
 
 class HttpProtocol(H11Protocol):
     """Made by `HttpGateway.protocol` for each connection the listener hands over."""
 
     def __init__(self, config: Config, server_state: ServerState, idlers: "Idlers") -> None:
-        super().__init__(config=config, server_state=server_state, app_state={})
+        self.presence = ClientPresence(self.flush)
+        super().__init__(config=config, server_state=server_state, app_state={PRESENCE: self.presence})
+        self.conn = SpellingConnection(self.app_state, config.h11_max_incomplete_event_size)
         self._idlers = idlers
         self._head_timer: asyncio.TimerHandle | None = None
+        #: How often the transport has told that its buffer is empty again.
+        self._drains = 0
+        #: What was written before its end may not have gone out.
+        self._is_broken = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not an isinstance: uvloop's TLS transport is a transport in all but its class.
@@ -39,6 +51,7 @@ class HttpProtocol(H11Protocol):
         self._idlers.discard(self)
 
     def on_response_complete(self) -> None:
+        self.presence.answered()
         super().on_response_complete()
         if self._is_between_requests():
             self._idlers.add(self)
@@ -46,9 +59,48 @@ class HttpProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
         self._idlers.discard(self)
+        self._is_broken = self._is_broken or exc is not None
         super().connection_lost(exc)
+        self.presence.lost()
+
+    def resume_writing(self) -> None:
+        self._drains += 1
+        super().resume_writing()
+
+    async def flush(self) -> bool:
+        """True when what was written has gone to the socket; False when the connection ends before, or is ended here
+        because that takes too long. To be called right after writing, before anything else can happen."""
+        try:
+            async with asyncio.timeout(FLUSH_S):
+                return await (self._closed() if self.transport.is_closing() else self._drained())
+        except TimeoutError:
+            self.abort()
+            return False
+
+    async def _drained(self) -> bool:
+        transport, drains = self.transport, self._drains
+        transport.set_write_buffer_limits(0)
+        if not self.flow.write_paused:
+            is_drained = True
+        else:
+            await self.flow.drain()
+            is_drained = self._drains > drains
+        if not transport.is_closing():
+            transport.set_write_buffer_limits()
+        return is_drained
+
+    async def _closed(self) -> bool:
+        """After a last answer the transport closes when that has gone out; if it closes for another reason, the
+        answer was written to nobody."""
+        if self.presence.is_gone or self.conn.our_state is not h11.CLOSED:
+            return False
+        closed = asyncio.Event()
+        self.presence.watch(closed.set)
+        await closed.wait()
+        return not self._is_broken
 
     def abort(self) -> None:
+        self._is_broken = True
         self.transport.abort()
 
     def _is_between_requests(self) -> bool:
@@ -58,6 +110,21 @@ class HttpProtocol(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+class SpellingConnection(h11.Connection):
+    """Leaves the headers with their own spelling in the state that the next request gets."""
+
+    def __init__(self, state: dict[str, Any], head_bytes_max: int | None) -> None:
+        limits = {} if head_bytes_max is None else {"max_incomplete_event_size": head_bytes_max}
+        super().__init__(h11.SERVER, **limits)
+        self._state_of_requests = state
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._state_of_requests[SPELLED_HEADERS] = event.headers.raw_items()
+        return event
 
 
 class Idlers:

@@ -27,14 +27,15 @@ def status_page(namespace: ManagedNamespace) -> Response:
     facts = (
         ("Namespace", namespace.name),
         ("Version", __version__),
-        ("Queues", str(len(namespace.descriptions()))),
+        ("Queues", str(len(namespace.queues()))),
+        ("Topics", str(len(namespace.topics()))),
         ("Stores", _stores(namespace)),
     )
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
     page = (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Busway</title></head>'
         f"<body><h1>Busway is running</h1><dl>{rows}</dl>"
-        "<p>Manage queues with the command line (busway --help) or any Service Bus administration client.</p>"
+        "<p>Manage entities with the command line (busway --help) or any Service Bus administration client.</p>"
         "</body></html>"
     )
     return Response(page, 200, PAGE_HEADERS, media_type="text/html; charset=utf-8")

@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape
 from starlette.responses import Response
 
 from busway.broker import errors
+from busway.broker.entity_path import shown
 from busway.broker.errors import AuthenticationFailed, BrokerError
 
 
@@ -35,6 +36,12 @@ def method_not_allowed(allowed: str) -> HttpRefusal:
     return HttpRefusal(405, f"The method is not allowed here; possible are {allowed}.", {"Allow": allowed})
 
 
+def missing_below_topic(namespace_name: str, *names: str | None) -> HttpRefusal:
+    """A subscription or rule that does not exist, in the service's own words (ERR-43): topic, subscription, rule."""
+    path = shown(f"{namespace_name}:Topic:{'|'.join(name for name in names if name is not None)}")
+    return HttpRefusal(404, f"Entity {path} was not found.")
+
+
 STATUSES: Final[dict[type[BrokerError], Status]] = {
     BrokerError: Status(500, 50000),
     errors.EntityNotFound: Status(404, 40400),
@@ -44,15 +51,22 @@ STATUSES: Final[dict[type[BrokerError], Status]] = {
     errors.AuthenticationFailed: Status(401, None),
     errors.InvalidOperation: Status(403, 40301),
     errors.BadArgument: Status(400, 40000),
+    errors.ForwardTargetNotFound: Status(400, 40400),
     errors.ArgumentOutOfRange: Status(400, 40000),
     errors.QuotaExceeded: Status(403, 40300),
+    errors.TooManySqlFilters: Status(403, 40501),
+    errors.TooManyCorrelationFilters: Status(403, 40502),
+    errors.TooManySubscriptions: Status(403, 40503),
     errors.MessageTooLarge: Status(403, 40300),
     errors.MessageLockLost: Status(410, 41000),
     errors.SessionLockLost: Status(410, 41000),
     errors.SessionCannotBeLocked: Status(410, 41000),
     errors.MessageNotFound: Status(404, 40401),
     errors.SessionNotFound: Status(404, 40401),
+    errors.NoMatchingSubscription: Status(500, 50000),
     errors.OperationTimedOut: Status(408, None),
+    errors.OperationCancelled: Status(503, None),
+    errors.EntityUpdated: Status(503, None),
     errors.ServerBusy: Status(503, 50004),
     errors.InternalError: Status(500, 50000),
     errors.NotImplementedByServer: Status(501, None),

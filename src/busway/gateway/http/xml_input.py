@@ -19,6 +19,8 @@ _DEPTH_MAX: Final = 32
 _ELEMENTS_MAX: Final = 1_000
 _DECLARED_ENCODING: Final = re.compile(r"""\s*<\?xml[^>]{0,200}?\bencoding\s*=\s*["']([^"']{0,64})["']""")
 _ENCODINGS: Final = frozenset({"utf-8", "utf8", "us-ascii"})
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
+_FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 def parse_xml(body: bytes) -> Element:
@@ -34,6 +36,19 @@ def parse_xml(body: bytes) -> Element:
     if not isinstance(root, Element):
         raise BadArgument("The body is empty; XML was expected.")
     return root
+
+
+def flag_of(name: str, text: str) -> bool:
+    """`name` is what the sentence of a refusal calls it, here and below."""
+    if text.lower() not in _FLAGS:
+        raise BadArgument(f"{name}: {text[:80]!r} is not true or false.")
+    return _FLAGS[text.lower()]
+
+
+def integer_of(name: str, text: str) -> int:
+    if _INTEGER.fullmatch(text) is None:
+        raise BadArgument(f"{name}: {text[:80]!r} is not a whole number.")
+    return int(text)
 
 
 def _decoded(body: bytes) -> str:

@@ -1,8 +1,10 @@
-"""The properties of a queue as clients name them: one table for ATOM bodies and command-line options."""
+"""The properties of entities as clients name them: one table for ATOM bodies and command-line options."""
 
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from busway import atom_names
 
 #: What a property can hold once read. Durations stay ISO 8601 text: the server is the one that judges them.
 Value = str | int | bool | None
@@ -42,7 +44,7 @@ class Property:
         return "" if value is None else str(value)
 
 
-QUEUE_PROPERTIES: Final = (
+_ALL: Final = (
     Property(
         "LockDuration", Kind.DURATION, "lock-duration", "How long a receiver's claim lasts, PT5S to PT5M."
     ),
@@ -97,13 +99,18 @@ QUEUE_PROPERTIES: Final = (
         "is-anonymous-accessible",
         "Kept for compatibility; has no effect.",
     ),
-    Property("Status", Kind.TEXT, "status", "Active, Disabled, SendDisabled or ReceiveDisabled."),
+    Property(
+        "Status",
+        Kind.TEXT,
+        "status",
+        "Active, Disabled, SendDisabled (queues, topics) or ReceiveDisabled (queues, subscriptions).",
+    ),
     Property("SupportOrdering", Kind.BOOLEAN, "support-ordering", "Kept for compatibility; has no effect."),
     Property(
         "AutoDeleteOnIdle",
         Kind.DURATION,
         "auto-delete-on-idle",
-        "Delete the queue when unused so long, at least PT5M.",
+        "Delete the entity when unused so long, at least PT5M.",
     ),
     Property(
         "EnablePartitioning",
@@ -118,13 +125,15 @@ QUEUE_PROPERTIES: Final = (
         "enable-express",
         "Kept for compatibility; messages are always durable.",
     ),
-    Property("ForwardTo", Kind.TEXT, "forward-to", "Comes with a later version; refused until then."),
+    Property(
+        "ForwardTo", Kind.TEXT, "forward-to", "Move every message on to this queue or topic; '' ends it."
+    ),
     Property("UserMetadata", Kind.TEXT, "user-metadata", "Free text, up to 1024 characters."),
     Property(
         "ForwardDeadLetteredMessagesTo",
         Kind.TEXT,
         "forward-dead-lettered-messages-to",
-        "Comes with a later version; refused until then.",
+        "Move dead-lettered messages on to this queue or topic; '' ends it.",
     ),
     Property(
         "MaxMessageSizeInKilobytes",
@@ -132,10 +141,42 @@ QUEUE_PROPERTIES: Final = (
         "max-message-size-in-kilobytes",
         "The largest message accepted; 256 in this version.",
     ),
+    Property(
+        "DeadLetteringOnFilterEvaluationExceptions",
+        Kind.BOOLEAN,
+        "dead-lettering-on-filter-evaluation-exceptions",
+        "Keep messages whose filter or action fails in the dead-letter queue.",
+    ),
+    Property(
+        "FilteringMessagesBeforePublishing",
+        Kind.BOOLEAN,
+        "filtering-messages-before-publishing",
+        "Refuse messages that no subscription selects.",
+    ),
+    Property(
+        "EnableSubscriptionPartitioning",
+        Kind.BOOLEAN,
+        "enable-subscription-partitioning",
+        "Kept for compatibility; has no effect.",
+    ),
 )
+
+
+def _among(elements: tuple[str, ...]) -> tuple[Property, ...]:
+    """Those that a description of these elements has, in the order of the table."""
+    return tuple(known for known in _ALL if known.element in elements)
+
+
+QUEUE_PROPERTIES: Final = _among(atom_names.QUEUE_ELEMENTS)
+TOPIC_PROPERTIES: Final = _among(atom_names.TOPIC_ELEMENTS)
+SUBSCRIPTION_PROPERTIES: Final = _among(atom_names.SUBSCRIPTION_ELEMENTS)
 
 #: What the server counts and dates; never sent back by an update.
 READ_ONLY: Final = (
+    "SubscriptionCount",
+    "SqlFilterCount",
+    "CorrelationFilterCount",
+    "IsClientAffine",
     "SizeInBytes",
     "MessageCount",
     "CreatedAt",

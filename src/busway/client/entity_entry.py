@@ -1,4 +1,4 @@
-"""A queue as the management API tells it: read from and written to ATOM entries."""
+"""A queue, topic or subscription as the management API tells it: read from and written to ATOM entries."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,14 @@ from typing import Final
 import defusedxml.ElementTree
 
 from busway import atom_names
-from busway.client.queue_properties import QUEUE_PROPERTIES, READ_ONLY, Value
+from busway.client.entity_properties import (
+    QUEUE_PROPERTIES,
+    READ_ONLY,
+    SUBSCRIPTION_PROPERTIES,
+    TOPIC_PROPERTIES,
+    Property,
+    Value,
+)
 
 # As ElementTree writes names.
 ATOM: Final = f"{{{atom_names.ATOM}}}"
@@ -16,7 +23,6 @@ CONNECT: Final = f"{{{atom_names.CONNECT}}}"
 COUNTS: Final = f"{{{atom_names.COUNTS}}}"
 SCHEMA_TYPE: Final = f"{{{atom_names.INSTANCE}}}type"
 
-_PROPERTY_BY_ELEMENT: Final = {known.element: known for known in QUEUE_PROPERTIES}
 _COUNT_NAMES: Final = (
     "ActiveMessageCount",
     "DeadLetterMessageCount",
@@ -32,7 +38,7 @@ class BadAnswer(Exception):
 
 @dataclass(frozen=True)
 class KeyRule:
-    """A SAS rule of a queue or of the namespace (A-1)."""
+    """A SAS rule of a queue, of a topic or of the namespace (A-1)."""
 
     name: str
     rights: tuple[str, ...]
@@ -41,7 +47,32 @@ class KeyRule:
 
 
 @dataclass(frozen=True)
-class QueueEntry:
+class EntityKind:
+    """What tells the three kinds apart on the wire."""
+
+    word: str
+    element: str
+    properties: tuple[Property, ...]
+    elements: tuple[str, ...]
+
+    def property_of(self, element: str) -> Property | None:
+        return next((known for known in self.properties if known.element == element), None)
+
+
+QUEUE: Final = EntityKind("queue", "QueueDescription", QUEUE_PROPERTIES, atom_names.QUEUE_ELEMENTS)
+TOPIC: Final = EntityKind("topic", "TopicDescription", TOPIC_PROPERTIES, atom_names.TOPIC_ELEMENTS)
+SUBSCRIPTION: Final = EntityKind(
+    "subscription", "SubscriptionDescription", SUBSCRIPTION_PROPERTIES, atom_names.SUBSCRIPTION_ELEMENTS
+)
+KINDS: Final = (QUEUE, TOPIC, SUBSCRIPTION)
+#: Entities to forward to; they come as an address, `sb://host/name`.
+_FORWARDS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
+
+
+@dataclass(frozen=True)
+class EntityEntry:
+    kind: EntityKind
+    #: Of a subscription without its topic.
     name: str
     properties: dict[str, Value]
     numbers: dict[str, Value]  # read-only counts, sizes and times
@@ -49,10 +80,10 @@ class QueueEntry:
     #: Elements this version does not know: an update sends them back untouched (E-44).
     others: tuple[ET.Element, ...] = field(default=(), repr=False)
 
-    def changed(self, changes: Mapping[str, Value]) -> "QueueEntry":
+    def changed(self, changes: Mapping[str, Value]) -> "EntityEntry":
         return replace(self, properties={**self.properties, **changes})
 
-    def with_rules(self, rules: Iterable[KeyRule]) -> "QueueEntry":
+    def with_rules(self, rules: Iterable[KeyRule]) -> "EntityEntry":
         return replace(self, rules=tuple(rules))
 
 
@@ -70,18 +101,20 @@ def entries(document: ET.Element) -> list[ET.Element]:
     return [document] if document.tag == f"{ATOM}entry" else document.findall(f"{ATOM}entry")
 
 
-def read_entry(entry: ET.Element) -> QueueEntry:
-    description = entry.find(f"{ATOM}content/{CONNECT}QueueDescription")
+def read_entry(kind: EntityKind, entry: ET.Element) -> EntityEntry:
+    description = entry.find(f"{ATOM}content/{CONNECT}{kind.element}")
     if description is None:
-        raise BadAnswer("The server answered with an entry that describes no queue.")
+        raise BadAnswer(f"The server answered with an entry that describes no {kind.word}.")
     properties: dict[str, Value] = {}
     numbers: dict[str, Value] = {}
     rules: tuple[KeyRule, ...] = ()
     others: list[ET.Element] = []
     for child in description:
         element = child.tag.removeprefix(CONNECT)
-        if element in _PROPERTY_BY_ELEMENT:
-            properties[element] = _PROPERTY_BY_ELEMENT[element].read(child.text or "")
+        known = kind.property_of(element)
+        if known is not None:
+            text = child.text or ""
+            properties[element] = target_name(text) if element in _FORWARDS else known.read(text)
         elif element == "AuthorizationRules":
             rules = tuple(_read_rule(rule) for rule in child)
         elif element == "CountDetails":
@@ -91,22 +124,42 @@ def read_entry(entry: ET.Element) -> QueueEntry:
         else:
             others.append(child)
     title = entry.findtext(f"{ATOM}title") or ""
-    return QueueEntry(title, properties, numbers, rules, tuple(others))
+    return EntityEntry(kind, title, properties, numbers, rules, tuple(others))
 
 
-def write_entry(queue: QueueEntry) -> bytes:
-    """The body of a create or an update: what is set, in the wire's order; read-only parts stay behind."""
+def kind_of(entry: ET.Element) -> EntityKind | None:
+    """Queues and topics share their names, so an entry may be of another kind than the one asked for."""
+    content = f"{ATOM}content/{CONNECT}"
+    return next((kind for kind in KINDS if entry.find(content + kind.element) is not None), None)
+
+
+def target_name(address: str) -> str:
+    """`sb://host:port/some/queue` → `some/queue`; a bare name stays as it is."""
+    scheme, separator, rest = address.partition("://")
+    return rest.partition("/")[2] if separator and scheme.isalpha() else address
+
+
+def write_entry(entity: EntityEntry, extra: Mapping[str, ET.Element] | None = None) -> bytes:
+    """The body of a create or an update: what is set, in the wire's order; read-only parts stay behind. `extra`
+    are whole elements by name that stand in their place."""
+    description = ET.Element(f"{CONNECT}{entity.kind.element}")
+    for element in entity.kind.elements:
+        known = entity.kind.property_of(element)
+        if element == "AuthorizationRules":
+            _write_rules(description, entity.rules)
+        elif extra is not None and element in extra:
+            description.append(extra[element])
+        elif known is not None and entity.properties.get(element) is not None:
+            child = ET.SubElement(description, f"{CONNECT}{element}")
+            child.text = known.write(entity.properties[element])
+    description.extend(entity.others)
+    return document_of(description)
+
+
+def document_of(description: ET.Element) -> bytes:
     entry = ET.Element(f"{ATOM}entry")
     content = ET.SubElement(entry, f"{ATOM}content", {"type": "application/xml"})
-    description = ET.SubElement(content, f"{CONNECT}QueueDescription")
-    for element in atom_names.QUEUE_ELEMENTS:
-        if element == "AuthorizationRules":
-            _write_rules(description, queue.rules)
-        elif queue.properties.get(element) is not None:
-            known = _PROPERTY_BY_ELEMENT[element]
-            child = ET.SubElement(description, f"{CONNECT}{element}")
-            child.text = known.write(queue.properties[element])
-    description.extend(queue.others)
+    content.append(description)
     document: bytes = ET.tostring(entry, encoding="utf-8")
     return document
 

@@ -1,0 +1,32 @@
+"""The links that hold an entity open and want to know when it changes under them (E-84, E-86)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from busway.broker.errors import BrokerError
+from busway.broker.receiver import Attachment
+
+
+class Attachments:
+    """Each link, and whether it sends."""
+
+    def __init__(self) -> None:
+        self._links: dict[Attachment, bool] = {}
+
+    def add(self, link: Attachment, *, sends: bool) -> None:
+        self._links[link] = sends
+
+    def discard(self, link: Attachment) -> None:
+        self._links.pop(link, None)
+
+    def discard_all(self, links: Iterable[Attachment]) -> None:
+        for link in links:
+            self._links.pop(link, None)
+
+    def evict(self, error: BrokerError, *, sends: bool | None = None) -> None:
+        """Every link with this error, once; with `sends` only senders, or only others."""
+        evicted = [link for link, is_sender in self._links.items() if sends in (None, is_sender)]
+        self.discard_all(evicted)
+        for link in evicted:
+            link.evict(error)

@@ -1,0 +1,212 @@
+"""Publishing: what a topic takes in becomes copies in its subscriptions, in one commit batch (T-1…T-10, T-60).
+
+Theory of operation. A topic and its subscriptions lie in one store, and a batch gathers without suspending, so
+the copies of a run join the same batch one subscription after the other: acceptance of the send and all copies
+are one atomic step (T-9). Every subscription numbers its copies itself (M-39). Plain copies share the payload
+bytes of the message; only a copy changed by an action has bytes of its own (T-6).
+
+A message with a future time waits in the topic's own fragment and is distributed when it is due (S-30, S-34), by
+the rules of that moment.
+
+The topic's size is the size of all copies (E-56). Adding them up for every run would be dear with two thousand
+subscriptions, so the sum is taken at most every quarter of a second and what was published since is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from busway.broker.commit_runs import SentRun
+from busway.broker.copies import changed_copy, plain_copy
+from busway.broker.dead_letter import SESSION_ID_IS_NULL, put_dead_letters, rule_failed
+from busway.broker.errors import BrokerError, NoMatchingSubscription, QuotaExceeded, ServerBusy
+from busway.broker.intake import Intake
+from busway.broker.message_subject import MessageSubject
+from busway.broker.settlement import RunDone
+from busway.message import ACTIVE, Message
+from busway.rules.errors import ActionError
+from busway.rules.selection import Match, Selection
+from busway.store.contract import PLACE_SCHEDULED, CommitBatch
+
+if TYPE_CHECKING:
+    from busway.broker.fragment import Fragment
+    from busway.broker.queue import Queue
+
+_RECOUNT_EVERY_S: Final = 0.25
+
+
+class Copies:
+    """What one run brings for one subscription."""
+
+    __slots__ = ("bytes", "dead", "main", "messages")
+
+    def __init__(self, main: Fragment) -> None:
+        self.main = main
+        self.messages: list[Message] = []
+        #: Copies that go to the dead-letter queue at once, with the properties that say why.
+        self.dead: list[tuple[Message, dict[str, object]]] = []
+        self.bytes = 0
+
+
+class Distribution(Intake):
+    """The sending side of a topic's fragment."""
+
+    __slots__ = ("_counted_at", "_size_of_all", "_subscription", "_used_bytes", "prefilters", "selection")
+
+    def __init__(
+        self,
+        fragment: Fragment,
+        selection: Selection,
+        subscription: Callable[[str], Queue],
+        size_of_all: Callable[[], int],
+        prefilters: bool,
+    ) -> None:
+        super().__init__(fragment)
+        #: The rules of all subscriptions; owners are the keys of subscriptions.
+        self.selection = selection
+        self._subscription = subscription
+        self._size_of_all = size_of_all
+        #: E-53
+        self.prefilters = prefilters
+        self._used_bytes = 0
+        self._counted_at = float("-inf")
+
+    def used_bytes(self) -> int:
+        """E-56: of all copies."""
+        now = self._fragment.runtime.clock.monotonic()
+        if now - self._counted_at >= _RECOUNT_EVERY_S:
+            self._counted_at = now
+            self._used_bytes = self._size_of_all()
+        return self._used_bytes + self.pending_bytes
+
+    def _admit(self, messages: list[Message], done: RunDone, is_atomic: bool) -> SentRun:
+        """E-53: with prefiltering also those are refused that nobody wants."""
+        run = super()._admit(messages, done, is_atomic)
+        if self.prefilters:
+            now_ms = self._next_enqueued_ms()
+            unwanted: list[tuple[Message, BrokerError]] = [
+                (message, NoMatchingSubscription())
+                for message in run.messages
+                if message.scheduled_at_ms <= now_ms and not self.selection.matching(MessageSubject(message))
+            ]
+            if unwanted:
+                run.refuse(unwanted)
+        return run
+
+    def join(self, run: SentRun) -> None:
+        """Numbers of the topic for each message, copies for those that are not for later."""
+        fragment = self._fragment
+        try:
+            batch = fragment.batch()
+            copies = self._distribute(run)
+            _check_numbers(copies)
+        except (ServerBusy, QuotaExceeded) as error:
+            run.fail(error)
+            return
+        counters = fragment.counters
+        now_ms = self._next_enqueued_ms()
+        later: list[Message] = []
+        for message in run.messages:
+            counters.last_counter += 1
+            message.sequence_number = counters.last_counter
+            message.enqueued_at_ms = now_ms
+            if message.scheduled_at_ms > now_ms:
+                later.append(message)
+        run.last_number = counters.last_counter
+        run.active, run.active_bytes = [], 0
+        if later:
+            counters.bytes += sum(message.size() for message in later)
+            self._join_scheduled(batch, run, later)
+            run.active = []
+        fragment.touch(now_ms)
+        batch.counters[fragment.key] = counters
+        self._join_copies(batch, copies)
+        run.joined(batch)
+
+    def activate(self, messages: list[Message]) -> int:
+        """Scheduled messages that are due are distributed by the rules of this moment (S-34)."""
+        fragment = self._fragment
+        wall_ms = fragment.runtime.clock.wall_ms()
+        due = [
+            message
+            for message in messages
+            if message.scheduled_at_ms <= wall_ms and not fragment.horizon.hides(message.sequence_number)
+        ]
+        if not due:
+            return 0
+        batch = fragment.batch()
+        run = SentRun(fragment, due, 0, len(due), [], _nobody_waits, False)
+        copies = self._distribute(run, is_activation=True)
+        for message in due:
+            batch.deletes.append((fragment.key, PLACE_SCHEDULED, message.sequence_number))
+            fragment.uncount(PLACE_SCHEDULED, message.size())
+        batch.counters[fragment.key] = fragment.counters
+        self._join_copies(batch, copies)
+        return len(due)
+
+    # -- copies
+
+    def _distribute(self, run: SentRun, *, is_activation: bool = False) -> dict[str, Copies]:
+        """By subscription what the run brings for it."""
+        now_ms = self._next_enqueued_ms()
+        copies: dict[str, Copies] = {}
+        for message in run.messages:
+            if message.scheduled_at_ms > now_ms and not is_activation:
+                continue
+            for match in self.selection.matching(MessageSubject(message)):
+                into = copies.get(match.owner)
+                if into is None:
+                    into = copies[match.owner] = Copies(self._subscription(match.owner).main)
+                self._copy(message, match, into)
+        return copies
+
+    def _copy(self, message: Message, match: Match, into: Copies) -> None:
+        """T-4: one copy for all plain rules together, one for each rule with an action."""
+        if match.is_plain:
+            _add(into, plain_copy(message))
+        for rule in match.acting:
+            try:
+                _add(into, changed_copy(message, rule))
+            except ActionError as failure:
+                self._failed(message, "RuleActionException", str(failure), into)
+        for error in match.errors:
+            self._failed(message, "FilterException", str(error), into)
+
+    def _failed(self, message: Message, reason: str, sentence: str, into: Copies) -> None:
+        """T-60. A prefiltering topic never dead-letters for it (D-15)."""
+        if into.main.settings.dead_letters_rule_failures and not self.prefilters:
+            into.dead.append((plain_copy(message), rule_failed(reason, sentence)))
+
+    def _join_copies(self, batch: CommitBatch, copies: dict[str, Copies]) -> None:
+        """One run for each subscription; all of them are in the open batch."""
+        for into in copies.values():
+            if into.messages:
+                count = len(into.messages)
+                self._used_bytes += into.bytes
+                into.main.intake.join(
+                    SentRun(into.main, into.messages, into.bytes, count, [], _nobody_waits, True)
+                )
+            if into.dead:
+                put_dead_letters(into.main, batch, into.dead)
+
+
+def _check_numbers(copies: dict[str, Copies]) -> None:
+    """M-37: no copy without a number for it."""
+    for into in copies.values():
+        fault = into.main.intake.number_fault(len(into.messages) + len(into.dead))
+        if fault is not None:
+            raise fault
+
+
+def _add(into: Copies, copy: Message) -> None:
+    if into.main.settings.requires_session and copy.session_id is None:
+        into.dead.append((copy, SESSION_ID_IS_NULL))
+        return
+    assert copy.state == ACTIVE
+    into.messages.append(copy)
+    into.bytes += copy.size()
+
+
+def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
+    """The run's own callback tells the sender; a copy that fails fails with it."""

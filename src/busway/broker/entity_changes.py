@@ -1,0 +1,419 @@
+"""How entities come, change and go: queues, topics, subscriptions.
+
+Theory of operation. Changes wait for one another (`changing`) and run to their end even when whoever asked has
+gone away. A change is made when the catalogue's home has it; only then memory follows. Fragments of a new entity
+are committed in their store before its row names them, and dropped after the row is gone; what a crash leaves
+between the two belongs to nobody and is dropped when its store is opened next. A topic and its subscriptions lie
+in one store, and a topic goes with everything it has in one step (E-65).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from busway.broker.auto_delete import AutoDelete
+from busway.broker.background import BackgroundWork
+from busway.broker.catalogue import Catalogue, Changes
+from busway.broker.catalogue_rows import NO_FRAGMENT, EntityRow
+from busway.broker.description_checks import check_creation, check_update
+from busway.broker.descriptions import (
+    FOREVER_MS,
+    Description,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from busway.broker.entity_path import DEAD_LETTER_KEYWORD, not_found, path_key, shown, topic_key_of
+from busway.broker.entity_table import EntityTable, routes
+from busway.broker.errors import (
+    BadArgument,
+    BrokerError,
+    EntityAlreadyExists,
+    EntityUpdated,
+    ForwardTargetNotFound,
+    QuotaExceeded,
+    ServerBusy,
+    TooManySubscriptions,
+)
+from busway.broker.limits import Limits
+from busway.broker.operations_log import OperationsLog
+from busway.broker.placement import choose_store
+from busway.broker.rule_checks import check_new_rules
+from busway.broker.rule_rows import RuleRow
+from busway.broker.sas_keys import completed_rules
+from busway.broker.store_keeper import StoreKeeper
+from busway.clock import Clock, Entropy
+from busway.rules.rule import DEFAULT_RULE_NAME, Rule, TrueFilter
+from busway.store.contract import CommitBatch, Counters, FragmentKey, FragmentRow, StoreError
+
+Join = Callable[[CommitBatch], None]
+KIND_NAMES: Final[dict[type[Description], str]] = {
+    QueueDescription: "Queue",
+    TopicDescription: "Topic",
+    SubscriptionDescription: "Subscription",
+}
+
+
+@dataclass(frozen=True)
+class NewEntity:
+    """What somebody wants to exist. `rules` are those of a subscription; with none it gets `$Default` (E-64)."""
+
+    description: Description
+    rules: tuple[Rule, ...] = ()
+
+
+class ChangeRoom(Protocol):
+    """The namespace, as far as changes need it."""
+
+    name: str
+    limits: Limits
+    changing: asyncio.Lock
+    catalogue: Catalogue
+    keepers: dict[str, StoreKeeper]
+    entities: EntityTable
+    operations: OperationsLog
+    auto_delete: AutoDelete
+
+    def write(self, changes: Changes, join: Join | None = None) -> Awaitable[None]: ...
+
+    def rights_changed(self) -> None: ...
+
+
+class EntityChanges:
+    """Each verb is awaited to its end; `BackgroundWork.finish` sees to that."""
+
+    def __init__(self, room: ChangeRoom, clock: Clock, entropy: Entropy, background: BackgroundWork) -> None:
+        self._room = room
+        self._clock = clock
+        self._entropy = entropy
+        self._background = background
+
+    # -- creation
+
+    async def create(self, wanted: Sequence[NewEntity]) -> list[Description]:
+        """All of them or none. Topics may come together with their subscriptions."""
+        room = self._room
+        async with room.changing:
+            self._check_creations(wanted)
+            completed = [
+                replace(new, description=self._completed(new.description)) for new in _topics_first(wanted)
+            ]
+            rows = self._placed([new.description for new in completed])
+            self._check_forwarding(rows)
+            rules = self._first_rules(completed, rows)
+            await self._create_fragments(rows)
+            texts = {row.row_key: row.text(None) for row in rows}
+            texts.update({rule.row_key: rule.text(None) for rule in rules})
+            at_home = [row for row in rows if row.store_name == room.catalogue.home.name]
+            await room.write(texts, _creating(at_home))
+            for row in rows:
+                for key in row.fragments:
+                    room.keepers[row.store_name].counters[key] = Counters()
+                room.entities.put(row)
+                self._record("Create", row.description)
+            for rule in rules:
+                room.entities.rules.put(topic_key_of(rule.subscription_key), rule)
+        room.auto_delete.arm()
+        return [row.description for row in rows]
+
+    def _check_creations(self, wanted: Sequence[NewEntity]) -> None:
+        room = self._room
+        keys = set(room.entities.rows)
+        entities = room.entities.entity_count()
+        topics = {path_key(new.description.path) for new in wanted if _is_topic(new.description)}
+        for new in wanted:
+            description = new.description
+            # Rules may still lack their keys; they are checked when they are complete.
+            check_creation(_without_rules(description), room.limits)
+            key = path_key(description.path)
+            if key in keys:
+                raise EntityAlreadyExists(
+                    f"An entity with the name {shown(description.path)} already exists."
+                )
+            keys.add(key)
+            if isinstance(description, SubscriptionDescription):
+                self._check_topic(description, topics)
+            else:
+                entities += 1
+        self._check_subscription_counts(wanted)
+        if entities > room.limits.entities_max:
+            raise QuotaExceeded(
+                f"The namespace has {room.entities.entity_count()} of at most {room.limits.entities_max}"
+                " entities; no more can be created."
+            )
+
+    def _check_topic(self, description: SubscriptionDescription, new_topics: set[str]) -> None:
+        key = path_key(description.topic_path)
+        row = self._room.entities.rows.get(key)
+        if key not in new_topics and (row is None or not _is_topic(row.description)):
+            raise not_found(self._room.name, description.topic_path)
+
+    def _check_subscription_counts(self, wanted: Sequence[NewEntity]) -> None:
+        most = self._room.limits.subscriptions_per_topic_max
+        added: dict[str, int] = {}
+        for new in wanted:
+            if isinstance(new.description, SubscriptionDescription):
+                key = path_key(new.description.topic_path)
+                added[key] = added.get(key, 0) + 1
+        for key, count in added.items():
+            if len(self._room.entities.subscriptions(key)) + count > most:
+                raise TooManySubscriptions(
+                    f"The topic {shown(key)} has {len(self._room.entities.subscriptions(key))} of at most"
+                    f" {most} subscriptions; no more can be created."
+                )
+
+    def _completed(self, wanted: Description) -> Description:
+        now_ms = self._clock.wall_ms()
+        stamped = replace(wanted, created_at_ms=now_ms, updated_at_ms=now_ms)
+        if isinstance(stamped, SubscriptionDescription):
+            completed: Description = _kept_alive(stamped)
+        else:
+            rules = completed_rules(stamped.authorization_rules, (), self._entropy, now_ms)
+            completed = replace(stamped, authorization_rules=rules)
+        check_creation(completed, self._room.limits)
+        return completed
+
+    def _placed(self, descriptions: list[Description]) -> list[EntityRow]:
+        rows: list[EntityRow] = []
+        room = self._room
+        planned = {name: _Planned(keeper) for name, keeper in room.keepers.items()}
+        homes = {key: row.store_name for key, row in room.entities.rows.items() if _is_topic(row.description)}
+        for description in descriptions:
+            path = description.path
+            if isinstance(description, SubscriptionDescription):
+                store = planned[homes[path_key(description.topic_path)]]
+                if not store.is_open:
+                    raise ServerBusy(f"The store {store.name} of the topic is not available just now.")
+            else:
+                store = choose_store(planned.values())
+                homes[path_key(path)] = store.name
+            next_key = store.keeper.store.next_fragment_key
+            main = next_key()
+            dead_letter = NO_FRAGMENT if isinstance(description, TopicDescription) else next_key()
+            store.fragment_count += 1 if dead_letter == NO_FRAGMENT else 2
+            incarnation = room.catalogue.version + 1
+            rows.append(EntityRow(path_key(path), description, store.name, main, dead_letter, incarnation))
+        return rows
+
+    def _first_rules(self, completed: Sequence[NewEntity], rows: Sequence[EntityRow]) -> list[RuleRow]:
+        made: list[RuleRow] = []
+        now_ms = self._clock.wall_ms()
+        for new, row in zip(completed, rows, strict=True):
+            if isinstance(row.description, SubscriptionDescription):
+                rules = new.rules or (Rule(DEFAULT_RULE_NAME, TrueFilter()),)
+                began = published(self._room, topic_key_of(row.key))
+                for order, rule in enumerate(rules, 1):
+                    made.append(RuleRow(row.key, replace(rule, created_at_ms=now_ms), order, began))
+        check_new_rules(self._room.entities, made, self._room.limits)
+        return made
+
+    async def _create_fragments(self, rows: list[EntityRow]) -> None:
+        """In the stores other than the home; there they join the row's own batch."""
+        home = self._room.catalogue.home.name
+        for name in {row.store_name for row in rows} - {home}:
+            there = [row for row in rows if row.store_name == name]
+            try:
+                await self._room.keepers[name].commit(_creating(there))
+            except StoreError as error:
+                raise ServerBusy(
+                    f"The store {name} failed: nothing was created. Please try again."
+                ) from error
+
+    # -- update
+
+    async def update(self, wanted: Description) -> Description:
+        room = self._room
+        async with room.changing:
+            row = self._found(wanted.path)
+            present = row.description
+            now_ms = self._clock.wall_ms()
+            kept = self._checked_update(present, wanted, now_ms)
+            changed = replace(row, description=replace(kept, updated_at_ms=now_ms))
+            self._check_forwarding([changed])
+            await room.write({row.row_key: changed.text(room.catalogue.rows.get(row.row_key))})
+            await self._put(row, changed)
+            self._record("Update", present)
+        room.auto_delete.arm()
+        if _rules_of(kept) != _rules_of(present):
+            room.rights_changed()
+        return changed.description
+
+    async def _put(self, row: EntityRow, changed: EntityRow) -> None:
+        """Where messages go is built in when an entity is loaded, so it is loaded anew when that changes, from
+        what is durable; whoever holds it attaches again (ERR-27)."""
+        entities = self._room.entities
+        if routes(row.description) == routes(changed.description):
+            entities.put(changed)
+            return
+        entities.park(row.key, EntityUpdated())
+        try:
+            await self._room.keepers[row.store_name].store.flush()
+        except StoreError:  # then its keeper loads everything anew
+            return
+        finally:
+            entities.unpark(row.key)
+            entities.put(changed)
+        entities.load(changed)
+
+    def _checked_update(self, present: Description, wanted: Description, now_ms: int) -> Description:
+        limits = self._room.limits
+        if isinstance(present, SubscriptionDescription) and isinstance(wanted, SubscriptionDescription):
+            return check_update(present, _kept_alive(wanted), limits)
+        if isinstance(present, QueueDescription) and isinstance(wanted, QueueDescription):
+            rules = completed_rules(
+                wanted.authorization_rules, present.authorization_rules, self._entropy, now_ms
+            )
+            return check_update(present, replace(wanted, authorization_rules=rules), limits)
+        if isinstance(present, TopicDescription) and isinstance(wanted, TopicDescription):
+            rules = completed_rules(
+                wanted.authorization_rules, present.authorization_rules, self._entropy, now_ms
+            )
+            return check_update(present, replace(wanted, authorization_rules=rules), limits)
+        raise BadArgument(
+            f"{shown(present.path)} is a {KIND_NAMES[type(present)].lower()}, not a"
+            f" {KIND_NAMES[type(wanted)].lower()}."
+        )
+
+    def _check_forwarding(self, rows: Sequence[EntityRow]) -> None:
+        """F-2: the target must be a queue or a topic that exists, or comes into being with it. A queue may
+        forward to itself (E-33); a subscription not to its own topic (E-62)."""
+        known = {**self._room.entities.rows, **{row.key: row for row in rows}}
+        for row in rows:
+            description = row.description
+            if isinstance(description, TopicDescription):
+                continue
+            for name, target in (
+                ("ForwardTo", description.forward_to),
+                ("ForwardDeadLetteredMessagesTo", description.forward_dead_lettered_messages_to),
+            ):
+                if target is None:
+                    continue
+                found = known.get(path_key(target))
+                if found is None or isinstance(found.description, SubscriptionDescription):
+                    raise ForwardTargetNotFound(
+                        f"{name}: the entity {shown(target)} could not be found; create it first."
+                    )
+                if name == "ForwardTo" and found.key == _own_topic(row):
+                    raise BadArgument(
+                        f"ForwardTo: a subscription cannot forward to its own topic {shown(target)}."
+                    )
+
+    # -- deletion
+
+    async def delete(self, path: str) -> None:
+        room = self._room
+        async with room.changing:
+            row = self._found(path)
+            await self._delete_row(row)
+            self._record("Delete", row.description)
+        room.rights_changed()
+
+    async def _delete_row(self, row: EntityRow) -> None:
+        room = self._room
+        keeper = room.keepers[row.store_name]
+        rows = [*room.entities.subscriptions(row.key), row] if _is_topic(row.description) else [row]
+        keys = [key for gone in rows for key in gone.fragments]
+        texts: dict[str, str | None] = {gone.row_key: None for gone in rows}
+        for gone in rows:
+            texts.update({rule.row_key: None for rule in room.entities.rules.of(gone.key)})
+        drop = _dropping(keys)
+        is_home = keeper is room.catalogue.home
+        await room.write(texts, drop if is_home else None)
+        for gone in rows:
+            room.entities.remove(gone, not_found(room.name, gone.description.path))
+            room.auto_delete.forget(gone.key)
+        # Elsewhere it is enough to try: what is left there belongs to nobody and goes at the next opening.
+        if is_home or keeper.join(drop):
+            self._background.spawn(keeper.sweep_dropped(room.limits.sweep_rows_max))
+
+    async def delete_idle(self, row: EntityRow) -> None:
+        """E-110. Looks again when its turn has come: the entity may have been used, or be another one."""
+        room = self._room
+        async with room.changing:
+            present = room.entities.rows.get(row.key)
+            if present is not row or not room.auto_delete.is_due(row.key):
+                return
+            try:
+                await self._delete_row(row)
+            except BrokerError as error:
+                self._record("AutoDelete Delete", row.description, status=error.sentence)
+                return
+            self._record("AutoDelete Delete", row.description)
+        room.rights_changed()
+
+    # -- both
+
+    def _found(self, path: str) -> EntityRow:
+        row = self._room.entities.rows.get(path_key(path))
+        if row is None:
+            raise not_found(self._room.name, path)
+        return row
+
+    def _record(self, verb: str, description: Description, status: str = "Succeeded") -> None:
+        """O-7."""
+        event = f"{verb} {KIND_NAMES[type(description)]}"
+        self._room.operations.record(event, description.path, status=status)
+
+
+class _Planned:
+    """A store while several entities are being placed at once."""
+
+    def __init__(self, keeper: StoreKeeper) -> None:
+        self.keeper = keeper
+        self.name = keeper.name
+        self.is_open = keeper.is_open
+        self.fragment_count = keeper.fragment_count
+
+
+def _is_topic(description: Description) -> bool:
+    return isinstance(description, TopicDescription)
+
+
+def _topics_first(wanted: Sequence[NewEntity]) -> list[NewEntity]:
+    """The others keep their order."""
+    return sorted(wanted, key=lambda new: isinstance(new.description, SubscriptionDescription))
+
+
+def published(room: ChangeRoom, topic_key: str) -> int:
+    """The topic's last number: what comes behind it is seen by a new rule (E-70)."""
+    row = room.entities.rows.get(topic_key)
+    if row is None:
+        return 0
+    counters = room.keepers[row.store_name].counters.get(row.main)
+    return 0 if counters is None else counters.last_counter
+
+
+def _own_topic(row: EntityRow) -> str | None:
+    return topic_key_of(row.key) if isinstance(row.description, SubscriptionDescription) else None
+
+
+def _kept_alive(wanted: SubscriptionDescription) -> SubscriptionDescription:
+    """E-112: forwarding is a receiver that never goes."""
+    return wanted if wanted.forward_to is None else replace(wanted, auto_delete_on_idle_ms=FOREVER_MS)
+
+
+def _without_rules(description: Description) -> Description:
+    if isinstance(description, SubscriptionDescription):
+        return description
+    return replace(description, authorization_rules=())
+
+
+def _rules_of(description: Description) -> object:
+    return () if isinstance(description, SubscriptionDescription) else description.authorization_rules
+
+
+def _creating(rows: Sequence[EntityRow]) -> Join:
+    def join(batch: CommitBatch) -> None:
+        for row in rows:
+            path = row.description.path
+            batch.fragments_created.append(FragmentRow(row.main, path, 0, Counters()))
+            if row.dead_letter != NO_FRAGMENT:
+                owner = f"{path}/{DEAD_LETTER_KEYWORD}"
+                batch.fragments_created.append(FragmentRow(row.dead_letter, owner, 0, Counters()))
+
+    return join
+
+
+def _dropping(keys: Sequence[FragmentKey]) -> Join:
+    return lambda batch: batch.fragments_dropped.extend(keys)

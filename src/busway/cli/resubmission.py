@@ -1,0 +1,204 @@
+"""Dead-lettered messages on their way back.
+
+Theory of operation. First a **survey** looks at the whole dead-letter queue by peek, page by page: how many messages
+there are, how many the filter chooses, and the highest number among them, which is the fence. Nothing is touched
+by it; a dry run ends here.
+
+Then messages are received under lock, in slices, until as many are moved as were chosen or no more come. One that
+is chosen is sent and then completed, in this order: a crash between the two leaves it in both places, never in
+none; its id stays the same, so that duplicate detection can drop the second one. One that is not chosen, or lies
+beyond the fence (it came back meanwhile), is held: its lock is kept, and renewed, so that the server goes on to the
+next one, and at the end it is released, which leaves its delivery count as it was (R-12). Only tokens of held
+messages are kept in memory, and no more than `HELD_MAX`.
+
+Locks outlive links (R-19), so settling goes by tokens through the management node, and a link is given up for a new
+one before it has more unsettled deliveries than a server allows.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from busway.client.errors import ClientError, LockLost
+
+if TYPE_CHECKING:
+    from busway.client.messages import ServiceBusReceivedMessage
+    from busway.client.receiver import ServiceBusReceiver
+    from busway.client.sender import ServiceBusSender
+    from busway.client.service_bus_client import ServiceBusClient
+
+DEAD_LETTER_PROPERTIES: Final = ("DeadLetterReason", "DeadLetterErrorDescription")
+HELD_MAX: Final = 50_000
+_SLICE: Final = 100
+_PAGE: Final = 250
+#: Deliveries of one link, before it is given up for a new one.
+_LINK_DELIVERIES_MAX: Final = 1_000
+#: What lies in the dead-letter queue is at hand; whatever takes longer is locked by somebody else.
+_WAIT_S: Final = 2.0
+_TOKENS_AT_ONCE: Final = 500
+_LOCK_S_MIN, _LOCK_S_MAX = 5.0, 300.0
+
+Chooser = Callable[["ServiceBusReceivedMessage"], bool]
+
+
+@dataclass
+class Survey:
+    """What peeking has shown."""
+
+    seen: int = 0
+    chosen: int = 0
+    #: Deferred ones are left alone: they can be received by their numbers only.
+    deferred: int = 0
+    fence: int = 0
+
+
+async def survey(client: "ServiceBusClient", dead_letters: str, chooses: Chooser) -> Survey:
+    found = Survey()
+    management = client.get_management(dead_letters)
+    first = 0
+    while messages := await management.peek_messages(_PAGE, first):
+        for message in messages:
+            found.seen += 1
+            if message.state != "active":
+                found.deferred += 1
+            elif chooses(message):
+                found.chosen += 1
+                found.fence = max(found.fence, message.sequence_number or 0)
+        first = (messages[-1].sequence_number or 0) + 1
+    return found
+
+
+class Resubmission:
+    def __init__(
+        self,
+        client: "ServiceBusClient",
+        dead_letters: str,
+        sender: "ServiceBusSender",
+        chooses: Chooser,
+        *,
+        without: tuple[str, ...] = DEAD_LETTER_PROPERTIES,
+    ) -> None:
+        self._client = client
+        self._path = dead_letters
+        self._sender = sender
+        self._chooses = chooses
+        self._without = without
+        self._management = client.get_management(dead_letters)
+        self._held: list[UUID] = []
+        self._renew_at = 0.0
+        self._lock_s = _LOCK_S_MIN
+        self.moved = 0
+        #: Those that the destination did not take; they stay dead-lettered. And why, of the first one.
+        self.refused = 0
+        self.refusal = ""
+        #: Set from outside: the slice at hand is finished, then it ends.
+        self.is_stopping = False
+        #: More messages that are not chosen stand in front than can be held.
+        self.is_blocked = False
+
+    async def run(self, planned: Survey, progressed: Callable[[int], None]) -> None:
+        try:
+            while self._handled < planned.chosen and not self.is_stopping and len(self._held) < HELD_MAX:
+                if not await self._run_link(planned, progressed):
+                    return
+        finally:
+            self.is_blocked = self._handled < planned.chosen and len(self._held) >= HELD_MAX
+            await self._release_held()
+
+    async def _run_link(self, planned: Survey, progressed: Callable[[int], None]) -> bool:
+        """Works on one link for as long as it may be used. False when no more messages come."""
+        taken = 0
+        async with self._client.get_queue_receiver(self._path) as receiver:
+            while self._handled < planned.chosen and taken < _LINK_DELIVERIES_MAX and not self.is_stopping:
+                messages = await self._receive(receiver, min(_SLICE, HELD_MAX - len(self._held)))
+                if not messages:
+                    return False
+                taken += len(messages)
+                progressed(await self._move(messages, planned))
+                await self._renew_held()
+        return True
+
+    async def _receive(self, receiver: "ServiceBusReceiver", count: int) -> "list[ServiceBusReceivedMessage]":
+        messages = await receiver.receive_messages(count, _WAIT_S) if count > 0 else []
+        if messages and not self._held:
+            until_ms = messages[0].locked_until_ms or 0
+            self._lock_s = min(max(until_ms / 1000 - time.time(), _LOCK_S_MIN), _LOCK_S_MAX)
+            self._renew_at = time.monotonic() + self._lock_s / 2
+        return messages
+
+    async def _move(self, messages: "list[ServiceBusReceivedMessage]", planned: Survey) -> int:
+        """How many were moved. What is not sent is held, and so released at the end."""
+        chosen: list[ServiceBusReceivedMessage] = []
+        for message in messages:
+            is_known = (message.sequence_number or 0) <= planned.fence
+            if is_known and self._chooses(message) and self._handled + len(chosen) < planned.chosen:
+                chosen.append(message)
+            else:
+                self._held += _tokens([message])
+        sent = await self._send(chosen) if chosen else []
+        if sent:
+            # A lock that ran out meanwhile: the message will be there again, and its id tells that it is the same.
+            with contextlib.suppress(LockLost):
+                await self._management.settle_all(_tokens(sent), "completed")
+        self.moved += len(sent)
+        return len(sent)
+
+    async def _send(self, chosen: "list[ServiceBusReceivedMessage]") -> "list[ServiceBusReceivedMessage]":
+        """Those that arrived. When none did, it is not the messages that are wrong."""
+        try:
+            payloads = [message.encode_again(self._without) for message in chosen]
+            refusals = await self._sender.send_each(payloads)
+        except BaseException:
+            self._held += _tokens(chosen)
+            raise
+        pairs = list(zip(chosen, refusals, strict=True))
+        refused = [message for message, refusal in pairs if refusal is not None]
+        self._held += _tokens(refused)
+        self.refused += len(refused)
+        first = next((refusal for refusal in refusals if refusal is not None), None)
+        if first is not None and len(refused) == len(chosen):
+            raise first
+        self.refusal = self.refusal or ("" if first is None else str(first))
+        return [message for message, refusal in pairs if refusal is None]
+
+    @property
+    def _handled(self) -> int:
+        return self.moved + self.refused
+
+    async def _renew_held(self) -> None:
+        if not self._held or time.monotonic() < self._renew_at:
+            return
+        kept: list[UUID] = []
+        for tokens in _cut(self._held):
+            kept += await self._renew(tokens)
+        self._held = kept
+        self._renew_at = time.monotonic() + self._lock_s / 2
+
+    async def _renew(self, tokens: list[UUID]) -> list[UUID]:
+        """Those that still hold. A run is renewed as a whole or not at all, so a lost lock is looked for."""
+        try:
+            await self._management.renew_message_locks(tokens)
+        except LockLost:
+            if len(tokens) == 1:
+                return []
+            half = len(tokens) // 2
+            return [*await self._renew(tokens[:half]), *await self._renew(tokens[half:])]
+        return tokens
+
+    async def _release_held(self) -> None:
+        """Whatever ended the work: a lost connection or lock changes nothing about what was moved."""
+        for tokens in _cut(self._held):
+            with contextlib.suppress(ClientError, asyncio.TimeoutError):
+                await self._management.settle_all(tokens, "released")
+
+
+def _tokens(messages: "list[ServiceBusReceivedMessage]") -> list[UUID]:
+    return [message.lock_token for message in messages if message.lock_token is not None]
+
+
+def _cut(tokens: list[UUID]) -> list[list[UUID]]:
+    return [tokens[start : start + _TOKENS_AT_ONCE] for start in range(0, len(tokens), _TOKENS_AT_ONCE)]

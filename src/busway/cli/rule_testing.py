@@ -1,0 +1,165 @@
+"""`busway rule test`: a filter or an action on one message, without a server."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+from uuid import uuid4
+
+import typer
+
+from busway.cli.failures import CommandFailed, WrongCall
+from busway.cli.output import example, print_json, shown
+from busway.cli.target import JsonOption
+
+if TYPE_CHECKING:
+    from busway.cli.explanation import Part
+    from busway.cli.trial_message import TrialMessage
+    from busway.rules.rule import TypedValue
+
+    Pairs = tuple[tuple[str, TypedValue], ...]
+
+EXIT_NOT_SELECTED: Final = 3
+_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+_HELP: Final = """Try a filter or an action (SET …, REMOVE …) on a message, and show what each part comes to.
+
+The message is JSON, as busway peek --json prints it or shorter:
+{"subject": "order", "application_properties": {"color": "red", "size": 12}}.
+Values of other types: {"Type": "int", "Value": 5}; types are string, int, long, boolean, double, dateTime, duration.
+
+Exit code: 0 the filter selects the message (or the action was applied), 3 it does not, 2 the text or the message is
+wrong, 1 the filter or action fails on this message."""
+
+
+def register(family: typer.Typer) -> None:
+    family.command(
+        "test",
+        help=_HELP,
+        epilog=example("busway rule test \"color = 'red' AND size > 10\" --message message.json"),
+    )(try_out)
+
+
+def try_out(
+    text: Annotated[str, typer.Argument(metavar="SQL", help="A filter or an action.")],
+    message: Annotated[
+        Path, typer.Option("--message", metavar="FILE", help="The message as JSON; - is standard input.")
+    ],
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", metavar="NAME=TEXT", help="The value of @NAME; NAME:=JSON for numbers."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """See `_HELP`."""
+    from busway.cli.rules import parse_parameters
+    from busway.rules.errors import RuleSyntaxError
+
+    pairs = parse_parameters(parameters or [])
+    subject = _read(message)
+    try:
+        if is_action(text):
+            _try_action(text, pairs, subject, as_json)
+        else:
+            _try_filter(text, pairs, subject, as_json)
+    except RuleSyntaxError as error:
+        pointer = f"\n{error.pointer}" if error.pointer else ""
+        raise WrongCall(f"{error.sentence}{pointer}") from error
+
+
+def is_action(text: str) -> bool:
+    """SET and REMOVE are keywords: no filter begins with one."""
+    words = text.split(maxsplit=1)
+    return bool(words) and words[0].upper() in ("SET", "REMOVE")
+
+
+def _read(file: Path) -> "TrialMessage":
+    from busway.cli.trial_message import TrialMessage
+    from busway.config_node import ConfigError
+    from busway.rules.errors import RuleSyntaxError
+
+    source = sys.stdin.buffer if str(file) == "-" else None
+    data = file.read_bytes() if source is None else source.read(_FILE_BYTES_MAX)
+    try:
+        return TrialMessage.read(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise WrongCall("The message is not UTF-8 text.") from error
+    except (ConfigError, RuleSyntaxError) as error:
+        raise WrongCall(f"The message: {error}") from error
+
+
+def _try_filter(text: str, pairs: "Pairs", subject: "TrialMessage", as_json: bool) -> None:
+    from busway.cli.explanation import explained
+    from busway.rules.errors import FilterError
+    from busway.rules.filters import compiled_filter
+    from busway.rules.rule import SqlFilter
+
+    filter_ = SqlFilter(text, pairs)
+    parts = explained(filter_, subject)
+    failure = ""
+    try:
+        selects = compiled_filter(filter_, uuid4).matches(subject)
+    except FilterError as error:
+        selects, failure = False, str(error)
+    if as_json:
+        written = [
+            {"depth": part.depth, "expression": part.text, "result": part.result, "why": part.why or None}
+            for part in parts
+        ]
+        print_json({"selects": selects, "error": failure or None, "parts": written})
+    else:
+        _print_parts(parts)
+        if not failure:
+            typer.echo(f"The filter {'selects' if selects else 'does not select'} the message.")
+    if failure:
+        raise CommandFailed(f"The filter fails on this message: {failure}")
+    if not selects:
+        raise typer.Exit(EXIT_NOT_SELECTED)
+
+
+def _print_parts(parts: "list[Part]") -> None:
+    lines = [
+        ("  " * part.depth + shown(part.text), _result_text(part), f"({shown(part.why)})" if part.why else "")
+        for part in parts
+    ]
+    width = max(len(text) for text, _, _ in lines)
+    for text, result, why in lines:
+        typer.echo(f"{text.ljust(width)}  {result}  {why}".rstrip())
+
+
+def _result_text(part: "Part") -> str:
+    return shown(json.dumps(part.result, ensure_ascii=False)) if part.is_value else str(part.result)
+
+
+def _try_action(text: str, pairs: "Pairs", subject: "TrialMessage", as_json: bool) -> None:
+    from busway.rules.actions import compiled_action
+    from busway.rules.errors import ActionError
+    from busway.rules.rule import SqlAction
+
+    compiled = compiled_action(SqlAction(text, pairs), uuid4)
+    before = subject.as_object()
+    try:
+        compiled.apply(subject)
+    except ActionError as error:
+        raise CommandFailed(f"The action fails on this message: {error}") from error
+    after = subject.as_object()
+    if as_json:
+        print_json({"before": before, "after": after})
+        return
+    _print_changes(_flat(before), _flat(after))
+
+
+def _flat(message: dict[str, object]) -> dict[str, object]:
+    user = message["properties"]
+    system = {name: value for name, value in message.items() if name != "properties"}
+    return {**(user if isinstance(user, dict) else {}), **system}
+
+
+def _print_changes(before: dict[str, object], after: dict[str, object]) -> None:
+    names = [*before, *(name for name in after if name not in before)]
+    width = max((len(shown(name)) for name in names), default=0)
+    for name in names:
+        old = json.dumps(before[name], ensure_ascii=False) if name in before else "(none)"
+        new = json.dumps(after[name], ensure_ascii=False) if name in after else "(removed)"
+        same = name in before and name in after and old == new
+        typer.echo(f"{shown(name).ljust(width)}  {shown(old)}{'' if same else f' → {shown(new)}'}")

@@ -1,0 +1,72 @@
+"""The entities that the message API works on, found by address (E-8, E-10): the one seam to the namespace."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from busway.broker.entity_path import EntityAddress, not_found
+from busway.broker.errors import BrokerError, InvalidOperation
+from busway.broker.fragment import Fragment
+from busway.broker.queue import Queue
+from busway.broker.receiver import Attachment
+from busway.broker.topic import Topic
+
+
+class EntityFinder(Protocol):
+    """The part of the namespace that finds entities."""
+
+    @property
+    def name(self) -> str: ...
+    def queue(self, path: str) -> Queue: ...
+    def sender(self, path: str) -> Queue | Topic: ...
+
+
+@dataclass(frozen=True)
+class ReceivePoint:
+    """Where messages are received: the entity that a receiver holds open, and what it receives from. `outlet` is
+    None for the transfer dead-letter queue, which holds nothing."""
+
+    entity: Queue
+    outlet: Fragment | None
+
+
+class MessageEntities:
+    def __init__(self, namespace: EntityFinder) -> None:
+        self._namespace = namespace
+
+    def sender(self, path: str) -> Queue | Topic:
+        """Raises EntityNotFound, EntityDisabled, ServerBusy; InvalidOperation for what takes no messages (E-10)."""
+        address = self._address(path)
+        if address.dead_letter or address.transfer_dead_letter:
+            raise InvalidOperation(f"Nobody can send to '{path}': messages enter it by dead-lettering only.")
+        found = self._namespace.sender(address.path)
+        visitor = _Visitor()
+        found.attach(visitor, sends=True)
+        found.detach(visitor)
+        return found
+
+    def receive_point(self, path: str) -> ReceivePoint:
+        """Raises EntityNotFound, ServerBusy; InvalidOperation for topics (E-9), and for sessions, which HTTP does
+        not have (R-23)."""
+        address = self._address(path)
+        found = self._namespace.queue(address.path)
+        if address.transfer_dead_letter:
+            return ReceivePoint(found, None)
+        outlet = found.outlet(address.dead_letter)
+        if outlet.requires_session:
+            raise InvalidOperation(
+                f"'{path}' requires sessions, which cannot be received over HTTP. It is not possible for an entity"
+                " that requires sessions to create a non-sessionful message receiver."
+            )
+        return ReceivePoint(found, outlet)
+
+    def _address(self, path: str) -> EntityAddress:
+        address = EntityAddress.parse(path)
+        if address.management or not address.path:
+            raise not_found(self._namespace.name, path)
+        return address
+
+
+class _Visitor(Attachment):
+    """Asks whether sending is allowed, and is gone before anything can happen to it."""
+
+    def evict(self, error: BrokerError) -> None: ...

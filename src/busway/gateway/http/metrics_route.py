@@ -1,0 +1,39 @@
+"""`GET /metrics`: the figures of the namespace for Prometheus.
+
+On loopback they are open to everybody who may see the status page. Elsewhere they need a token with Manage or
+Listen on the namespace itself, because names of entities are in them: a rule of one entity does not open them, not
+even of an entity called `metrics`.
+
+That entity may exist. Administration clients name the version of their API in every request and scrapers never do,
+so a request with `api-version` means the entity.
+"""
+
+from typing import Final
+
+from starlette.responses import Response
+
+from busway.broker.descriptions import LISTEN, MANAGE
+from busway.gateway.http.call import Call
+from busway.signals.exposition import CONTENT_TYPE, Exposition, MeasuredNamespace
+
+METRICS_PATH: Final = "metrics"
+_HEADERS: Final = {"Cache-Control": "no-store"}
+
+
+class MetricsRoute:
+    def __init__(self, namespace: MeasuredNamespace, *, is_open: bool) -> None:
+        self._exposition = Exposition(namespace)
+        self._is_open = is_open
+
+    @staticmethod
+    def is_meant(call: Call) -> bool:
+        return (
+            call.path == METRICS_PATH
+            and call.method in ("GET", "HEAD")
+            and "api-version" not in call.request.query_params
+        )
+
+    async def answer(self, call: Call) -> Response:
+        if not self._is_open:
+            call.require_on_namespace(MANAGE, LISTEN)
+        return Response(await self._exposition.text(), 200, _HEADERS, media_type=CONTENT_TYPE)

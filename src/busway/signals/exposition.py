@@ -1,0 +1,180 @@
+"""The figures of a namespace as Prometheus reads them (O-1…O-5).
+
+Theory of operation. A scrape has two halves. On the event loop the numbers are copied, a slice of entities at a
+time with a breath in between, so ten thousand entities delay nobody. The text is then written in a thread, out of
+that copy alone. Whoever asks while a scrape is under way gets the same text: however many ask, one is at work.
+
+The registry is our own and lives as long as one scrape; nothing is kept between scrapes, and the only label whose
+values users choose is `entity`. An entity whose store is away has no gauges: unknown is not zero (E-104).
+"""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final, Protocol
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from busway.broker.descriptions import (
+    QueueDescription,
+    RuntimeCounts,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from busway.broker.errors import EntityNotFound
+from busway.broker.flow import LATENCY_STEPS_S, Flow, FlowTable
+from busway.signals import metric_names as names
+from busway.signals.metric_names import Metric
+from busway.signals.process_usage import cpu_seconds, resident_bytes
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+#: Entities looked at before others get their turn.
+_SLICE_ENTITIES: Final = 200
+
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+
+class MeasuredNamespace(Protocol):
+    """The part of the namespace that is measured."""
+
+    @property
+    def flows(self) -> FlowTable: ...
+    def queues(self) -> list[QueueDescription]: ...
+    def topics(self) -> list[TopicDescription]: ...
+    def subscriptions(self, topic_path: str) -> list[SubscriptionDescription]: ...
+    async def counts_of(self, paths: list[str]) -> list[RuntimeCounts]: ...
+    def stores(self) -> list[dict[str, object]]: ...
+
+
+class Exposition:
+    def __init__(self, namespace: MeasuredNamespace) -> None:
+        self._namespace = namespace
+        self._scrape: asyncio.Task[bytes] | None = None
+
+    async def text(self) -> bytes:
+        """The figures as they are now."""
+        if self._scrape is None:
+            self._scrape = asyncio.get_running_loop().create_task(self._written())
+            self._scrape.add_done_callback(self._ended)
+        return await asyncio.shield(self._scrape)
+
+    def _ended(self, scrape: asyncio.Task[bytes]) -> None:
+        self._scrape = None
+        if not scrape.cancelled():
+            scrape.exception()  # it was given to whoever waited; perhaps nobody did
+
+    async def _written(self) -> bytes:
+        snapshot = Snapshot()
+        await snapshot.fill(self._namespace)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(snapshot)
+        return await asyncio.to_thread(generate_latest, registry)
+
+
+class Snapshot(Collector):
+    """The numbers of one moment, or nearly so."""
+
+    def __init__(self) -> None:
+        #: Metric → value of its field, in the order of the metrics' table.
+        self._flows: list[tuple[str, list[float]]] = []
+        self._latencies: list[tuple[str, list[int], float]] = []
+        self._counts: list[tuple[str, list[float]]] = []
+        self._namespace: list[float] = []
+        self._stores: dict[str, int] = {}
+
+    async def fill(self, namespace: MeasuredNamespace) -> None:
+        paths = _paths(namespace)
+        namespace.flows.keep(paths)
+        self._copy_namespace(namespace)
+        flows = namespace.flows.all()
+        for first in range(0, len(flows), _SLICE_ENTITIES):
+            for flow in flows[first : first + _SLICE_ENTITIES]:
+                self._copy_flow(flow)
+            await asyncio.sleep(0)
+        for first in range(0, len(paths), _SLICE_ENTITIES):
+            await self._copy_counts(namespace, paths[first : first + _SLICE_ENTITIES])
+            await asyncio.sleep(0)
+
+    def _copy_namespace(self, namespace: MeasuredNamespace) -> None:
+        connections = namespace.flows.connections
+        self._namespace = [
+            connections.active,
+            connections.opened,
+            connections.closed,
+            cpu_seconds(),
+            resident_bytes(),
+        ]
+        for store in namespace.stores():
+            state = str(store["state"])
+            self._stores[state] = self._stores.get(state, 0) + 1
+
+    def _copy_flow(self, flow: Flow) -> None:
+        self._flows.append((flow.path, [getattr(flow, metric.field) for metric in names.FLOW_COUNTERS]))
+        if flow.messages_in:
+            self._latencies.append((flow.path, list(flow.latency_steps), flow.latency_s))
+
+    async def _copy_counts(self, namespace: MeasuredNamespace, paths: list[str]) -> None:
+        for path, counts in await _counted(namespace, paths):
+            if counts.availability != "Unknown":
+                values = [getattr(counts, metric.field) for metric in names.COUNT_GAUGES]
+                self._counts.append((path, values))
+
+    def collect(self) -> Iterator[Family]:
+        for place, metric in enumerate(names.FLOW_COUNTERS):
+            yield _by_entity(metric, place, self._flows)
+        yield self._latency()
+        for place, metric in enumerate(names.COUNT_GAUGES):
+            yield _by_entity(metric, place, self._counts)
+        for value, metric in zip(self._namespace, names.NAMESPACE_METRICS, strict=True):
+            family = _family(metric, [])
+            family.add_metric([], value)
+            yield family
+        stores = _family(names.STORES, ["state"])
+        for state, count in sorted(self._stores.items()):
+            stores.add_metric([state], count)
+        yield stores
+
+    def _latency(self) -> HistogramMetricFamily:
+        metric = names.SEND_LATENCY
+        family = HistogramMetricFamily(metric.name, metric.meaning, labels=["entity"])
+        limits = [*(str(limit_s) for limit_s in LATENCY_STEPS_S), "+Inf"]
+        for path, steps, total_s in self._latencies:
+            reached = [float(count) for count in accumulate(steps)]
+            family.add_metric([path], list(zip(limits, reached, strict=True)), total_s)
+        return family
+
+
+def _paths(namespace: MeasuredNamespace) -> list[str]:
+    paths = [queue.path for queue in namespace.queues()]
+    for topic in namespace.topics():
+        paths.append(topic.path)
+        paths += [subscription.path for subscription in namespace.subscriptions(topic.path)]
+    return paths
+
+
+def _by_entity(
+    metric: Metric, place: int, rows: list[tuple[str, list[float]]]
+) -> CounterMetricFamily | GaugeMetricFamily:
+    family = _family(metric, ["entity"])
+    for path, values in rows:
+        family.add_metric([path], values[place])
+    return family
+
+
+def _family(metric: Metric, labels: list[str]) -> CounterMetricFamily | GaugeMetricFamily:
+    if metric.kind == names.COUNTER:
+        return CounterMetricFamily(metric.name, metric.meaning, labels=labels)
+    return GaugeMetricFamily(metric.name, metric.meaning, labels=labels)
+
+
+async def _counted(namespace: MeasuredNamespace, paths: list[str]) -> list[tuple[str, RuntimeCounts]]:
+    """Without those that were deleted since the list was made."""
+    try:
+        return list(zip(paths, await namespace.counts_of(paths), strict=True))
+    except EntityNotFound:
+        if len(paths) == 1:
+            return []
+        found = [await _counted(namespace, [path]) for path in paths]
+        return [entry for entries in found for entry in entries]

@@ -1,0 +1,178 @@
+"""Every figure: the service's name for it (O-1), ours, and what it means. The documentation's table is this one.
+
+`field` names the attribute of a `Flow` or of `RuntimeCounts` that holds the number; "" where it comes from elsewhere.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+COUNTER: Final = "counter"
+GAUGE: Final = "gauge"
+HISTOGRAM: Final = "histogram"
+
+
+@dataclass(frozen=True)
+class Metric:
+    service_name: str
+    name: str
+    kind: str
+    meaning: str
+    field: str = ""
+
+
+#: Of an entity's flow; label `entity`. Only entities that were used have them.
+FLOW_COUNTERS: Final = (
+    Metric(
+        "IncomingRequests",
+        "busway_incoming_requests_total",
+        COUNTER,
+        "Requests that were answered: sends, settlements, attaches, management operations, HTTP.",
+        "requests",
+    ),
+    Metric(
+        "SuccessfulRequests",
+        "busway_successful_requests_total",
+        COUNTER,
+        "Those that were done.",
+        "successes",
+    ),
+    Metric(
+        "UserErrors",
+        "busway_user_errors_total",
+        COUNTER,
+        "Those that were refused because of the client, such as a lost lock.",
+        "user_errors",
+    ),
+    Metric(
+        "ServerErrors",
+        "busway_server_errors_total",
+        COUNTER,
+        "Those that failed because of the server.",
+        "server_errors",
+    ),
+    Metric(
+        "ThrottledRequests",
+        "busway_throttled_requests_total",
+        COUNTER,
+        "Those that were told to come again later (server-busy).",
+        "throttled",
+    ),
+    Metric(
+        "IncomingMessages",
+        "busway_incoming_messages_total",
+        COUNTER,
+        "Messages that arrived, duplicates and forwarded ones among them.",
+        "messages_in",
+    ),
+    Metric(
+        "OutgoingMessages",
+        "busway_outgoing_messages_total",
+        COUNTER,
+        "Deliveries to receivers; neither forwarding nor dead-lettering counts.",
+        "messages_out",
+    ),
+    Metric(
+        "IncomingBytes", "busway_incoming_bytes_total", COUNTER, "Bytes of messages that arrived.", "bytes_in"
+    ),
+    Metric("OutgoingBytes", "busway_outgoing_bytes_total", COUNTER, "Bytes of deliveries.", "bytes_out"),
+    Metric(
+        "CompleteMessage",
+        "busway_completed_messages_total",
+        COUNTER,
+        "Messages that receivers completed.",
+        "completed",
+    ),
+    Metric(
+        "AbandonMessage",
+        "busway_abandoned_messages_total",
+        COUNTER,
+        "Messages that receivers abandoned.",
+        "abandoned",
+    ),
+)
+SEND_LATENCY: Final = Metric(
+    "ServerSendLatency",
+    "busway_server_send_latency_seconds",
+    HISTOGRAM,
+    "From the admission of a sent message until it is durable.",
+)
+#: Of every entity; label `entity`.
+COUNT_GAUGES: Final = (
+    Metric(
+        "ActiveMessages",
+        "busway_active_messages",
+        GAUGE,
+        "Messages ready to be received, locked ones among them.",
+        "active",
+    ),
+    Metric(
+        "DeadletteredMessages",
+        "busway_deadlettered_messages",
+        GAUGE,
+        "Messages in the dead-letter queue.",
+        "dead_letter",
+    ),
+    Metric(
+        "ScheduledMessages",
+        "busway_scheduled_messages",
+        GAUGE,
+        "Messages that wait for their time.",
+        "scheduled",
+    ),
+    Metric(
+        "Messages",
+        "busway_messages",
+        GAUGE,
+        "Messages in all states, deferred and dead-lettered ones among them.",
+        "total",
+    ),
+    Metric(
+        "Size",
+        "busway_size_bytes",
+        GAUGE,
+        "Bytes of all messages, dead-lettered ones among them.",
+        "size_bytes",
+    ),
+)
+#: Of the namespace; no label.
+ACTIVE_CONNECTIONS: Final = Metric(
+    "ActiveConnections",
+    "busway_active_connections",
+    GAUGE,
+    "AMQP connections with a valid token or key.",
+)
+CONNECTIONS_OPENED: Final = Metric(
+    "ConnectionsOpened", "busway_connections_opened_total", COUNTER, "Such connections since the start."
+)
+CONNECTIONS_CLOSED: Final = Metric(
+    "ConnectionsClosed", "busway_connections_closed_total", COUNTER, "Those of them that have ended."
+)
+CPU_SECONDS: Final = Metric(
+    "NamespaceCpuUsage",
+    "busway_cpu_seconds_total",
+    COUNTER,
+    "Processor time of the server; its rate is the usage of one core.",
+)
+MEMORY_BYTES: Final = Metric(
+    "NamespaceMemoryUsage", "busway_memory_bytes", GAUGE, "Resident memory of the server."
+)
+#: Ours alone; label `state`.
+STORES: Final = Metric("", "busway_stores", GAUGE, "Stores by state: open, failed, disabled.")
+
+NAMESPACE_METRICS: Final = (
+    ACTIVE_CONNECTIONS,
+    CONNECTIONS_OPENED,
+    CONNECTIONS_CLOSED,
+    CPU_SECONDS,
+    MEMORY_BYTES,
+)
+METRICS: Final = (*FLOW_COUNTERS, SEND_LATENCY, *COUNT_GAUGES, *NAMESPACE_METRICS, STORES)
+
+#: Names of the service that stand for nothing here.
+ABSENT: Final = {
+    "PendingCheckpointOperationCount": "there are no checkpoints",
+    "ReplicationLagDuration": "nothing is replicated",
+    "ReplicationLagCount": "nothing is replicated",
+    "CPUXNS": "the old name of NamespaceCpuUsage",
+    "WSXNS": "the old name of NamespaceMemoryUsage",
+}

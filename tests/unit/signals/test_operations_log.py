@@ -1,0 +1,116 @@
+"""What was done to the namespace, by whom."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from busway.broker.caller import note_caller, present_caller
+from busway.broker.operations_log import FAILED, OperationsLog
+from busway.redaction import HIDDEN
+from busway.signals.log_lines import JsonLines, SecretsFilter
+from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.unit.gateway.http_exchange import HOST, VERSION, Exchange, queue_body, sas_token
+
+KEY = "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IHNlY3I="
+
+
+def new_log(kept_max: int = 10) -> OperationsLog:
+    return OperationsLog(ManualClock(), SeededEntropy(), kept_max)
+
+
+def test_a_record_has_the_fields_of_the_service(caplog: pytest.LogCaptureFixture) -> None:
+    """O-7: ActivityId, EventName, Status, Caller, EventProperties, time."""
+    with caplog.at_level(logging.INFO, "busway.operations"):
+        new_log().record("Create Queue", "orders", caller="Root", properties={"MaxDeliveryCount": 3})
+    [record] = caplog.records
+    assert record.name == "busway.operations"
+    SecretsFilter().filter(record)
+    line = json.loads(JsonLines().format(record))
+    assert len(line["fields"].pop("ActivityId")) == 36
+    assert line["fields"] == {
+        "EventName": "Create Queue",
+        "EntityName": "orders",
+        "Status": "Succeeded",
+        "Caller": "Root",
+        "EventProperties": {"MaxDeliveryCount": 3},
+        "EventTimeString": "2023-11-14T22:13:20+00:00",
+    }
+    assert line["message"].startswith("Create Queue orders: Succeeded, caller=Root activity=")
+
+
+def test_a_failure_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """O-7: Status."""
+    with caplog.at_level(logging.INFO, "busway.operations"):
+        new_log().record("AutoDelete Delete Queue", "q", status=FAILED)
+    assert caplog.records[0].levelno == logging.WARNING
+    assert "caller=(server)" in caplog.text
+
+
+def test_the_last_records_are_kept() -> None:
+    """O-7: bounded, oldest first, each with an id of its own."""
+    log = new_log(kept_max=3)
+    for number in range(5):
+        log.record("Create Queue", f"q{number}")
+    assert [record.entity for record in log.records()] == ["q2", "q3", "q4"]
+    assert len({record.activity_id for record in log.records()}) == 3
+
+
+def test_properties_hold_no_secret_and_are_bounded() -> None:
+    """O-7, A-4: keys are named, never shown."""
+    given: dict[str, object] = {
+        "PrimaryKey": "short",
+        "Text": f"sig={KEY}",
+        "Long": "x" * 9999,
+        "Rules": [KEY],
+    }
+    given.update({f"p{number}": number for number in range(100)})
+    shown = new_log().record("Update Queue", "q", properties=given).properties
+    assert shown["PrimaryKey"] == HIDDEN
+    assert KEY not in repr(shown)
+    assert len(str(shown["Long"])) == 256
+    assert len(shown) == 64
+
+
+def test_the_caller_travels_with_its_task() -> None:
+    """O-7: Caller is the rule that authorised the request; requests side by side do not mix them up."""
+    log = new_log()
+
+    async def change() -> str:
+        await asyncio.sleep(0)
+        return log.record("Create Queue", "q").caller
+
+    async def request(rule: str) -> str:
+        note_caller(rule)
+        await asyncio.sleep(0)
+        return await asyncio.shield(asyncio.get_running_loop().create_task(change()))
+
+    async def both() -> list[str]:
+        return list(await asyncio.gather(request("first"), request("second")))
+
+    assert asyncio.run(both()) == ["first", "second"]
+    assert present_caller() == ""
+
+
+def test_a_change_over_http_is_recorded_with_the_rule_that_allowed_it() -> None:
+    """O-7: Create, Update and Delete, the latter by another rule; a refused request changed nothing."""
+    with Exchange() as exchange:
+        target = f"/orders?{VERSION}"
+        exchange.request(
+            "PUT", "/$rules/second", '{"rights": ["Manage", "Send", "Listen"], "primaryKey": "k"}'
+        )
+        exchange.request("PUT", target, queue_body())
+        exchange.request("PUT", target, queue_body(), token="nonsense")
+        exchange.request("PUT", target, queue_body("<UserMetadata>x</UserMetadata>"), {"if-match": "*"})
+        exchange.request("DELETE", target, token=sas_token(f"https://{HOST}", "second", "k"))
+        done = [
+            (record.event_name, record.entity, record.caller)
+            for record in exchange.namespace.operations.records()
+        ]
+    root = "RootManageSharedAccessKey"
+    assert done == [
+        ("Create Queue", "orders", root),
+        ("Update Queue", "orders", root),
+        ("Delete Queue", "orders", "second"),
+    ]
