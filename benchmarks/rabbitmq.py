@@ -21,6 +21,7 @@ SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 PORT = 25_672
 DISTRIBUTION_PORT = 25_673
 QUEUE_TYPES = ("classic", "quorum")
+APPLICATION_PROPERTIES = "x-amqp-1.0-app-properties"
 
 
 def is_installable() -> bool:
@@ -153,12 +154,13 @@ def _headers_exchange(name: str) -> dict[str, object]:
 
 
 def _binding(exchange: str, number: int) -> dict[str, object]:
-    """Each another one, and all of them match: two conditions of which one must hold."""
+    """Each another one, and all of them match: two conditions of which one must hold. The plugin keeps application
+    properties of AMQP 1.0 as one header, so what can be asked is whether there are any."""
     return {
         "vhost": "/",
         "source": exchange,
         "destination": f"{exchange}-{number}",
         "destination_type": "queue",
         "routing_key": "",
-        "arguments": {"x-match": "any", "region": f"x{number}", "color": "red"},
+        "arguments": {"x-match": "any-with-x", "region": f"x{number}", APPLICATION_PROPERTIES: None},
     }

@@ -40,6 +40,14 @@ class Report:
         shown = (f"{value:.2f} {unit}", f"{peer:.2f} {unit}", f"{ratio:.2f}x")
         self._rows.append(Row(metric, *shown, f"<= {factor:.2g}x", ratio <= factor))
 
+    def beside(self, metric: str, value: float, peer: float | None, unit: str) -> None:
+        """Both figures and their ratio, without a bar."""
+        if peer is None:
+            self.note(metric, _amount(value, unit))
+            return
+        shown = (_amount(value, unit), _amount(peer, unit), f"{value / peer:.2f}x")
+        self._rows.append(Row(metric, *shown, "", None))
+
     def within(self, metric: str, value: float, limit: float, unit: str) -> None:
         self._rows.append(Row(metric, f"{value:.2f} {unit}", "", "", f"<= {limit:g} {unit}", value <= limit))
 
@@ -66,3 +74,8 @@ class Report:
                 f"| {row.metric} | {row.measured} | {row.peer} | {row.ratio} | {row.bar} | {verdict} |"
             )
         return "\n".join(lines) + "\n"
+
+
+def _amount(value: float, unit: str) -> str:
+    """Rates are large and without fractions."""
+    return f"{value:,.0f}{unit}" if unit == "/s" else f"{value:.2f} {unit}"

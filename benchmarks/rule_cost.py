@@ -11,6 +11,7 @@ from uuid import UUID
 from busway.rules.filters import compiled_filter
 from busway.rules.rule import CorrelationFilter, Rule, SqlFilter, TrueFilter
 from busway.rules.selection import Selection
+from busway.rules.subject import Subject
 from busway.rules.values import MISSING, Missing, Value
 
 _ROUNDS: Final = 5
@@ -23,7 +24,7 @@ _FILTERS: Final = (
 )
 
 
-class BenchedMessage:
+class BenchedMessage(Subject):
     def __init__(self, label: str) -> None:
         self._user: dict[str, Value] = {"color": "red", "size": 12}
         self._system: dict[str, Value] = {"Label": label}

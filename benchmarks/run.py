@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import generator, parts, rabbitmq, scale
+from benchmarks import generator, parts, rabbitmq, scale, topics
 from benchmarks.busway_server import BuswayServer
 from benchmarks.generator import Load
 from benchmarks.rabbitmq import RabbitMq
@@ -35,11 +35,12 @@ PARTS: dict[str, Callable[[parts.Bench, Report], None]] = {
     "memory": parts.memory,
     "backlog": parts.backlog,
     "scale": scale.scale,
+    "topics": topics.topics,
     "sdk": parts.official_sdk,
 }
 #: Parts that run on the two servers that stand for the whole run, and those that run on RabbitMQ too.
 ON_STANDING_SERVERS = {"throughput", "latency", "connections", "sdk"}
-ON_PEER = {"throughput", "latency", "connections"}
+ON_PEER = {"throughput", "latency", "connections", "topics"}
 #: Fills two servers first: in a quick run only when it is asked for.
 NOT_QUICK = {"scale"}
 
@@ -94,7 +95,8 @@ def _run(folder: Path, options: argparse.Namespace, report: Report) -> None:
         if wanted & ON_STANDING_SERVERS:
             for server in servers.values():
                 server.start()
-        peer = _peer(folder, stack) if wanted & ON_PEER else None
+        fan_outs = topics.FAN_OUTS if "topics" in wanted else ()
+        peer = _peer(folder, stack, fan_outs) if wanted & ON_PEER else None
         bench = parts.Bench(folder, servers, peer, options.rounds, Load(options.messages), options.quick)
         for name in options.only:
             begun = time.monotonic()
@@ -102,11 +104,11 @@ def _run(folder: Path, options: argparse.Namespace, report: Report) -> None:
             print(f"{name}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
 
 
-def _peer(folder: Path, stack: ExitStack) -> RabbitMq | None:
+def _peer(folder: Path, stack: ExitStack, fan_outs: tuple[int, ...]) -> RabbitMq | None:
     if not rabbitmq.is_installable():
         print("RabbitMQ cannot be installed here: figures without ratios", file=sys.stderr)
         return None
-    peer = stack.enter_context(RabbitMq(folder / "rabbitmq"))
+    peer = stack.enter_context(RabbitMq(folder / "rabbitmq", fan_outs))
     peer.start()
     return peer
 

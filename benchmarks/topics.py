@@ -86,20 +86,18 @@ def _published(bench: Bench, fan: tuple[Target, list[Target]], less: int) -> Fig
 def _report_fan_outs(report: Report, best: dict[tuple[str, int], Figure]) -> None:
     for count in FAN_OUTS:
         peer = best.get(("quorum", count))
+        rate, cpu_us = (peer.rate, peer.cpu_us) if peer is not None else (None, None)
         for name, words in (("compiled", ""), ("pure", ", pure Python")):
             figure = best[name, count]
             title = f"copies to {count} subscription{'s' if count > 1 else ''}, a SQL filter each{words}"
-            is_bar = peer is not None and name == "compiled" and count == FACTOR_AT
-            if is_bar:
-                report.at_least(title, figure.rate, peer.rate if peer else None, FACTOR)
+            if name == "compiled" and count == FACTOR_AT:
+                report.at_least(title, figure.rate, rate, FACTOR)
             else:
-                report.compared(title, figure.rate, peer.rate if peer else None, "/s", 0)
-            report.compared(
-                f"broker CPU, {title}", figure.cpu_us, peer.cpu_us if peer else None, " µs/copy", 2
-            )
+                report.beside(title, figure.rate, rate, "/s")
+            report.beside(f"broker CPU, {title}", figure.cpu_us, cpu_us, "µs/copy")
         if ("classic", count) in best:
             classic = best["classic", count]
-            title = f"RabbitMQ classic, copies to {count} bound queues"
+            title = f"RabbitMQ classic, copies to {count} bound queue{'s' if count > 1 else ''}"
             report.note(title, f"{classic.rate:,.0f}/s, {classic.cpu_us:.2f} µs/copy")
 
 

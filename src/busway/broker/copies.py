@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -25,9 +26,9 @@ from busway.bare_message import (
 from busway.broker.message_subject import EPOCH_TICKS, TICKS_PER_MS, MessageSubject
 from busway.message import Message
 from busway.message_head import read_head
-from busway.rules.compiled_rule import ActingRule
 from busway.rules.errors import ActionError
-from busway.rules.subject import folded
+from busway.rules.match import ActingRule
+from busway.rules.subject import ChangeableSubject, folded
 from busway.rules.values import MISSING, Instant, Missing, Span, Value
 
 #: T-4: the property that tells which rule made a copy.
@@ -86,7 +87,7 @@ def changed_copy(message: Message, rule: ActingRule) -> Message:
     return changed.message()
 
 
-class ChangedMessage:
+class ChangedMessage(ChangeableSubject):
     """A message while an action changes it: later statements see earlier results (T-53)."""
 
     __slots__ = ("_annotations", "_copy", "_fields", "_names", "_original", "_set", "_subject", "_system")
@@ -193,7 +194,8 @@ def amqp_value(value: Value, original: object) -> object:
 def _integer(value: int, original: object) -> object:
     for kind, least, most in _RANGES:
         if isinstance(original, kind) and least <= value <= most:
-            return kind(value)
+            make: Callable[[int], object] = kind  # as a type of integers mypyc would make a plain int of it
+            return make(value)
     if not -(1 << 63) <= value < 1 << 63:
         return ULong(value)
     return Long(value)

@@ -8,6 +8,9 @@ bytes of the message; only a copy changed by an action has bytes of its own (T-6
 A message with a future time waits in the topic's own fragment and is distributed when it is due (S-30, S-34), by
 the rules of that moment.
 
+A publish to many subscriptions is many rows. So that a batch does not hold the loop for long, a full one takes no
+further publish: the runs wait in order for the next, and senders wait for their runs.
+
 The topic's size is the size of all copies (E-56). Adding them up for every run would be dear with two thousand
 subscriptions, so the sum is taken at most every quarter of a second and what was published since is added.
 """
@@ -26,33 +29,62 @@ from busway.broker.message_subject import MessageSubject
 from busway.broker.settlement import RunDone
 from busway.message import ACTIVE, Message
 from busway.rules.errors import ActionError
-from busway.rules.selection import Match, Selection
-from busway.store.contract import PLACE_SCHEDULED, CommitBatch
+from busway.rules.match import Match
+from busway.rules.selection import Selection
+from busway.store.contract import PLACE_SCHEDULED, CommitBatch, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
     from busway.broker.queue import Queue
 
 _RECOUNT_EVERY_S: Final = 0.25
+#: A batch is written on the loop, so one that holds this many rows takes no further publish; what comes waits for
+#: the next one, which holds the senders back.
+_BATCH_ROWS_MAX: Final = 10_000
+#: What a copy adds to a batch besides the bytes that it shares.
+_ROW_BYTES: Final = 100
 
 
 class Copies:
     """What one run brings for one subscription."""
 
-    __slots__ = ("bytes", "dead", "main", "messages")
+    __slots__ = ("bytes", "dead", "main", "messages", "needs_session_id", "shared_bytes")
 
     def __init__(self, main: Fragment) -> None:
         self.main = main
+        self.needs_session_id = main.settings.requires_session
         self.messages: list[Message] = []
         #: Copies that go to the dead-letter queue at once, with the properties that say why.
         self.dead: list[tuple[Message, dict[str, object]]] = []
+        #: Of `messages`; and how many of these are the published message's own, shared by all plain copies.
         self.bytes = 0
+        self.shared_bytes = 0
+
+    def add(self, copy: Message) -> int:
+        """The bytes that it adds."""
+        if self.needs_session_id and copy.session_id is None:
+            self.dead.append((copy, SESSION_ID_IS_NULL))
+            return 0
+        assert copy.state == ACTIVE
+        self.messages.append(copy)
+        size = copy.size()
+        self.bytes += size
+        return size
 
 
 class Distribution(Intake):
     """The sending side of a topic's fragment."""
 
-    __slots__ = ("_counted_at", "_size_of_all", "_subscription", "_used_bytes", "prefilters", "selection")
+    __slots__ = (
+        "_counted_at",
+        "_full_batch",
+        "_size_of_all",
+        "_subscription",
+        "_used_bytes",
+        "_waiting",
+        "prefilters",
+        "selection",
+    )
 
     def __init__(
         self,
@@ -71,6 +103,9 @@ class Distribution(Intake):
         self.prefilters = prefilters
         self._used_bytes = 0
         self._counted_at = float("-inf")
+        #: Runs that the full batch did not take, in order; it tells us when it is over.
+        self._waiting: list[SentRun] = []
+        self._full_batch: CommitBatch | None = None
 
     def used_bytes(self) -> int:
         """E-56: of all copies."""
@@ -95,6 +130,36 @@ class Distribution(Intake):
         return run
 
     def join(self, run: SentRun) -> None:
+        self._waiting.append(run)
+        self.pending_bytes += run.bytes
+        self._join_waiting()
+
+    def _join_waiting(self) -> None:
+        """As many as the open batch takes, in order."""
+        while self._waiting and not self._is_batch_full():
+            run = self._waiting.pop(0)
+            self.pending_bytes -= run.bytes
+            self._publish(run)
+
+    def _is_batch_full(self) -> bool:
+        """True when there is a batch that takes no more. Its end, good or bad, is when to look again."""
+        try:
+            batch = self._fragment.batch()
+        except ServerBusy:  # the run learns it by itself
+            return False
+        if len(batch.puts) < _BATCH_ROWS_MAX:
+            return False
+        if self._full_batch is not batch:
+            self._full_batch = batch
+            batch.callbacks.append(self._full_batch_over)
+        return True
+
+    def _full_batch_over(self, error: StoreError | None) -> None:
+        del error
+        self._full_batch = None
+        self._join_waiting()
+
+    def _publish(self, run: SentRun) -> None:
         """Numbers of the topic for each message, copies for those that are not for later."""
         fragment = self._fragment
         try:
@@ -121,7 +186,7 @@ class Distribution(Intake):
             run.active = []
         fragment.touch(now_ms)
         batch.counters[fragment.key] = counters
-        self._join_copies(batch, copies)
+        self._join_copies(batch, copies, run.bytes)
         run.joined(batch)
 
     def activate(self, messages: list[Message]) -> int:
@@ -138,11 +203,13 @@ class Distribution(Intake):
         batch = fragment.batch()
         run = SentRun(fragment, due, 0, len(due), [], _nobody_waits, False)
         copies = self._distribute(run, is_activation=True)
+        due_bytes = 0
         for message in due:
+            due_bytes += message.size()
             batch.deletes.append((fragment.key, PLACE_SCHEDULED, message.sequence_number))
             fragment.uncount(PLACE_SCHEDULED, message.size())
         batch.counters[fragment.key] = fragment.counters
-        self._join_copies(batch, copies)
+        self._join_copies(batch, copies, due_bytes)
         return len(due)
 
     # -- copies
@@ -158,16 +225,17 @@ class Distribution(Intake):
                 into = copies.get(match.owner)
                 if into is None:
                     into = copies[match.owner] = Copies(self._subscription(match.owner).main)
-                self._copy(message, match, into)
+                if match.is_plain:  # T-4: one copy for all plain rules together
+                    into.shared_bytes += into.add(plain_copy(message))
+                if match.acting or match.errors:
+                    self._copy_changed(message, match, into)
         return copies
 
-    def _copy(self, message: Message, match: Match, into: Copies) -> None:
-        """T-4: one copy for all plain rules together, one for each rule with an action."""
-        if match.is_plain:
-            _add(into, plain_copy(message))
+    def _copy_changed(self, message: Message, match: Match, into: Copies) -> None:
+        """T-4: one copy for each rule with an action."""
         for rule in match.acting:
             try:
-                _add(into, changed_copy(message, rule))
+                into.add(changed_copy(message, rule))
             except ActionError as failure:
                 self._failed(message, "RuleActionException", str(failure), into)
         for error in match.errors:
@@ -178,8 +246,9 @@ class Distribution(Intake):
         if into.main.settings.dead_letters_rule_failures and not self.prefilters:
             into.dead.append((plain_copy(message), rule_failed(reason, sentence)))
 
-    def _join_copies(self, batch: CommitBatch, copies: dict[str, Copies]) -> None:
-        """One run for each subscription; all of them are in the open batch."""
+    def _join_copies(self, batch: CommitBatch, copies: dict[str, Copies], published_bytes: int) -> None:
+        """One run for each subscription; all of them are in the open batch. What copies share weighs once there."""
+        batch.bytes += published_bytes
         for into in copies.values():
             if into.messages:
                 count = len(into.messages)
@@ -187,6 +256,7 @@ class Distribution(Intake):
                 into.main.intake.join(
                     SentRun(into.main, into.messages, into.bytes, count, [], _nobody_waits, True)
                 )
+                batch.bytes += count * _ROW_BYTES - into.shared_bytes
             if into.dead:
                 put_dead_letters(into.main, batch, into.dead)
 
@@ -197,15 +267,6 @@ def _check_numbers(copies: dict[str, Copies]) -> None:
         fault = into.main.intake.number_fault(len(into.messages) + len(into.dead))
         if fault is not None:
             raise fault
-
-
-def _add(into: Copies, copy: Message) -> None:
-    if into.main.settings.requires_session and copy.session_id is None:
-        into.dead.append((copy, SESSION_ID_IS_NULL))
-        return
-    assert copy.state == ACTIVE
-    into.messages.append(copy)
-    into.bytes += copy.size()
 
 
 def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:

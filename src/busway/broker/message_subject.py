@@ -22,7 +22,7 @@ from busway.bare_message import (
 )
 from busway.message import NEVER_MS, Message
 from busway.message_head import read_head
-from busway.rules.subject import folded
+from busway.rules.subject import Subject, folded
 from busway.rules.values import MISSING, Instant, Missing, Span, Value
 
 #: 1970-01-01 in .NET's ticks since the year 1, and ticks in a millisecond.
@@ -42,7 +42,7 @@ _FIELD_OF: Final[dict[str, int]] = {
 _STATE_ACTIVE: Final = 0
 
 
-class MessageSubject:
+class MessageSubject(Subject):
     """Never raises: what cannot be decoded is not there."""
 
     __slots__ = ("_fields", "_user", "message")
@@ -104,11 +104,13 @@ def _id_text(value: Value) -> str:
 
 def value_of_amqp(value: object) -> Value:
     """What rules work with; compound values and unknown described ones are null to them."""
-    if value is None or isinstance(value, str | bool | float | UUID):
+    if value is None or isinstance(value, str):
         return value
     if isinstance(value, Timestamp):
         return instant_of_ms(value)
-    if isinstance(value, int | bytes):
+    if isinstance(value, (int, float, bytes)):
+        return value
+    if isinstance(value, UUID):
         return value
     if isinstance(value, Described):
         return _described(value)

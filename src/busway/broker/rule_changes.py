@@ -5,8 +5,7 @@ from dataclasses import replace
 from busway.broker.catalogue_rows import EntityRow
 from busway.broker.descriptions import SubscriptionDescription
 from busway.broker.entity_changes import ChangeRoom, published
-from busway.broker.entity_path import not_found, path_key, shown, topic_key_of
-from busway.broker.errors import EntityNotFound
+from busway.broker.entity_path import not_found, path_key, topic_key_of
 from busway.broker.rule_checks import check_filter_counts, check_new_rules, check_rule_text
 from busway.broker.rule_rows import RuleRow
 from busway.clock import Clock
@@ -72,9 +71,7 @@ class RuleChanges:
     def _found(self, subscription: EntityRow, name: str) -> RuleRow:
         row = self._room.entities.rules.get(subscription.key, path_key(name))
         if row is None:
-            raise EntityNotFound(
-                f"The rule {shown(name)} of {shown(subscription.description.path)} could not be found."
-            )
+            raise not_found(self._room.name, f"{subscription.description.path}/Rules/{name}")
         return row
 
     def _record(self, verb: str, subscription: EntityRow, name: str) -> None:

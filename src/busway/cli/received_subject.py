@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.message_subject import TICKS_PER_MS, instant_of_ms, value_of_amqp
-from busway.rules.subject import folded
+from busway.rules.subject import Subject, folded
 from busway.rules.values import MISSING, Missing, Span, Value
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _STATES: Final = {"active": 0, "deferred": 1, "scheduled": 2}
 
 
-class ReceivedSubject:
+class ReceivedSubject(Subject):
     def __init__(self, message: "ServiceBusReceivedMessage") -> None:
         self._user = {
             folded(str(name)): value_of_amqp(value) for name, value in message.application_properties.items()

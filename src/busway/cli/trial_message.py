@@ -13,7 +13,7 @@ from typing import Final
 from busway.config_node import Node
 from busway.config_values import read_value, write_value
 from busway.rules.rule import TypedValue
-from busway.rules.subject import folded
+from busway.rules.subject import ChangeableSubject, folded
 from busway.rules.system_properties import CANONICAL
 from busway.rules.time_text import instant_of, instant_text
 from busway.rules.values import MISSING, Instant, Missing, Span, Value, value_of
@@ -41,9 +41,7 @@ _NAMES: Final = (
 )
 
 
-class TrialMessage:
-    """A `ChangeableSubject`."""
-
+class TrialMessage(ChangeableSubject):
     def __init__(self) -> None:
         #: By folded name the name as written, and the value.
         self._user: dict[str, tuple[str, Value]] = {}

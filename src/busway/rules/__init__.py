@@ -23,7 +23,8 @@ From a tree to an answer about a message:
 All rules of a topic at once:
 
   selection          which subscriptions get a message, and by which rules
-  compiled_rule      one rule of one subscription in it
+  match              what one subscription gets of a message
+  compiled_rule      one rule of one subscription in the selection
   correlation        the conditions of a correlation filter (`correlation_index`: all of them, by look-up)
   anchors            the part of a SQL filter that can be looked up (`anchor_index`: all of them)
 

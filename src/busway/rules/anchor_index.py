@@ -43,7 +43,7 @@ class AnchorIndex:
 
 def _look_up(value: object, table: dict[object, list[CompiledRule]], found: list[CompiledRule]) -> None:
     """A double finds the integer that it equals. A boolean is no key: Python would take TRUE for 1."""
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         rules = table.get(value)
         if rules is not None:
             found.extend(rules)

@@ -19,13 +19,13 @@ def calculated(operator: str, left: Value, right: Value) -> Value:
     """Raises FilterError, nothing else."""
     if left is None or right is None or isinstance(left, bool) or isinstance(right, bool):
         return None
-    if isinstance(left, int | float) and isinstance(right, int | float):
+    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
         if isinstance(left, int) and isinstance(right, int):
             return _integer(operator, left, right)
         return _double(operator, float(left), float(right))
     if isinstance(left, str) and isinstance(right, str):
         return _joined(left, right) if operator == "+" else None
-    if isinstance(left, Instant | Span) and isinstance(right, Instant | Span):
+    if isinstance(left, (Instant, Span)) and isinstance(right, (Instant, Span)):
         return _time(operator, left, right)
     return None
 
@@ -42,7 +42,7 @@ def negated(value: Value) -> Value:
 
 def unchanged(value: Value) -> Value:
     """A plus sign: nothing for what it can stand before, unknown for others."""
-    if isinstance(value, int | float | Span) and not isinstance(value, bool):
+    if isinstance(value, (int, float, Span)) and not isinstance(value, bool):
         return value
     return None
 

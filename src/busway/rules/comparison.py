@@ -19,7 +19,7 @@ def equal(left: Value, right: Value) -> bool | None:
             return left == right
         return float(left) == right if isinstance(right, float) else None
     if isinstance(left, float):
-        return left == float(right) if isinstance(right, int | float) else None
+        return left == float(right) if isinstance(right, (int, float)) else None
     return _equal_objects(left, right)
 
 
@@ -40,7 +40,7 @@ def less(left: Value, right: Value) -> bool | None:
         return left < right if isinstance(right, str) else None
     if isinstance(left, bool) or isinstance(right, bool):
         return None
-    if isinstance(left, int | float) and isinstance(right, int | float):
+    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
         return (
             left < right if isinstance(left, int) and isinstance(right, int) else float(left) < float(right)
         )
@@ -57,7 +57,7 @@ def less_or_equal(left: Value, right: Value) -> bool | None:
         return left <= right if isinstance(right, str) else None
     if isinstance(left, bool) or isinstance(right, bool):
         return None
-    if isinstance(left, int | float) and isinstance(right, int | float):
+    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
         return (
             left <= right if isinstance(left, int) and isinstance(right, int) else float(left) <= float(right)
         )

@@ -54,7 +54,7 @@ def text_of(value: Value) -> str | None:
     """None for bytes: they have no text of their own."""
     if isinstance(value, str):
         return value
-    if isinstance(value, bool | int | UUID):
+    if isinstance(value, (bool, int, UUID)):
         return str(value)
     if isinstance(value, float):
         return _double_text(value)

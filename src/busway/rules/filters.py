@@ -106,7 +106,7 @@ def _reads_nothing(expression: Expression) -> bool:
     return not any(isinstance(node, Property | PropertyOf | NewId) for node in nodes_of(expression))
 
 
-class _Nothing:
+class _Nothing(Subject):
     """A message for filters that read none."""
 
     def user(self, folded_name: str) -> Value | Missing:

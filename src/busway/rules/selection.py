@@ -7,40 +7,25 @@ Theory of operation. Rules fall into four kinds by what they cost:
   anchored    SQL filters found by look-up of one property's value, then evaluated (`anchor_index`)
   scanned     all other SQL filters, evaluated one after the other
 
-What the fixed rules give is shared between answers; a `Match` is made only for owners that other rules hit.
+What the fixed rules give is shared between answers, and so is what one rule gives when it is the only one of its
+owner that hits; a `Match` is made only for owners with more to tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
 from busway.rules.anchor_index import AnchorIndex
-from busway.rules.compiled_rule import ActingRule, CompiledRule
+from busway.rules.compiled_rule import CompiledRule
 from busway.rules.correlation_index import CorrelationIndex
 from busway.rules.errors import FilterError, shown
 from busway.rules.filters import CompiledCorrelationFilter, CompiledSqlFilter, FixedFilter
+from busway.rules.match import Match
 from busway.rules.rule import CorrelationFilter, Rule
 from busway.rules.subject import Subject
-
-
-class Match:
-    """What one owner gets of a message. Shared: not to be changed by who receives it."""
-
-    __slots__ = ("acting", "errors", "is_plain", "ordinal", "owner")
-
-    def __init__(self, owner: str, ordinal: int) -> None:
-        self.owner = owner
-        #: The owner's place in every answer.
-        self.ordinal = ordinal
-        #: At least one rule without an action matches: one copy (T-4).
-        self.is_plain = False
-        #: The rules with an action that match, in the order of their addition: one copy each.
-        self.acting: list[ActingRule] = []
-        #: Filters that failed, one sentence each that names the rule (T-60).
-        self.errors: list[FilterError] = []
 
 
 class OwnerRules:
@@ -85,6 +70,7 @@ class Selection:
             mine = self._owners[owner] = OwnerRules(compiled.number)
         assert rule.name not in mine.rules, "the rule was not removed first"
         mine.rules[rule.name] = compiled
+        compiled.ordinal = mine.ordinal
         self._count(rule, 1)
         self._place(mine, compiled)
 
@@ -138,7 +124,7 @@ class Selection:
 
     # -- messages
 
-    def matching(self, subject: Subject) -> Sequence[Match]:
+    def matching(self, subject: Subject) -> list[Match]:
         """One for each owner that gets something, be it only an error; in the order of owners. Raises nothing."""
         hits: list[CompiledRule] = []
         failures: list[tuple[CompiledRule, FilterError]] = []
@@ -158,7 +144,10 @@ class Selection:
         fixed = self._fixed
         if fixed is None:
             fixed = self._fixed = self._fixed_matches()
-        return self._merged(fixed, hits, failures) if hits or failures else fixed
+        if not hits and not failures:
+            return fixed
+        alone = None if fixed or failures else _alone(hits)
+        return self._merged(fixed, hits, failures) if alone is None else alone
 
     def _fixed_matches(self) -> list[Match]:
         return [_match(owner, mine.ordinal, mine.fixed) for owner, mine in self._owners.items() if mine.fixed]
@@ -194,8 +183,17 @@ def _match(owner: str, ordinal: int, rules: list[CompiledRule]) -> Match:
     if len(rules) > 1:
         rules = sorted(rules, key=_BY_NUMBER)
     for rule in rules:
-        if rule.acting is None:
-            match.is_plain = True
-        else:
-            match.acting.append(rule.acting)
+        match.add(rule.acting)
     return match
+
+
+def _alone(hits: list[CompiledRule]) -> list[Match] | None:
+    """The commonest case: one rule for each owner, in order. None when it is not so."""
+    matches: list[Match] = []
+    last = 0
+    for rule in hits:
+        if rule.ordinal <= last:
+            return None
+        last = rule.ordinal
+        matches.append(rule.alone())
+    return matches

@@ -3,7 +3,7 @@ broker's own subject."""
 
 from uuid import UUID
 
-from busway.rules.subject import folded
+from busway.rules.subject import ChangeableSubject, folded
 from busway.rules.values import MISSING, Missing, Value
 
 #: What `newid()` gives in tests that do not ask for another.
@@ -14,7 +14,7 @@ def an_id() -> UUID:
     return AN_ID
 
 
-class PropertyBag:
+class PropertyBag(ChangeableSubject):
     """`user` properties under their names as sent, `system` properties under canonical names."""
 
     def __init__(self, user: dict[str, Value] | None = None, system: dict[str, Value] | None = None) -> None:
