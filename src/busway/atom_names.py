@@ -95,6 +95,7 @@ SUBSCRIPTION_ELEMENTS: Final = (
 
 #: The api-version that brought an element: older ones neither send nor get it.
 ELEMENT_SINCE: Final = {
+    "EnablePartitioning": "2013-10",
     "MaxMessageSizeInKilobytes": "2021-05",
     "SqlFilterCount": "2024-05",
     "CorrelationFilterCount": "2024-05",

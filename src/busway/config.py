@@ -92,6 +92,8 @@ _SERVER_KEYS: Final[Mapping[str, type]] = {
     "Port": int,
     "Stores": int,
     "Store": list,
+    "PartitionCount": int,
+    "NamespacePartitions": int,
     "DevKey": bool,
     "ReadyFile": str,
     "TlsCert": str,

@@ -13,6 +13,7 @@ from typing import Final
 
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 PORT_MAX: Final = 65_535
+PARTITIONS_MAX: Final = 256
 LOG_FORMATS: Final = ("text", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 #: Keys of a configuration file's `Server` section: an option in PascalCase.
@@ -42,6 +43,8 @@ class ServeOptions:
     config: Path | None = None
     stores: int | None = None  # number of SQLite files in the data directory
     store_urls: tuple[str, ...] = ()  # instead of `stores`
+    partition_count: int = 16  # P-9: fragments of a partitioned entity made from now on
+    namespace_partitions: int = 0  # C-1: every new entity has so many fragments; 0: those that ask for it
     dev_key: bool = False  # accept the emulator's placeholder key, loopback only
     ready_file: Path | None = None
     tls_cert: Path | None = None
@@ -73,12 +76,23 @@ class ServeOptions:
         """Raises WrongOptions."""
         _check_ports(self)
         _check_stores(self)
+        _check_partitions(self)
         _check_tls(self)
         _check_log(self)
         if self.dev_key and not self.is_loopback:
             raise WrongOptions(
                 "--dev-key is a key that everybody knows: it works on a loopback address only."
             )
+
+
+def _check_partitions(options: ServeOptions) -> None:
+    bounds = {
+        "--partition-count": (options.partition_count, 1),
+        "--namespace-partitions": (options.namespace_partitions, 0),
+    }
+    for name, (count, least) in bounds.items():
+        if not least <= count <= PARTITIONS_MAX:
+            raise WrongOptions(f"{name} must be between {least} and {PARTITIONS_MAX}, not {count}.")
 
 
 def _check_ports(options: ServeOptions) -> None:

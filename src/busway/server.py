@@ -104,7 +104,7 @@ class Server:
         options = self._options
         self._directory.acquire()
         stack.callback(self._directory.release)
-        config = read_config(options.config) if options.config is not None else None
+        config = read_config(options.config, _limits(options)) if options.config is not None else None
         if config is not None and "File" in config.log_types:
             self._log_to_file(stack)
         name = None if config is None else config.namespace_name
@@ -140,7 +140,7 @@ class Server:
             self._stores(),
             self._clock,
             self._entropy,
-            Limits(),
+            _limits(options),
             root_key=given,
             accepts_development_key=options.dev_key,
         )
@@ -235,3 +235,7 @@ def _key_of(file: Path) -> str:
     if len(key) < 32:
         raise ServerFailed(f"The key in {file} is too short: 32 characters or more make a key.")
     return key
+
+
+def _limits(options: ServeOptions) -> Limits:
+    return Limits(partition_count=options.partition_count, namespace_partitions=options.namespace_partitions)

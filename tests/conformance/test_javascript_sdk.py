@@ -377,7 +377,7 @@ def test_sb_844_wrong_keys_names_and_values_are_refused(manage: Run) -> None:
     assert found["stranger"]["code"] == "UnauthorizedRequestError"
     assert "SubCode=40000" in found["name"]["message"]
     assert "LockDuration" in found["lock"]["message"]
-    assert "EnablePartitioning" in found["partitions"]["message"]
+    assert "MaxSizeInMegabytes" in found["partitions"]["message"]
 
 
 def test_sb_845_a_topic_is_created_read_changed_and_deleted(manage: Run) -> None:

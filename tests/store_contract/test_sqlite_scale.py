@@ -196,6 +196,7 @@ def test_no_statement_sorts_or_scans(sqlite_world: World) -> None:
     )
     lists = {
         "read_fragments",
+        "read_fragment_indexes",
         "read_dropped",
         "read_sharing",
         "read_transfer_marks",

@@ -214,8 +214,8 @@ _MISTAKES = [
         "Properties.RequiresSession: '1' is not true",
     ),
     (
-        ours({"Name": "a", "Properties": {"EnablePartitioning": True}}),
-        "partitioned entities come with a later",
+        ours({"Name": "a", "Properties": {"EnablePartitioning": "yes"}}),
+        "Properties.EnablePartitioning: 'yes' is not true or false",
     ),
     (
         ours({"Name": "a", "Properties": {"AuthorizationRules": [{"Name": "r", "Right": []}]}}),

@@ -469,14 +469,21 @@ class Link:
         return self._unsettled_count
 
     def send(
-        self, tag: bytes, payload: bytes | list[bytes], *, settled: bool, message_format: int = 0
+        self,
+        tag: bytes,
+        payload: bytes | list[bytes],
+        *,
+        settled: bool,
+        message_format: int = 0,
+        state: object = None,
     ) -> OutgoingDelivery:
-        """Write one delivery, in as many frames as it needs. `room()` must have been at least 1."""
+        """Write one delivery, in as many frames as it needs. `room()` must have been at least 1. `state`: a
+        TransactionalState when it is part of a transaction."""
         session = self.session
         if self._credit <= 0 or session.outgoing_room() <= 0 or self.state is not LinkState.ATTACHED:
             raise RuntimeError(f"{self!r} has no room to send")
         delivery_id = session.next_delivery_id
-        prefix = encode_transfer_prefix(self.handle, delivery_id, tag, message_format, settled, False)
+        prefix = encode_transfer_prefix(self.handle, delivery_id, tag, message_format, settled, False, state)
         session.next_delivery_id = (delivery_id + 1) & _MASK
         self._delivery_count = (self._delivery_count + 1) & _MASK
         self._credit -= 1
@@ -487,7 +494,7 @@ class Link:
         whole = payload if isinstance(payload, bytes) else b"".join(payload)
         size = len(whole) + len(prefix) + FRAME_HEAD_BYTES
         if size > session.frame_bytes_max:
-            self._send_frames(delivery, prefix, whole, message_format)
+            self._send_frames(delivery, prefix, whole, message_format, state)
             return delivery
         session.next_outgoing_id = (session.next_outgoing_id + 1) & _MASK
         session.peer_window -= 1
@@ -497,13 +504,18 @@ class Link:
         return delivery
 
     def _send_frames(
-        self, delivery: OutgoingDelivery, last_prefix: bytes, payload: bytes, message_format: int
+        self,
+        delivery: OutgoingDelivery,
+        last_prefix: bytes,
+        payload: bytes,
+        message_format: int,
+        state: object,
     ) -> None:
-        """Each frame repeats id, tag and format: the standard allows it, and one SDK reads them from whichever frame
-        comes last."""
+        """Each frame repeats id, tag, format and state: the standard allows it, and one SDK reads them from whichever
+        frame comes last."""
         session = self.session
         more_prefix = encode_transfer_prefix(
-            self.handle, delivery.delivery_id, delivery.tag, message_format, delivery.settled, True
+            self.handle, delivery.delivery_id, delivery.tag, message_format, delivery.settled, True, state
         )
         # The two prefixes are equally long: they differ in one flag.
         room = session.frame_bytes_max - FRAME_HEAD_BYTES - len(more_prefix)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from busway.amqp.decode import Budget, DecodeError, decode_value, skip_value
 from busway.amqp.encode import append_value
-from busway.amqp.performatives import TABLE, Header, Properties
+from busway.amqp.performatives import TABLE, Header, Performative, Properties, encode_performative
 from busway.amqp.types import Symbol, ULong
 
 HEADER: Final = 0x70
@@ -374,6 +374,11 @@ def encode_message(message: AmqpMessage) -> bytes:
     _append_body(out, message)
     _append_annotations(out, FOOTER, message.footer)
     return bytes(out)
+
+
+def encode_composite(value: Performative) -> bytes:
+    """A message that is nothing but a composite value, such as those for a transaction coordinator."""
+    return bytes((0, 0x53, VALUE)) + encode_performative(value)
 
 
 def _append_annotations(out: bytearray, code: int, annotations: dict[Any, Any] | None) -> None:

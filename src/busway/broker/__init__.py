@@ -1,9 +1,13 @@
 """Everything that is decided: no SQL, no sockets, no wire names. Follow a message:
 
-  queue              what one receives from, a queue or a subscription: main fragment, dead-letter fragment
-  topic              what one only sends to: its own fragment and the rules of its subscriptions
+  queue              what one receives from, a queue or a subscription: its messages and its dead letters
+  topic              what one only sends to; its subscriptions have the copies
   attachments        the links that hold an entity open
+  outlet             what gateways work with: one fragment, or the several of a partitioned entity
   fragment           one share of an entity, the state machine with one owner; the others are its parts
+  fragment_group     the fragments of a partitioned entity as one (`receiver_share`: a receiver as one of them sees
+                     it; `next_session`: waiting at all of them for a session; `awaited_settlement`)
+  fragment_choice    how sends spread over them (`partition_keys`: keys, and the index in numbers and tokens)
   admission          which messages an entity takes
   intake             numbers, enqueued times, expiry; joins the store's open commit batch
   distribution       a topic's intake: copies for its subscriptions, in the same batch (`copies`: how they are
@@ -22,6 +26,10 @@
   forwarding         what arrives moves on to another entity (`transfers`: moves between stores, after a crash)
   property_changes   application properties that settlement changed
   message_sessions   sessions: claims, the line for the next one, states (`session_state_room`: how many)
+  transaction        what a client does together or not at all (`transactions`: those of a connection;
+                     `transaction_sends`, `transaction_claims`: what one will send, and settle or cancel;
+                     `transaction_place`: which fragment it keeps to; `transaction_rules`: rules it changes)
+  send_via           messages for one entity by way of another: transfer queues
   read_requests      peek, receive by number, batch delete, cancellation
   expiry schedule    what time does to messages (`wall_alarm`: a timer for a wall time)
   flow               what flows through each entity, counted

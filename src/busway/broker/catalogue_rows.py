@@ -3,7 +3,8 @@
   namespace      who this is: id, name, namespace-level rules
   store:<name>   a store of the namespace, its position (0 is the home) and whether it is out of service
   queue:<key>    an entity: its description, where its fragments lie, its incarnation; likewise `topic:` and
-                 `subscription:`. The key is the `path_key` of its path
+                 `subscription:`. The key is the `path_key` of its path. A partitioned entity lists its fragments as
+                 `shares`, under a format that versions without partitions refuse
   rule:<key>     a subscription's rule; see `rule_rows`
 
 A row's `format` goes up when a reader of an older version would misread it. Keys that this version does not
@@ -12,7 +13,7 @@ know are kept when a row is written again.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from busway.broker.descriptions import (
@@ -25,6 +26,7 @@ from busway.broker.descriptions import (
     description_json,
     description_of_json,
     integer_at,
+    list_at,
     rule_json,
     rules_of_json,
     text_at,
@@ -33,6 +35,8 @@ from busway.broker.errors import BadArgument
 from busway.store.contract import FragmentKey, StoreError, StoreTooNew
 
 _FORMAT: Final = 1
+#: Of rows that name several fragments.
+_SHARES_FORMAT: Final = 2
 NAMESPACE_KEY: Final = "namespace"
 #: What a row of an entity starts with, by kind.
 ENTITY_PREFIXES: Final[Mapping[str, type[Description]]] = {
@@ -106,14 +110,27 @@ class StoreRow:
 
 
 @dataclass(frozen=True)
+class Share:
+    """Where one fragment of an entity lies, with its dead letters."""
+
+    store_name: str
+    main: FragmentKey
+    dead_letter: FragmentKey
+
+    @property
+    def fragments(self) -> tuple[FragmentKey, ...]:
+        return (self.main,) if self.dead_letter == NO_FRAGMENT else (self.main, self.dead_letter)
+
+
+@dataclass(frozen=True)
 class EntityRow:
     """A queue, a topic or a subscription."""
 
     key: str  #: `path_key` of its path
     description: Description
-    store_name: str
-    main: FragmentKey
-    dead_letter: FragmentKey
+    #: By fragment_index; a plain entity has one.
+    shares: tuple[Share, ...]
+    is_partitioned: bool
     #: The catalogue's version at its creation: a name created again is another entity (E-86).
     incarnation: int
 
@@ -122,19 +139,34 @@ class EntityRow:
         return _PREFIX_OF[type(self.description)] + self.key
 
     @property
-    def fragments(self) -> tuple[FragmentKey, ...]:
-        return (self.main,) if self.dead_letter == NO_FRAGMENT else (self.main, self.dead_letter)
+    def store_names(self) -> list[str]:
+        """Each once, in the order of its first fragment there."""
+        return list(dict.fromkeys(share.store_name for share in self.shares))
+
+    # Of a plain entity:
+
+    @property
+    def store_name(self) -> str:
+        return self.shares[0].store_name
+
+    @property
+    def main(self) -> FragmentKey:
+        return self.shares[0].main
+
+    @property
+    def dead_letter(self) -> FragmentKey:
+        return self.shares[0].dead_letter
 
     def text(self, previous: str | None) -> str:
         nested = {} if previous is None else json.loads(previous)["description"]
         known: Json = {
             "description": {**nested, **description_json(self.description)},
-            "store": self.store_name,
-            "main": self.main,
-            "dead_letter": self.dead_letter,
             "incarnation": self.incarnation,
         }
-        return written_row(known, previous)
+        if not self.is_partitioned:
+            return written_row({**known, **_share_json(self.shares[0])}, previous)
+        known["shares"] = [_share_json(share) for share in self.shares]
+        return written_row(known, previous, _SHARES_FORMAT)
 
     @classmethod
     def parse(cls, row_key: str, text: str) -> "EntityRow":
@@ -144,16 +176,37 @@ class EntityRow:
         try:
             if not isinstance(nested, dict):
                 raise BadArgument("description: an object is expected.")
+            shares = _shares_of_json(data)
+            description = _description_of(prefix, nested)
+            if not isinstance(description, SubscriptionDescription):
+                description = replace(description, fragment_count=len(shares))
             return cls(
                 row_key.removeprefix(prefix),
-                _description_of(prefix, nested),
-                text_at(data, "store"),
-                FragmentKey(integer_at(data, "main")),
-                FragmentKey(integer_at(data, "dead_letter")),
+                description,
+                shares,
+                data["format"] == _SHARES_FORMAT,
                 integer_at(data, "incarnation"),
             )
         except BadArgument as error:
             raise damaged_row(row_key) from error
+
+
+def _share_json(share: Share) -> Json:
+    return {"store": share.store_name, "main": share.main, "dead_letter": share.dead_letter}
+
+
+def _shares_of_json(data: Json) -> tuple[Share, ...]:
+    entries = list_at(data, "shares") if data["format"] == _SHARES_FORMAT else [data]
+    if not entries:
+        raise BadArgument("shares: one or more are expected.")
+    return tuple(_share_of_json(entry) for entry in entries)
+
+
+def _share_of_json(data: object) -> Share:
+    if not isinstance(data, dict):
+        raise BadArgument("shares: each entry must be an object.")
+    main, dead_letter = integer_at(data, "main"), integer_at(data, "dead_letter")
+    return Share(text_at(data, "store"), FragmentKey(main), FragmentKey(dead_letter))
 
 
 def _description_of(prefix: str, data: Json) -> Description:
@@ -177,9 +230,9 @@ def store_rows(rows: Mapping[str, str]) -> list[StoreRow]:
     return sorted(found, key=lambda row: row.position)
 
 
-def written_row(known: Json, previous: str | None) -> str:
+def written_row(known: Json, previous: str | None, row_format: int = _FORMAT) -> str:
     kept = {} if previous is None else json.loads(previous)
-    return json.dumps({**kept, "format": _FORMAT, **known}, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps({**kept, "format": row_format, **known}, ensure_ascii=False, separators=(",", ":"))
 
 
 def read_row(key: str, text: str) -> Json:
@@ -189,7 +242,7 @@ def read_row(key: str, text: str) -> Json:
         raise damaged_row(key) from error
     if not isinstance(data, dict) or not isinstance(data.get("format"), int):
         raise damaged_row(key)
-    if data["format"] > _FORMAT:
+    if data["format"] > _SHARES_FORMAT:
         raise StoreTooNew(f"The catalogue's row '{key}' was written by a newer version of Busway.")
     return data
 

@@ -12,6 +12,7 @@ from busway.store.contract import CommitBatch, CommitUnknown, StoreError
 if TYPE_CHECKING:
     from busway.broker.forwarding import Transfer
     from busway.broker.fragment import Fragment
+    from busway.broker.transaction import Transaction
 
 
 def broker_error(error: StoreError) -> BrokerError:
@@ -38,6 +39,7 @@ class SentRun:
         "messages",
         "origin",
         "refused",
+        "transaction",
     )
 
     def __init__(
@@ -54,6 +56,8 @@ class SentRun:
         self.fragment = fragment
         #: Whom to tell when it joins a batch: it comes from another entity.
         self.origin = origin
+        #: Joins together with what else the transaction does.
+        self.transaction: Transaction | None = None
         #: Those that were admitted.
         self.messages = messages
         self.bytes = message_bytes

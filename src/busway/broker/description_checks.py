@@ -1,12 +1,11 @@
 """What an entity's properties may be, at creation and at update (E-20…E-64; [rec] notes win).
 
-Every refusal is a `BadArgument` (400, sub-code 40000) whose sentence names the property and the value, except
-for features that this version does not have: those are `NotImplementedByServer`.
+Every refusal is a `BadArgument` (400, sub-code 40000) whose sentence names the property and the value.
 """
 
 import re
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from busway.broker.descriptions import (
     ALL_RIGHTS,
@@ -24,8 +23,10 @@ from busway.broker.descriptions import (
 )
 from busway.broker.durations import format_duration
 from busway.broker.entity_path import check_name, check_path, path_key, shown
-from busway.broker.errors import BadArgument, NotImplementedByServer, QuotaExceeded
+from busway.broker.errors import BadArgument, QuotaExceeded
 from busway.broker.limits import Limits
+
+QueueOrTopic = TypeVar("QueueOrTopic", QueueDescription, TopicDescription)
 
 BASIC: Final = "Basic"
 STANDARD: Final = "Standard"
@@ -80,17 +81,36 @@ _KEPT_CHARACTERS_MAX: Final = 65_536
 
 def default_queue(path: str, limits: Limits) -> QueueDescription:
     """A queue with the defaults of the namespace's sku: what a creation starts from."""
+    partitioned = limits.namespace_partitions > 0
     if limits.sku == PREMIUM:
-        return QueueDescription(path, max_message_size_in_kilobytes=_PREMIUM_MESSAGE_KB)
+        return QueueDescription(
+            path, max_message_size_in_kilobytes=_PREMIUM_MESSAGE_KB, enable_partitioning=partitioned
+        )
     if limits.sku == BASIC:
-        return QueueDescription(path, default_message_time_to_live_ms=_BASIC_TTL_MS)
-    return QueueDescription(path)
+        return QueueDescription(
+            path, default_message_time_to_live_ms=_BASIC_TTL_MS, enable_partitioning=partitioned
+        )
+    return QueueDescription(path, enable_partitioning=partitioned)
 
 
 def default_topic(path: str, limits: Limits) -> TopicDescription:
+    partitioned = limits.namespace_partitions > 0
     if limits.sku == PREMIUM:
-        return TopicDescription(path, max_message_size_in_kilobytes=_PREMIUM_MESSAGE_KB)
-    return TopicDescription(path)
+        return TopicDescription(
+            path, max_message_size_in_kilobytes=_PREMIUM_MESSAGE_KB, enable_partitioning=partitioned
+        )
+    return TopicDescription(path, enable_partitioning=partitioned)
+
+
+def with_fragments(
+    wanted: QueueDescription | TopicDescription, limits: Limits
+) -> QueueDescription | TopicDescription:
+    """How many fragments a new entity gets (P-9, C-1)."""
+    if limits.namespace_partitions:
+        return replace(wanted, fragment_count=limits.namespace_partitions)
+    if limits.sku == PREMIUM:  # the flag has no effect there
+        return replace(wanted, enable_partitioning=False)
+    return replace(wanted, fragment_count=limits.partition_count if wanted.enable_partitioning else 1)
 
 
 def check_creation(wanted: Description, limits: Limits) -> None:
@@ -99,11 +119,18 @@ def check_creation(wanted: Description, limits: Limits) -> None:
         check_name("subscription", wanted.name, limits.name_characters_max)
     else:
         check_path(wanted.path, limits.path_characters_max)
+        if limits.namespace_partitions and not wanted.enable_partitioning:
+            raise BadArgument(
+                "EnablePartitioning: Non-partitioned entities are not allowed in partitioned namespace; leave it out"
+                " or set it to true."
+            )
     _check_values(wanted, limits)
 
 
 def check_update(present: AnyDescription, wanted: AnyDescription, limits: Limits) -> AnyDescription:
     """The description to keep: what `wanted` says under the name and creation time of `present`."""
+    if not isinstance(present, SubscriptionDescription) and not isinstance(wanted, SubscriptionDescription):
+        wanted = _in_fragments_of(present, wanted, limits)
     for entry in PROPERTIES[type(present)]:
         if entry.fixed and getattr(present, entry.field) != getattr(wanted, entry.field):
             raise BadArgument(
@@ -124,18 +151,27 @@ def _check_values(wanted: Description, limits: Limits) -> None:
     if not isinstance(wanted, TopicDescription):
         _check_delivery_count(wanted)
     if not isinstance(wanted, SubscriptionDescription):
-        _check_later_features(wanted)
         _check_sizes(wanted, limits)
         _check_express(wanted, limits)
         check_rules(wanted.authorization_rules, limits)
 
 
-def _check_later_features(wanted: QueueDescription | TopicDescription) -> None:
-    if wanted.enable_partitioning:
-        raise NotImplementedByServer(
-            "EnablePartitioning: partitioned entities come with a later version of Busway; create the entity"
-            " without it."
-        )
+def _in_fragments_of(
+    present: QueueDescription | TopicDescription, wanted: QueueOrTopic, limits: Limits
+) -> QueueOrTopic:
+    """P-8: a size that was read comes back as it was reported. C-1: a flag without effect changes nothing."""
+    size = wanted.max_size_in_megabytes
+    if size == present.reported_size_in_megabytes:
+        size = present.max_size_in_megabytes
+    is_partitioned = wanted.enable_partitioning
+    if limits.sku == PREMIUM and not limits.namespace_partitions:
+        is_partitioned = present.enable_partitioning
+    return replace(
+        wanted,
+        max_size_in_megabytes=size,
+        enable_partitioning=is_partitioned,
+        fragment_count=present.fragment_count,
+    )
 
 
 def _check_duration(entry: Property, wanted: Description) -> None:

@@ -69,6 +69,12 @@ class QueueDescription:
     unknown_elements: tuple[str, ...] = ()  # E-44: XML kept and returned
     created_at_ms: int = 0
     updated_at_ms: int = 0
+    fragment_count: int = 1  # P-9: how many it has; the catalogue's row tells
+
+    @property
+    def reported_size_in_megabytes(self) -> int:
+        """P-8: each fragment may hold as much as was asked for."""
+        return self.max_size_in_megabytes * self.fragment_count
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,12 @@ class TopicDescription:
     unknown_elements: tuple[str, ...] = ()
     created_at_ms: int = 0
     updated_at_ms: int = 0
+    fragment_count: int = 1
+
+    @property
+    def reported_size_in_megabytes(self) -> int:
+        """P-8."""
+        return self.max_size_in_megabytes * self.fragment_count
 
 
 @dataclass(frozen=True)
@@ -151,6 +163,16 @@ class RuntimeCounts:
     def total(self) -> int:
         """MessageCount (E-101)."""
         return self.active + self.dead_letter + self.scheduled + self.deferred + self.transfer
+
+
+@dataclass(frozen=True)
+class FragmentCounts:
+    """One fragment of an entity (O-8): where it lies, how its store is, what it holds."""
+
+    index: int
+    store: str
+    health: str
+    counts: RuntimeCounts
 
 
 class Kind(Enum):

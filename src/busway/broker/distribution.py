@@ -1,9 +1,9 @@
 """Publishing: what a topic takes in becomes copies in its subscriptions, in one commit batch (T-1…T-10, T-60).
 
-Theory of operation. A topic and its subscriptions lie in one store, and a batch gathers without suspending, so
-the copies of a run join the same batch one subscription after the other: acceptance of the send and all copies
-are one atomic step (T-9). Every subscription numbers its copies itself (M-39). Plain copies share the payload
-bytes of the message; only a copy changed by an action has bytes of its own (T-6).
+Theory of operation. A topic's fragment and those of its subscriptions with the same index lie in one store, and a
+batch gathers without suspending, so the copies of a run join the same batch one subscription after the other:
+acceptance of the send and all copies are one atomic step (T-9). Every subscription numbers its copies itself (M-39).
+Plain copies share the payload bytes of the message; only a copy changed by an action has bytes of its own (T-6).
 
 A message with a future time waits in the topic's own fragment and is distributed when it is due (S-30, S-34), by
 the rules of that moment.
@@ -35,7 +35,6 @@ from busway.store.contract import PLACE_SCHEDULED, CommitBatch, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
-    from busway.broker.queue import Queue
 
 _RECOUNT_EVERY_S: Final = 0.25
 #: A batch is written on the loop, so one that holds this many rows takes no further publish; what comes waits for
@@ -90,13 +89,14 @@ class Distribution(Intake):
         self,
         fragment: Fragment,
         selection: Selection,
-        subscription: Callable[[str], Queue],
+        subscription: Callable[[str], Fragment],
         size_of_all: Callable[[], int],
         prefilters: bool,
     ) -> None:
         super().__init__(fragment)
         #: The rules of all subscriptions; owners are the keys of subscriptions.
         self.selection = selection
+        #: Where copies for a subscription go: its fragment beside this one, in the same store.
         self._subscription = subscription
         self._size_of_all = size_of_all
         #: E-53
@@ -159,6 +159,12 @@ class Distribution(Intake):
         self._full_batch = None
         self._join_waiting()
 
+    def waits_for(self) -> CommitBatch | None:
+        return self._full_batch if self._is_batch_full() else None
+
+    def join_now(self, run: SentRun) -> None:
+        self._publish(run)
+
     def _publish(self, run: SentRun) -> None:
         """Numbers of the topic for each message, copies for those that are not for later."""
         fragment = self._fragment
@@ -193,11 +199,7 @@ class Distribution(Intake):
         """Scheduled messages that are due are distributed by the rules of this moment (S-34)."""
         fragment = self._fragment
         wall_ms = fragment.runtime.clock.wall_ms()
-        due = [
-            message
-            for message in messages
-            if message.scheduled_at_ms <= wall_ms and not fragment.horizon.hides(message.sequence_number)
-        ]
+        due = [message for message in messages if self.may_activate(message, wall_ms)]
         if not due:
             return 0
         batch = fragment.batch()
@@ -224,7 +226,7 @@ class Distribution(Intake):
             for match in self.selection.matching(MessageSubject(message)):
                 into = copies.get(match.owner)
                 if into is None:
-                    into = copies[match.owner] = Copies(self._subscription(match.owner).main)
+                    into = copies[match.owner] = Copies(self._subscription(match.owner))
                 if match.is_plain:  # T-4: one copy for all plain rules together
                     into.shared_bytes += into.add(plain_copy(message))
                 if match.acting or match.errors:

@@ -8,6 +8,8 @@ A look sees every id whose commit was reported before it began. Ids that joined 
 `_joined` until their commit is reported, then `_reported` until the next look begins. Between the end of a look
 and the join of its sends nothing suspends.
 
+A transaction that sends waits in the same line when it is committed; it joins as a whole or not at all.
+
 A duplicate is accepted and dropped. It is told only with the commit of the batch that is open then, which is
 never earlier than the commit of the message it repeats (S-1).
 
@@ -98,7 +100,8 @@ class DuplicateFilter:
     async def _look_once(self) -> None:
         fragment = self._fragment
         looked_at = list(self._line)
-        ids = {m.message_id for run in looked_at for m in run.messages if m.message_id is not None}
+        found = [self._identity(message) for run in looked_at for message in run.messages]
+        ids = {identity for identity in found if identity is not None}
         self._reported.clear()  # their commits were reported before this look: it will see them
         known: set[str] = set()
         if ids:
@@ -113,11 +116,14 @@ class DuplicateFilter:
     def _join(self, run: SentRun, known: set[str]) -> None:
         fragment = self._fragment
         fragment.intake.pending_bytes -= run.bytes
+        transaction = run.transaction
+        if transaction is not None and not transaction.may_join():
+            return  # S-46: it leaves no trace in the history
         new_ids: list[str] = []
         fresh: list[Message] = []
         seen: set[str] = set()
         for message in run.messages:
-            message_id = message.message_id
+            message_id = self._identity(message)
             if message_id is not None:
                 if message_id in known or message_id in seen or self._is_remembered(message_id):
                     run.bytes -= message.size()
@@ -129,7 +135,18 @@ class DuplicateFilter:
         run.active_bytes = run.bytes
         if fragment.is_usable() and new_ids:
             self._remember(new_ids)
-        fragment.intake.join(run)
+        if transaction is None:
+            fragment.intake.join(run)
+        else:
+            transaction.join(run)
+
+    def _identity(self, message: Message) -> str | None:
+        """What is compared: the id; on a partitioned entity the id and the key (S-41)."""
+        message_id = message.message_id
+        if message_id is None or not self._fragment.settings.is_partitioned:
+            return message_id
+        key = message.partition_key if message.session_id is None else message.session_id
+        return f":{message_id}" if key is None else f"{len(key)}:{key}{message_id}"
 
     def _is_remembered(self, message_id: str) -> bool:
         return message_id in self._joined or message_id in self._reported

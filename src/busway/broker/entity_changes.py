@@ -3,8 +3,12 @@
 Theory of operation. Changes wait for one another (`changing`) and run to their end even when whoever asked has
 gone away. A change is made when the catalogue's home has it; only then memory follows. Fragments of a new entity
 are committed in their store before its row names them, and dropped after the row is gone; what a crash leaves
-between the two belongs to nobody and is dropped when its store is opened next. A topic and its subscriptions lie
-in one store, and a topic goes with everything it has in one step (E-65).
+between the two belongs to nobody and is dropped when its store is opened next. The fragments of a topic's
+subscriptions lie beside its own, and a topic goes with everything it has in one step (E-65).
+
+A partitioned entity has fragments in several stores, all under one row (P-60): it is created when all of these are in
+service, or not at all; an update needs only the home, because descriptions lie nowhere else; and what a deletion
+cannot reach just now belongs to nobody and goes when its store is back.
 """
 
 import asyncio
@@ -15,8 +19,8 @@ from typing import Final, Protocol
 from busway.broker.auto_delete import AutoDelete
 from busway.broker.background import BackgroundWork
 from busway.broker.catalogue import Catalogue, Changes
-from busway.broker.catalogue_rows import NO_FRAGMENT, EntityRow
-from busway.broker.description_checks import check_creation, check_update
+from busway.broker.catalogue_rows import NO_FRAGMENT, EntityRow, Share
+from busway.broker.description_checks import PREMIUM, check_creation, check_update, with_fragments
 from busway.broker.descriptions import (
     FOREVER_MS,
     Description,
@@ -38,14 +42,22 @@ from busway.broker.errors import (
 )
 from busway.broker.limits import Limits
 from busway.broker.operations_log import OperationsLog
-from busway.broker.placement import choose_store
+from busway.broker.placement import choose_store, spread_over
 from busway.broker.rule_checks import check_new_rules
 from busway.broker.rule_rows import RuleRow
 from busway.broker.sas_keys import completed_rules
+from busway.broker.send_via import is_transfer_key, transfer_description, transfer_key
 from busway.broker.store_keeper import StoreKeeper
 from busway.clock import Clock, Entropy
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, TrueFilter
-from busway.store.contract import CommitBatch, Counters, FragmentKey, FragmentRow, StoreError
+from busway.store.contract import (
+    CommitBatch,
+    Counters,
+    FragmentKey,
+    FragmentRow,
+    StoreError,
+    first_number_base,
+)
 
 Join = Callable[[CommitBatch], None]
 KIND_NAMES: Final[dict[type[Description], str]] = {
@@ -105,17 +117,48 @@ class EntityChanges:
             await self._create_fragments(rows)
             texts = {row.row_key: row.text(None) for row in rows}
             texts.update({rule.row_key: rule.text(None) for rule in rules})
-            at_home = [row for row in rows if row.store_name == room.catalogue.home.name]
-            await room.write(texts, _creating(at_home))
+            await room.write(texts, _creating(rows, room.catalogue.home.name))
             for row in rows:
-                for key in row.fragments:
-                    room.keepers[row.store_name].counters[key] = Counters()
-                room.entities.put(row)
+                self._put_new(row)
                 self._record("Create", row.description)
             for rule in rules:
                 room.entities.rules.put(topic_key_of(rule.subscription_key), rule)
         room.auto_delete.arm()
         return [row.description for row in rows]
+
+    async def create_transfer_queue(self, via: EntityRow) -> None:
+        """TX-3: beside the entity that messages are sent via; it is deleted with it."""
+        room = self._room
+        async with room.changing:
+            key = transfer_key(via.key)
+            if room.entities.rows.get(via.key) is not via or key in room.entities.rows:
+                return
+            planned = {name: _Planned(keeper) for name, keeper in room.keepers.items()}
+            away = next((name for name in via.store_names if not planned[name].is_open), None)
+            if away is not None:
+                raise ServerBusy(
+                    f"The store {away} of {shown(via.description.path)} is not available just now."
+                )
+            shares = tuple(planned[share.store_name].share(has_dead_letters=True) for share in via.shares)
+            description = transfer_description(via.description)
+            row = EntityRow(key, description, shares, via.is_partitioned, room.catalogue.version + 1)
+            await self._create_fragments([row])
+            await room.write({row.row_key: row.text(None)}, _creating([row], room.catalogue.home.name))
+            self._put_new(row)
+
+    def _put_new(self, row: EntityRow) -> None:
+        for index, share in enumerate(row.shares):
+            for key in share.fragments:
+                self._room.keepers[share.store_name].counters[key] = _first_counters(index)
+        self._room.entities.put(row)
+
+    def _drop_created(self, rows: list[EntityRow], store_names: set[str]) -> None:
+        """No row names them, certainly. Where that fails now they go when their store is opened next."""
+        shares = [share for row in rows for share in row.shares]
+        for name in store_names:
+            keys = [key for share in shares if share.store_name == name for key in share.fragments]
+            if keys:
+                self._room.keepers[name].join(_dropping(keys))
 
     def _check_creations(self, wanted: Sequence[NewEntity]) -> None:
         room = self._room
@@ -137,10 +180,25 @@ class EntityChanges:
             else:
                 entities += 1
         self._check_subscription_counts(wanted)
+        self._check_partitioned_count(wanted)
         if entities > room.limits.entities_max:
             raise QuotaExceeded(
                 f"The namespace has {room.entities.entity_count()} of at most {room.limits.entities_max}"
                 " entities; no more can be created."
+            )
+
+    def _check_partitioned_count(self, wanted: Sequence[NewEntity]) -> None:
+        """L-2; a partitioned namespace, as Premium ones are, knows no such limit."""
+        limits = self._room.limits
+        if limits.namespace_partitions or limits.sku == PREMIUM:
+            return
+        added = sum(_is_partitioned(new.description) for new in wanted)
+        rows = self._room.entities.rows.items()
+        present = sum(_is_partitioned(row.description) for key, row in rows if not is_transfer_key(key))
+        if added and present + added > limits.partitioned_entities_max:
+            raise QuotaExceeded(
+                f"The namespace has {present} of at most {limits.partitioned_entities_max} entities with"
+                " EnablePartitioning == true; no more can be created."
             )
 
     def _check_topic(self, description: SubscriptionDescription, new_topics: set[str]) -> None:
@@ -170,31 +228,33 @@ class EntityChanges:
             completed: Description = _kept_alive(stamped)
         else:
             rules = completed_rules(stamped.authorization_rules, (), self._entropy, now_ms)
-            completed = replace(stamped, authorization_rules=rules)
+            completed = with_fragments(replace(stamped, authorization_rules=rules), self._room.limits)
         check_creation(completed, self._room.limits)
         return completed
 
     def _placed(self, descriptions: list[Description]) -> list[EntityRow]:
-        rows: list[EntityRow] = []
         room = self._room
+        rows: dict[str, EntityRow] = {}
         planned = {name: _Planned(keeper) for name, keeper in room.keepers.items()}
-        homes = {key: row.store_name for key, row in room.entities.rows.items() if _is_topic(row.description)}
         for description in descriptions:
-            path = description.path
+            key = path_key(description.path)
             if isinstance(description, SubscriptionDescription):
-                store = planned[homes[path_key(description.topic_path)]]
-                if not store.is_open:
-                    raise ServerBusy(f"The store {store.name} of the topic is not available just now.")
+                topic_key = path_key(description.topic_path)
+                topic = rows[topic_key] if topic_key in rows else room.entities.rows[topic_key]
+                stores = [planned[share.store_name] for share in topic.shares]
+                is_partitioned = topic.is_partitioned
+                away = next((store.name for store in stores if not store.is_open), None)
+                if away is not None:
+                    raise ServerBusy(f"The store {away} of the topic is not available just now.")
+            elif description.enable_partitioning:
+                stores = spread_over(list(planned.values()), description.fragment_count)
+                is_partitioned = True
             else:
-                store = choose_store(planned.values())
-                homes[path_key(path)] = store.name
-            next_key = store.keeper.store.next_fragment_key
-            main = next_key()
-            dead_letter = NO_FRAGMENT if isinstance(description, TopicDescription) else next_key()
-            store.fragment_count += 1 if dead_letter == NO_FRAGMENT else 2
-            incarnation = room.catalogue.version + 1
-            rows.append(EntityRow(path_key(path), description, store.name, main, dead_letter, incarnation))
-        return rows
+                stores = [choose_store(planned.values())]
+                is_partitioned = False
+            shares = tuple(store.share(has_dead_letters=not _is_topic(description)) for store in stores)
+            rows[key] = EntityRow(key, description, shares, is_partitioned, room.catalogue.version + 1)
+        return list(rows.values())
 
     def _first_rules(self, completed: Sequence[NewEntity], rows: Sequence[EntityRow]) -> list[RuleRow]:
         made: list[RuleRow] = []
@@ -211,11 +271,13 @@ class EntityChanges:
     async def _create_fragments(self, rows: list[EntityRow]) -> None:
         """In the stores other than the home; there they join the row's own batch."""
         home = self._room.catalogue.home.name
-        for name in {row.store_name for row in rows} - {home}:
-            there = [row for row in rows if row.store_name == name]
+        made: set[str] = set()
+        for name in sorted({share.store_name for row in rows for share in row.shares} - {home}):
             try:
-                await self._room.keepers[name].commit(_creating(there))
+                await self._room.keepers[name].commit(_creating(rows, name))
+                made.add(name)
             except StoreError as error:
+                self._drop_created(rows, made)
                 raise ServerBusy(
                     f"The store {name} failed: nothing was created. Please try again."
                 ) from error
@@ -248,7 +310,9 @@ class EntityChanges:
             return
         entities.park(row.key, EntityUpdated())
         try:
-            await self._room.keepers[row.store_name].store.flush()
+            for name in row.store_names:
+                if self._room.keepers[name].is_open:
+                    await self._room.keepers[name].store.flush()
         except StoreError:  # then its keeper loads everything anew
             return
         finally:
@@ -311,21 +375,26 @@ class EntityChanges:
 
     async def _delete_row(self, row: EntityRow) -> None:
         room = self._room
-        keeper = room.keepers[row.store_name]
         rows = [*room.entities.subscriptions(row.key), row] if _is_topic(row.description) else [row]
-        keys = [key for gone in rows for key in gone.fragments]
+        transfers = room.entities.rows.get(transfer_key(row.key))
+        if transfers is not None:
+            rows.append(transfers)
+        keys: dict[str, list[FragmentKey]] = {name: [] for name in row.store_names}
+        for share in [share for gone in rows for share in gone.shares]:
+            keys[share.store_name].extend(share.fragments)
         texts: dict[str, str | None] = {gone.row_key: None for gone in rows}
         for gone in rows:
             texts.update({rule.row_key: None for rule in room.entities.rules.of(gone.key)})
-        drop = _dropping(keys)
-        is_home = keeper is room.catalogue.home
-        await room.write(texts, drop if is_home else None)
+        home = room.catalogue.home
+        await room.write(texts, _dropping(keys[home.name]) if home.name in keys else None)
         for gone in rows:
             room.entities.remove(gone, not_found(room.name, gone.description.path))
             room.auto_delete.forget(gone.key)
         # Elsewhere it is enough to try: what is left there belongs to nobody and goes at the next opening.
-        if is_home or keeper.join(drop):
-            self._background.spawn(keeper.sweep_dropped(room.limits.sweep_rows_max))
+        for name, dropped in keys.items():
+            keeper = room.keepers[name]
+            if keeper is home or keeper.join(_dropping(dropped)):
+                self._background.spawn(keeper.sweep_dropped(room.limits.sweep_rows_max))
 
     async def delete_idle(self, row: EntityRow) -> None:
         """E-110. Looks again when its turn has come: the entity may have been used, or be another one."""
@@ -365,9 +434,18 @@ class _Planned:
         self.is_open = keeper.is_open
         self.fragment_count = keeper.fragment_count
 
+    def share(self, *, has_dead_letters: bool) -> Share:
+        next_key = self.keeper.store.next_fragment_key
+        self.fragment_count += 2 if has_dead_letters else 1
+        return Share(self.name, next_key(), next_key() if has_dead_letters else NO_FRAGMENT)
+
 
 def _is_topic(description: Description) -> bool:
     return isinstance(description, TopicDescription)
+
+
+def _is_partitioned(description: Description) -> bool:
+    return not isinstance(description, SubscriptionDescription) and description.enable_partitioning
 
 
 def _topics_first(wanted: Sequence[NewEntity]) -> list[NewEntity]:
@@ -380,7 +458,8 @@ def published(room: ChangeRoom, topic_key: str) -> int:
     row = room.entities.rows.get(topic_key)
     if row is None:
         return 0
-    counters = room.keepers[row.store_name].counters.get(row.main)
+    share = row.shares[0]
+    counters = room.keepers[share.store_name].counters.get(share.main)
     return 0 if counters is None else counters.last_counter
 
 
@@ -403,16 +482,25 @@ def _rules_of(description: Description) -> object:
     return () if isinstance(description, SubscriptionDescription) else description.authorization_rules
 
 
-def _creating(rows: Sequence[EntityRow]) -> Join:
+def _creating(rows: Sequence[EntityRow], store_name: str) -> Join:
+    """Their fragments in one store."""
+
     def join(batch: CommitBatch) -> None:
         for row in rows:
             path = row.description.path
-            batch.fragments_created.append(FragmentRow(row.main, path, 0, Counters()))
-            if row.dead_letter != NO_FRAGMENT:
-                owner = f"{path}/{DEAD_LETTER_KEYWORD}"
-                batch.fragments_created.append(FragmentRow(row.dead_letter, owner, 0, Counters()))
+            for index, share in enumerate(row.shares):
+                if share.store_name == store_name:
+                    owners = (path, f"{path}/{DEAD_LETTER_KEYWORD}")
+                    for key, owner in zip(share.fragments, owners, strict=False):
+                        batch.fragments_created.append(FragmentRow(key, owner, index, _first_counters(index)))
 
     return join
+
+
+def _first_counters(fragment_index: int) -> Counters:
+    counters = Counters()
+    counters.last_counter = first_number_base(fragment_index)
+    return counters
 
 
 def _dropping(keys: Sequence[FragmentKey]) -> Join:

@@ -36,6 +36,12 @@ def topic_key_of(subscription_key: str) -> str:
     return subscription_key.split(f"/{_SUBSCRIPTIONS_KEYWORD}/")[0]
 
 
+def topic_path_of(path: str) -> str:
+    """The topic's path for the address of a subscription; any other path as it is."""
+    head, separator, _ = path.lower().partition(f"/{_SUBSCRIPTIONS_KEYWORD}/")
+    return path[: len(head)] if separator and path.isascii() else path
+
+
 def check_path(path: str, characters_max: int = 260) -> None:
     """Raises BadArgument with a sentence when no entity may be called so (E-2, E-5, E-6)."""
     if path == "":

@@ -1,13 +1,21 @@
-"""Every entity of the namespace: its row always, its fragments from the moment it is first used."""
+"""Every entity of the namespace: its row always, its fragments from the moment it is first used.
+
+Theory of operation. A plain entity is loaded whole or not at all: with its store it goes, and whoever holds it is
+evicted. A partitioned one is loaded with the fragments whose stores are in service. It stays when a store goes, with
+one fragment less behind its outlets, and the fragment is made anew when the store is back (`lose_store`,
+`regain_store`); links do not notice.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from busway.broker.auto_delete import Candidate
-from busway.broker.catalogue_rows import EntityRow
+from busway.broker.catalogue_rows import EntityRow, Share
 from busway.broker.descriptions import (
     FOREVER_MS,
     Description,
+    FragmentCounts,
     QueueDescription,
     Receivable,
     RuntimeCounts,
@@ -19,16 +27,21 @@ from busway.broker.entity_path import path_key
 from busway.broker.errors import BrokerError, EntityNotFound, ServerBusy
 from busway.broker.forwarding import Forwarder, Route
 from busway.broker.fragment import Fragment
+from busway.broker.fragment_group import FragmentGroup
 from busway.broker.fragment_settings import FragmentSettings
-from busway.broker.queue import Queue, runtime_counts
+from busway.broker.outlet import Outlet
+from busway.broker.queue import Queue, runtime_counts, total
 from busway.broker.rule_rows import RuleRow
 from busway.broker.rule_table import RuleTable
 from busway.broker.runtime import BrokerRuntime
+from busway.broker.send_via import TransferForwarder, is_transfer_key, transfer_key
 from busway.broker.store_keeper import StoreKeeper
 from busway.broker.topic import Topic
 from busway.broker.transfers import Transfers
 from busway.rules.selection import Selection
 from busway.store.contract import Counters, FragmentKey
+
+Loaded = TypeVar("Loaded")
 
 
 class EntityTable:
@@ -43,8 +56,8 @@ class EntityTable:
         self._parked: set[str] = set()
         #: Topic → its subscriptions, in order of creation.
         self._subscriptions: dict[str, dict[str, None]] = {}
-        #: Store → fragment → key of the entity it belongs to.
-        self._owners: dict[str, dict[FragmentKey, str]] = {}
+        #: Store → fragment → key of the entity it belongs to, and its index there.
+        self._owners: dict[str, dict[FragmentKey, tuple[str, int]]] = {}
         #: Entities with a finite AutoDeleteOnIdle.
         self._mortal: set[str] = set()
         #: The namespace was opened then: before, nobody could use anything.
@@ -55,9 +68,10 @@ class EntityTable:
     def put(self, row: EntityRow) -> None:
         """An entity is new or has changed."""
         self.rows[row.key] = row
-        owners = self._owners.setdefault(row.store_name, {})
-        for key in row.fragments:
-            owners[key] = row.key
+        for index, share in enumerate(row.shares):
+            owners = self._owners.setdefault(share.store_name, {})
+            for key in share.fragments:
+                owners[key] = (row.key, index)
         if row.description.auto_delete_on_idle_ms < FOREVER_MS:
             self._mortal.add(row.key)
         else:
@@ -107,10 +121,11 @@ class EntityTable:
         elif isinstance(row.description, TopicDescription):
             self._subscriptions.pop(row.key, None)
             self.rules.unload(row.key)
-        owners = self._owners.get(row.store_name, {})
-        for key in row.fragments:
-            owners.pop(key, None)
-            self._keeper_of(row.store_name).counters.pop(key, None)
+        for share in row.shares:
+            owners = self._owners.get(share.store_name, {})
+            for key in share.fragments:
+                owners.pop(key, None)
+                self._keeper_of(share.store_name).counters.pop(key, None)
         self._unload(row.key, error)
 
     def replace_all(self, rows: Iterable[EntityRow], gone: Callable[[EntityRow], BrokerError]) -> None:
@@ -130,7 +145,7 @@ class EntityTable:
         self.rules.replace_all(rows)
         for row, entity in self.loaded():
             if isinstance(entity, Topic):
-                entity.distribution.selection = self._selection(row.key)
+                entity.replace_selection(self._selection(row.key))
 
     def _selection(self, topic_key: str) -> Selection:
         return self.rules.load(topic_key, [row.key for row in self.subscriptions(topic_key)])
@@ -145,7 +160,7 @@ class EntityTable:
     def entity_count(self) -> int:
         """Queues and topics (L-1)."""
         subscriptions = sum(map(len, self._subscriptions.values()))
-        return len(self.rows) - subscriptions
+        return len(self.rows) - subscriptions - sum(map(is_transfer_key, self.rows))
 
     # -- entities
 
@@ -168,22 +183,59 @@ class EntityTable:
         return self.topic(row) if isinstance(row.description, TopicDescription) else self.queue(row)
 
     def _load_queue(self, row: EntityRow) -> Queue:
-        keeper = self._open_keeper(row)
+        description = row.description
+        assert not isinstance(description, TopicDescription)
+        pairs = self._loaded_shares(row, self._load_pair)
+        mains = [None if pair is None else pair[0] for pair in pairs]
+        dead_letters = [None if pair is None else pair[1] for pair in pairs]
+        main_settings, dead_letter_settings = self._settings(description)
+        return Queue(
+            description.path,
+            description,
+            self._outlet(row, main_settings, mains),
+            self._outlet(row, dead_letter_settings, dead_letters),
+        )
+
+    def _loaded_shares(self, row: EntityRow, load: Callable[[EntityRow, int], Loaded]) -> list[Loaded | None]:
+        """What is in service, by index. Raises ServerBusy when nothing is."""
+        found = [load(row, index) if self._is_open(row, index) else None for index in range(len(row.shares))]
+        if all(part is None for part in found):
+            raise ServerBusy(
+                f"The store of '{row.description.path}' is not available at the moment. Please try again later."
+            )
+        return found
+
+    def _is_open(self, row: EntityRow, index: int) -> bool:
+        return row.key not in self._parked and self._keeper_of(row.shares[index].store_name).is_open
+
+    def _outlet(self, row: EntityRow, settings: FragmentSettings, fragments: list[Fragment | None]) -> Outlet:
+        if row.is_partitioned:
+            return FragmentGroup(settings, fragments, self._runtime)
+        (only,) = fragments
+        assert only is not None, "a plain entity is loaded whole"
+        return only
+
+    def _load_pair(self, row: EntityRow, index: int) -> tuple[Fragment, Fragment]:
+        """One fragment and the one of its dead letters."""
         description = row.description
         assert not isinstance(description, TopicDescription)
         main_settings, dead_letter_settings = self._settings(description)
-        dead_letter = self._fragment(row.dead_letter, keeper, dead_letter_settings, None)
-        main = self._fragment(row.main, keeper, main_settings, dead_letter)
+        share = row.shares[index]
+        dead_letter = self._fragment(share, share.dead_letter, index, dead_letter_settings, None)
+        main = self._fragment(share, share.main, index, main_settings, dead_letter)
         dead_letter.start()
         main.start()
         if description.forward_to is not None:
             main.forwarder = Forwarder(main, self._route(description.forward_to, ""))
             main.forwarder.wake()
+        elif is_transfer_key(row.key):
+            main.forwarder = TransferForwarder(main, lambda path: self._route(path, ""))
+            main.forwarder.wake()
         if description.forward_dead_lettered_messages_to is not None:
             onward = self._route(description.forward_dead_lettered_messages_to, description.path)
             dead_letter.forwarder = Forwarder(dead_letter, onward)
             dead_letter.forwarder.wake()
-        return Queue(description.path, description, main, dead_letter)
+        return main, dead_letter
 
     def _route(self, target_path: str, left: str) -> Route:
         hops_max = self._runtime.limits.forwarding_hops_max
@@ -196,28 +248,31 @@ class EntityTable:
         return self.entity(row)
 
     def _load_topic(self, row: EntityRow) -> Topic:
-        keeper = self._open_keeper(row)
         description = row.description
         assert isinstance(description, TopicDescription)
         settings = FragmentSettings.of_topic(description, self._runtime.limits)
-        main = self._fragment(row.main, keeper, settings, None)
-        distribution = Distribution(
+        if self.rules.selection(row.key) is None:
+            self._selection(row.key)
+        mains = self._loaded_shares(row, self._load_topic_fragment)
+        return Topic(description.path, description, self._outlet(row, settings, mains))
+
+    def _load_topic_fragment(self, row: EntityRow, index: int) -> Fragment:
+        description = row.description
+        assert isinstance(description, TopicDescription)
+        settings = FragmentSettings.of_topic(description, self._runtime.limits)
+        share = row.shares[index]
+        main = self._fragment(share, share.main, index, settings, None)
+        selection = self.rules.selection(row.key)
+        assert selection is not None, "it is loaded with the topic"
+        main.intake = Distribution(
             main,
-            self._selection(row.key),
-            lambda key: self.queue(self.rows[key]),
-            lambda: self.topic_bytes(row),
+            selection,
+            lambda key: self.queue(self.rows[key]).inlet.member(index),
+            lambda: self._topic_share_bytes(row, index),
             description.filtering_messages_before_publishing,
         )
         main.start()
-        return Topic(description.path, description, main, distribution)
-
-    def _open_keeper(self, row: EntityRow) -> StoreKeeper:
-        keeper = self._keeper_of(row.store_name)
-        if not keeper.is_open or row.key in self._parked:
-            raise ServerBusy(
-                f"The store of '{row.description.path}' is not available at the moment. Please try again later."
-            )
-        return keeper
+        return main
 
     def _settings(self, description: Receivable) -> tuple[FragmentSettings, FragmentSettings]:
         """Of the main fragment and of the dead-letter fragment."""
@@ -235,30 +290,64 @@ class EntityTable:
         )
 
     def _fragment(
-        self, key: FragmentKey, keeper: StoreKeeper, settings: FragmentSettings, dead_letter: Fragment | None
+        self,
+        share: Share,
+        key: FragmentKey,
+        index: int,
+        settings: FragmentSettings,
+        dead_letter: Fragment | None,
     ) -> Fragment:
-        return Fragment(key, 0, keeper.counters[key], keeper.store, settings, self._runtime, dead_letter)
+        keeper = self._keeper_of(share.store_name)
+        counters = keeper.counters[key]
+        return Fragment(key, index, counters, keeper.store, settings, self._runtime, dead_letter)
 
     def fragment(self, store_name: str, key: FragmentKey) -> Fragment | None:
         """For the sweeps of a store: the fragment, loaded when need be; None when nobody owns it."""
         owner = self._owners.get(store_name, {}).get(key)
         if owner is None:
             return None
-        row = self.rows[owner]
+        row, index = self.rows[owner[0]], owner[1]
         try:
             entity = self.entity(row)
+            if isinstance(entity, Queue):
+                return entity.outlet(key == row.shares[index].dead_letter).member(index)
+            return entity.inlet.member(index)
         except ServerBusy:
             return None
-        return entity.dead_letter if isinstance(entity, Queue) and key == row.dead_letter else entity.main
 
     def keys_in(self, store_name: str) -> set[FragmentKey]:
         """Fragments that entities have in the store."""
         return set(self._owners.get(store_name, {}))
 
     def lose_store(self, store_name: str, error: BrokerError) -> None:
-        """The store failed: what memory holds of its entities is worth nothing any more."""
-        for key in [key for key in self._loaded if self.rows[key].store_name == store_name]:
-            self._unload(key, error)
+        """The store failed: what memory holds of its fragments is worth nothing any more."""
+        for row, entity in self.loaded():
+            if store_name not in row.store_names:
+                continue
+            if not row.is_partitioned:
+                self._unload(row.key, error)
+                continue
+            for index, group in _groups_in(row, entity, store_name):
+                group.lose(index, error)
+
+    def regain_store(self, store_name: str) -> None:
+        """The store is in service again: partitioned entities that are loaded get their fragments back. Others are
+        loaded when they are used."""
+        for row, entity in self.loaded():
+            if row.is_partitioned and store_name in row.store_names and row.key not in self._parked:
+                self._regain(row, entity, store_name)
+
+    def _regain(self, row: EntityRow, entity: Queue | Topic, store_name: str) -> None:
+        for index, share in enumerate(row.shares):
+            if share.store_name != store_name:
+                continue
+            if isinstance(entity, Topic):
+                parts: tuple[Fragment, ...] = (self._load_topic_fragment(row, index),)
+            else:
+                parts = self._load_pair(row, index)
+            for outlet, fragment in zip(entity.outlets(), parts, strict=True):
+                assert isinstance(outlet, FragmentGroup), "several fragments are a group"
+                outlet.regain(index, fragment)
 
     def _unload(self, key: str, error: BrokerError) -> None:
         entity = self._loaded.pop(key, None)
@@ -280,28 +369,69 @@ class EntityTable:
         ]
 
     def _head_may_expire(self, row: EntityRow) -> bool:
-        counters = self._keeper_of(row.store_name).counters.get(row.main)
-        return counters is not None and counters.active > 0 and counters.expiry_high_ms > 0
+        counters = self._counters(row, [share.main for share in row.shares])
+        return any(each.active > 0 and each.expiry_high_ms > 0 for each in counters)
 
     def _has_to_forward(self, row: EntityRow) -> bool:
-        description = row.description
-        if routes(description) == (None, None):
+        if routes(row.description) == (None, None) and not is_transfer_key(row.key):
             return False
-        counters = self._keeper_of(row.store_name).counters
-        return any(key in counters and counters[key].active > 0 for key in row.fragments)
+        keys = [key for share in row.shares for key in share.fragments]
+        return any(each.active > 0 for each in self._counters(row, keys))
+
+    def _counters(self, row: EntityRow, keys: Iterable[FragmentKey]) -> list[Counters]:
+        """Of those of its fragments whose store was ever seen."""
+        wanted = set(keys)
+        found = [
+            self._keeper_of(share.store_name).counters.get(key)
+            for share in row.shares
+            for key in share.fragments
+            if key in wanted
+        ]
+        return [counters for counters in found if counters is not None]
 
     def counts(self, row: EntityRow) -> RuntimeCounts:
-        """E-100…E-102. Without its store an entity's numbers are unknown (E-91, E-104)."""
-        keeper = self._keeper_of(row.store_name)
-        if not keeper.is_open:
+        """E-100…E-103: sums over the fragments whose stores are there; without any, numbers are unknown (E-91,
+        E-104)."""
+        shares = [share for share in row.shares if self._keeper_of(share.store_name).is_open]
+        if not shares:
             return RuntimeCounts(availability="Unknown")
-        main = keeper.counters.get(row.main, _NOTHING)
+        availability = "Available" if len(shares) == len(row.shares) else "Limited"
+        main = total(self._share_counters(share, share.main) for share in shares)
         if isinstance(row.description, TopicDescription):
-            return self._topic_counts(row, main)
-        counts = runtime_counts(main, keeper.counters.get(row.dead_letter, _NOTHING))
+            return replace(self._topic_counts(row, main), availability=availability)
+        dead_letter = total(self._share_counters(share, share.dead_letter) for share in shares)
+        counts = replace(runtime_counts(main, dead_letter), availability=availability)
+        transfers = self.rows.get(transfer_key(row.key))
+        if transfers is not None:
+            waiting = self.counts(transfers)
+            counts = replace(counts, transfer=waiting.active, transfer_dead_letter=waiting.dead_letter)
         if row.description.forward_to is None:
             return counts
-        return replace(counts, active=0, transfer=counts.active)  # F-13
+        return replace(counts, active=0, transfer=counts.active + counts.transfer)  # F-13
+
+    def _share_counters(self, share: Share, key: FragmentKey) -> Counters:
+        return self._keeper_of(share.store_name).counters.get(key, _NOTHING)
+
+    def fragment_counts(self, row: EntityRow) -> list[FragmentCounts]:
+        """O-8: each fragment by itself."""
+        return [self._fragment_counts(row, index) for index in range(len(row.shares))]
+
+    def _fragment_counts(self, row: EntityRow, index: int) -> FragmentCounts:
+        share = row.shares[index]
+        keeper = self._keeper_of(share.store_name)
+        if not keeper.is_open:
+            return FragmentCounts(
+                index, share.store_name, keeper.state, RuntimeCounts(availability="Unknown")
+            )
+        main = self._share_counters(share, share.main)
+        if isinstance(row.description, TopicDescription):
+            size_bytes = self._topic_share_bytes(row, index)
+            counts = RuntimeCounts(
+                scheduled=main.scheduled, size_bytes=size_bytes, accessed_at_ms=main.accessed_at_ms
+            )
+        else:
+            counts = runtime_counts(main, self._share_counters(share, share.dead_letter))
+        return FragmentCounts(index, share.store_name, keeper.state, counts)
 
     def _topic_counts(self, row: EntityRow, own: Counters) -> RuntimeCounts:
         """E-56: the copies' bytes count here, their messages do not. E-111: any use of a subscription is a use
@@ -313,20 +443,22 @@ class EntityTable:
             accessed_at_ms=max([own.accessed_at_ms, *(counts.accessed_at_ms for counts in copies)]),
         )
 
-    def topic_bytes(self, row: EntityRow) -> int:
-        return self.counts(row).size_bytes
+    def _topic_share_bytes(self, row: EntityRow, index: int) -> int:
+        """What counts against the size of one fragment of a topic: its own bytes, and the copies beside it."""
+        rows = [row, *self.subscriptions(row.key)]
+        shares = [each.shares[index] for each in rows]
+        return sum(self._share_counters(share, key).bytes for share in shares for key in share.fragments)
 
     def touch(self, row: EntityRow, now_ms: int) -> None:
         """A use that is no message: a rule was added (E-111)."""
-        counters = self._keeper_of(row.store_name).counters.get(row.main)
-        if counters is not None:
+        for counters in self._counters(row, [share.main for share in row.shares])[:1]:
             counters.accessed_at_ms = max(counters.accessed_at_ms, now_ms)
 
     def auto_delete_candidates(self) -> Iterator[Candidate]:
-        """Those whose store is there: without it nobody knows when an entity was used."""
+        """Those whose stores are there: without them nobody knows when an entity was used."""
         for key in self._mortal:
             row = self.rows[key]
-            if self._keeper_of(row.store_name).is_open:
+            if all(self._keeper_of(name).is_open for name in row.store_names):
                 yield self._candidate(row)
 
     def _candidate(self, row: EntityRow) -> Candidate:
@@ -342,9 +474,16 @@ class EntityTable:
         if isinstance(row.description, TopicDescription):
             return any(map(self._is_received_from, self.subscriptions(row.key)))
         queue = self._loaded.get(row.key)
-        if not isinstance(queue, Queue):
-            return False
-        return bool(queue.main.receivers() or queue.dead_letter.receivers())
+        return isinstance(queue, Queue) and queue.is_received_from()
+
+
+def _groups_in(row: EntityRow, entity: Queue | Topic, store_name: str) -> Iterator[tuple[int, FragmentGroup]]:
+    """The groups of a partitioned entity, once for each of its fragments in the store."""
+    for index, share in enumerate(row.shares):
+        if share.store_name == store_name:
+            for outlet in entity.outlets():
+                if isinstance(outlet, FragmentGroup):
+                    yield index, outlet
 
 
 def routes(description: Description) -> tuple[str | None, str | None]:

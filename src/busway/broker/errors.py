@@ -135,5 +135,17 @@ class UpdateConflict(BrokerError):
     """The precondition of the request does not hold."""
 
 
+class TransactionUnknown(BrokerError):
+    """Transaction hasn't been declared yet, or has already been discharged."""
+
+
+class TransactionTimedOut(BrokerError):
+    """The transaction took longer than it may, and was rolled back."""
+
+
+class TransactionRolledBack(BrokerError):
+    """The transaction was rolled back."""
+
+
 class StoreOutcomeUnknown(BrokerError):
     """The store failed while it was writing: whether the operation took place is unknown."""

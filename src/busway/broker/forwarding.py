@@ -94,6 +94,10 @@ class Transfer:
         self._marked: dict[int, str] = {}
         self.ended: asyncio.Future[list[tuple[int, BrokerError]]] = asyncio.get_running_loop().create_future()
 
+    def source_number(self, message: Message) -> int:
+        """Of the row that the message came from."""
+        return self._rows[id(message)].sequence_number
+
     def joined(self, batch: CommitBatch, messages: list[Message], store_name: str) -> None:
         rows = [self._rows[id(message)] for message in messages]
         source = self._source
@@ -264,14 +268,14 @@ class Forwarder:
             target = self._route.target()
         except (EntityNotFound, ServerBusy) as error:
             return self._refused([(row, error) for row in rows])
-        detects = target.main.settings.detects_duplicates
+        detects = target.settings.detects_duplicates
         messages = [self._forwarded(row, detects) for row in rows]
         transfer = Transfer(
             self._fragment, {id(message): row for message, row in zip(messages, rows, strict=True)}
         )
         transfers = self._route.transfers
         with transfers.moving(self._fragment):
-            target.main.append(messages, transfer.done, origin=transfer)
+            target.inlet.append(messages, transfer.done, origin=transfer)
             refused = dict(await transfer.ended)
             transfer.finish([row for index, row in enumerate(rows) if index not in refused], transfers)
         if not refused:

@@ -37,6 +37,7 @@ from busway.broker.locks import LockTable
 from busway.broker.message_sessions import MessageSession, MessageSessions
 from busway.broker.message_states import INPUT_OF_VERB, MessageInput
 from busway.broker.outcomes import Outcomes
+from busway.broker.outlet import Outlet
 from busway.broker.read_requests import ReadRequests
 from busway.broker.ready_window import Horizon, ReadyWindow
 from busway.broker.receiver import Delivery, Receiver
@@ -53,6 +54,7 @@ from busway.store.contract import (
     StoreError,
     StoreState,
     StoreUnavailable,
+    first_number_base,
 )
 
 if TYPE_CHECKING:
@@ -65,15 +67,14 @@ _ACCESS_WRITTEN_EVERY_MS: Final = 60_000
 _RETRY_S: Final = 1.0
 
 
-class Fragment:
-    """See the head of this file. It is an `Outlet`: a plain queue is received from through its fragment."""
+class Fragment(Outlet):
+    """See the head of this file. A plain queue is received from through its fragment."""
 
     __slots__ = (
         "_access_written_ms",
         "_consuming",
         "_lanes",
         "_locks_timer",
-        "_reads",
         "counters",
         "dead_letter",
         "duplicates",
@@ -87,6 +88,8 @@ class Fragment:
         "key",
         "lane",
         "locks",
+        "number_base",
+        "reads",
         "runtime",
         "sessions",
         "settings",
@@ -105,6 +108,8 @@ class Fragment:
     ) -> None:
         self.key = key
         self.index = index
+        #: Its numbers begin behind it (M-36).
+        self.number_base = first_number_base(index)
         self.counters = counters
         self.store = store
         self.settings = settings
@@ -127,17 +132,20 @@ class Fragment:
         self.duplicates = DuplicateFilter(self)
         self.intake = Intake(self)
         self.head_expiry = HeadExpiry(self)
-        self._reads = ReadRequests(self)
+        self.reads = ReadRequests(self)
         self._access_written_ms = 0
         self._locks_timer: Timer | None = None
         #: Messages whose deletion for receive-and-delete is not yet delivered: they may come back.
         self._consuming = 0
 
-    @property
-    def requires_session(self) -> bool:
-        return self.settings.requires_session
-
     # -- life
+
+    def fragments(self) -> list[Fragment]:
+        return [self]
+
+    def member(self, index: int) -> Fragment:
+        del index  # there is no other
+        return self
 
     def start(self) -> None:
         """Once, after it was loaded from the store: sets up what time must bring."""
@@ -231,10 +239,10 @@ class Fragment:
 
     def start_numbers_again(self) -> None:
         """M-37: it holds nothing, durably. Whatever remembers numbers starts over with them."""
-        self.counters.last_counter = 0
+        self.counters.last_counter = self.number_base
         self.counters.expiry_high_ms = 0
         if not self.settings.is_dead_letter:
-            self.horizon.committed_high = 0
+            self.horizon.committed_high = self.number_base
         self.lane.start_over(self.new_window(None))
         self.sessions.start_over()
 
@@ -283,6 +291,14 @@ class Fragment:
             self.store.batch().counters[self.key] = self.counters
 
     # -- sending
+
+    def is_congested(self) -> bool:
+        return self.store.is_congested()
+
+    def takes(self, size_bytes: int) -> bool:
+        """Whether a send of this size would be taken just now, as far as this fragment and its store are concerned.
+        A keyless one goes elsewhere if not (P-10, P-31)."""
+        return self.is_usable() and self.intake.takes(size_bytes)
 
     def append(
         self,
@@ -382,6 +398,11 @@ class Fragment:
             self._touch_for_receive()
             lane.wake(receiver)
 
+    def has_nothing_for(self, receiver: Receiver) -> bool:
+        """It waits in line already, and there is nothing to hand out: waking it would change nothing."""
+        lane = self.lane
+        return receiver in lane.waiting and lane.window.is_drained()
+
     def is_fetching(self, receiver: Receiver) -> bool:
         """True while messages may be on their way to it, by a read or by a deletion that is being committed.
         A drain is answered when it is False; until then `Receiver.caught_up` will come (R-9)."""
@@ -389,7 +410,8 @@ class Fragment:
         return lane is not None and lane.is_fetching(receiver)
 
     def locks_free(self) -> int:
-        return self.runtime.limits.locks_per_fragment_max - len(self.locks.live)
+        locks = self.locks
+        return self.runtime.limits.locks_per_fragment_max - len(locks.live) - len(locks.reserved)
 
     def consume(self, run: ConsumedRun) -> None:
         """Receive-and-delete: the deletion first (R-1)."""
@@ -461,7 +483,7 @@ class Fragment:
             self.flow.settled(settlement.verb, len(tokens) - len(refused))
             done(refused)
         if was_full:
-            self._serve_all()
+            self.serve_all()
 
     def _complete(
         self,
@@ -476,7 +498,7 @@ class Fragment:
         for index, token in enumerate(tokens):
             lock = pop(token, now)
             if lock is None:
-                refused.append((index, self._lock_lost(session_id)))
+                refused.append((index, self.lock_lost(session_id)))
                 continue
             deletes.append((key, lock.place, lock.number))
             if lock.place == ACTIVE:
@@ -489,6 +511,12 @@ class Fragment:
             counters.expiry_high_ms = 0
         batch.counters[key] = counters
 
+    def settlement_fault(self, settlement: Settlement) -> BrokerError | None:
+        """Why no message here can be settled so."""
+        if settlement.verb is Verb.DEAD_LETTER and self.settings.is_dead_letter:
+            return InvalidOperation("A message in a dead-letter queue cannot be dead-lettered again.")
+        return None
+
     def _settle_otherwise(
         self,
         batch: CommitBatch,
@@ -498,9 +526,9 @@ class Fragment:
         refused: list[tuple[int, BrokerError]],
     ) -> bool:
         """True when there is a commit to wait for."""
-        if settlement.verb is Verb.DEAD_LETTER and self.settings.is_dead_letter:
-            again = InvalidOperation("A message in a dead-letter queue cannot be dead-lettered again.")
-            refused.extend([(index, again) for index in range(len(tokens))])
+        fault = self.settlement_fault(settlement)
+        if fault is not None:
+            refused.extend([(index, fault) for index in range(len(tokens))])
             return False
         happened = INPUT_OF_VERB[settlement.verb]
         outcomes = Outcomes(self, batch)
@@ -508,7 +536,7 @@ class Fragment:
         for index, token in enumerate(tokens):
             lock = self.locks.get(token, now)
             if lock is None:
-                refused.append((index, self._lock_lost(session_id)))
+                refused.append((index, self.lock_lost(session_id)))
                 continue
             try:
                 changed = outcomes.check(lock, settlement)
@@ -520,12 +548,12 @@ class Fragment:
         outcomes.join()
         return outcomes.has_written
 
-    def _serve_all(self) -> None:
+    def serve_all(self) -> None:
         """There is room for locks again."""
         for lane in dict.fromkeys(self._lanes.values()):
             lane.serve()
 
-    def _lock_lost(self, session_id: str | None) -> BrokerError:
+    def lock_lost(self, session_id: str | None) -> BrokerError:
         """R-17; on a session entity the session's lock decides (X-10)."""
         if self.settings.requires_session and not self.sessions.is_held(session_id):
             return SessionLockLost()
@@ -542,13 +570,17 @@ class Fragment:
             raise ServerBusy
         now = self.runtime.clock.monotonic()
         for token in tokens:
-            if self.locks.get(token, now) is None:
+            if not self.locks.renewable(token, now):
                 raise MessageLockLost
         duration_ms = self.settings.lock_duration_ms
         deadline = now + duration_ms / 1000
         self.locks.renew(tokens, deadline)
         self.watch_locks(deadline)
         return [self.runtime.clock.wall_ms() + duration_ms] * len(tokens)
+
+    def locked_number(self, token: bytes) -> int | None:
+        lock = self.locks.get(token, self.runtime.clock.monotonic())
+        return None if lock is None else lock.number
 
     # -- the end of locks
 
@@ -579,7 +611,7 @@ class Fragment:
         if deadline is not None:
             self.watch_locks(deadline)
         if was_full:
-            self._serve_all()
+            self.serve_all()
 
     def session_ended(self, session: MessageSession, happened: MessageInput) -> None:
         """All locks of a session end with it: with a count (X-10) or without (X-11)."""
@@ -613,20 +645,25 @@ class Fragment:
     # -- requests that begin with a read
 
     async def peek(self, from_number: int, count: int, session_id: str | None = None) -> list[Message]:
-        return await self._reads.peek(from_number, count, session_id)
+        page = await self.reads.peek(from_number, count, self.runtime.limits.peek_bytes_max, session_id)
+        return page.messages
 
     async def receive_by_number(
         self, numbers: list[int], *, deletes: bool, session_id: str | None = None
     ) -> list[Delivery]:
-        return await self._reads.receive_by_number(numbers, deletes, session_id)
+        return await self.reads.receive_by_number(numbers, deletes, session_id)
 
     async def delete_messages(
         self, count: int, enqueued_before_ms: int, session_id: str | None = None
     ) -> int:
-        return await self._reads.delete_messages(count, enqueued_before_ms, session_id)
+        return await self.reads.delete_messages(count, enqueued_before_ms, session_id)
 
     async def cancel_scheduled(self, numbers: list[int]) -> None:
-        await self._reads.cancel_scheduled(numbers)
+        await self.reads.cancel_scheduled(numbers)
+
+    async def cancellable(self, numbers: list[int]) -> list[Message]:
+        """For a transaction that will cancel them. Raises MessageNotFound."""
+        return await self.reads.cancellable(numbers)
 
     # -- sessions
 

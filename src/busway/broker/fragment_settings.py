@@ -30,6 +30,9 @@ class FragmentSettings:
     #: Of the whole entity: this fragment and its dead-letter fragment together (S-9, D-3).
     size_bytes_max: int = 1024 * MIB
     is_dead_letter: bool = False
+    #: Several fragments behind one name (P-1): keys choose among them, numbers and lock tokens tell them apart.
+    is_partitioned: bool = False
+    fragment_count: int = 1
     #: T-60: EnableDeadLetteringOnFilterEvaluationExceptions.
     dead_letters_rule_failures: bool = False
     #: Its messages move on by themselves: nobody receives them here (F-4, D-20).
@@ -55,6 +58,8 @@ class FragmentSettings:
             message_bytes_max=min(description.max_message_size_in_kilobytes * KIB, limits.message_bytes_max),
             size_bytes_max=description.max_size_in_megabytes * MIB,
             is_dead_letter=dead_letter,
+            fragment_count=description.fragment_count,
+            is_partitioned=description.enable_partitioning,
             forwards=_forwards(description, dead_letter),
             allows_send=not dead_letter and description.status not in _SEND_REFUSED,
             allows_receive=description.status not in _RECEIVE_REFUSED,
@@ -70,6 +75,8 @@ class FragmentSettings:
             duplicate_window_ms=description.duplicate_detection_history_time_window_ms,
             message_bytes_max=min(description.max_message_size_in_kilobytes * KIB, limits.message_bytes_max),
             size_bytes_max=description.max_size_in_megabytes * MIB,
+            fragment_count=description.fragment_count,
+            is_partitioned=description.enable_partitioning,
             allows_send=description.status not in _SEND_REFUSED,
             allows_receive=False,
         )
@@ -96,6 +103,8 @@ class FragmentSettings:
             message_bytes_max=min(topic.max_message_size_in_kilobytes * KIB, limits.message_bytes_max),
             size_bytes_max=topic.max_size_in_megabytes * MIB,
             is_dead_letter=dead_letter,
+            fragment_count=topic.fragment_count,
+            is_partitioned=topic.enable_partitioning,
             dead_letters_rule_failures=description.dead_lettering_on_filter_evaluation_exceptions,
             forwards=_forwards(description, dead_letter),
             allows_send=False,

@@ -8,6 +8,9 @@ the head in order, so the sweep may stop at the first that has not (M-44). `Coun
 latest expiry among those in order.
 
 Numbers have an end: from `RESERVE_FROM` on each send first asks `numbering` (M-37).
+
+What a transaction sends is checked when it comes and joins with the commit (TX-8). Only numbers of messages that it
+schedules are given out before, because the client is told them at once: a rollback leaves a gap.
 """
 
 from __future__ import annotations
@@ -33,22 +36,25 @@ _LAST_INSTANT_MS: Final = 253_402_300_799_999
 class Intake:
     """The sending side of one fragment."""
 
-    __slots__ = ("_enqueued_high_ms", "_fragment", "_numbering", "pending_bytes")
+    __slots__ = ("_enqueued_high_ms", "_fragment", "_numbering", "_reserve_from", "pending_bytes", "withheld")
 
     def __init__(self, fragment: Fragment) -> None:
         self._fragment = fragment
         # Every send also counts as an access, so this is no earlier than the last enqueued time.
         self._enqueued_high_ms = fragment.counters.accessed_at_ms
         self._numbering = Numbering(fragment)
-        #: Bytes of sends that wait for a look into the history of ids.
+        self._reserve_from = fragment.number_base + RESERVE_FROM
+        #: Bytes of sends that wait for a look into the history of ids, or for the end of their transaction.
         self.pending_bytes = 0
+        #: Numbers of scheduled messages that open transactions will cancel: they stay where they are.
+        self.withheld: set[int] = set()
 
     def append(
         self, messages: list[Message], done: RunDone, is_atomic: bool, origin: Transfer | None = None
     ) -> None:
         """Checks, then joins; with duplicate detection the history of ids is looked at in between."""
-        refusal = self._refusal()
-        if refusal is None and self._fragment.counters.last_counter >= RESERVE_FROM:
+        refusal = self.refusal()
+        if refusal is None and self._fragment.counters.last_counter >= self._reserve_from:
             if self._numbering.holds(messages, done, is_atomic, origin):
                 return
             refusal = self.number_fault(len(messages))
@@ -69,7 +75,8 @@ class Intake:
         else:
             self.join(run)
 
-    def _refusal(self) -> BrokerError | None:
+    def refusal(self) -> BrokerError | None:
+        """Why nothing can be sent now."""
         fragment = self._fragment
         if not fragment.settings.allows_send:
             return EntityDisabled()
@@ -81,6 +88,13 @@ class Intake:
             return ServerBusy("The store is writing at its limit. Please try again later.")
         return QuotaExceeded("The server is short of disk space and takes no new messages just now.")
 
+    def takes(self, size_bytes: int) -> bool:
+        """Whether a send of this size finds room, numbers, and a store that writes."""
+        fragment = self._fragment
+        if not fragment.store.accepts_payload() or self.number_fault(1) is not None:
+            return False
+        return self.used_bytes() + size_bytes <= fragment.settings.size_bytes_max
+
     def used_bytes(self) -> int:
         """What counts against the entity's size (S-9)."""
         return self._fragment.entity_bytes() + self.pending_bytes
@@ -88,7 +102,7 @@ class Intake:
     def number_fault(self, count: int) -> BrokerError | None:
         """Why there are no numbers for so many more messages (M-37). Whoever joins a run without `append` asks
         before: a run that finds none fails."""
-        if self._fragment.counters.last_counter < RESERVE_FROM:
+        if self._fragment.counters.last_counter < self._reserve_from:
             return None
         return self._numbering.refusal(count)
 
@@ -123,7 +137,7 @@ class Intake:
         fragment = self._fragment
         try:
             batch = fragment.batch()
-            if fragment.counters.last_counter >= RESERVE_FROM:
+            if fragment.counters.last_counter >= self._reserve_from:
                 self._numbering.take(len(run.messages))
         except (ServerBusy, QuotaExceeded) as error:
             run.fail(error)
@@ -172,17 +186,78 @@ class Intake:
             fragment.head_expiry.joined(first_in_order_ms)
 
     def _join_scheduled(self, batch: CommitBatch, run: SentRun, scheduled: list[Message]) -> None:
+        self._put_scheduled(batch, scheduled)
+        run.active = [message for message in run.messages if message.state == ACTIVE]
+        run.active_bytes = sum(message.size() for message in run.active)
+
+    def _put_scheduled(self, batch: CommitBatch, scheduled: list[Message]) -> None:
         """S-30, S-31: stored apart, receivable from its time on."""
         fragment = self._fragment
         for message in scheduled:
             message.state = SCHEDULED
             batch.puts.append((fragment.key, PLACE_SCHEDULED, message))
         fragment.counters.scheduled += len(scheduled)
-        run.active = [message for message in run.messages if message.state == ACTIVE]
-        run.active_bytes = sum(message.size() for message in run.active)
         activator = fragment.runtime.activators.get(fragment.store.name)
         if activator is not None:
             activator.joined(min(message.scheduled_at_ms for message in scheduled))
+
+    # -- transactions
+
+    def admit(self, messages: list[Message]) -> int:
+        """What a transaction sends, checked as if it were stored now. Their bytes, which count from now on until
+        `release`. Raises why not."""
+        fault = self.refusal() or self.number_fault(len(messages))
+        if fault is not None:
+            raise fault
+        run = self._admit(messages, _nobody_waits, True)
+        if run.refused:
+            raise run.refused[0][1]
+        if not self._fragment.runtime.namespace_size.take(run.bytes):
+            raise namespace_fault(self._fragment.runtime.namespace_size.bytes_max)
+        self.pending_bytes += run.bytes
+        return run.bytes
+
+    def release(self, size_bytes: int) -> None:
+        """The transaction has joined, or was rolled back."""
+        self.pending_bytes -= size_bytes
+
+    def waits_for(self) -> CommitBatch | None:
+        """The batch whose end every send must await; None when they join at once."""
+        return None
+
+    def join_now(self, run: SentRun) -> None:
+        """Joins the batch that is open, whatever else waits. `waits_for` was None."""
+        self.join(run)
+
+    def reserve_numbers(self, messages: list[Message]) -> None:
+        """For messages that a transaction schedules. Nobody sees them before they are durable."""
+        fragment = self._fragment
+        for message in messages:
+            fragment.counters.last_counter += 1
+            message.sequence_number = fragment.counters.last_counter
+            fragment.horizon.arriving.add(message.sequence_number)
+
+    def join_reserved(self, batch: CommitBatch, messages: list[Message]) -> None:
+        """They are stored as scheduled even when their time has come meanwhile: it is then noticed at once."""
+        fragment = self._fragment
+        now_ms = self._next_enqueued_ms()
+        size_bytes = 0
+        for message in messages:
+            message.enqueued_at_ms = now_ms
+            size_bytes += message.size()
+        fragment.counters.bytes += size_bytes
+        batch.bytes += size_bytes
+        batch.counters[fragment.key] = fragment.counters
+        self._put_scheduled(batch, messages)
+
+    # -- time
+
+    def may_activate(self, message: Message, wall_ms: int) -> bool:
+        """It is due, its own commit is reported, and no open transaction cancels it."""
+        number = message.sequence_number
+        if message.scheduled_at_ms > wall_ms or self._fragment.horizon.hides(number):
+            return False
+        return number not in self.withheld
 
     def activate(self, messages: list[Message]) -> int:
         """Scheduled rows whose time has come get a new number, a new enqueued time, and their time to live
@@ -194,7 +269,7 @@ class Intake:
         batch = fragment.batch()
         run = ArrivedRun(fragment)
         for message in messages:
-            if message.scheduled_at_ms > wall_ms or fragment.horizon.hides(message.sequence_number):
+            if not self.may_activate(message, wall_ms):
                 continue
             counters.last_counter += 1
             number = counters.last_counter
@@ -249,6 +324,10 @@ class Intake:
     def _next_enqueued_ms(self) -> int:
         self._enqueued_high_ms = max(self._enqueued_high_ms, self._fragment.runtime.clock.wall_ms())
         return self._enqueued_high_ms
+
+
+def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
+    """What a transaction sends is answered by the transaction."""
 
 
 def _expiry_ms(enqueued_at_ms: int, ttl_ms: int) -> int:

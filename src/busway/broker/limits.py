@@ -12,6 +12,9 @@ class Limits:
 
     sku: str = "Standard"
     entities_max: int = 10_000  # L-1
+    partitioned_entities_max: int = 100  # L-2, P-11
+    partition_count: int = 16  # P-9: fragments of a partitioned entity
+    namespace_partitions: int = 0  # C-1: not 0: every entity has so many fragments
     namespace_bytes_max: int = 400 * 1024 * MIB  # L-4
     message_bytes_max: int = 256 * KIB  # L-5
     property_bytes_max: int = 32 * KIB  # L-6
@@ -23,6 +26,8 @@ class Limits:
     authorization_rules_max: int = 12  # L-10
     connections_max: int = 5_000  # L-11
     receivers_per_entity_max: int = 5_000  # L-12
+    transaction_messages_max: int = 100  # L-13
+    transaction_s: float = 120.0  # TX-6
     session_states_max: int = 1_000_000  # L-14
     peek_messages_max: int = 250  # L-15
     peek_bytes_max: int = 256 * KIB
@@ -37,4 +42,7 @@ class Limits:
     window_bytes_max: int = 64 * MIB  # all ready windows of a process together
     window_messages_max: int = 4_096  # one ready window
     returned_numbers_max: int = 10_000  # then the window rewinds instead of remembering single numbers
+    transactions_per_connection_max: int = 1_000
+    transaction_bytes_per_connection_max: int = 64 * MIB  # TX-24
+    transaction_settlements_max: int = 5_000
     sweep_rows_max: int = 1_000  # rows handled in one slice of background work

@@ -11,6 +11,9 @@ Deadlines are kept per run, not per message: a heap of (deadline, tokens of the 
 its run until the run's time has come; when such leftovers outnumber live locks the heap is built anew, so its
 memory follows the number of live locks. Messages of a session have no deadline of their own (X-13): the
 session's lock is theirs.
+
+A transaction that will settle a message takes its lock out of `live` into `reserved`: nobody else can settle it,
+and its time runs on (TX-10, TX-23). It returns with a rollback, as it was (TX-9).
 """
 
 from __future__ import annotations
@@ -80,6 +83,7 @@ class LockTable:
         "_runs_tokens",
         "deferred",
         "live",
+        "reserved",
         "run_bytes",
     )
 
@@ -89,6 +93,8 @@ class LockTable:
         self._draw = b""
         self._draw_at = 0
         self.live: dict[bytes, Lock] = {}
+        #: Locks that open transactions will settle.
+        self.reserved: dict[bytes, Lock] = {}
         #: Numbers of locked deferred messages (R-52: locked now means not found).
         self.deferred: set[int] = set()
         #: (deadline, order, tokens); tokens may be settled or renewed since.
@@ -160,6 +166,8 @@ class LockTable:
         """All locks that end with the session, by number."""
         locks = [self.live.pop(token) for token in session.tokens]
         session.tokens.clear()
+        for token in [token for token, lock in self.reserved.items() if lock.session is session]:
+            locks.append(self.reserved.pop(token))
         self.deferred.difference_update(lock.number for lock in locks if lock.place != ACTIVE)
         locks.sort(key=_number_of)
         return locks
@@ -170,11 +178,54 @@ class LockTable:
             return None
         return None if lock.session is not None and lock.session.deadline <= now else lock
 
+    def renewable(self, token: bytes, now: float) -> bool:
+        """Renewal is open to reserved locks too (TX-23)."""
+        lock = self.reserved.get(token)
+        return self.get(token, now) is not None if lock is None else lock.deadline > now
+
     def renew(self, tokens: list[bytes], deadline: float) -> None:
-        """Moves the end of live locks (R-30). The caller checked that each is live."""
+        """Moves the end of locks (R-30). The caller checked that each is renewable."""
         for token in tokens:
-            self.live[token].deadline = deadline
+            lock = self.live.get(token)
+            if lock is None:
+                lock = self.reserved[token]
+            lock.deadline = deadline
         self._remember(deadline, tokens)
+
+    # -- transactions
+
+    def reserve(self, token: bytes, now: float) -> Lock | None:
+        """The lock, out of everybody's reach until `unreserve` or `pop_reserved`; None as for `pop`."""
+        lock = self.get(token, now)
+        if lock is None:
+            return None
+        self.reserved[token] = self.live.pop(token)
+        if lock.session is not None:
+            lock.session.tokens.discard(token)
+        return lock
+
+    def is_reserved(self, token: bytes, lock: Lock, now: float) -> bool:
+        """Whether this very lock is still there and its time is not over."""
+        if self.reserved.get(token) is not lock or lock.deadline <= now:
+            return False
+        return lock.session is None or lock.session.deadline > now
+
+    def pop_reserved(self, token: bytes) -> Lock:
+        """Owned by the caller from here on."""
+        lock = self.reserved.pop(token)
+        if lock.place != ACTIVE:
+            self.deferred.discard(lock.number)
+        return lock
+
+    def unreserve(self, token: bytes, lock: Lock) -> None:
+        """TX-9: as it was, unless it has ended meanwhile."""
+        if self.reserved.get(token) is not lock:
+            return
+        self.live[token] = self.reserved.pop(token)
+        if lock.session is not None:
+            lock.session.tokens.add(token)
+
+    # -- the end
 
     def take_ended(self, now: float, limit: int) -> list[Lock]:
         """Takes out locks whose time is over, about `limit` of them (whole runs), by number."""
@@ -186,9 +237,17 @@ class LockTable:
                 lock = self.live.get(token)
                 if lock is not None and lock.deadline <= now:
                     ended.append(self.live.pop(token))
+            if self.reserved:
+                self._take_reserved(tokens, now, ended)
         self.deferred.difference_update(lock.number for lock in ended if lock.place != ACTIVE)
         ended.sort(key=_number_of)
         return ended
+
+    def _take_reserved(self, tokens: list[bytes], now: float, ended: list[Lock]) -> None:
+        for token in tokens:
+            lock = self.reserved.get(token)
+            if lock is not None and lock.deadline <= now:
+                ended.append(self.reserved.pop(token))
 
     def next_deadline(self) -> float | None:
         """When the next run must be looked at; all of it may be settled by then."""
@@ -196,10 +255,14 @@ class LockTable:
 
     def numbers(self) -> set[int]:
         """Numbers of locked active messages. Walks all locks: for rare moments only."""
-        return {lock.number for lock in self.live.values() if lock.place == ACTIVE}
+        locked = {lock.number for lock in self.live.values() if lock.place == ACTIVE}
+        if self.reserved:
+            locked.update(lock.number for lock in self.reserved.values() if lock.place == ACTIVE)
+        return locked
 
     def clear(self) -> None:
         self.live.clear()
+        self.reserved.clear()
         self.deferred.clear()
         self._runs.clear()
         self._runs_tokens = 0
@@ -225,9 +288,10 @@ class LockTable:
 
     def _forget_leftovers(self) -> None:
         by_deadline: dict[float, list[bytes]] = {}
-        for token, lock in self.live.items():
-            if lock.session is None:
-                by_deadline.setdefault(lock.deadline, []).append(token)
+        for held in (self.live, self.reserved):
+            for token, lock in held.items():
+                if lock.session is None:
+                    by_deadline.setdefault(lock.deadline, []).append(token)
         runs = enumerate(by_deadline.items(), self._order + 1)
         self._runs = [(deadline, order, tokens) for order, (deadline, tokens) in runs]
         self._order += len(self._runs)

@@ -7,8 +7,8 @@ rows and start-up reads no message.
 Changes of entities (`entity_changes`), of subscriptions' rules (`rule_changes`), of rights and of stores wait for
 one another and run to their end even when whoever asked has gone away.
 
-A store that fails takes its loaded entities with it: they are evicted and forgotten, and made anew when the
-store is back (`store_keeper`). Everything else goes on.
+A store that fails takes its loaded plain entities with it: they are evicted and forgotten, and made anew when the
+store is back (`store_keeper`). Partitioned ones stay, without the fragments that lie there. Everything else goes on.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from busway.broker.description_checks import check_rules
 from busway.broker.descriptions import (
     AuthorizationRule,
     Description,
+    FragmentCounts,
     QueueDescription,
     RuntimeCounts,
     SubscriptionDescription,
@@ -54,9 +55,11 @@ from busway.broker.rule_rows import rule_rows
 from busway.broker.runtime import BrokerRuntime
 from busway.broker.sas_keys import ROOT_RULE_NAME, completed_rules
 from busway.broker.schedule import Activator
+from busway.broker.send_via import SendVia, is_transfer_key, transfer_key
 from busway.broker.store_keeper import StoreKeeper
 from busway.broker.timers import Timers
 from busway.broker.topic import Topic
+from busway.broker.transactions import Transactions
 from busway.clock import Clock, Entropy
 from busway.rules.rule import Rule
 from busway.store.contract import (
@@ -132,6 +135,7 @@ class Namespace:
             self._background.spawn,
             examine=self._examine,
             lost=self._store_lost,
+            entered=self._store_entered,
         )
 
     # -- life
@@ -272,9 +276,9 @@ class Namespace:
 
     def _flush_accessed(self) -> None:
         """E-41: last uses that no other write has carried to the store."""
-        for row, entity in self.entities.loaded():
-            keeper = self.keepers[row.store_name]
-            for fragment in entity.fragments():
+        for _, entity in self.entities.loaded():
+            for fragment in [each for outlet in entity.outlets() for each in outlet.fragments()]:
+                keeper = self.keepers[fragment.store.name]
                 if keeper.notice_access(fragment.key):
                     keeper.join(_counting(fragment.key, fragment.counters))
 
@@ -285,8 +289,8 @@ class Namespace:
             if index % _SLICE_QUEUES == _SLICE_QUEUES - 1:
                 await asyncio.sleep(0)
             row = self.entities.rows.get(key)
-            if row is not None and self.keepers[row.store_name].is_open:
-                self.entities.entity(row)
+            if row is not None:
+                self.entities.load(row)
 
     # -- entities
 
@@ -309,6 +313,33 @@ class Namespace:
             f"The topic {shown(row.description.path)} cannot be received from. Receive from one of its"
             f" subscriptions instead: {known}."
         )
+
+    def transactions(self) -> Transactions:
+        """For a new connection."""
+        return Transactions(self._runtime)
+
+    def transfer_queue(self, via_path: str) -> Queue | None:
+        """Of messages that are sent via this entity; None before there were any."""
+        row = self.entities.rows.get(transfer_key(self._found(via_path).key))
+        return None if row is None else self.entities.queue(row)
+
+    def send_via(self, via_path: str, destination_path: str) -> SendVia | None:
+        """TX-3: None when `prepare_to_send_via` must come first. Raises EntityNotFound, InvalidOperation for a
+        subscription."""
+        via, destination = self._found(via_path), self._found(destination_path)
+        for row in (via, destination):
+            if isinstance(row.description, SubscriptionDescription):
+                raise InvalidOperation(f"Nobody can send to the subscription {shown(row.description.path)}.")
+        transfers = self.transfer_queue(via_path)
+        if transfers is None:
+            return None
+        path = destination.description.path
+        return SendVia(self.sender(via_path), transfers, path, lambda: self.sender(path), self.limits)
+
+    async def prepare_to_send_via(self, via_path: str) -> None:
+        """Once for each entity. Raises EntityNotFound, ServerBusy."""
+        via = self._found(via_path)
+        await self._background.finish(self._entity_changes.create_transfer_queue(via))
 
     def exists(self, path: str) -> bool:
         return path_key(path) in self.entities.rows
@@ -345,13 +376,17 @@ class Namespace:
         return self.entities.filter_counts(path_key(topic_path))
 
     def _descriptions(self) -> list[Description]:
-        return [row.description for _, row in sorted(self.entities.rows.items())]
+        rows = sorted(self.entities.rows.items())
+        return [row.description for key, row in rows if not is_transfer_key(key)]
 
     def description(self, path: str) -> Description:
         return self._found(path).description
 
     async def counts(self, path: str) -> RuntimeCounts:
         return self.entities.counts(self._found(path))
+
+    def fragment_counts(self, path: str) -> list[FragmentCounts]:
+        return self.entities.fragment_counts(self._found(path))
 
     async def counts_of(self, paths: list[str]) -> list[RuntimeCounts]:
         return [self.entities.counts(self._found(path)) for path in paths]
@@ -494,6 +529,9 @@ class Namespace:
             )
         )
         self.entities.lose_store(keeper.name, told)
+
+    def _store_entered(self, keeper: StoreKeeper) -> None:
+        self.entities.regain_store(keeper.name)
 
     async def _examine(self, keeper: StoreKeeper) -> None:
         """A store was opened. Raises StoreError when it does not fit; drops what belongs to nobody."""

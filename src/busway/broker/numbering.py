@@ -3,7 +3,8 @@
 Theory of operation. A row key holds COUNTER_BITS of a number; a larger number would be another row's. The last
 2^32 numbers are the reserve. Once the counter is in it, sends come by here first. As soon as neither the fragment
 nor its dead-letter fragment holds a row, the counter starts again at 0; while rows are left it goes on through
-the reserve; when that is used up sends are refused until the rows are gone.
+the reserve; when that is used up sends are refused until the rows are gone. Above those bits stands the fragment's
+index, which never changes: all of this is about the bits below it.
 
 Empty in memory is not enough: a delete that joined a batch but is not durable names a number that would soon be
 given out again, and a batch may not put and delete one number. So the send that finds everything empty is held,
@@ -80,7 +81,7 @@ class Numbering:
         """Whether so many more messages find numbers, though all of them be scheduled."""
         fragment = self._fragment
         promised = fragment.counters.scheduled + 2 * fragment.duplicates.waiting_messages()
-        if fragment.counters.last_counter + promised + 2 * count <= NUMBER_MAX:
+        if fragment.counters.last_counter + promised + 2 * count <= fragment.number_base + NUMBER_MAX:
             return None
         return QuotaExceeded(
             f"'{fragment.settings.path}' has used up its sequence numbers. Receive or delete what is left in it and"
@@ -120,7 +121,8 @@ class Numbering:
 
     def _is_in_reserve(self) -> bool:
         fragment = self._fragment
-        return fragment.is_usable() and fragment.counters.last_counter >= RESERVE_FROM
+        used = fragment.counters.last_counter - fragment.number_base
+        return fragment.is_usable() and used >= RESERVE_FROM
 
     def _is_empty(self) -> bool:
         """No row in memory's eyes, and none on its way in or back."""
@@ -163,5 +165,5 @@ class Numbering:
         _log.warning(
             "%s has %d sequence numbers left. They start again as soon as it and its dead-letter queue are empty",
             fragment.settings.path,
-            NUMBER_MAX - fragment.counters.last_counter,
+            fragment.number_base + NUMBER_MAX - fragment.counters.last_counter,
         )

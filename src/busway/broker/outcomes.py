@@ -42,12 +42,7 @@ class Outcomes:
         self.has_written = False
 
     def check(self, lock: Lock, settlement: Settlement) -> bytes | None:
-        """The property changes that the settlement leads to, before anything happens. Raises BadArgument."""
-        changed = merge_changes(lock.changes, settlement.properties)
-        limit = self._fragment.runtime.limits.header_bytes_max
-        if changed is not None and len(changed) > limit and self._fragment.settings.is_dead_letter:
-            raise BadArgument(f"The changed properties are larger than {limit} bytes.")
-        return changed
+        return checked_changes(self._fragment, lock, settlement)
 
     def settle(
         self, lock: Lock, happened: MessageInput, settlement: Settlement, changed: bytes | None
@@ -147,6 +142,15 @@ class Outcomes:
         size = lock.size + _growth(lock, changed)
         self._fragment.counters.bytes += size - lock.size
         self._dead_letters.add(lock.place, lock.number, size, lock.delivery_count, changed, properties)
+
+
+def checked_changes(fragment: Fragment, lock: Lock, settlement: Settlement) -> bytes | None:
+    """The property changes that the settlement leads to, before anything happens. Raises BadArgument."""
+    changed = merge_changes(lock.changes, settlement.properties)
+    limit = fragment.runtime.limits.header_bytes_max
+    if changed is not None and len(changed) > limit and fragment.settings.is_dead_letter:
+        raise BadArgument(f"The changed properties are larger than {limit} bytes.")
+    return changed
 
 
 def _growth(lock: Lock, changed: bytes | None) -> int:

@@ -1,15 +1,18 @@
-"""What one receives from, a queue or a subscription: one fragment, one dead-letter fragment, and the links that
-hold it open."""
+"""What one receives from, a queue or a subscription: what its messages lie in, what its dead letters lie in, and the
+links that hold it open. Whether each of the two is one fragment or several, only the namespace knows (P-4)."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from busway.broker.attachments import Attachments
 from busway.broker.descriptions import Receivable, RuntimeCounts, SubscriptionDescription
 from busway.broker.errors import BrokerError, EntityDisabled, InvalidOperation
+from busway.broker.flow import Flow
 from busway.broker.fragment import Fragment
 from busway.broker.fragment_settings import FragmentSettings
+from busway.broker.outlet import Outlet
 from busway.broker.receiver import Attachment
 from busway.broker.settlement import RunDone
 from busway.message import Message
@@ -19,38 +22,61 @@ from busway.store.contract import Counters
 class Queue:
     """An entity of the namespace. `description` is frozen and replaced on update."""
 
-    def __init__(self, path: str, description: Receivable, main: Fragment, dead_letter: Fragment) -> None:
+    def __init__(self, path: str, description: Receivable, main: Outlet, dead_letter: Outlet) -> None:
         self.path = path
         self.description = description
-        self.main = main
-        self.dead_letter = dead_letter
+        #: Where messages go in; a dead-letter queue takes none by itself.
+        self.inlet = main
+        self._dead_letters = dead_letter
         self._attachments = Attachments()
+
+    @property
+    def settings(self) -> FragmentSettings:
+        return self.inlet.settings
+
+    @property
+    def flow(self) -> Flow:
+        return self.inlet.flow
+
+    @property
+    def main(self) -> Fragment:
+        """The one fragment of a plain queue."""
+        assert isinstance(self.inlet, Fragment), "it has several"
+        return self.inlet
+
+    @property
+    def dead_letter(self) -> Fragment:
+        assert isinstance(self._dead_letters, Fragment), "it has several"
+        return self._dead_letters
 
     # -- sending
 
     def send(self, messages: list[Message], done: RunDone) -> None:
         """Stores each message for itself, in order (S-4); refused ones are reported by index."""
-        self.main.append(messages, done)
+        self.inlet.append(messages, done)
 
     def send_atomically(self, messages: list[Message], done: RunDone) -> None:
         """A batch: all or nothing (S-20); an error is reported for index 0."""
-        self.main.append(messages, done, atomically=True)
+        self.inlet.append(messages, done, atomically=True)
 
     async def schedule(self, messages: list[Message]) -> list[int]:
         """S-30 b: all or nothing. The number of a duplicate, which is dropped (S-43), is 0."""
-        return await scheduled(self.main, messages)
+        return await scheduled(self.inlet, messages)
 
     async def cancel_scheduled(self, numbers: list[int]) -> None:
         """S-33: one missing number fails the whole request."""
-        await self.main.cancel_scheduled(numbers)
+        await self.inlet.cancel_scheduled(numbers)
 
     # -- receiving
 
-    def outlet(self, dead_letter: bool) -> Fragment:
-        return self.dead_letter if dead_letter else self.main
+    def outlet(self, dead_letter: bool) -> Outlet:
+        return self._dead_letters if dead_letter else self.inlet
 
-    def fragments(self) -> tuple[Fragment, ...]:
-        return self.main, self.dead_letter
+    def outlets(self) -> tuple[Outlet, ...]:
+        return self.inlet, self._dead_letters
+
+    def is_received_from(self) -> bool:
+        return any(outlet.receivers() for outlet in self.outlets())
 
     # -- links
 
@@ -61,7 +87,7 @@ class Queue:
                 f"Nobody can send to the subscription '{self.path}': send to its topic"
                 f" '{self.description.topic_path}' instead."
             )
-        if not (self.main.settings.allows_send if sends else self.main.settings.allows_receive):
+        if not (self.settings.allows_send if sends else self.settings.allows_receive):
             raise EntityDisabled
         self._attachments.add(attachment, sends=sends)
 
@@ -74,16 +100,17 @@ class Queue:
         self._attachments.evict(error)
 
     def failed(self, error: BrokerError) -> None:
-        """The store failed: both fragments drop their memory and everybody is evicted."""
-        self._attachments.discard_all([*self.main.receivers(), *self.dead_letter.receivers()])
-        self.main.failed(error)
-        self.dead_letter.failed(error)
+        """The store failed: all fragments drop their memory and everybody is evicted."""
+        for outlet in self.outlets():
+            self._attachments.discard_all(outlet.receivers())
+        for outlet in self.outlets():
+            outlet.failed(error)
         self._attachments.evict(error)
 
     def _evict_receivers(self, error: BrokerError) -> None:
-        for fragment in (self.main, self.dead_letter):
-            self._attachments.discard_all(fragment.receivers())
-            fragment.evict(error)
+        for outlet in self.outlets():
+            self._attachments.discard_all(outlet.receivers())
+            outlet.evict(error)
 
     # -- management
 
@@ -92,8 +119,8 @@ class Queue:
     ) -> None:
         """The entity was updated; links that are no longer allowed are detached (E-84)."""
         self.description = description
-        self.main.replace_settings(main)
-        self.dead_letter.replace_settings(dead_letter)
+        self.inlet.replace_settings(main)
+        self._dead_letters.replace_settings(dead_letter)
         if not main.allows_send:
             self._attachments.evict(EntityDisabled(), sends=True)
         if not main.allows_receive:
@@ -102,11 +129,26 @@ class Queue:
 
     def counts(self) -> RuntimeCounts:
         """From memory."""
-        return runtime_counts(self.main.counters, self.dead_letter.counters)
+        main, dead_letter = (
+            total([fragment.counters for fragment in outlet.fragments()]) for outlet in self.outlets()
+        )
+        return runtime_counts(main, dead_letter)
+
+
+def total(parts: Iterable[Counters]) -> Counters:
+    """E-103: sums over fragments, and the latest use."""
+    found = Counters()
+    for part in parts:
+        found.active += part.active
+        found.deferred += part.deferred
+        found.scheduled += part.scheduled
+        found.bytes += part.bytes
+        found.accessed_at_ms = max(found.accessed_at_ms, part.accessed_at_ms)
+    return found
 
 
 def runtime_counts(main: Counters, dead_letter: Counters) -> RuntimeCounts:
-    """The numbers of a queue out of those of its two fragments (E-40, E-100…E-102)."""
+    """The numbers of a queue out of those of its messages and of its dead letters (E-40, E-100…E-102)."""
     return RuntimeCounts(
         active=main.active,
         dead_letter=dead_letter.active + dead_letter.deferred,
@@ -117,7 +159,7 @@ def runtime_counts(main: Counters, dead_letter: Counters) -> RuntimeCounts:
     )
 
 
-async def scheduled(fragment: Fragment, messages: list[Message]) -> list[int]:
+async def scheduled(inlet: Outlet, messages: list[Message]) -> list[int]:
     """Appends messages of one schedule request and gives their numbers."""
     stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -129,6 +171,6 @@ async def scheduled(fragment: Fragment, messages: list[Message]) -> list[int]:
         else:
             stored.set_result(None)
 
-    fragment.append(messages, done, atomically=True)
+    inlet.append(messages, done, atomically=True)
     await stored
     return [message.sequence_number for message in messages]

@@ -31,7 +31,7 @@ class ReadRequests:
     def __init__(self, fragment: Fragment) -> None:
         self._fragment = fragment
 
-    async def peek(self, from_number: int, count: int, session_id: str | None) -> list[Message]:
+    async def peek(self, from_number: int, count: int, bytes_max: int, session_id: str | None) -> Page:
         """R-60…R-66: copies of all states by number; may be fewer than asked for."""
         fragment = self._fragment
         fragment.check_readable()
@@ -43,10 +43,12 @@ class ReadRequests:
             fragment.key,
             max(from_number, 0),
             min(count, limits.peek_messages_max),
-            limits.peek_bytes_max,
+            bytes_max,
             session_id,
         )
-        return [message for message in page.messages if not fragment.horizon.hides(message.sequence_number)]
+        horizon = fragment.horizon
+        shown = [message for message in page.messages if not horizon.hides(message.sequence_number)]
+        return Page(shown, page.more, page.damaged)
 
     # -- deferred messages
 
@@ -177,17 +179,25 @@ class ReadRequests:
 
     async def cancel_scheduled(self, numbers: list[int]) -> None:
         """S-33: one missing number fails the whole request."""
+        if numbers:
+            await self._delete(await self.cancellable(numbers), PLACE_SCHEDULED)
+
+    async def cancellable(self, numbers: list[int]) -> list[Message]:
+        """The scheduled messages with these numbers. Raises MessageNotFound when one is missing."""
         fragment = self._fragment
         wanted = sorted(set(numbers))
-        if not wanted:
-            return
         page = await fragment.store.by_number(fragment.key, PLACE_SCHEDULED, wanted)
-        found = [m for m in page.messages if not fragment.horizon.hides(m.sequence_number)]
+        withheld = fragment.intake.withheld
+        found = [
+            m
+            for m in page.messages
+            if m.sequence_number not in withheld and not fragment.horizon.hides(m.sequence_number)
+        ]
         missing = sorted(set(wanted) - {message.sequence_number for message in found})
         if missing:
             names = ", ".join(str(number) for number in missing)
             raise MessageNotFound(f"Messages not found. Missing sequence numbers: {names}")
-        await self._delete(found, PLACE_SCHEDULED)
+        return found
 
     async def _delete(self, messages: list[Message], place: int) -> None:
         self._join_deletes(messages, place)

@@ -262,6 +262,10 @@ class ReadyWindow:
 
     # -- reading
 
+    def is_drained(self) -> bool:
+        """There is nothing to hand out, here or in the store."""
+        return self.is_at_tail and not self.messages and not self.returned
+
     def needs_read(self) -> bool:
         """True when someone waits and memory cannot serve much longer."""
         if self._is_reading:

@@ -89,6 +89,10 @@ class RuleTable:
                 selection.add(key, row.rule)
         return selection
 
+    def selection(self, topic_key: str) -> Selection | None:
+        """The one that was loaded."""
+        return self._selections.get(topic_key)
+
     def unload(self, topic_key: str) -> None:
         self._selections.pop(topic_key, None)
 

@@ -44,6 +44,7 @@ class StoreKeeper:
         *,
         examine: "Callable[[StoreKeeper], Awaitable[None]]",
         lost: "Callable[[StoreKeeper, StoreError], None]",
+        entered: "Callable[[StoreKeeper], None]",
     ) -> None:
         # Shared
         self._clock = clock
@@ -53,6 +54,8 @@ class StoreKeeper:
         self._examine = examine
         #: Told once when it leaves service.
         self._lost = lost
+        #: Told once when it goes into service.
+        self._entered = entered
         # While it is open
         self.store = store
         self.counters: dict[FragmentKey, Counters] = {}
@@ -114,6 +117,7 @@ class StoreKeeper:
         self._cancel()
         self._in_service = True
         self._pause_s = _PAUSE_FIRST_S
+        self._entered(self)
 
     async def commit(self, join: Callable[[CommitBatch], None]) -> None:
         """Joins the store's open batch and waits until it is durable. Raises StoreError; a failed commit takes

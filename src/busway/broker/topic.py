@@ -1,4 +1,4 @@
-"""A topic: a fragment that takes messages in, the rules of its subscriptions, and the links that hold it open.
+"""A topic: what takes messages in, the rules of its subscriptions, and the links that hold it open.
 
 Nobody receives from a topic (E-9). What it stores itself is only what waits for its time (S-30); everything else
 becomes copies in its subscriptions in the same commit (`distribution`).
@@ -10,53 +10,67 @@ from busway.broker.attachments import Attachments
 from busway.broker.descriptions import TopicDescription
 from busway.broker.distribution import Distribution
 from busway.broker.errors import BrokerError, EntityDisabled
+from busway.broker.flow import Flow
 from busway.broker.fragment import Fragment
 from busway.broker.fragment_settings import FragmentSettings
+from busway.broker.outlet import Outlet
 from busway.broker.queue import scheduled
 from busway.broker.receiver import Attachment
 from busway.broker.settlement import RunDone
 from busway.message import Message
+from busway.rules.selection import Selection
 
 
 class Topic:
     """An entity of the namespace. `description` is frozen and replaced on update."""
 
-    def __init__(
-        self, path: str, description: TopicDescription, main: Fragment, distribution: Distribution
-    ) -> None:
+    def __init__(self, path: str, description: TopicDescription, main: Outlet) -> None:
         self.path = path
         self.description = description
-        self.main = main
-        self.distribution = distribution
-        main.intake = distribution
+        #: The intake of each of its fragments is a `Distribution`.
+        self.inlet = main
         self._attachments = Attachments()
+
+    @property
+    def settings(self) -> FragmentSettings:
+        return self.inlet.settings
+
+    @property
+    def flow(self) -> Flow:
+        return self.inlet.flow
+
+    @property
+    def main(self) -> Fragment:
+        """The one fragment of a plain topic."""
+        assert isinstance(self.inlet, Fragment), "it has several"
+        return self.inlet
 
     # -- sending
 
     def send(self, messages: list[Message], done: RunDone) -> None:
         """Publishes each message for itself, in order (S-4); refused ones are reported by index."""
-        self.main.append(messages, done)
+        self.inlet.append(messages, done)
 
     def send_atomically(self, messages: list[Message], done: RunDone) -> None:
         """A batch: all or nothing (S-20); an error is reported for index 0."""
-        self.main.append(messages, done, atomically=True)
+        self.inlet.append(messages, done, atomically=True)
 
     async def schedule(self, messages: list[Message]) -> list[int]:
         """The topic's own numbers (M-39): copies are made, and numbered, when the time has come."""
-        return await scheduled(self.main, messages)
+        return await scheduled(self.inlet, messages)
 
     async def cancel_scheduled(self, numbers: list[int]) -> None:
         """S-33: one missing number fails the whole request."""
-        await self.main.cancel_scheduled(numbers)
+        await self.inlet.cancel_scheduled(numbers)
 
-    def fragments(self) -> tuple[Fragment, ...]:
-        return (self.main,)
+    def outlets(self) -> tuple[Outlet, ...]:
+        return (self.inlet,)
 
     # -- links
 
     def attach(self, attachment: Attachment, *, sends: bool) -> None:
         """Registers a link so that it is evicted when the topic changes under it (E-84, E-86)."""
-        if sends and not self.main.settings.allows_send:
+        if sends and not self.settings.allows_send:
             raise EntityDisabled
         self._attachments.add(attachment, sends=sends)
 
@@ -65,7 +79,7 @@ class Topic:
 
     def failed(self, error: BrokerError) -> None:
         """The store failed, or the topic is gone: everybody is evicted."""
-        self.main.failed(error)
+        self.inlet.failed(error)
         self._attachments.evict(error)
 
     # -- management
@@ -73,7 +87,17 @@ class Topic:
     def replace_description(self, description: TopicDescription, settings: FragmentSettings) -> None:
         """The topic was updated; senders that are no longer allowed are detached (E-84)."""
         self.description = description
-        self.main.replace_settings(settings)
-        self.distribution.prefilters = description.filtering_messages_before_publishing
+        self.inlet.replace_settings(settings)
+        for distribution in self._distributions():
+            distribution.prefilters = description.filtering_messages_before_publishing
         if not settings.allows_send:
             self._attachments.evict(EntityDisabled(), sends=True)
+
+    def replace_selection(self, selection: Selection) -> None:
+        """The rules of all subscriptions were read anew; all fragments work by the same ones."""
+        for distribution in self._distributions():
+            distribution.selection = selection
+
+    def _distributions(self) -> list[Distribution]:
+        intakes = [fragment.intake for fragment in self.inlet.fragments()]
+        return [intake for intake in intakes if isinstance(intake, Distribution)]

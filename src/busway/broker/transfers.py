@@ -71,7 +71,9 @@ class Transfers:
     async def settle(self, source: Fragment) -> None:
         """Deletes rows that have arrived elsewhere, then removes their marks. Raises StoreError, ServerBusy."""
         place = (source.store.name, source.key)
-        arrived = self._arrived.get(place)
+        arrived = dict(
+            self._arrived.get(place, {})
+        )  # another store may be opened, and tell of more, while we read
         if not arrived:
             return
         page = await source.store.by_number(source.key, PLACE_ACTIVE, sorted(arrived))
@@ -80,7 +82,7 @@ class Transfers:
             source.withdraw(page.messages)
             source.remove_rows(batch, page.messages)
         await source.durable()
-        self.forget(place, dict(arrived))
+        self.forget(place, arrived)
 
     def forget(self, place: Place, arrived: dict[int, str]) -> None:
         """The rows are gone from their source, durably: the marks have done their work."""

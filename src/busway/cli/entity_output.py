@@ -26,6 +26,16 @@ TOPIC_COLUMNS: Final = {
     "SCHEDULED": "ScheduledMessageCount",
     "BYTES": "SizeInBytes",
 }
+FRAGMENT_COLUMNS: Final = {
+    "FRAGMENT": "index",
+    "STORE": "store",
+    "HEALTH": "health",
+    "ACTIVE": "active",
+    "DEAD-LETTERED": "deadLettered",
+    "SCHEDULED": "scheduled",
+    "DEFERRED": "deferred",
+    "BYTES": "sizeInBytes",
+}
 
 
 def tell(entity: "EntityEntry", sentence: str, as_json: bool) -> None:
@@ -41,6 +51,15 @@ def show(entity: "EntityEntry", as_json: bool) -> None:
         return
     for key, value in as_object(entity).items():
         typer.echo(f"{key}: {_rule_names(entity) if key == 'AuthorizationRules' else shown(value)}")
+
+
+def show_fragments(fragments: Sequence[dict[str, object]], as_json: bool) -> None:
+    """Each fragment of an entity: where it lies, how its store is, what it holds."""
+    if as_json:
+        print_json(list(fragments))
+        return
+    rows = [[fragment.get(key) for key in FRAGMENT_COLUMNS.values()] for fragment in fragments]
+    print_table(tuple(FRAGMENT_COLUMNS), rows)
 
 
 def show_all(entities: "Sequence[EntityEntry]", columns: dict[str, str], as_json: bool) -> None:

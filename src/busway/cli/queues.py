@@ -5,12 +5,19 @@ from typing import Annotated
 
 import typer
 
-from busway.cli.entity_output import RECEIVABLE_COLUMNS, show, show_all, tell
+from busway.cli.entity_output import RECEIVABLE_COLUMNS, show, show_all, show_fragments, tell
 from busway.cli.failures import WrongCall
 from busway.cli.forward_cycles import has_forward, warn_of_cycle
 from busway.cli.output import example
 from busway.cli.property_options import with_property_options
-from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption, administration
+from busway.cli.target import (
+    CaFileOption,
+    ConnectionStringOption,
+    DataOption,
+    FragmentsOption,
+    JsonOption,
+    administration,
+)
 from busway.client.entity_properties import QUEUE_PROPERTIES, Value
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The queue's path.")]
@@ -70,14 +77,19 @@ def update(
 @family.command("show", epilog=example("busway queue show orders --json"))
 def show_queue(
     name: NameArgument,
+    fragments: FragmentsOption = False,
     connection_string: ConnectionStringOption = None,
     ca_file: CaFileOption = None,
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a queue's properties and counts."""
+    """Show a queue's properties and counts, or its fragments."""
     with administration(connection_string, ca_file, data) as client:
-        show(client.get_queue(name), as_json)
+        found = client.get_queue(name)
+        if fragments:
+            show_fragments(client.fragments(name), as_json)
+        else:
+            show(found, as_json)
 
 
 @family.command("list", epilog=example("busway queue list"))

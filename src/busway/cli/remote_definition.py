@@ -42,15 +42,27 @@ def read_definition(client: "ServiceBusAdministrationClient", done: Done) -> Def
         done(1)
 
     for queue in client.list_queues():
-        add(description_of(QueueDescription(queue.name), queue))
+        add(_with_base_size(client, description_of(QueueDescription(queue.name), queue)))
     for topic in list(client.list_topics()):
-        add(description_of(TopicDescription(topic.name), topic))
+        add(_with_base_size(client, description_of(TopicDescription(topic.name), topic)))
         for subscription in list(client.list_subscriptions(topic.name)):
             path = subscription_path(topic.name, subscription.name)
             rules[path_key(path)] = tuple(client.list_rules(topic.name, subscription.name))
             add(description_of(SubscriptionDescription(path), subscription))
     keys = tuple(_authorization_rule(rule) for rule in client.key_rules())
     return Definition(entities, rules, keys)
+
+
+def _with_base_size(client: "ServiceBusAdministrationClient", description: Description) -> Description:
+    """P-8: the management API tells the size of all fragments together; a creation wants that of one."""
+    if isinstance(description, SubscriptionDescription) or not description.enable_partitioning:
+        return description
+    count = len(client.fragments(description.path))
+    return replace(
+        description,
+        max_size_in_megabytes=description.max_size_in_megabytes // count,
+        fragment_count=count,
+    )
 
 
 def description_of(usual: Description, entity: EntityEntry) -> Description:

@@ -17,6 +17,10 @@ _KEY_FILE = "Holds the key of RootManageSharedAccessKey, instead of a random one
 _READY_FILE = "Written when connections are accepted: JSON with the connection string, so it holds a key."
 _STORES = "How many SQLite files to keep in the data directory; 4 for a new one."
 _STORE = "A store's address (sqlite:PATH) instead of --stores; may be repeated."
+_PARTITION_COUNT = "Fragments of each partitioned entity that is created from now on."
+_NAMESPACE_PARTITIONS = (
+    "Make every new entity partitioned, with so many fragments; 0 leaves it to each entity's --partitioned."
+)
 _TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."
 _LOG_FORMAT = "The form of the log on standard error: text, or json with one object on each line."
 _LOG_LEVEL = "What is logged: debug, info, warning or error, and everything above."
@@ -57,6 +61,12 @@ def start(
     ] = None,
     stores: Annotated[int | None, typer.Option("--stores", metavar="NUMBER", help=_STORES)] = None,
     store: Annotated[list[str] | None, typer.Option("--store", metavar="URL", help=_STORE)] = None,
+    partition_count: Annotated[
+        int, typer.Option("--partition-count", metavar="NUMBER", help=_PARTITION_COUNT)
+    ] = 16,
+    namespace_partitions: Annotated[
+        int, typer.Option("--namespace-partitions", metavar="NUMBER", help=_NAMESPACE_PARTITIONS)
+    ] = 0,
     dev_key: Annotated[
         bool, typer.Option("--dev-key", help="Accept the emulator's well-known key SAS_KEY_VALUE too.")
     ] = False,
@@ -77,6 +87,8 @@ def start(
         config=config,
         stores=stores,
         store_urls=tuple(store or ()),
+        partition_count=partition_count,
+        namespace_partitions=namespace_partitions,
         dev_key=dev_key,
         ready_file=ready_file,
         tls_cert=tls_cert,

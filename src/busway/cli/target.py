@@ -41,6 +41,9 @@ DataOption = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", envvar="BUSWAY_DATA", help="The server's data directory."),
 ]
+FragmentsOption = Annotated[
+    bool, typer.Option("--fragments", help="Show each fragment: store, health, counts, size.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 
 

@@ -5,11 +5,18 @@ from typing import Annotated
 
 import typer
 
-from busway.cli.entity_output import TOPIC_COLUMNS, show, show_all, tell
+from busway.cli.entity_output import TOPIC_COLUMNS, show, show_all, show_fragments, tell
 from busway.cli.failures import WrongCall
 from busway.cli.output import example
 from busway.cli.property_options import with_property_options
-from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption, administration
+from busway.cli.target import (
+    CaFileOption,
+    ConnectionStringOption,
+    DataOption,
+    FragmentsOption,
+    JsonOption,
+    administration,
+)
 from busway.client.entity_properties import TOPIC_PROPERTIES, Value
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The topic's path.")]
@@ -61,14 +68,19 @@ def update(
 @family.command("show", epilog=example("busway topic show news --json"))
 def show_topic(
     name: NameArgument,
+    fragments: FragmentsOption = False,
     connection_string: ConnectionStringOption = None,
     ca_file: CaFileOption = None,
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a topic's properties and counts."""
+    """Show a topic's properties and counts, or its fragments."""
     with administration(connection_string, ca_file, data) as client:
-        show(client.get_topic(name), as_json)
+        found = client.get_topic(name)
+        if fragments:
+            show_fragments(client.fragments(name), as_json)
+        else:
+            show(found, as_json)
 
 
 @family.command("list", epilog=example("busway topic list"))

@@ -180,6 +180,10 @@ class ServiceBusAdministrationClient:
             skip += len(page)
 
     # -- the namespace
+    def fragments(self, path: str) -> list[dict[str, object]]:
+        """Of a queue, topic or subscription: where each lies, how its store is, what it holds."""
+        return _list_of_objects(self._request("GET", f"/$fragments{_path(path)}"))
+
     def stores(self) -> list[dict[str, object]]:
         """[{name, url, state, fragments}]"""
         return _list_of_objects(self._request("GET", "/$stores"))

@@ -116,7 +116,7 @@ _ALL: Final = (
         "EnablePartitioning",
         Kind.BOOLEAN,
         "partitioned",
-        "Comes with a later version; refused until then.",
+        "Spread the entity over all stores, in several fragments; cannot be changed later.",
         changeable=False,
     ),
     Property(

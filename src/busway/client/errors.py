@@ -43,6 +43,10 @@ class LockLost(ClientError):
     """The message or session lock is gone."""
 
 
+class TransactionRolledBack(ClientError):
+    """Nothing of the transaction took place."""
+
+
 class TimedOut(ClientError):
     """Nothing came in time."""
 
@@ -54,6 +58,9 @@ _BY_CONDITION: Final[dict[str, type[ClientError]]] = {
     Condition.ENTITY_ALREADY_EXISTS: EntityExists,
     Condition.MESSAGE_LOCK_LOST: LockLost,
     Condition.SESSION_LOCK_LOST: LockLost,
+    Condition.TRANSACTION_ROLLBACK: TransactionRolledBack,
+    Condition.TRANSACTION_TIMEOUT: TransactionRolledBack,
+    Condition.TRANSACTION_UNKNOWN_ID: TransactionRolledBack,
     Condition.TIMEOUT: TimedOut,
     Condition.CONNECTION_FORCED: Unreachable,
 }

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from busway.amqp.events import Event, LinkAttached, LinkDetached
 from busway.amqp.link import Link
-from busway.amqp.performatives import Source, Target
+from busway.amqp.performatives import Coordinator, Source, Target
 from busway.client.errors import ClientError, Refused, TimedOut, error_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class LinkEnd:
         *,
         is_sender: bool,
         source: Source,
-        target: Target,
+        target: Target | Coordinator,
         snd_settle_mode: int,
         rcv_settle_mode: int,
         properties: dict[object, object] | None = None,
@@ -84,13 +84,16 @@ class LinkEnd:
             self.over(Refused("The link is closed."))
         self._wire.forget(self)
 
+    def check(self) -> None:
+        """Raises why the link is over: whoever waits for an answer asks before, for none would come."""
+        if self.failure is not None:
+            raise self.failure
+
     async def changed(self) -> None:
         """Waits for the next news; raises when the link is over."""
-        if self.failure is not None:
-            raise self.failure
+        self.check()
         await self._news.wait()
-        if self.failure is not None:
-            raise self.failure
+        self.check()
 
     def happened(self, event: Event) -> None:
         if isinstance(event, LinkDetached):

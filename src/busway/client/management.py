@@ -1,9 +1,11 @@
 """Requests to an entity's management node: what links cannot do."""
 
+from collections.abc import Callable
 from typing import Final, Protocol
 from uuid import UUID
 
 from busway.amqp.errors import AmqpError
+from busway.amqp.performatives import TransactionalState
 from busway.amqp.sections import AmqpMessage
 from busway.amqp.types import Array, Int, Long, Timestamp, UInt
 from busway.client.errors import Refused, error_of
@@ -18,14 +20,23 @@ ANY_DATE_MS: Final = 253_402_300_800_000
 class Asker(Protocol):
     """Something that brings a request to a node and its answer back."""
 
-    async def ask(self, properties: dict[str, object], body: object) -> AmqpMessage: ...
+    async def ask(
+        self, properties: dict[str, object], body: object, state: TransactionalState | None = None
+    ) -> AmqpMessage: ...
+
+
+def _no_transaction() -> TransactionalState | None:
+    return None
 
 
 class Management:
     """One entity's node. Made by `ServiceBusClient.get_management`; opens itself with the first request."""
 
-    def __init__(self, links: Asker) -> None:
+    def __init__(
+        self, links: Asker, transaction_state: Callable[[], TransactionalState | None] = _no_transaction
+    ) -> None:
         self._links = links
+        self._transaction_state = transaction_state
 
     async def peek_messages(
         self, max_message_count: int = 1, sequence_number: int = 0, session_id: str | None = None
@@ -42,11 +53,12 @@ class Management:
             {"message-id": message.message_id or "", "message": message.encode(schedule_time_ms)}
             for message in messages
         ]
-        answer = await self.ask("schedule-message", {"messages": entries})
+        answer = await self._ask_in_transaction("schedule-message", {"messages": entries})
         return [int(number) for number in _items(answer.get("sequence-numbers")) if isinstance(number, int)]
 
     async def cancel_scheduled_messages(self, sequence_numbers: list[int]) -> None:
-        await self.ask("cancel-scheduled-message", {"sequence-numbers": _longs(sequence_numbers)})
+        body: dict[str, object] = {"sequence-numbers": _longs(sequence_numbers)}
+        await self._ask_in_transaction("cancel-scheduled-message", body)
 
     async def receive_deferred_messages(
         self,
@@ -87,7 +99,7 @@ class Management:
             "disposition-status": disposition,
             "lock-tokens": Array([lock_token], _UUID),
         }
-        await self.ask("update-disposition", body | (changes or {}))
+        await self._ask_in_transaction("update-disposition", body | (changes or {}))
 
     async def renew_message_locks(self, lock_tokens: list[UUID]) -> None:
         """All of them or none."""
@@ -96,7 +108,8 @@ class Management:
     async def settle_all(self, lock_tokens: list[UUID], disposition: str) -> None:
         """In one run. The first refusal is raised; what succeeded beside it stays settled."""
         tokens = Array(list(lock_tokens), _UUID)
-        await self.ask("update-disposition", {"disposition-status": disposition, "lock-tokens": tokens})
+        body: dict[str, object] = {"disposition-status": disposition, "lock-tokens": tokens}
+        await self._ask_in_transaction("update-disposition", body)
 
     async def renew_session_lock(self, session_id: str, link_name: str) -> int:
         answer = await self.ask("renew-session-lock", {"session-id": session_id}, link_name)
@@ -130,6 +143,11 @@ class Management:
         if link_name is not None:
             properties["associated-link-name"] = link_name
         return read_answer(await self._links.ask(properties, body))
+
+    async def _ask_in_transaction(self, operation: str, body: dict[str, object]) -> dict[str, object]:
+        """As `ask`, as part of the transaction in whose block the running code is."""
+        properties: dict[str, object] = {"operation": f"com.microsoft:{operation}"}
+        return read_answer(await self._links.ask(properties, body, self._transaction_state()))
 
 
 def read_answer(answer: AmqpMessage) -> dict[str, object]:

@@ -18,11 +18,13 @@ from busway.amqp.performatives import (
     Rejected,
     Source,
     Target,
+    TransactionalState,
 )
 from busway.amqp.types import Symbol, UInt
 from busway.client.errors import ClientError, LockLost, Refused, error_of
 from busway.client.link_end import ATTACH_TIMEOUT_S, LinkEnd
 from busway.client.messages import ServiceBusReceivedMessage
+from busway.client.transaction import transaction_of
 
 if TYPE_CHECKING:
     from busway.client.management import Management
@@ -163,12 +165,17 @@ class ServiceBusReceiver:
         token = _token(message)
         if message.is_settled:
             raise Refused("The message is settled already.")
+        transaction = transaction_of(self._client)
         if message.delivery_id is not None:
-            await self._opened().settle(message.delivery_id, state)
+            await self._opened().settle(
+                message.delivery_id, state if transaction is None else transaction.state(state)
+            )
         else:
             session = {} if self._wanted_session is None else {"session-id": self.session_id}
             await self._management().settle(token, disposition, {**(changes or {}), **session})
         message.is_settled = True
+        if transaction is not None:
+            transaction.includes(message)
 
     # -- the session
     async def renew_session_lock(self) -> int:
@@ -242,7 +249,10 @@ class _ReceivingEnd(LinkEnd):
                 while not self._is_drained and self.link.credit() > 0:
                     await self.changed()
 
-    async def settle(self, delivery_id: int, state: Accepted | Modified | Rejected) -> None:
+    async def settle(
+        self, delivery_id: int, state: Accepted | Modified | Rejected | TransactionalState
+    ) -> None:
+        self.check()
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answers[delivery_id] = answer
         self.link.settle(delivery_id, delivery_id, state, settled=False)

@@ -5,7 +5,15 @@ from typing import Final
 from uuid import uuid4
 
 from busway.amqp.events import DeliveriesArrived, Event, OutcomesArrived
-from busway.amqp.performatives import RECEIVER_FIRST, SENDER_SETTLED, Properties, Rejected, Source, Target
+from busway.amqp.performatives import (
+    RECEIVER_FIRST,
+    SENDER_SETTLED,
+    Properties,
+    Rejected,
+    Source,
+    Target,
+    TransactionalState,
+)
 from busway.amqp.sections import VALUE, AmqpMessage, decode_message, encode_message
 from busway.client.errors import ClientError, TimedOut, error_of
 from busway.client.link_end import LinkEnd
@@ -45,8 +53,10 @@ class RequestLinks:
     def is_over(self) -> bool:
         return self._answers.failure is not None or self._requests.failure is not None
 
-    async def ask(self, properties: dict[str, object], body: object) -> AmqpMessage:
-        """Sends one request and returns its answer."""
+    async def ask(
+        self, properties: dict[str, object], body: object, state: TransactionalState | None = None
+    ) -> AmqpMessage:
+        """Sends one request, in a transaction when there is a state for it, and returns its answer."""
         message_id = str(uuid4())
         request = AmqpMessage(
             body,
@@ -60,7 +70,9 @@ class RequestLinks:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 while self._requests.link.room() < 1:
                     await self._requests.changed()
-                self._requests.link.send(message_id.encode()[:32], encode_message(request), settled=True)
+                self._requests.check()
+                tag = message_id.encode()[:32]
+                self._requests.link.send(tag, encode_message(request), settled=True, state=state)
                 self._wire.flush()
                 return await answer
         except TimeoutError:

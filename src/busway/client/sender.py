@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.events import Event, OutcomesArrived
 from busway.amqp.link import OutgoingDelivery
-from busway.amqp.performatives import RECEIVER_FIRST, SENDER_UNSETTLED, Accepted, Rejected, Source, Target
+from busway.amqp.performatives import (
+    RECEIVER_FIRST,
+    SENDER_UNSETTLED,
+    Accepted,
+    Rejected,
+    Source,
+    Target,
+    TransactionalState,
+)
 from busway.amqp.sections import BATCH_FORMAT
 from busway.client.errors import ClientError, Refused, error_of
 from busway.client.link_end import LinkEnd
@@ -62,11 +70,12 @@ class ServiceBusSender:
     async def send_encoded(self, payloads: list[bytes]) -> None:
         """As `send_messages`, for messages that are encoded already."""
         end = self._opened()
+        state = self._client.transaction_state()
         if len(payloads) == 1:
-            await end.send(payloads[0], 0)
+            await end.send(payloads[0], 0, state)
             return
         cut = batches(payloads, end.batch_bytes_max())
-        sends = [end.send(encode_batch(batch), BATCH_FORMAT) for batch in cut]
+        sends = [end.send(encode_batch(batch), BATCH_FORMAT, state) for batch in cut]
         for result in await asyncio.gather(*sends, return_exceptions=True):
             if result is not None:
                 raise result
@@ -76,12 +85,13 @@ class ServiceBusSender:
         one by one, so that a message that cannot be sent keeps no other from it. Raises when the connection or the
         link is lost: what arrived is unknown then."""
         end = self._opened()
+        state = self._client.transaction_state()
         results: list[ClientError | None] = []
         for batch in batches(payloads, end.batch_bytes_max()):
-            if len(batch) > 1 and await end.refusal(encode_batch(batch), BATCH_FORMAT) is None:
+            if len(batch) > 1 and await end.refusal(encode_batch(batch), BATCH_FORMAT, state) is None:
                 results += [None] * len(batch)
             else:
-                results += [await end.refusal(payload, 0) for payload in batch]
+                results += [await end.refusal(payload, 0, state) for payload in batch]
         return results
 
     async def schedule_messages(
@@ -124,12 +134,15 @@ class _SendingEnd(LinkEnd):
         announced = None if peer is None else peer.max_message_size
         return announced if announced else _BATCH_BYTES_DEFAULT
 
-    async def send(self, payload: bytes, message_format: int) -> None:
+    async def send(
+        self, payload: bytes, message_format: int, state: TransactionalState | None = None
+    ) -> None:
         while self.link.room() < 1:
             await self.changed()
+        self.check()
         self._tags += 1
         delivery = self.link.send(
-            self._tags.to_bytes(4, "big"), payload, settled=False, message_format=message_format
+            self._tags.to_bytes(4, "big"), payload, settled=False, message_format=message_format, state=state
         )
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         delivery.owner = outcome
@@ -140,10 +153,12 @@ class _SendingEnd(LinkEnd):
         finally:
             self._outcomes.discard(outcome)
 
-    async def refusal(self, payload: bytes, message_format: int) -> ClientError | None:
+    async def refusal(
+        self, payload: bytes, message_format: int, state: TransactionalState | None
+    ) -> ClientError | None:
         """The server's reason not to take it, None when it did."""
         try:
-            await self.send(payload, message_format)
+            await self.send(payload, message_format, state)
         except ClientError as error:
             if self.failure is not None:
                 raise
@@ -167,6 +182,8 @@ def _tell(delivery: OutgoingDelivery, state: object) -> None:
     outcome = delivery.owner
     if not isinstance(outcome, asyncio.Future) or outcome.done():
         return
+    if isinstance(state, TransactionalState):
+        state = state.outcome
     if isinstance(state, Accepted):
         outcome.set_result(None)
     elif isinstance(state, Rejected) and state.error is not None:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from busway.amqp.performatives import TransactionalState
 from busway.amqp.sections import AmqpMessage
 from busway.client.connection_string import ConnectionString
 from busway.client.errors import ClientError
@@ -14,6 +15,7 @@ from busway.client.receiver import PEEK_LOCK, ServiceBusReceiver
 from busway.client.request_links import RequestLinks
 from busway.client.sas_token import LIFETIME_S, token_for
 from busway.client.sender import ServiceBusSender
+from busway.client.transaction import ControlEnd, ServiceBusTransaction, transaction_of
 from busway.client.wire import Wire, open_wire
 
 #: A new token is put when three quarters of the old one's life are over.
@@ -34,6 +36,7 @@ class ServiceBusClient:
         self._cbs: RequestLinks | None = None
         self._audiences: set[str] = set()
         self._managements: dict[str, _LazyLinks] = {}
+        self._control: ControlEnd | None = None
         self._renewal: asyncio.Task[None] | None = None
         #: Two coroutines that need the connection at once open it once.
         self._opening = asyncio.Lock()
@@ -89,18 +92,44 @@ class ServiceBusClient:
         links = self._managements.get(queue_name)
         if links is None:
             links = self._managements[queue_name] = _LazyLinks(self, queue_name)
-        return Management(links)
+        return Management(links, self.transaction_state)
+
+    # -- transactions
+
+    def transaction(self) -> ServiceBusTransaction:
+        """`async with client.transaction(): …`: what the block sends and settles happens together or not at all."""
+        return ServiceBusTransaction(self)
+
+    def transaction_state(self) -> TransactionalState | None:
+        """What transfers bear inside the block of a transaction; None outside."""
+        transaction = transaction_of(self)
+        return None if transaction is None else transaction.state()
+
+    async def control_link(self) -> ControlEnd:
+        """One for the connection; its loss rolls back what is open."""
+        async with self._opening:
+            wire = await self._connected()
+            control = self._control
+            if control is None or control.failure is not None:
+                control = ControlEnd(wire)
+                await control.open()
+                self._control = control
+        return control
+
+    # -- the connection
 
     async def wire_for(self, entity: str) -> Wire:
         """The open connection, with a token put for the entity."""
         async with self._opening:
-            wire = self._wire
-            if wire is None or wire.failure is not None:
-                wire = await self._open()
+            wire = await self._connected()
             if not self._plain_login and entity not in self._audiences:
                 await self._put_token(entity)
                 self._audiences.add(entity)
         return wire
+
+    async def _connected(self) -> Wire:
+        wire = self._wire
+        return await self._open() if wire is None or wire.failure is not None else wire
 
     async def _open(self) -> Wire:
         self._audiences.clear()
@@ -145,10 +174,12 @@ class _LazyLinks:
         self._opened: RequestLinks | None = None
         self._opening = asyncio.Lock()
 
-    async def ask(self, properties: dict[str, object], body: object) -> AmqpMessage:
+    async def ask(
+        self, properties: dict[str, object], body: object, state: TransactionalState | None = None
+    ) -> AmqpMessage:
         async with self._opening:
             if self._opened is None or self._opened.is_over:
                 wire = await self._client.wire_for(self._entity)
                 self._opened = RequestLinks(wire, f"{self._entity}/$management")
                 await self._opened.open()
-        return await self._opened.ask(properties, body)
+        return await self._opened.ask(properties, body, state)

@@ -1,11 +1,12 @@
-"""The figures of a namespace as Prometheus reads them (O-1…O-5).
+"""The figures of a namespace as Prometheus reads them (O-1…O-5, O-8).
 
 Theory of operation. A scrape has two halves. On the event loop the numbers are copied, a slice of entities at a
 time with a breath in between, so ten thousand entities delay nobody. The text is then written in a thread, out of
 that copy alone. Whoever asks while a scrape is under way gets the same text: however many ask, one is at work.
 
 The registry is our own and lives as long as one scrape; nothing is kept between scrapes, and the only label whose
-values users choose is `entity`. An entity whose store is away has no gauges: unknown is not zero (E-104).
+values users choose is `entity`; fragments have their index and their store beside it (O-8). What lies in a store that
+is away has no gauges: unknown is not zero (E-104).
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from busway.broker.descriptions import (
+    FragmentCounts,
     QueueDescription,
     RuntimeCounts,
     SubscriptionDescription,
@@ -46,6 +48,7 @@ class MeasuredNamespace(Protocol):
     def subscriptions(self, topic_path: str) -> list[SubscriptionDescription]: ...
     async def counts_of(self, paths: list[str]) -> list[RuntimeCounts]: ...
     def stores(self) -> list[dict[str, object]]: ...
+    def fragment_counts(self, path: str) -> list[FragmentCounts]: ...
 
 
 class Exposition:
@@ -83,15 +86,21 @@ class Snapshot(Collector):
         self._counts: list[tuple[str, list[float]]] = []
         self._namespace: list[float] = []
         self._stores: dict[str, int] = {}
+        #: Of partitioned entities: the labels' values, and the fragment.
+        self._fragments: list[tuple[list[str], FragmentCounts]] = []
 
     async def fill(self, namespace: MeasuredNamespace) -> None:
-        paths = _paths(namespace)
+        described: list[QueueDescription | TopicDescription] = [*namespace.queues(), *namespace.topics()]
+        paths = _paths(namespace, described)
         namespace.flows.keep(paths)
         self._copy_namespace(namespace)
         flows = namespace.flows.all()
         for first in range(0, len(flows), _SLICE_ENTITIES):
             for flow in flows[first : first + _SLICE_ENTITIES]:
                 self._copy_flow(flow)
+            await asyncio.sleep(0)
+        for path in [each.path for each in described if each.enable_partitioning]:
+            self._copy_fragments(namespace, path)
             await asyncio.sleep(0)
         for first in range(0, len(paths), _SLICE_ENTITIES):
             await self._copy_counts(namespace, paths[first : first + _SLICE_ENTITIES])
@@ -115,6 +124,14 @@ class Snapshot(Collector):
         if flow.messages_in:
             self._latencies.append((flow.path, list(flow.latency_steps), flow.latency_s))
 
+    def _copy_fragments(self, namespace: MeasuredNamespace, path: str) -> None:
+        try:
+            fragments = namespace.fragment_counts(path)
+        except EntityNotFound:  # deleted meanwhile
+            return
+        for each in fragments:
+            self._fragments.append(([path, str(each.index), each.store], each))
+
     async def _copy_counts(self, namespace: MeasuredNamespace, paths: list[str]) -> None:
         for path, counts in await _counted(namespace, paths):
             if counts.availability != "Unknown":
@@ -135,6 +152,20 @@ class Snapshot(Collector):
         for state, count in sorted(self._stores.items()):
             stores.add_metric([state], count)
         yield stores
+        yield from self._of_fragments()
+
+    def _of_fragments(self) -> Iterator[Family]:
+        labels = ["entity", "fragment", "store"]
+        up = _family(names.FRAGMENT_UP, labels)
+        for values, fragment in self._fragments:
+            up.add_metric(values, float(_is_up(fragment)))
+        yield up
+        for metric in names.FRAGMENT_GAUGES:
+            family = _family(metric, labels)
+            for values, fragment in self._fragments:
+                if _is_up(fragment):
+                    family.add_metric(values, getattr(fragment.counts, metric.field))
+            yield family
 
     def _latency(self) -> HistogramMetricFamily:
         metric = names.SEND_LATENCY
@@ -146,12 +177,17 @@ class Snapshot(Collector):
         return family
 
 
-def _paths(namespace: MeasuredNamespace) -> list[str]:
-    paths = [queue.path for queue in namespace.queues()]
-    for topic in namespace.topics():
-        paths.append(topic.path)
-        paths += [subscription.path for subscription in namespace.subscriptions(topic.path)]
+def _paths(namespace: MeasuredNamespace, described: list[QueueDescription | TopicDescription]) -> list[str]:
+    paths: list[str] = []
+    for entity in described:
+        paths.append(entity.path)
+        if isinstance(entity, TopicDescription):
+            paths += [subscription.path for subscription in namespace.subscriptions(entity.path)]
     return paths
+
+
+def _is_up(fragment: FragmentCounts) -> bool:
+    return fragment.counts.availability != "Unknown"
 
 
 def _by_entity(

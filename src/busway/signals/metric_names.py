@@ -159,6 +159,25 @@ MEMORY_BYTES: Final = Metric(
 #: Ours alone; label `state`.
 STORES: Final = Metric("", "busway_stores", GAUGE, "Stores by state: open, failed, disabled.")
 
+#: Ours alone (O-8), of each fragment of a partitioned entity; labels `entity`, `fragment` and `store`. One whose
+#: store is away has the first only.
+FRAGMENT_UP: Final = Metric(
+    "",
+    "busway_fragment_up",
+    GAUGE,
+    "1 for a fragment of a partitioned entity whose store is in service, else 0.",
+)
+FRAGMENT_GAUGES: Final = (
+    Metric(
+        "",
+        "busway_fragment_messages",
+        GAUGE,
+        "Messages of one fragment in all states, dead-lettered ones among them.",
+        "total",
+    ),
+    Metric("", "busway_fragment_size_bytes", GAUGE, "Bytes of one fragment.", "size_bytes"),
+)
+
 NAMESPACE_METRICS: Final = (
     ACTIVE_CONNECTIONS,
     CONNECTIONS_OPENED,
@@ -166,7 +185,15 @@ NAMESPACE_METRICS: Final = (
     CPU_SECONDS,
     MEMORY_BYTES,
 )
-METRICS: Final = (*FLOW_COUNTERS, SEND_LATENCY, *COUNT_GAUGES, *NAMESPACE_METRICS, STORES)
+METRICS: Final = (
+    *FLOW_COUNTERS,
+    SEND_LATENCY,
+    *COUNT_GAUGES,
+    *NAMESPACE_METRICS,
+    STORES,
+    FRAGMENT_UP,
+    *FRAGMENT_GAUGES,
+)
 
 #: Names of the service that stand for nothing here.
 ABSENT: Final = {

@@ -50,6 +50,10 @@ PLACE_SCHEDULED: Final = 2
 
 #: Rows are keyed `fragment_key << COUNTER_BITS | counter` in one integer.
 COUNTER_BITS: Final = 40
+COUNTER_MASK: Final = (1 << COUNTER_BITS) - 1
+#: The upper bits of every number of a fragment are its index (M-36), so numbers of different fragments of an entity
+#: differ. A row key does without them: the fragment's own row tells.
+INDEX_SHIFT: Final = 48
 
 
 class StoreState(Enum):
@@ -97,7 +101,7 @@ class Counters:
     )
 
     def __init__(self) -> None:
-        self.last_counter = 0  #: the highest number ever given out
+        self.last_counter = 0  #: the highest number ever given out; before the first, `first_number_base`
         self.active = 0  #: messages in PLACE_ACTIVE, locked ones included
         self.deferred = 0
         self.scheduled = 0
@@ -117,6 +121,11 @@ class Counters:
         twin.expiry_high_ms = self.expiry_high_ms
         twin.accessed_at_ms = self.accessed_at_ms
         return twin
+
+
+def first_number_base(fragment_index: int) -> int:
+    """The numbers of a fragment begin behind it."""
+    return fragment_index << INDEX_SHIFT
 
 
 class FragmentRow:
@@ -347,6 +356,9 @@ class Store(Protocol):
 
     def is_congested(self) -> bool:
         """True while the open batch is over its byte cap (the cause is load, not space)."""
+
+    def is_slow(self) -> bool:
+        """True while a commit takes much longer than commits do: whoever can choose goes elsewhere."""
 
     async def flush(self) -> None:
         """Returns when everything joined so far is durable; raises what the callbacks were told."""

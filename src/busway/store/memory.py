@@ -19,6 +19,7 @@ from typing import TypeVar
 from busway.message import Message
 from busway.store.callbacks import report, resolving
 from busway.store.contract import (
+    COUNTER_MASK,
     PLACE_ACTIVE,
     PLACE_DEFERRED,
     PLACE_SCHEDULED,
@@ -100,6 +101,9 @@ class MemoryStore:
 
     def is_congested(self) -> bool:
         return self._open.bytes >= self._batch_bytes_max
+
+    def is_slow(self) -> bool:
+        return self._is_held and self._in_flight is not None
 
     async def flush(self) -> None:
         self._require_open()
@@ -409,7 +413,7 @@ class MemoryStore:
         removed = self._shadows().active_removed(fragment)
         sessions: dict[str, list[int]] = {}
         for number, session_id in rows.session_index.items():
-            if number not in removed:
+            if number & COUNTER_MASK not in removed:
                 sessions.setdefault(session_id, []).append(number)
         return sessions
 

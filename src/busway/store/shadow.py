@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from busway.message import Message
 from busway.store.contract import (
     COUNTER_BITS,
+    COUNTER_MASK,
     PLACE_ACTIVE,
     Change,
     CommitBatch,
@@ -43,15 +44,15 @@ class Shadow:
         batch = self.batch
         if len(batch.deletes) > self._deletes_seen:
             for fragment, place, number in batch.deletes[self._deletes_seen :]:
-                self.removed[place].add(fragment << COUNTER_BITS | number)
+                self.removed[place].add(row_key(fragment, number))
             self._deletes_seen = len(batch.deletes)
         if len(batch.moves) > self._moves_seen:
             for move in batch.moves[self._moves_seen :]:
-                self.removed[move.from_place].add(move.from_fragment << COUNTER_BITS | move.from_number)
+                self.removed[move.from_place].add(row_key(move.from_fragment, move.from_number))
             self._moves_seen = len(batch.moves)
         if len(batch.changes) > self._changes_seen:
             for change in batch.changes[self._changes_seen :]:
-                self.changed[change.place, change.fragment << COUNTER_BITS | change.number] = change
+                self.changed[change.place, row_key(change.fragment, change.number)] = change
             self._changes_seen = len(batch.changes)
 
 
@@ -69,12 +70,12 @@ class Shadows:
         return any(fragment in shadow.batch.fragments_dropped for shadow in self._shadows)
 
     def hides(self, fragment: FragmentKey, place: int, number: int) -> bool:
-        key = fragment << COUNTER_BITS | number
+        key = row_key(fragment, number)
         return any(key in shadow.removed[place] for shadow in self._shadows)
 
     def hides_anywhere(self, fragment: FragmentKey, number: int) -> bool:
         """For entries that belong to a row whose place they do not name."""
-        key = fragment << COUNTER_BITS | number
+        key = row_key(fragment, number)
         return self.is_dropped(fragment) or any(
             key in places for shadow in self._shadows for places in shadow.removed
         )
@@ -87,7 +88,7 @@ class Shadows:
         for message in messages:
             if self.hides(fragment, message.state, message.sequence_number):
                 continue
-            key = fragment << COUNTER_BITS | message.sequence_number
+            key = row_key(fragment, message.sequence_number)
             for shadow in self._shadows:
                 change = shadow.changed.get((message.state, key))
                 if change is not None:
@@ -105,13 +106,13 @@ class Shadows:
         if not touched:
             return True
         low = fragment << COUNTER_BITS
-        keys = {low | message.sequence_number for message in messages}
+        keys = {low | message.sequence_number & COUNTER_MASK for message in messages}
         return all(removed.isdisjoint(keys) for removed in touched)
 
     def active_removed(self, fragment: FragmentKey) -> set[int]:
-        """Numbers of the fragment's active rows that go."""
+        """Numbers of the fragment's active rows that go, without the index in their upper bits."""
         return {
-            key & (1 << COUNTER_BITS) - 1
+            key & COUNTER_MASK
             for shadow in self._shadows
             for key in shadow.removed[PLACE_ACTIVE]
             if key >> COUNTER_BITS == fragment
@@ -150,3 +151,7 @@ class Shadows:
             for key, message_id, accepted_at_ms in shadow.batch.duplicate_ids
             if key == fragment
         }
+
+
+def row_key(fragment: FragmentKey, number: int) -> int:
+    return fragment << COUNTER_BITS | number & COUNTER_MASK

@@ -80,7 +80,7 @@ async function refusals({ queue }) {
     stranger: await failureOf(() => stranger.getQueue(queue)),
     name: await failureOf(() => admin.createQueue("wrong*name")),
     lock: await failureOf(() => admin.createQueue(queue, { lockDuration: "PT1H" })),
-    partitions: await failureOf(() => admin.createTopic(queue, { enablePartitioning: true })),
+    partitions: await failureOf(() => admin.createTopic(queue, { enablePartitioning: true, maxSizeInMegabytes: 16384 })),
   };
 }
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.catalogue_rows import EntityRow, NamespaceRow, StoreRow, store_rows
+from busway.broker.catalogue_rows import EntityRow, NamespaceRow, Share, StoreRow, store_rows
 from busway.broker.descriptions import AuthorizationRule, QueueDescription
 from busway.broker.entity_changes import NewEntity
 from busway.broker.opening import public_url
@@ -17,9 +17,8 @@ _RULE = AuthorizationRule("r", frozenset({"Send"}), "first", "second", 1, 2)
 _QUEUE = EntityRow(
     "orders",
     QueueDescription("Orders", user_metadata="m", authorization_rules=(_RULE,), created_at_ms=3),
-    "store-2",
-    FragmentKey(7),
-    FragmentKey(8),
+    (Share("store-2", FragmentKey(7), FragmentKey(8)),),
+    False,
     41,
 )
 
@@ -57,7 +56,20 @@ def test_a_row_that_cannot_be_read_is_named(text: str) -> None:
 def test_a_row_of_a_newer_format_is_not_guessed_at() -> None:
     """E-40: this version would misread it."""
     with pytest.raises(StoreTooNew, match="newer version"):
-        EntityRow.parse("queue:orders", '{"format":2}')
+        EntityRow.parse("queue:orders", '{"format":3}')
+
+
+def test_a_partitioned_entity_is_written_so_that_older_versions_refuse_it() -> None:
+    """P-1, P-9: every fragment with its store, under a format that a version without partitions does not read."""
+    shares = tuple(Share(f"store-{n % 2}", FragmentKey(2 * n + 1), FragmentKey(2 * n + 2)) for n in range(4))
+    description = QueueDescription("Orders", enable_partitioning=True, fragment_count=4)
+    row = EntityRow("orders", description, shares, True, 41)
+    assert EntityRow.parse("queue:orders", row.text(None)) == row
+    assert json.loads(row.text(None))["format"] == 2
+    assert json.loads(_QUEUE.text(None))["format"] == 1
+    for text in ('{"format":2,"description":{}}', '{"format":2,"description":{},"shares":[7]}'):
+        with pytest.raises(StoreError, match="cannot be read"):
+            EntityRow.parse("queue:orders", text)
 
 
 def test_every_store_holds_the_same_version_of_the_same_rows() -> None:

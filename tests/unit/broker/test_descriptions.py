@@ -4,7 +4,14 @@ from dataclasses import fields, replace
 
 import pytest
 
-from busway.broker.description_checks import check_creation, check_rules, check_update, default_queue
+from busway.broker.description_checks import (
+    check_creation,
+    check_rules,
+    check_update,
+    default_queue,
+    default_topic,
+    with_fragments,
+)
 from busway.broker.descriptions import (
     ALL_RIGHTS,
     FOREVER_MS,
@@ -20,7 +27,7 @@ from busway.broker.descriptions import (
     property_value,
     with_values,
 )
-from busway.broker.errors import BadArgument, NotImplementedByServer, QuotaExceeded
+from busway.broker.errors import BadArgument, QuotaExceeded
 from busway.broker.limits import Limits
 
 _STANDARD = Limits()
@@ -130,10 +137,69 @@ def test_express_and_duplicate_detection_exclude_each_other() -> None:
         check_creation(_queue(enable_express=True, requires_duplicate_detection=True), _STANDARD)
 
 
-def test_features_of_later_versions_are_refused_in_plain_words() -> None:
-    """E-31: not silently ignored, and the sentence says what to do."""
-    with pytest.raises(NotImplementedByServer, match="later version"):
-        check_creation(_queue(enable_partitioning=True), _STANDARD)
+def test_partitioning_is_chosen_at_creation_and_never_again() -> None:
+    """E-31, P-7: 400/40000 in both directions."""
+    check_creation(_queue(enable_partitioning=True), _STANDARD)
+    for present in (True, False):
+        with pytest.raises(BadArgument, match=r"EnablePartitioning .* cannot be changed"):
+            check_update(
+                _queue(enable_partitioning=present), _queue(enable_partitioning=not present), _STANDARD
+            )
+
+
+def test_the_size_is_reported_for_all_fragments_and_accepted_back() -> None:
+    """P-8, E-21, C-4: created with 1024, shown as 16384; an update may say either, and nothing else of that kind."""
+    made = with_fragments(_queue(enable_partitioning=True), _STANDARD)
+    assert (made.fragment_count, made.reported_size_in_megabytes) == (16, 16384)
+    for size in (1024, 16384):
+        kept = check_update(made, replace(made, max_size_in_megabytes=size), _STANDARD)
+        assert (kept.max_size_in_megabytes, kept.fragment_count) == (1024, 16)
+    assert (
+        check_update(made, replace(made, max_size_in_megabytes=5120), _STANDARD).max_size_in_megabytes == 5120
+    )
+    for size in (32768, 81920):
+        with pytest.raises(BadArgument, match="MaxSizeInMegabytes"):
+            check_update(made, replace(made, max_size_in_megabytes=size), _STANDARD)
+
+
+def test_a_plain_entity_reports_its_own_size() -> None:
+    """P-8, C-2: the flag is false unless somebody asks for it; then the sixteenfold is refused."""
+    assert not default_queue("q", _STANDARD).enable_partitioning
+    assert not default_topic("t", _STANDARD).enable_partitioning
+    plain = with_fragments(_queue(), _STANDARD)
+    assert (plain.fragment_count, plain.reported_size_in_megabytes) == (1, 1024)
+    with pytest.raises(BadArgument, match="MaxSizeInMegabytes"):
+        check_update(plain, replace(plain, max_size_in_megabytes=16384), _STANDARD)
+
+
+def test_a_partitioned_namespace_has_only_partitioned_entities() -> None:
+    """C-1: `namespacePartitions` decides for all; the flag is true unless somebody says otherwise."""
+    limits = Limits(namespace_partitions=4)
+    assert default_queue("q", limits).enable_partitioning
+    assert default_topic("t", limits).enable_partitioning
+    assert with_fragments(default_queue("q", limits), limits).fragment_count == 4
+    with pytest.raises(
+        BadArgument, match="Non-partitioned entities are not allowed in partitioned namespace"
+    ):
+        check_creation(_queue(enable_partitioning=False), limits)
+
+
+def test_the_flag_works_on_basic_and_standard() -> None:
+    """C-3."""
+    for sku in ("Basic", "Standard"):
+        limits = Limits(sku=sku)
+        wanted = replace(default_queue("q", limits), enable_partitioning=True)
+        check_creation(wanted, limits)
+        assert with_fragments(wanted, limits).fragment_count == 16
+
+
+def test_the_flag_has_no_effect_on_premium() -> None:
+    """C-1: accepted and ignored, at creation and at update."""
+    premium = Limits(sku="Premium")
+    made = with_fragments(replace(default_queue("q", premium), enable_partitioning=True), premium)
+    assert (made.enable_partitioning, made.fragment_count) == (False, 1)
+    kept = check_update(made, replace(made, enable_partitioning=True), premium)
+    assert not kept.enable_partitioning
 
 
 @pytest.mark.parametrize(
@@ -247,6 +313,7 @@ def test_a_description_comes_back_from_its_json() -> None:
 def test_the_table_of_properties_covers_every_field(kind: type[Description]) -> None:
     """E-20…E-39, E-50, E-60: no property can be forgotten in the catalogue or the file."""
     special = {"path", "authorization_rules", "unknown_elements", "created_at_ms", "updated_at_ms"}
+    special.add("fragment_count")  # which the row itself tells
     assert {entry.field for entry in PROPERTIES[kind]} == {entry.name for entry in fields(kind)} - special
 
 

@@ -86,7 +86,7 @@ class TopicBench(NamespaceBench):
     ) -> list[tuple[int, BrokerError]]:
         ended: asyncio.Future[list[tuple[int, BrokerError]]] = asyncio.get_running_loop().create_future()
         target = self.namespace.sender(path)
-        detects = target.main.settings.detects_duplicates
+        detects = target.settings.detects_duplicates
         messages = [message_of(payload, detects) for payload in payloads]
         send = target.send_atomically if atomically else target.send
         send(messages, ended.set_result)

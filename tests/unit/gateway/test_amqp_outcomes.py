@@ -3,9 +3,9 @@
 import pytest
 
 from busway.amqp.errors import AmqpError
-from busway.amqp.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
+from busway.amqp.performatives import Accepted, Modified, Received, Rejected, Released
 from busway.amqp.types import Array, Described, Int, Symbol
-from busway.broker.errors import BadArgument, NotImplementedByServer
+from busway.broker.errors import BadArgument
 from busway.broker.settlement import Settlement, Verb
 from busway.gateway.amqp.outcomes import answer_to, settlement_of
 
@@ -92,12 +92,6 @@ def test_a_state_that_ends_nothing_is_none() -> None:
     released = settlement_of(None, True)
     assert released is not None
     assert released.verb is Verb.RELEASE
-
-
-def test_transactions_are_not_known() -> None:
-    """ERR-19."""
-    with pytest.raises(NotImplementedByServer):
-        settlement_of(TransactionalState(b"1", Accepted()), False)
 
 
 def test_the_answer_is_the_same_outcome_without_its_trimmings() -> None:

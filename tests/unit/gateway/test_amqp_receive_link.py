@@ -284,7 +284,7 @@ def test_a_receiver_that_settles_by_itself_gets_no_answer() -> None:
     ("outcome", "condition"),
     [
         (Modified(True, False, {"a": [1]}), "com.microsoft:argument-error"),
-        (TransactionalState(b"t", Accepted()), "amqp:not-implemented"),
+        (TransactionalState(b"t", Accepted()), "amqp:transaction:unknown-id"),
     ],
 )
 def test_an_outcome_that_cannot_be_done_is_refused_and_the_lock_stays(

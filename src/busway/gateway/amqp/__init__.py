@@ -4,13 +4,14 @@
   gateway               all connections: strangers and clients, the one timer, the clean stop
   connection            one connection: the engine's events in, the links' actions out, the brakes
   attaching             who may attach what, and which kind of link comes of it (`addresses`: what an address means)
-  send_link             a client sends: runs of deliveries → messages → outcomes
+  send_link             a client sends: runs of deliveries → messages → outcomes (`batch_envelope`: a batch's key)
   message_mapping       payload ↔ message (`message_ids`: an id for messages that come without one)
   payloads              the same for the HTTP gateway
   receive_link          a client receives: room, transfers, dispositions → settlements
   session_receive_link  the same for a session
+  transaction_node      the coordinator: transactions are declared and discharged
   outcomes              AMQP outcomes ↔ the broker's verbs
-  transfer_dead_letter  the sub-queue of messages that could not be transferred, which is always empty here
+  transfer_dead_letter  the sub-queue of messages that could not be transferred, before there is one
   link_host             what a link may ask of its connection
 
 Follow a request:

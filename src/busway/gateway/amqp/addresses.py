@@ -24,6 +24,7 @@ class NodeKind(Enum):
     CBS = "$cbs"
     MANAGEMENT = "management node of an entity"
     ENTITY = "entity or sub-queue"
+    COORDINATOR = "transaction coordinator"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Node:
 
 
 CBS_NODE: Final = Node(NodeKind.CBS, EntityAddress(_CBS_KEYWORD))
+#: It has no address: a link names it by the type of its target.
+COORDINATOR_NODE: Final = Node(NodeKind.COORDINATOR, EntityAddress("$coordinator"))
 
 
 def path_of(text: str) -> str:

@@ -11,7 +11,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from busway.amqp.performatives import SENDER_SETTLED, Coordinator, Source
+from busway.amqp.performatives import SENDER_SETTLED, Coordinator, Fields, Source
+from busway.amqp.types import Symbol
 from busway.broker.entity_path import not_found
 from busway.broker.errors import (
     BadArgument,
@@ -21,7 +22,7 @@ from busway.broker.errors import (
     NotImplementedByServer,
     Unauthorized,
 )
-from busway.gateway.amqp.addresses import Node, NodeKind, node_at, text_of
+from busway.gateway.amqp.addresses import COORDINATOR_NODE, Node, NodeKind, node_at, text_of
 from busway.gateway.amqp.cbs_node import CbsNode
 from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.management_node import ManagementNode
@@ -41,13 +42,16 @@ from busway.gateway.amqp.session_receive_link import (
     session_wish,
     wait_s,
 )
+from busway.gateway.amqp.transaction_node import REQUEST_BYTES_MAX as CONTROL_BYTES_MAX
+from busway.gateway.amqp.transaction_node import ControlLink
 from busway.gateway.amqp.transfer_dead_letter import EmptyReceiveLink
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
-    from busway.broker.fragment import Fragment
     from busway.broker.message_sessions import MessageSession
+    from busway.broker.outlet import Outlet
     from busway.broker.queue import Queue
+    from busway.broker.send_via import SendVia
     from busway.broker.topic import Topic
     from busway.gateway.amqp.connection import AmqpConnection
 
@@ -59,6 +63,7 @@ ANY_RIGHT: Final = ""
 #: what is larger still ends the link: a detach leaves some clients waiting for an outcome until they time out.
 OVERSIZE_BYTES_MAX: Final = 1024 * 1024
 
+_TRANSFER_DESTINATION: Final = Symbol("com.microsoft:transfer-destination-address")
 _NEEDS_SESSION: Final = (
     "It is not possible for an entity that requires sessions to create a non-sessionful message receiver."
 )
@@ -108,6 +113,8 @@ class Attaching:
     def _attach_to(self, link: Link, node: Node) -> None:
         if node.kind is NodeKind.CBS:
             self._attach_requests(link, node, self._cbs)
+        elif node.kind is NodeKind.COORDINATOR:
+            self._attach_control(link, node)
         elif node.kind is NodeKind.MANAGEMENT:
             self._sender(node)
             self._attach_requests(link, node, self._management(node))
@@ -139,6 +146,7 @@ class Attaching:
             connection,
             connection.tracking,
             connection.entropy,
+            connection.transactions,
         )
 
     def _attach_requests(self, link: Link, node: Node, request_node: RequestNode) -> None:
@@ -161,6 +169,20 @@ class Attaching:
         )
         request.start()
 
+    def _attach_control(self, link: Link, node: Node) -> None:
+        """TX-5, TX-21."""
+        connection = self._connection
+        connection.transactions.check_offered()
+        control = ControlLink(connection, link, node, connection.now())
+        connection.add_link(control)
+        link.accept(
+            source=link.source,
+            target=link.target,
+            max_message_size=CONTROL_BYTES_MAX,
+            delivery_bytes_max=CONTROL_BYTES_MAX,
+        )
+        control.start()
+
     # -- senders
 
     def _attach_sender(self, link: Link, node: Node) -> None:
@@ -169,11 +191,40 @@ class Attaching:
             raise InvalidOperation(
                 f"Nobody can send to '{node.path}': messages enter it by dead-lettering only."
             )
-        entity = self._sender(node)
+        destination = _transfer_destination(link.properties)
+        if destination is None:
+            self._accept_sender(link, node, self._sender(node))
+        else:
+            self._attach_via(link, node, destination)
+
+    def _attach_via(self, link: Link, node: Node, destination: Node) -> None:
+        """TX-3: the client needs the right to send on both. The first link ever to do so waits a moment."""
+        self._check_right(destination, "Send")
+        self._check_path(node)
+        self._check_path(destination)
+        via = self._connection.send_via(node.address.path, destination.address.path)
+        if via is not None:
+            self._accept_sender(link, node, via)
+        else:
+            self._connection.spawn(self._prepare_via(link, node, destination))
+
+    async def _prepare_via(self, link: Link, node: Node, destination: Node) -> None:
+        try:
+            await self._connection.prepare_to_send_via(node.address.path)
+            via = self._connection.send_via(node.address.path, destination.address.path)
+            if via is None:
+                raise not_found(self._namespace.name, node.path)
+            if link.is_live():  # else it went meanwhile
+                self._accept_sender(link, node, via)
+        except BrokerError as error:
+            link.refuse(amqp_error(error, self._connection.tracking, node.path))
+        self._connection.output_waits()
+
+    def _accept_sender(self, link: Link, node: Node, entity: Queue | Topic | SendVia) -> None:
         sender = SendLink(self._connection, link, node, entity, self._connection.now())
         entity.attach(sender, sends=True)
         self._connection.add_link(sender)
-        message_bytes_max = entity.main.settings.message_bytes_max
+        message_bytes_max = entity.settings.message_bytes_max
         link.accept(
             source=link.source,
             target=link.target,
@@ -186,12 +237,12 @@ class Attaching:
 
     def _attach_receiver(self, link: Link, node: Node) -> None:
         wish = session_wish(link.source, self._connection.limits.key_characters_max)
-        queue = self._queue(node)
         if node.address.transfer_dead_letter:
             if wish is not None:
                 raise InvalidOperation(_HAS_NO_SESSIONS)
-            self._attach_to_nothing(link, node, queue)
+            self._attach_to_transfer_dead_letters(link, node)
             return
+        queue = self._queue(node)
         outlet = queue.outlet(node.address.dead_letter)
         if wish is None and outlet.requires_session:
             raise InvalidOperation(_NEEDS_SESSION)
@@ -202,13 +253,22 @@ class Attaching:
         else:
             self._accept_session(link, node, queue, outlet, wish)
 
+    def _attach_to_transfer_dead_letters(self, link: Link, node: Node) -> None:
+        """D-22: empty as long as nothing was ever sent via the entity."""
+        self._check_path(node)
+        transfers = self._namespace.transfer_queue(node.address.path)
+        if transfers is None:
+            self._attach_to_nothing(link, node, self._queue(node))
+        else:
+            self._attach_plain(link, node, transfers, transfers.outlet(True))
+
     def _attach_to_nothing(self, link: Link, node: Node, queue: Queue) -> None:
         receiver = EmptyReceiveLink(self._connection, link, node, queue, self._connection.now())
         queue.attach(receiver, sends=False)
         self._connection.add_link(receiver)
         link.accept(source=link.source, target=link.target)
 
-    def _attach_plain(self, link: Link, node: Node, queue: Queue, outlet: Fragment) -> None:
+    def _attach_plain(self, link: Link, node: Node, queue: Queue, outlet: Outlet) -> None:
         connection = self._connection
         deletes = link.snd_settle_mode == SENDER_SETTLED
         receiver = ReceiveLink(
@@ -224,7 +284,7 @@ class Attaching:
         link.accept(source=link.source, target=link.target)
 
     def _accept_session(
-        self, link: Link, node: Node, queue: Queue, outlet: Fragment, wish: SessionWish
+        self, link: Link, node: Node, queue: Queue, outlet: Outlet, wish: SessionWish
     ) -> None:
         """The attach is answered when the session is held or refused (X-3…X-7)."""
         connection = self._connection
@@ -272,15 +332,15 @@ class Attaching:
 
 
 async def _accepted(
-    outlet: Fragment, receiver: SessionReceiveLink, session_id: str | None, timeout_s: float
+    outlet: Outlet, receiver: SessionReceiveLink, session_id: str | None, timeout_s: float
 ) -> MessageSession:
     return await outlet.accept_session(receiver, session_id, timeout_s)
 
 
 def _node_of(link: Link) -> Node:
     """The node a link's address means. `is_sender` is our role: the client names its end of the link."""
-    if isinstance(link.target, Coordinator):
-        raise NotImplementedByServer("Transactions are not supported.")
+    if isinstance(link.target, Coordinator) and not link.is_sender:
+        return COORDINATOR_NODE
     if isinstance(link.source, Source) and link.source.dynamic and link.is_sender:
         raise NotImplementedByServer("Nodes cannot be created by attaching a link.")
     text = text_of(link.source if link.is_sender else link.target)
@@ -289,9 +349,22 @@ def _node_of(link: Link) -> Node:
     return node_at(text)
 
 
+def _transfer_destination(properties: Fields | None) -> Node | None:
+    """The entity that a sender means when it sends by way of the one it attaches to."""
+    given = None if properties is None else properties.get(_TRANSFER_DESTINATION)
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        raise BadArgument(f"The link property '{_TRANSFER_DESTINATION}' must be a string.")
+    node = node_at(given)
+    if node.kind is not NodeKind.ENTITY or node.address.dead_letter or node.address.transfer_dead_letter:
+        raise InvalidOperation(f"Nobody can send to '{node.path}'.")
+    return node
+
+
 def _right_for(link: Link, node: Node) -> str | None:
     """A-9."""
-    if node.kind is NodeKind.CBS:
+    if node.kind in (NodeKind.CBS, NodeKind.COORDINATOR):
         return None
     if node.kind is NodeKind.MANAGEMENT:
         return ANY_RIGHT

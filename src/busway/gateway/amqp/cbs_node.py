@@ -40,7 +40,7 @@ class CbsNode:
         self._namespace = namespace
         self._tracking = tracking
 
-    async def handle(self, request: AmqpMessage) -> AmqpMessage:
+    async def handle(self, request: AmqpMessage, _txn_id: bytes | None = None) -> AmqpMessage:
         """The answer to one request; whatever the request holds, there is one."""
         flow = self._namespace.flows.namespace
         try:

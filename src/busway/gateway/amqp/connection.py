@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from busway.amqp.connection import Connection, Role
@@ -48,6 +48,7 @@ from busway.gateway.amqp.tokens import TokenHolder
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
+    from busway.broker.send_via import SendVia
     from busway.gateway.amqp.gateway import AmqpGateway
     from busway.gateway.amqp.link_host import Alarm, AttachedLink
 
@@ -98,10 +99,12 @@ class AmqpConnection:
         self.peer = peer
         self.tokens = TokenHolder(self.limits.tokens_per_connection_max, self._tokens_changed)
         self.desk = RequestDesk(self)
+        self.transactions = gateway.namespace.transactions()
         self._transport = transport
         self._engine = Connection(Role.SERVER, gateway.engine_settings, self.now())
         self._attaching = Attaching(self)
         self._links: set[AttachedLink] = set()
+        self._work: set[asyncio.Task[None]] = set()
         # Phases.
         self._began_at = self.now()
         self._is_open = False
@@ -150,6 +153,8 @@ class AmqpConnection:
         for link in list(self._links):
             self._forget(link)
         self.desk.close()
+        for task in list(self._work):
+            task.cancel()
         self.gateway.forget(self)
 
     def pause_writing(self) -> None:
@@ -438,6 +443,22 @@ class AmqpConnection:
             self._linkless_since = self.now()
             self._hurry(self._linkless_until())
         link.gone()
+
+    def send_via(self, via_path: str, destination_path: str) -> SendVia | None:
+        return self.namespace.send_via(via_path, destination_path)
+
+    async def prepare_to_send_via(self, via_path: str) -> None:
+        await self.namespace.prepare_to_send_via(via_path)
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work_ended)
+
+    def _work_ended(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("background work failed: peer=%s", self.peer, exc_info=task.exception())
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Alarm:
         return self.gateway.call_later(delay_s, callback)

@@ -36,6 +36,9 @@ from busway.broker.errors import (
     TooManyCorrelationFilters,
     TooManySqlFilters,
     TooManySubscriptions,
+    TransactionRolledBack,
+    TransactionTimedOut,
+    TransactionUnknown,
     Unauthorized,
     UpdateConflict,
 )
@@ -71,6 +74,9 @@ CONDITIONS: Final[dict[type[BrokerError], tuple[str, int]]] = {
     EntityUpdated: (Condition.ENTITY_UPDATED, 503),  # ERR-27
     NotImplementedByServer: (Condition.NOT_IMPLEMENTED, 501),  # ERR-19
     UpdateConflict: (Condition.SERVICE_PRECONDITION_FAILED, 412),  # ERR-26
+    TransactionUnknown: (Condition.TRANSACTION_UNKNOWN_ID, 400),  # TX-5
+    TransactionTimedOut: (Condition.TRANSACTION_TIMEOUT, 408),  # TX-6
+    TransactionRolledBack: (Condition.TRANSACTION_ROLLBACK, 400),  # TX-10
     # Never an outcome of a message: the link goes, and the client asks again (S-1).
     StoreOutcomeUnknown: (Condition.LINK_DETACH_FORCED, 500),
 }

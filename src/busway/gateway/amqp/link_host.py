@@ -5,13 +5,15 @@ Two small contracts, so that links know neither sockets nor event loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.broker.limits import Limits
+    from busway.broker.send_via import SendVia
+    from busway.broker.transactions import Transactions
     from busway.clock import Entropy
     from busway.gateway.amqp.addresses import Node
     from busway.gateway.tracking import Tracking
@@ -29,6 +31,8 @@ class LinkHost(Protocol):
     entropy: Entropy
     limits: Limits
     tracking: Tracking
+    #: The open transactions of the connection.
+    transactions: Transactions
 
     def output_waits(self, size_bytes: int = 0) -> None:
         """Something (of that size, where it is large) was handed to the engine: flush it in this turn of the loop."""
@@ -44,6 +48,15 @@ class LinkHost(Protocol):
 
     def release_input(self, size_bytes: int) -> None:
         """They are stored, or refused."""
+
+    def send_via(self, via_path: str, destination_path: str) -> SendVia | None:
+        """As `Namespace.send_via`."""
+
+    async def prepare_to_send_via(self, via_path: str) -> None:
+        """As `Namespace.prepare_to_send_via`."""
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Runs it in the background, as long as the connection lasts."""
 
     def end_link(self, link: AttachedLink, error: AmqpError) -> None:
         """Detach the link with this error, now; `gone` is called."""

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from busway.broker.errors import InvalidOperation, SessionLockLost
 
 if TYPE_CHECKING:
-    from busway.broker.fragment import Fragment
     from busway.broker.limits import Limits
     from busway.broker.namespace import Namespace
+    from busway.broker.outlet import Outlet
     from busway.broker.queue import Queue
     from busway.broker.topic import Topic
+    from busway.broker.transaction import Transaction
     from busway.clock import Entropy
     from busway.gateway.amqp.link_lookup import LinkLookup
 
@@ -29,13 +30,14 @@ class ManagedEntity:
         "links",
         "namespace",
         "path",
+        "transaction",
     )
 
     def __init__(
         self,
         path: str,
         sender: Queue | Topic | None,
-        outlet: Fragment | None,
+        outlet: Outlet | None,
         namespace: Namespace,
         links: LinkLookup,
         link_name: str | None,
@@ -52,9 +54,11 @@ class ManagedEntity:
         self.link_name = link_name
         self.detects_duplicates = detects_duplicates
         self.entropy = entropy
+        #: In which the request shall take place.
+        self.transaction: Transaction | None = None
 
     @property
-    def outlet(self) -> Fragment:
+    def outlet(self) -> Outlet:
         """What is received from; a topic is not (E-9)."""
         if self._outlet is None:
             raise InvalidOperation(

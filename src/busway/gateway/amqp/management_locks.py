@@ -31,6 +31,8 @@ async def update_disposition(entity: ManagedEntity, body: RequestBody) -> Answer
     tokens = body.lock_tokens("lock-tokens")
     settlement = _settlement(body)
     session_id = entity.session_of_request(body.optional_text("session-id"))
+    if entity.transaction is not None:
+        return _answer_to(entity.transaction.settle(entity.outlet, tokens, settlement, session_id))
     settled: asyncio.Future[list[tuple[int, BrokerError]]] = asyncio.get_running_loop().create_future()
 
     def report(refused: list[tuple[int, BrokerError]]) -> None:
@@ -38,7 +40,10 @@ async def update_disposition(entity: ManagedEntity, body: RequestBody) -> Answer
             settled.set_result(refused)
 
     entity.outlet.settle(tokens, settlement, report, session_id)
-    refused = await settled
+    return _answer_to(await settled)
+
+
+def _answer_to(refused: list[tuple[int, BrokerError]]) -> Answer:
     if refused:
         raise refused[0][1]
     return done()

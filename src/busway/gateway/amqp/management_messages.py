@@ -23,19 +23,26 @@ async def peek_message(entity: ManagedEntity, body: RequestBody) -> Answer:
     found = await entity.outlet.peek(first, count, body.optional_text("session-id"))
     if not found:
         return nothing()
-    return Answer({"messages": [{"message": peeked_payload(message)} for message in found]})
+    is_partitioned = entity.outlet.settings.is_partitioned
+    return Answer({"messages": [{"message": peeked_payload(message, is_partitioned)} for message in found]})
 
 
 async def schedule_message(entity: ManagedEntity, body: RequestBody) -> Answer:
     """S-30: the time is an annotation inside each message."""
     queue = entity.sendable()
     messages = [_message(entity, item) for item in body.items("messages")]
+    if entity.transaction is not None:
+        return Answer({"sequence-numbers": long_array(entity.transaction.schedule(queue.inlet, messages))})
     return Answer({"sequence-numbers": long_array(await queue.schedule(messages))})
 
 
 async def cancel_scheduled_message(entity: ManagedEntity, body: RequestBody) -> Answer:
     """S-33: one missing number fails the whole request."""
-    await entity.sendable().cancel_scheduled(body.numbers("sequence-numbers"))
+    numbers = body.numbers("sequence-numbers")
+    if entity.transaction is not None:
+        await entity.transaction.cancel(entity.sendable().inlet, numbers)
+    else:
+        await entity.sendable().cancel_scheduled(numbers)
     return done()
 
 
@@ -53,7 +60,9 @@ async def receive_by_sequence_number(entity: ManagedEntity, body: RequestBody) -
         return nothing()
     entries: list[object] = []
     for delivery in found:
-        payload = fetched_payload(delivery.message, delivery.token, delivery.locked_until_ms)
+        payload = fetched_payload(
+            delivery.message, delivery.token, delivery.locked_until_ms, entity.outlet.settings.is_partitioned
+        )
         entry: dict[str, object] = {"message": payload}
         if delivery.token:
             entry["lock-token"] = uuid_of_token(delivery.token)

@@ -20,7 +20,9 @@ from busway.broker.errors import (
     BadArgument,
     BrokerError,
     InternalError,
+    InvalidOperation,
     NotImplementedByServer,
+    TransactionUnknown,
 )
 from busway.broker.queue import Queue
 from busway.gateway.amqp.addresses import Node, NodeKind
@@ -51,10 +53,16 @@ if TYPE_CHECKING:
     from busway.broker.authorization import Grant
     from busway.broker.flow import Flow
     from busway.broker.namespace import Namespace
+    from busway.broker.transaction import Transaction
+    from busway.broker.transactions import Transactions
     from busway.clock import Entropy
 
 _log = logging.getLogger(__name__)
 _PREFIX: Final = "com.microsoft:"
+#: They change something and could not be undone. What only reads or renews takes place beside the transaction.
+_NEVER_IN_TRANSACTIONS: Final = frozenset(
+    {"batch-delete-messages", "set-session-state", "receive-by-sequence-number"}
+)
 
 Operation = Callable[[ManagedEntity, RequestBody], Awaitable[Answer]]
 
@@ -87,6 +95,7 @@ class ManagementNode:
         links: LinkLookup,
         tracking: Tracking,
         entropy: Entropy,
+        transactions: Transactions | None = None,
     ) -> None:
         self._namespace = namespace
         self._address = address
@@ -94,14 +103,16 @@ class ManagementNode:
         self._links = links
         self._tracking = tracking
         self._entropy = entropy
+        #: Of the asking connection.
+        self._transactions = transactions
         #: For rights, sentences and the log: with the sub-queue, without `$management`.
         plain = EntityAddress(address.path, address.dead_letter, address.transfer_dead_letter)
         self._path = Node(NodeKind.ENTITY, plain).path
 
-    async def handle(self, request: AmqpMessage) -> AmqpMessage:
+    async def handle(self, request: AmqpMessage, txn_id: bytes | None = None) -> AmqpMessage:
         """The answer to one request; whatever the request holds, there is one."""
         try:
-            answer = await self._answer(request)
+            answer = await self._answer(request, txn_id)
         except BrokerError as error:
             self._flow().refused(error)
             return refuse(request, error, self._tracking, self._path)
@@ -115,7 +126,7 @@ class ManagementNode:
     def _flow(self) -> Flow:
         return self._namespace.flows.known(self._address.path)
 
-    async def _answer(self, request: AmqpMessage) -> Answer:
+    async def _answer(self, request: AmqpMessage, txn_id: bytes | None) -> Answer:
         properties = request.application_properties or {}
         name = symbol_or_text(properties.get("operation"))
         if name is None:
@@ -126,24 +137,38 @@ class ManagementNode:
         link_name = symbol_or_text(properties.get("associated-link-name"))
         if link_name is not None:
             self._links.touch_link(link_name)
-        if self._address.transfer_dead_letter:
+        if self._address.transfer_dead_letter and self._namespace.transfer_queue(self._address.path) is None:
             self._namespace.queue(self._address.path)
             return answer_of_empty(name.removeprefix(_PREFIX), self._path)
-        return await operation(self._entity(link_name), RequestBody(request.body))
+        entity = self._entity(link_name)
+        if txn_id is not None:
+            entity.transaction = self._transaction(txn_id, name.removeprefix(_PREFIX))
+        return await operation(entity, RequestBody(request.body))
+
+    def _transaction(self, txn_id: bytes, operation: str) -> Transaction:
+        """Raises TransactionUnknown, and InvalidOperation for what cannot be part of one (TX-1)."""
+        if self._transactions is None:
+            raise TransactionUnknown
+        transaction = self._transactions.find(txn_id)
+        transaction.check_open()
+        if operation in _NEVER_IN_TRANSACTIONS:
+            raise InvalidOperation(f"The operation '{operation}' cannot be part of a transaction.")
+        return transaction
 
     def _entity(self, link_name: str | None) -> ManagedEntity:
         address = self._address
-        found = self._namespace.sender(address.path)
-        description = found.description
-        takes_messages = not address.dead_letter and not isinstance(description, SubscriptionDescription)
+        transfers = self._namespace.transfer_queue(address.path) if address.transfer_dead_letter else None
+        found = self._namespace.sender(address.path) if transfers is None else transfers
+        is_dead_letter = address.dead_letter or address.transfer_dead_letter
+        takes_messages = not is_dead_letter and not isinstance(found.description, SubscriptionDescription)
         return ManagedEntity(
             path=self._path,
             sender=found if takes_messages else None,
-            outlet=found.outlet(address.dead_letter) if isinstance(found, Queue) else None,
+            outlet=found.outlet(is_dead_letter) if isinstance(found, Queue) else None,
             namespace=self._namespace,
             links=self._links,
             link_name=link_name,
-            detects_duplicates=found.main.settings.detects_duplicates,
+            detects_duplicates=found.settings.detects_duplicates,
             entropy=self._entropy,
         )
 

@@ -12,7 +12,7 @@ from typing import Final
 from busway.amqp.types import Described, Int, Timestamp, ULong
 from busway.broker.copies import amqp_value
 from busway.broker.descriptions import SubscriptionDescription
-from busway.broker.errors import BadArgument, InvalidOperation
+from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation
 from busway.broker.message_subject import value_of_amqp
 from busway.gateway.amqp.managed_entity import ManagedEntity
 from busway.gateway.amqp.management_answer import NO_CONTENT, Answer, done
@@ -56,12 +56,30 @@ _INT32_MAX: Final = (1 << 31) - 1
 async def add_rule(entity: ManagedEntity, body: RequestBody) -> Answer:
     path = _subscription(entity)
     rule = _rule_of(body.text("rule-name"), body.optional_map("rule-description"))
-    await entity.namespace.add_rule(path, rule)
+    if entity.transaction is None:
+        await entity.namespace.add_rule(path, rule)
+    else:
+        entity.transaction.change_rules(
+            entity.outlet,
+            lambda: entity.namespace.add_rule(path, rule),
+            lambda: entity.namespace.remove_rule(path, rule.name),
+        )
     return done()
 
 
 async def remove_rule(entity: ManagedEntity, body: RequestBody) -> Answer:
-    await entity.namespace.remove_rule(_subscription(entity), body.text("rule-name"))
+    path, name = _subscription(entity), body.text("rule-name")
+    if entity.transaction is None:
+        await entity.namespace.remove_rule(path, name)
+        return done()
+    rule = entity.namespace.subscription_rule(path, name)
+    if rule is None:
+        raise EntityNotFound(f"The rule '{name[:80]}' could not be found.")
+    entity.transaction.change_rules(
+        entity.outlet,
+        lambda: entity.namespace.remove_rule(path, name),
+        lambda: entity.namespace.add_rule(path, rule),
+    )
     return done()
 
 

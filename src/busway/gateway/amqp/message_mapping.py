@@ -33,6 +33,7 @@ from busway.message_head import (
     Head,
     read_head,
 )
+from busway.store.contract import INDEX_SHIFT
 
 DEFAULT_LIMITS: Final = Limits()
 
@@ -329,6 +330,7 @@ _LOCKED_KEY: Final = b"\xa3\x12x-opt-locked-until\x83"
 _FIRST_NUMBER_KEY: Final = b"\xa3\x1dx-opt-enqueue-sequence-number\x81"
 _DEAD_LETTER_SOURCE_KEY: Final = b"\xa3\x17x-opt-deadletter-source"
 _STATE_KEY: Final = b"\xa3\x13x-opt-message-state\x54"
+_PARTITION_ID_KEY: Final = b"\xa3\x12x-opt-partition-id\x61"
 
 #: Numbers of ours as they follow one another, under peek-lock and without.
 _LOCKED_NUMBERS: Final = Struct(f">q{len(_SEQUENCE_KEY)}sq{len(_LOCKED_KEY)}sq")
@@ -350,20 +352,23 @@ class _Frame:
         self.behind_token = behind_token
 
 
-_locked_frames: dict[tuple[bytes, int], _Frame] = {}
-_deleted_frames: dict[tuple[bytes, int], bytes] = {}
+_locked_frames: dict[tuple[bytes, int, int], _Frame] = {}
+_deleted_frames: dict[tuple[bytes, int, int], bytes] = {}
 
 
-def delivery_payload(message: Message, token: bytes, locked_until_ms: int) -> bytes:
+def delivery_payload(
+    message: Message, token: bytes, locked_until_ms: int, is_partitioned: bool = False
+) -> bytes:
     """The bytes of a delivery by a link: under peek-lock with the lock's token, else with an empty one (M-27b)."""
     head = message.head
+    partition = message.sequence_number >> INDEX_SHIFT if is_partitioned else -1
     if message.delivery_count or message.changes is not None or not _is_usual(head):
-        return _payload(message, token, locked_until_ms, -1)
+        return _payload(message, token, locked_until_ms, -1, partition)
     if not token:
-        return _deleted_payload(message)
-    frame = _locked_frames.get((head, message.ttl_ms))
+        return _deleted_payload(message, partition)
+    frame = _locked_frames.get((head, message.ttl_ms, partition))
     if frame is None:
-        frame = _new_locked_frame(message)
+        frame = _new_locked_frame(message, partition)
     first, second, third, rest = _TOKEN.unpack(token)
     return b"".join(
         (
@@ -383,42 +388,47 @@ def _is_usual(head: bytes) -> bool:
     return len(head) <= _MEMORY_BYTES_MAX and (not head or head[0] < FORWARDED)
 
 
-def _new_locked_frame(message: Message) -> _Frame:
+def _new_locked_frame(message: Message, partition: int) -> _Frame:
     """Cut out of the general form, where the token and our numbers come last in their sections."""
-    annotations = _message_annotations(message, 0, -1)
+    annotations = _message_annotations(message, 0, -1, partition)
     frame = _Frame(_hop_sections(message, _NO_TOKEN)[: -len(_NO_TOKEN)], annotations[: -_LOCKED_NUMBERS.size])
     if len(_locked_frames) >= _MEMORY_ENTRIES_MAX:
         _locked_frames.clear()
-    _locked_frames[(message.head, message.ttl_ms)] = frame
+    _locked_frames[(message.head, message.ttl_ms, partition)] = frame
     return frame
 
 
-def _deleted_payload(message: Message) -> bytes:
-    start = _deleted_frames.get((message.head, message.ttl_ms))
+def _deleted_payload(message: Message, partition: int) -> bytes:
+    start = _deleted_frames.get((message.head, message.ttl_ms, partition))
     if start is None:
-        start = _hop_sections(message, b"") + _message_annotations(message, -1, -1)[: -_NUMBERS.size]
+        annotations = _message_annotations(message, -1, -1, partition)
+        start = _hop_sections(message, b"") + annotations[: -_NUMBERS.size]
         if len(_deleted_frames) >= _MEMORY_ENTRIES_MAX:
             _deleted_frames.clear()
-        _deleted_frames[(message.head, message.ttl_ms)] = start
+        _deleted_frames[(message.head, message.ttl_ms, partition)] = start
     return (
         start + _NUMBERS.pack(message.enqueued_at_ms, _SEQUENCE_KEY, message.sequence_number) + message.bare
     )
 
 
-def fetched_payload(message: Message, token: bytes, locked_until_ms: int) -> bytes:
+def fetched_payload(
+    message: Message, token: bytes, locked_until_ms: int, is_partitioned: bool = False
+) -> bytes:
     """The bytes of an answer to receive-by-sequence-number: as a delivery, and its state shown (M-23, M-27b)."""
-    return _payload(message, token, locked_until_ms, message.state)
+    partition = message.sequence_number >> INDEX_SHIFT if is_partitioned else -1
+    return _payload(message, token, locked_until_ms, message.state, partition)
 
 
-def peeked_payload(message: Message) -> bytes:
+def peeked_payload(message: Message, is_partitioned: bool = False) -> bytes:
     """The bytes of a peeked message: its state always, never a lock (R-62, M-27b)."""
-    return _payload(message, b"", 0, message.state)
+    partition = message.sequence_number >> INDEX_SHIFT if is_partitioned else -1
+    return _payload(message, b"", 0, message.state, partition)
 
 
-def _payload(message: Message, token: bytes, locked_until_ms: int, state: int) -> bytes:
+def _payload(message: Message, token: bytes, locked_until_ms: int, state: int, partition: int) -> bytes:
     """The general form: whatever the sender set comes back, whatever is ours is added."""
     bare = message.bare if message.changes is None else changed_bare(message.bare, message.changes)
-    annotations = _message_annotations(message, locked_until_ms if token else -1, state)
+    annotations = _message_annotations(message, locked_until_ms if token else -1, state, partition)
     return _hop_sections(message, token) + annotations + bare
 
 
@@ -438,7 +448,7 @@ def _hop_sections(message: Message, token: bytes) -> bytes:
     return bytes(out)
 
 
-def _message_annotations(message: Message, locked_until_ms: int, state: int) -> bytes:
+def _message_annotations(message: Message, locked_until_ms: int, state: int, partition: int) -> bytes:
     """The sender's that are not ours to set, then ours; the numbers come last. -1: not shown."""
     head = read_head(message.head)
     count, entries = head.message_annotations
@@ -449,6 +459,9 @@ def _message_annotations(message: Message, locked_until_ms: int, state: int) -> 
         if head.dead_letter_source:
             count += 2
             entries += _DEAD_LETTER_SOURCE_KEY + encode_value(head.dead_letter_source)
+    if partition >= 0:  # M-25
+        entries += _PARTITION_ID_KEY + partition.to_bytes(2, "big")
+        count += 2
     if state >= 0:
         entries += _STATE_KEY + bytes((state,))
         count += 2

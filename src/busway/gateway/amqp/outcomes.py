@@ -21,10 +21,9 @@ from busway.amqp.performatives import (
     Performative,
     Rejected,
     Released,
-    TransactionalState,
 )
 from busway.amqp.types import Array, Described
-from busway.broker.errors import BadArgument, NotImplementedByServer
+from busway.broker.errors import BadArgument
 from busway.broker.settlement import Settlement, Verb
 
 _COMPLETE: Final = Settlement(Verb.COMPLETE)
@@ -38,8 +37,7 @@ _DESCRIPTION: Final = "DeadLetterErrorDescription"
 
 
 def settlement_of(state: object, settled: bool) -> Settlement | None:
-    """What the receiver wants done; None for a state that ends nothing. Raises BadArgument, and
-    NotImplementedByServer for transactions."""
+    """What the receiver wants done; None for a state that ends nothing. Raises BadArgument."""
     if isinstance(state, Accepted):
         return _COMPLETE
     if isinstance(state, Modified):
@@ -48,8 +46,6 @@ def settlement_of(state: object, settled: bool) -> Settlement | None:
         return _rejected(state.error)
     if isinstance(state, Released):
         return _RELEASE
-    if isinstance(state, TransactionalState):
-        raise NotImplementedByServer("Transactions are not supported.")
     # A receiver that settles without an outcome has forgotten the delivery and asked for nothing.
     return _RELEASE if settled else None
 

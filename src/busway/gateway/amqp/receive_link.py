@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from busway.amqp.performatives import Performative, Rejected
-from busway.broker.errors import BrokerError, StoreOutcomeUnknown
+from busway.amqp.performatives import Performative, Rejected, TransactionalState
+from busway.broker.errors import BadArgument, BrokerError, StoreOutcomeUnknown
 from busway.broker.receiver import Delivery, Receiver
 from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.message_mapping import delivery_payload
@@ -33,7 +33,7 @@ from busway.gateway.amqp.outcomes import answer_to, settlement_of
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
-    from busway.broker.fragment import Fragment
+    from busway.broker.outlet import Outlet
     from busway.broker.queue import Queue
     from busway.gateway.amqp.addresses import Node
     from busway.gateway.amqp.link_host import Alarm, LinkHost
@@ -74,7 +74,7 @@ class ReceiveLink(Receiver):
         link: Link,
         node: Node,
         queue: Queue,
-        outlet: Fragment,
+        outlet: Outlet,
         deletes: bool,
         tag_prefix: bytes,
         now: float,
@@ -89,6 +89,7 @@ class ReceiveLink(Receiver):
         self.session_id: str | None = None
         self._queue = queue
         self._outlet = outlet
+        self._is_partitioned = outlet.settings.is_partitioned
         self._is_gone = False
         #: Runs of outcomes that wait for the outlet's word.
         self._settling = 0
@@ -130,7 +131,9 @@ class ReceiveLink(Receiver):
         for delivery in deliveries:
             if sent >= room or sent_bytes > left_bytes:
                 break
-            payload = delivery_payload(delivery.message, delivery.token, delivery.locked_until_ms)
+            payload = delivery_payload(
+                delivery.message, delivery.token, delivery.locked_until_ms, self._is_partitioned
+            )
             tag = self._next_tag() if self.deletes else delivery.token
             link.send(tag, payload, settled=self.deletes)
             sent_bytes += len(payload) + _FRAME_BYTES
@@ -168,6 +171,9 @@ class ReceiveLink(Receiver):
             if not settled:
                 self.link.answer(deliveries, Rejected(self._leaves_with))
             return
+        if isinstance(state, TransactionalState):
+            self._transact(deliveries, state, settled)
+            return
         try:
             settlement = settlement_of(state, settled)
         except BrokerError as error:
@@ -181,6 +187,28 @@ class ReceiveLink(Receiver):
         tokens = [delivery.tag for delivery in deliveries]
         self._settling += 1
         self._outlet.settle(tokens, settlement, run.done, self.session_id)
+
+    def _transact(self, deliveries: list[OutgoingDelivery], state: TransactionalState, settled: bool) -> None:
+        """TX-1: claimed now, settled with the commit. The answer is the transaction's, with the same outcome. A
+        refusal that cannot be told dooms the transaction."""
+        run = SettleRun(self, deliveries, TransactionalState(state.txn_id, answer_to(state.outcome)), settled)
+        refused: list[tuple[int, BrokerError]] = []
+        try:
+            transaction = self.host.transactions.find(state.txn_id)
+            settlement = settlement_of(state.outcome, False)
+            if settlement is None:
+                raise BadArgument("The delivery state names a transaction, but no outcome.")
+            tokens = [delivery.tag for delivery in deliveries]
+            refused = transaction.settle(self._outlet, tokens, settlement, self.session_id)
+            if refused and settled:
+                transaction.doom(refused[0][1])
+        except BrokerError as error:
+            refused = [(index, error) for index in range(len(deliveries))]
+        self._outlet.flow.answered(len(deliveries), refused)
+        if not settled:
+            self._answer(run, refused)
+            self.host.output_waits()
+        self._feed()
 
     def credit_arrived(self) -> None:
         if self.link.credit() > 0:
@@ -243,7 +271,12 @@ class ReceiveLink(Receiver):
         if self._leaves_with is not None:
             if self._settling == 0:
                 self.host.end_link(self, self._leaves_with)
-        elif self._is_starved:
+        else:
+            self._feed()
+
+    def _feed(self) -> None:
+        """Settled deliveries make room."""
+        if self._is_starved:
             self._is_starved = False
             self.room_grew()
 

@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from busway.amqp.decode import DecodeError
-from busway.amqp.performatives import ACCEPTED, Rejected
+from busway.amqp.performatives import ACCEPTED, Rejected, TransactionalState
 from busway.amqp.sections import AmqpMessage, decode_message, encode_message
 from busway.broker.errors import ServerBusy
 from busway.gateway.amqp.addresses import text_of
@@ -43,17 +43,19 @@ UNSENT_MAX: Final = 100
 class RequestNode(Protocol):
     """`CbsNode`, `ManagementNode`. Its answers carry the request's message id as their correlation id."""
 
-    async def handle(self, request: AmqpMessage) -> AmqpMessage: ...
+    async def handle(self, request: AmqpMessage, txn_id: bytes | None = None, /) -> AmqpMessage:
+        """`txn_id`: the transaction in which the request shall take place."""
 
 
 class Request:
     """One request on its way."""
 
-    __slots__ = ("link", "message")
+    __slots__ = ("link", "message", "txn_id")
 
-    def __init__(self, link: RequestLink, message: AmqpMessage) -> None:
+    def __init__(self, link: RequestLink, message: AmqpMessage, state: object) -> None:
         self.link = link
         self.message = message
+        self.txn_id = state.txn_id if isinstance(state, TransactionalState) else None
 
 
 class RequestDesk:
@@ -94,7 +96,7 @@ class RequestDesk:
 
     async def _handle(self, request: Request) -> None:
         try:
-            answer = await request.link.request_node.handle(request.message)
+            answer = await request.link.request_node.handle(request.message, request.txn_id)
         except Exception:  # nodes answer every error themselves; this is the net below them
             _log.exception("request failed: node=%s", request.link.node.path)
             return
@@ -179,8 +181,11 @@ class RequestLink:
             error = undecodable(problem, self.host.tracking, self.node.path)
             self._settle(delivery, Rejected(error))
             return
-        if self._desk.take(Request(self, message)):
-            self._settle(delivery, ACCEPTED)
+        request = Request(self, message, delivery.state)
+        if self._desk.take(request):
+            # The outcome of a request in a transaction is told in its terms; the answer says whether it was done.
+            txn_id = request.txn_id
+            self._settle(delivery, ACCEPTED if txn_id is None else TransactionalState(txn_id, ACCEPTED))
         else:
             self._settle(delivery, Rejected(amqp_error(ServerBusy(), self.host.tracking, self.node.path)))
 

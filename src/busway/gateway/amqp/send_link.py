@@ -17,10 +17,19 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.decode import DecodeError
 from busway.amqp.errors import AmqpError
-from busway.amqp.performatives import ACCEPTED, Rejected
+from busway.amqp.performatives import ACCEPTED, Rejected, TransactionalState
 from busway.amqp.sections import BATCH_FORMAT, split_batch
-from busway.broker.errors import BadArgument, BrokerError, MessageTooLarge, StoreOutcomeUnknown
+from busway.broker.errors import (
+    BadArgument,
+    BrokerError,
+    EntityNotFound,
+    MessageTooLarge,
+    StoreOutcomeUnknown,
+)
+from busway.broker.partition_keys import SLICE_MESSAGES_MAX
 from busway.broker.receiver import Attachment
+from busway.broker.send_via import SendVia
+from busway.gateway.amqp.batch_envelope import check_envelope
 from busway.gateway.amqp.error_conditions import amqp_error, undecodable
 from busway.gateway.amqp.message_ids import ensure_message_id
 from busway.gateway.amqp.message_mapping import message_of
@@ -30,11 +39,14 @@ if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.broker.queue import Queue
     from busway.broker.topic import Topic
+    from busway.broker.transaction import Transaction
     from busway.gateway.amqp.addresses import Node
     from busway.gateway.amqp.link_host import LinkHost
 
 CREDIT_MAX: Final = 1_000
 _CREDIT_LOW: Final = CREDIT_MAX // 2
+#: Longer than any run that credit admits.
+_RUN_MESSAGES_MAX: Final = 1 << 30
 #: Messages handed to the store and not yet stored, above which no further credit is given.
 _UNSTORED_HIGH: Final = 2 * CREDIT_MAX
 _ID_MASK: Final = 0xFFFFFFFF
@@ -74,14 +86,18 @@ class BatchRun:
 class SendLink(Attachment):
     """The receiving end of a client's sender."""
 
-    def __init__(self, host: LinkHost, link: Link, node: Node, entity: Queue | Topic, now: float) -> None:
+    def __init__(
+        self, host: LinkHost, link: Link, node: Node, entity: Queue | Topic | SendVia, now: float
+    ) -> None:
         self.host = host
         self.link = link
         self.node = node
         self.right: str | None = "Send"
         self.used_at = now
         self._entity = entity
-        self._flow = entity.main.flow
+        self._flow = entity.flow
+        #: P-30: the longest run that is handed over, and answered, at once.
+        self._run_messages_max = SLICE_MESSAGES_MAX if entity.settings.is_partitioned else _RUN_MESSAGES_MAX
         self._is_gone = False
         #: Credit that the client still has, as far as we know; negative when it sends without.
         self._credit = 0
@@ -98,13 +114,18 @@ class SendLink(Attachment):
         self._credit -= len(deliveries)
         run = SendRun(self)
         for delivery in deliveries:
-            if delivery.message_format == BATCH_FORMAT:
+            if delivery.state is not None and isinstance(delivery.state, TransactionalState):
+                self._transact(delivery, delivery.state)
+            elif delivery.message_format == BATCH_FORMAT:
                 if run.messages:
                     self._send(run)
                     run = SendRun(self)
                 self._send_batch(delivery)
             else:
                 self._join(run, delivery)
+                if len(run.messages) >= self._run_messages_max:
+                    self._send(run)
+                    run = SendRun(self)
         if run.messages:
             self._send(run)
         self._top_up()
@@ -145,7 +166,7 @@ class SendLink(Attachment):
         run.size_bytes += len(delivery.payload)
 
     def _message(self, payload: bytes) -> Message:
-        settings = self._entity.main.settings
+        settings = self._entity.settings
         self._check_size(payload, settings.message_bytes_max)
         message = message_of(payload, settings.detects_duplicates, self.host.limits)
         ensure_message_id(message, self.host.entropy)
@@ -175,15 +196,80 @@ class SendLink(Attachment):
         self.host.hold_input(run.size_bytes)
         self._entity.send_atomically(messages, run.done)
 
+    def _transact(self, delivery: IncomingDelivery, state: TransactionalState) -> None:
+        """TX-1: checked now, stored with the commit. A refusal is no part of the transaction, so it is told bare; one
+        that cannot be told dooms the transaction."""
+        try:
+            transaction = self.host.transactions.find(state.txn_id)
+        except BrokerError as error:
+            self._refuse(delivery, error)
+            return
+        via_path = transaction.via_path(self._entity.inlet, self.link.session)
+        if via_path is None or isinstance(self._entity, SendVia):
+            self._send_in(transaction, delivery, self._entity)
+            return
+        try:
+            via = self.host.send_via(via_path, self.node.address.path)
+        except BrokerError as error:
+            self._refuse_in(transaction, delivery, error)
+            return
+        if via is not None:
+            self._send_in(transaction, delivery, via)
+        else:
+            transaction.hold()
+            self.host.spawn(self._prepare_via(transaction, delivery, via_path))
+
+    async def _prepare_via(self, transaction: Transaction, delivery: IncomingDelivery, via_path: str) -> None:
+        """TX-22: the first message ever that is sent via that entity waits until it is prepared for it."""
+        try:
+            await self.host.prepare_to_send_via(via_path)
+            via = self.host.send_via(via_path, self.node.address.path)
+            if via is None:
+                raise EntityNotFound
+            self._send_in(transaction, delivery, via)
+        except BrokerError as error:
+            self._refuse_in(transaction, delivery, error)
+        finally:
+            transaction.unhold()
+        self.host.output_waits()
+
+    def _send_in(
+        self, transaction: Transaction, delivery: IncomingDelivery, entity: Queue | Topic | SendVia
+    ) -> None:
+        payload = delivery.payload
+        is_batch = delivery.message_format == BATCH_FORMAT
+        try:
+            messages = self._batch(payload) if is_batch else [self._message(payload)]
+            if isinstance(entity, SendVia):
+                entity.send_in(transaction, messages)
+            else:
+                transaction.send(entity.inlet, messages)
+        except (DecodeError, BrokerError) as error:
+            self._refuse_in(transaction, delivery, error)
+            return
+        self._flow.answered(1, [])
+        if not delivery.settled:
+            outcome = TransactionalState(transaction.txn_id, ACCEPTED)
+            self.link.settle(delivery.delivery_id, delivery.delivery_id, outcome)
+
+    def _refuse_in(
+        self, transaction: Transaction, delivery: IncomingDelivery, error: DecodeError | BrokerError
+    ) -> None:
+        if delivery.settled:
+            transaction.doom(error if isinstance(error, BrokerError) else BadArgument(str(error)))
+        self._refuse(delivery, error)
+
     def _batch(self, payload: bytes) -> list[Message]:
         """The inner messages; the envelope itself is never stored (S-26)."""
-        settings = self._entity.main.settings
+        settings = self._entity.settings
         self._check_size(payload, settings.message_bytes_max)
         wants_message_id = settings.detects_duplicates
         limits = self.host.limits
         messages = [message_of(inner, wants_message_id, limits) for inner in split_batch(payload)]
         if not messages:
             raise BadArgument("The batch holds no message.")
+        if settings.is_partitioned:
+            check_envelope(payload, messages, limits)
         for message in messages:
             ensure_message_id(message, self.host.entropy)
         return messages
@@ -258,4 +344,4 @@ class SendLink(Attachment):
         """The store does not keep up. Some run of ours is then under way, and its end tops the credit up."""
         if self._unstored == 0:
             return False
-        return self._unstored >= _UNSTORED_HIGH or self._entity.main.store.is_congested()
+        return self._unstored >= _UNSTORED_HIGH or self._entity.inlet.is_congested()

@@ -1,7 +1,7 @@
-"""`Q/$Transfer/$DeadLetterQueue`: there for every queue, and empty (E-8, D-22).
+"""`Q/$Transfer/$DeadLetterQueue` of a queue that nothing was ever sent via: there, and empty (E-8, D-22).
 
-It holds messages whose transfer to another entity failed; queues of this version transfer none. Tools look into it
-all the same, so a receiver can attach and wait there, and management requests are answered as for an empty queue.
+It holds messages whose transfer to another entity failed; see `broker/send_via`. Tools look into it all the same, so
+a receiver can attach and wait there, and management requests are answered as for an empty queue.
 """
 
 from __future__ import annotations
@@ -68,4 +68,4 @@ def answer_of_empty(operation: str, path: str) -> Answer:
         raise MessageLockLost
     if operation == _RECEIVES:
         raise MessageNotFound
-    raise InvalidOperation(f"'{path}' holds nothing and takes nothing: queues do not transfer messages.")
+    raise InvalidOperation(f"'{path}' holds nothing and takes nothing: no messages were sent via its queue.")

@@ -171,6 +171,8 @@ class HttpGateway:
             ("$rules", 2): self._operators.rule,
         }
         handler = routes.get((segments[0], len(segments)), self._management.handle)
+        if segments[0] == "$fragments" and len(segments) > 1:
+            handler = self._operators.fragments
         if segments[0] == "$stores" and len(segments) == 3 and segments[2] not in ("enable", "disable"):
             handler = self._management.handle
         return await handler(call)

@@ -239,6 +239,8 @@ def _element(name: str, description: Description, numbers: RuntimeNumbers | None
     if entry is None:
         return _read_only(name, description, numbers)
     value = getattr(description, entry.field)
+    if name == "MaxSizeInMegabytes" and not isinstance(description, SubscriptionDescription):
+        value = description.reported_size_in_megabytes
     if value is None or value == "":
         return ""
     if name in _FORWARDS:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from busway.broker.entity_path import EntityAddress, not_found
 from busway.broker.errors import BrokerError, InvalidOperation
-from busway.broker.fragment import Fragment
+from busway.broker.outlet import Outlet
 from busway.broker.queue import Queue
 from busway.broker.receiver import Attachment
 from busway.broker.topic import Topic
@@ -26,7 +26,7 @@ class ReceivePoint:
     None for the transfer dead-letter queue, which holds nothing."""
 
     entity: Queue
-    outlet: Fragment | None
+    outlet: Outlet | None
 
 
 class MessageEntities:

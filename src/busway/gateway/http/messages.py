@@ -41,8 +41,8 @@ from busway.broker.errors import (
     MessageTooLarge,
     ServerBusy,
 )
-from busway.broker.fragment import Fragment
 from busway.broker.limits import Limits
+from busway.broker.outlet import Outlet
 from busway.broker.receiver import Delivery
 from busway.broker.settlement import RunDone, Settlement, Verb
 from busway.clock import Clock
@@ -122,13 +122,13 @@ class Messages:
     # -- sending
 
     async def _send(self, call: Call, address: MessageAddress) -> Response:
-        settings = self._entities.sender(address.entity).main.settings
+        settings = self._entities.sender(address.entity).settings
         bytes_max = min(settings.message_bytes_max, MESSAGE_BYTES_MAX)
         content_type = _content_type(call.request)
         body = await call.body(bytes_max, MessageTooLarge)
         # The body took its time: the entity may be another one, or gone.
         entity = self._entities.sender(address.entity)
-        wants_message_id = entity.main.settings.detects_duplicates
+        wants_message_id = entity.settings.detects_duplicates
         payloads = self._payloads(call.request, body, content_type, bytes_max)
         messages = [self._message(payload, wants_message_id) for payload in payloads]
         await _done(lambda done: entity.send_atomically(messages, done))
@@ -220,15 +220,15 @@ class Messages:
             raise _no_such_lock(address) from error
         return Response(status_code=200)
 
-    async def _is_locked(self, outlet: Fragment, token: bytes, message_id: str) -> bool:
+    async def _is_locked(self, outlet: Outlet, token: bytes, message_id: str) -> bool:
         """The token is a live lock, of the message with this number or id."""
-        lock = outlet.locks.get(token, self._clock.monotonic())
-        if lock is None:
+        number = outlet.locked_number(token)
+        if number is None:
             return False
-        if str(lock.number) == message_id:
+        if str(number) == message_id:
             return True
-        for message in await outlet.peek(lock.number, 1):
-            if message.sequence_number == lock.number:
+        for message in await outlet.peek(number, 1):
+            if message.sequence_number == number:
                 return id_text(message_id_of(self._codec.payload(message, b"", 0))) == message_id
         return False
 
@@ -242,7 +242,7 @@ class MessageResponse(Response):
         status: int,
         received: ReceivedMessage,
         presence: ClientPresence,
-        outlet: Fragment,
+        outlet: Outlet,
         delivery: Delivery,
     ) -> None:
         super().__init__(received.body, status)
@@ -286,7 +286,7 @@ async def _done(start: Callable[[RunDone], None]) -> None:
         raise error
 
 
-async def _renewed(outlet: Fragment, token: bytes) -> Response:
+async def _renewed(outlet: Outlet, token: bytes) -> Response:
     """R-30."""
     (locked_until_ms,) = await outlet.renew([token])
     return Response(headers={BROKER_PROPERTIES: json.dumps(described_lock(token, locked_until_ms))})

@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from busway.broker.errors import BrokerError
-from busway.broker.fragment import Fragment
+from busway.broker.outlet import Outlet
 from busway.broker.receiver import Delivery, Receiver
 
 #: How long a store may take to finish what it began before the time was over.
@@ -20,7 +20,7 @@ _GRACE_S: Final = 2.0
 class OneReceive(Receiver):
     """`outlet` None: there is never anything to receive, only time to pass."""
 
-    def __init__(self, outlet: Fragment | None, deletes: bool) -> None:
+    def __init__(self, outlet: Outlet | None, deletes: bool) -> None:
         self.deletes = deletes
         self._outlet = outlet
         self._is_due = False

@@ -2,6 +2,7 @@
 
     GET    /$stores                        [{name, url, state, fragments}]
     POST   /$stores/NAME/disable|enable    take a store out of service, or back
+    GET    /$fragments/ENTITY              [{index, store, health, availability, active, deadLettered, …}]
     GET    /$rules                         [{name, rights, primaryKey, secondaryKey, createdAt, modifiedAt}]
     PUT    /$rules/NAME                    {rights, primaryKey?, secondaryKey?}; a key left out stays, or is drawn
     DELETE /$rules/NAME
@@ -16,7 +17,13 @@ from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from busway.broker.descriptions import ALL_RIGHTS, MANAGE, RIGHTS_ORDER, AuthorizationRule
+from busway.broker.descriptions import (
+    ALL_RIGHTS,
+    MANAGE,
+    RIGHTS_ORDER,
+    AuthorizationRule,
+    FragmentCounts,
+)
 from busway.broker.entity_path import path_key, shown
 from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation
 from busway.broker.sas_keys import random_key
@@ -54,6 +61,13 @@ class OperatorRoutes:
         else:
             await self._namespace.enable_store(name)
         return Response(status_code=200)
+
+    async def fragments(self, call: Call) -> Response:
+        """O-8: where each fragment of an entity lies, how its store is, what it holds."""
+        call.require(MANAGE)
+        call.allow("GET", "HEAD")
+        path = call.path.partition("/")[2]
+        return _json([_fragment_json(counts) for counts in self._namespace.fragment_counts(path)])
 
     # -- the namespace's rules --
 
@@ -159,6 +173,21 @@ def _rule_json(rule: AuthorizationRule) -> dict[str, object]:
         "secondaryKey": rule.secondary_key,
         "createdAt": timestamp(rule.created_at_ms),
         "modifiedAt": timestamp(rule.modified_at_ms),
+    }
+
+
+def _fragment_json(fragment: FragmentCounts) -> dict[str, object]:
+    counts = fragment.counts
+    return {
+        "index": fragment.index,
+        "store": fragment.store,
+        "health": fragment.health,
+        "availability": counts.availability,
+        "active": counts.active,
+        "deadLettered": counts.dead_letter,
+        "scheduled": counts.scheduled,
+        "deferred": counts.deferred,
+        "sizeInBytes": counts.size_bytes,
     }
 
 

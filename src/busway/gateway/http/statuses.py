@@ -71,6 +71,9 @@ STATUSES: Final[dict[type[BrokerError], Status]] = {
     errors.InternalError: Status(500, 50000),
     errors.NotImplementedByServer: Status(501, None),
     errors.UpdateConflict: Status(412, 40504),
+    errors.TransactionUnknown: Status(400, 40000),
+    errors.TransactionTimedOut: Status(408, None),
+    errors.TransactionRolledBack: Status(400, 40000),
     errors.StoreOutcomeUnknown: Status(500, 50000),
 }
 

@@ -26,7 +26,9 @@ from busway.store.contract import (
     FragmentKey,
     Move,
     TransferMark,
+    first_number_base,
 )
+from busway.store.shadow import row_key
 from busway.store.sqlite.payloads import Payloads
 from busway.store.sqlite.queries import PLACE_TABLES, by_place, query
 from busway.store.sqlite.rows import Front, deleted_keys, key_bounds, message_rows, rewritten, runs, sealed
@@ -47,6 +49,11 @@ class BatchWriter:
         #: Fragments that may have rows in the session index, or own expiry entries.
         self._with_sessions = self._column("read_fragments_with_sessions")
         self._with_expiry = self._column("read_fragments_with_expiry")
+        #: Fragments of partitioned entities: what their numbers have in the upper bits.
+        self.number_bases: dict[int, int] = {
+            key: first_number_base(index)
+            for key, index in self._cursor.execute(query("read_fragment_indexes"))
+        }
         #: Fragments that wait for the sweep, and those the current batch finishes.
         self.dropped = self._column("read_dropped")
         self._swept: set[int] = set()
@@ -106,6 +113,8 @@ class BatchWriter:
         """The batch is durable: what it swept is gone for good."""
         if self._swept:
             self.dropped -= self._swept
+            for fragment in self._swept:
+                self.number_bases.pop(fragment, None)
             self._swept.clear()
 
     # -- messages
@@ -120,20 +129,14 @@ class BatchWriter:
         if batch.session_entries:
             self._cursor.executemany(
                 _SESSION_ENTRY_PUT,
-                [
-                    (fragment << COUNTER_BITS | number, name)
-                    for fragment, name, number in batch.session_entries
-                ],
+                [(row_key(fragment, number), name) for fragment, name, number in batch.session_entries],
             )
             for fragment, session_id, _ in batch.session_entries:
                 self._touch(fragment, session_id, 1)
         if batch.expiry_entries:
             self._cursor.executemany(
                 _EXPIRY_ENTRY_PUT,
-                [
-                    (fragment << COUNTER_BITS | number, at_ms)
-                    for fragment, at_ms, number in batch.expiry_entries
-                ],
+                [(row_key(fragment, number), at_ms) for fragment, at_ms, number in batch.expiry_entries],
             )
             self._with_expiry.update(fragment for fragment, _, _ in batch.expiry_entries)
 
@@ -141,21 +144,19 @@ class BatchWriter:
         self._payloads.note_moves(moves)
         for (source, target), group in groupby(moves, _source_and_target):
             run = list(group)
-            self._delete_entries(
-                [move.from_fragment << COUNTER_BITS | move.from_number for move in run], source
-            )
+            self._delete_entries([row_key(move.from_fragment, move.from_number) for move in run], source)
             for move in run:
                 self._move_row(move, source, target)
             self._enter_moved(run, target)
 
     def _move_row(self, move: Move, source: int, target: int) -> None:
-        from_key = move.from_fragment << COUNTER_BITS | move.from_number
+        from_key = row_key(move.from_fragment, move.from_number)
         front = self._front(source, from_key)
         if front is None:  # Gone already: nothing to move.
             return
         key, enqueued_at_ms, expires_at_ms, checksum, session_id, scheduled_at_ms, more = rewritten(
             front,
-            move.to_fragment << COUNTER_BITS | move.to_number,
+            row_key(move.to_fragment, move.to_number),
             move.enqueued_at_ms,
             move.expires_at_ms,
             move.delivery_count,
@@ -175,7 +176,7 @@ class BatchWriter:
     def _enter_moved(self, run: list[Move], target: int) -> None:
         """Session and expiry entries of rows at their new place."""
         for move in run:
-            key = move.to_fragment << COUNTER_BITS | move.to_number
+            key = row_key(move.to_fragment, move.to_number)
             if move.session_id is not None and target == PLACE_ACTIVE:
                 for _ in self._cursor.execute(_SESSION_ENTRY_MOVED, (key, move.session_id)):
                     self._touch(move.to_fragment, move.session_id, 1)
@@ -185,7 +186,7 @@ class BatchWriter:
 
     def _change(self, changes: list[Change]) -> None:
         for change in changes:
-            key = change.fragment << COUNTER_BITS | change.number
+            key = row_key(change.fragment, change.number)
             front = self._front(change.place, key)
             if front is not None:
                 row = rewritten(front, key, None, None, change.delivery_count, change.changes)
@@ -251,6 +252,9 @@ class BatchWriter:
                 for row in batch.fragments_created
             ],
         )
+        for row in batch.fragments_created:
+            if row.fragment_index > 0:
+                self.number_bases[row.key] = first_number_base(row.fragment_index)
 
     def _write_rest(self, batch: CommitBatch, next_fragment_key: int | None) -> None:
         execute = self._cursor.execute

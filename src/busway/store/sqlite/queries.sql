@@ -332,6 +332,10 @@ WHERE fragment = ?1 AND message_id = ?2
 SELECT key, owner, fragment_index, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at
 FROM fragments WHERE key > 0 ORDER BY key
 
+-- read_fragment_indexes --
+-- Fragments whose numbers have an index in their upper bits.
+SELECT key, fragment_index FROM fragments WHERE fragment_index > 0
+
 -- read_fragment --
 -- One fragment.
 SELECT key, owner, fragment_index, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at

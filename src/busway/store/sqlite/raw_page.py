@@ -49,6 +49,11 @@ class RawPage:
             self.messages.append(message)
         return True
 
+    def lift(self, base: int) -> None:
+        """Numbers get the upper bits that row keys do without."""
+        for message in self.messages:
+            message.sequence_number += base
+
     def _with_payload(self, row: Any, place: int) -> Message | None:
         """The message of a row whose body lies elsewhere; None when the row or the body is damaged."""
         if not isinstance(row, tuple) or not isinstance(row[5], int):

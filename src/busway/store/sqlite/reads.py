@@ -71,6 +71,9 @@ class SqliteReads:
         self._dropped: set[int] = set()
         #: Fragments that may have rows with a shared payload.
         self._sharing: set[int] = set()
+        #: Fragments of partitioned entities: what their numbers have in the upper bits. Threads and row keys do
+        #: without; it is taken off numbers that come in here and put on those that go out.
+        self._number_bases: dict[int, int] = {}
         self._warmth = Warmth(clock)
         #: Counts openings: a read that began before another opening is void.
         self._generation = 0
@@ -111,7 +114,8 @@ class SqliteReads:
         return page
 
     async def by_number(self, fragment: FragmentKey, place: int, numbers: Sequence[int]) -> Page:
-        known = sorted({number for number in numbers if 0 < number <= NUMBER_MASK})
+        base = self._number_bases.get(fragment, 0)
+        known = sorted({number - base for number in numbers if 0 < number - base <= NUMBER_MASK})
         keys = [fragment << COUNTER_BITS | number for number in known]
         return await self._page(
             fragment, 0, lambda span, _: span.run(lambda reader: reader.by_key(place, keys))
@@ -154,17 +158,20 @@ class SqliteReads:
         after: int,
         read: Callable[[_Span, int], Coroutine[None, None, RawPage]],
     ) -> Page:
-        after = max(after, 0)
+        base = self._number_bases.get(fragment, 0)
+        after = max(after - base, 0)
         if after >= NUMBER_MASK:
             return Page([], False, [])
         with _Span(self) as span:
             while True:
                 raw = await read(span, after)
                 shadows = span.shadows()
+                if base:
+                    raw.lift(base)
                 if self._is_dropped(fragment, shadows):
                     return Page([], False, [])
                 kept = shadows.kept(fragment, raw.messages)
-                damaged = [n for place, n in raw.damaged if not shadows.hides(fragment, place, n)]
+                damaged = [base + n for place, n in raw.damaged if not shadows.hides(fragment, place, n)]
                 if kept or damaged or not raw.more:
                     return Page(kept, raw.more, damaged)
                 after = raw.last_number
@@ -175,7 +182,7 @@ class SqliteReads:
     # -- due and expired
     async def due(self, now_ms: int, limit: int) -> list[tuple[FragmentKey, int, int]]:
         rows = await self._by_time(Reader.due, now_ms, limit, _hides_scheduled)
-        return [(_fragment(key), key & NUMBER_MASK, at_ms) for at_ms, key in rows]
+        return [(_fragment(key), self._number(key), at_ms) for at_ms, key in rows]
 
     async def next_due_ms(self) -> int | None:
         rows = await self._by_time(Reader.due, _FAR, 1, _hides_scheduled)
@@ -183,11 +190,15 @@ class SqliteReads:
 
     async def expired_entries(self, now_ms: int, limit: int) -> list[tuple[FragmentKey, int]]:
         rows = await self._by_time(Reader.expiry, now_ms, limit, _hides_entry)
-        return [(_fragment(key), key & NUMBER_MASK) for _, key in rows]
+        return [(_fragment(key), self._number(key)) for _, key in rows]
 
     async def next_expiry_ms(self) -> int | None:
         rows = await self._by_time(Reader.expiry, _FAR, 1, _hides_entry)
         return rows[0][0] if rows else None
+
+    def _number(self, key: int) -> int:
+        """The whole number of a row."""
+        return self._number_bases.get(key >> COUNTER_BITS, 0) + (key & NUMBER_MASK)
 
     async def _by_time(
         self,
@@ -231,14 +242,14 @@ class SqliteReads:
         if not left and state is None:
             return None
         active = max(raw.active - len(raw.first.numbers) + len(left), len(left)) if left else 0
-        return SessionRow(
-            session_id, active, left[0] if left else 0, state, 0 if state is None else set_at_ms
-        )
+        first = self._number_bases.get(fragment, 0) + left[0] if left else 0
+        return SessionRow(session_id, active, first, state, 0 if state is None else set_at_ms)
 
     async def next_sessions(
         self, fragment: FragmentKey, after_first_number: int, limit: int
     ) -> list[tuple[str, int]]:
-        after = max(after_first_number, 0)
+        base = self._number_bases.get(fragment, 0)
+        after = max(after_first_number - base, 0)
         rows_max = min(limit, _LIMIT_MAX)
         numbers_max = _NUMBERS_FIRST
         with _Span(self) as span:
@@ -255,7 +266,7 @@ class SqliteReads:
                 firsts = sorted((first, name) for name, numbers in rows for first in numbers.left(gone)[:1])
                 last = NUMBER_MASK if cut is None else cut
                 # A session whose next row lies past the cut is met again there.
-                found = [(name, first) for first, name in firsts if after < first <= last][:limit]
+                found = [(name, base + first) for first, name in firsts if after < first <= last][:limit]
                 if found or cut is None:
                     return found
                 after = cut

@@ -19,7 +19,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from busway.message import Message
-from busway.store.contract import COUNTER_BITS, FragmentKey
+from busway.store.contract import COUNTER_BITS, COUNTER_MASK, FragmentKey
 
 #: A row of `messages`: key, enqueued_at, expires_at, checksum, more, bare (or the number of a payload).
 MessageTuple = tuple[int, int, int, int, bytes | None, bytes | int]
@@ -31,7 +31,7 @@ Front = tuple[int, int, int, int, bytes | None]
 
 #: The largest prime below 2**32.
 CHECKSUM_PRIME: Final = 4294967291
-NUMBER_MASK: Final = (1 << COUNTER_BITS) - 1
+NUMBER_MASK: Final = COUNTER_MASK
 #: No row has this checksum, whatever stands in it.
 NEVER_RIGHT: Final = -1
 #: Copies share a body when that saves at least so many bytes. Measured over insert and delete of 2, 10 and 100 copies
@@ -71,7 +71,7 @@ def message_rows(
     rows = MessageRows()
     checks: dict[int, int] = {}
     for fragment, place, message in puts:
-        key = fragment << COUNTER_BITS | message.sequence_number
+        key = fragment << COUNTER_BITS | message.sequence_number & NUMBER_MASK
         bare = message.bare
         content: bytes | int = bare
         if payload_of is not None and id(bare) in payload_of:
@@ -314,7 +314,7 @@ def deleted_keys(deletes: list[tuple[FragmentKey, int, int]]) -> tuple[list[int]
     """The keys of rows to delete, by place."""
     places: tuple[list[int], list[int], list[int]] = ([], [], [])
     for fragment, place, number in deletes:
-        places[place].append(fragment << COUNTER_BITS | number)
+        places[place].append(fragment << COUNTER_BITS | number & NUMBER_MASK)
     return places
 
 

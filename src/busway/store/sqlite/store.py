@@ -62,6 +62,10 @@ _SPACE_INTERVAL_S: Final = 0.25
 #: The high-water file is never further behind than this.
 _MARK_INTERVAL_S: Final = 1.0
 
+#: A commit in flight for longer than this is a slow one.
+_SLOW_COMMIT_S: Final = 0.05
+#: The longest time that a store is passed by after a slow commit.
+_SLOW_PAUSE_S_MAX: Final = 5.0
 #: Closing waits this long for a read under way before it lets its connection go.
 _READERS_WAIT_S: Final = 10.0
 
@@ -118,6 +122,8 @@ class SqliteStore(SqliteReads):
         self._batch = CommitBatch()
         self._sweep_rows = 0  # rows of dropped fragments the open batch removes
         self._in_flight: Shadow | None = None
+        self._in_flight_since = 0.0
+        self._slow_until = 0.0
         self._is_scheduled = False
         self._is_writer_busy = False
         self._key_written = 1
@@ -203,6 +209,7 @@ class SqliteStore(SqliteReads):
         self._next_key = max(self._next_key, self._key_written)
         self._dropped = self._writer.dropped
         self._sharing = self._writer.sharing
+        self._number_bases = self._writer.number_bases
         self._warmth.forget()
         self._spans.clear()
         self._shadows.clear()
@@ -258,6 +265,13 @@ class SqliteStore(SqliteReads):
 
     def is_congested(self) -> bool:
         return self._batch.bytes >= self._batch_bytes_max
+
+    def is_slow(self) -> bool:
+        """Also for a while after a slow commit, so that a sick disk is tried now and then, not all the time."""
+        now = self._clock.monotonic()
+        if self._in_flight is not None and now - self._in_flight_since > _SLOW_COMMIT_S:
+            return True
+        return now < self._slow_until
 
     async def flush(self) -> None:
         self._require_open()
@@ -316,6 +330,7 @@ class SqliteStore(SqliteReads):
         if next_key is not None:
             self._key_written = next_key
         self._in_flight = shadow
+        self._in_flight_since = self._clock.monotonic()
         self._is_writer_busy = True
         self._gather_anew()
         self._commit_thread.submit(partial(self._commit, shadow, self._generation))
@@ -360,6 +375,7 @@ class SqliteStore(SqliteReads):
             return
         batch = shadow.batch
         self._in_flight = None
+        self._note_duration()
         self._is_writer_busy = not is_writer_free
         if outcome is not None:
             self._fail(batch, outcome)
@@ -372,6 +388,12 @@ class SqliteStore(SqliteReads):
             self._space.spend(batch.bytes)
             self._note_commit()
             self._go_on()
+
+    def _note_duration(self) -> None:
+        now = self._clock.monotonic()
+        took_s = now - self._in_flight_since
+        if took_s > _SLOW_COMMIT_S:
+            self._slow_until = now + min(took_s, _SLOW_PAUSE_S_MAX)
 
     def _upkept(self, generation: int, made_checkpoint: bool) -> None:
         if generation == self._generation and self.state is StoreState.OPEN:

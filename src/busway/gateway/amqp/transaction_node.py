@@ -1,0 +1,116 @@
+"""The transaction coordinator: a client's control link declares and discharges transactions (TX-5, TX-21).
+
+  declare    an AMQP value, described 0x31     → declared, with the id of the new transaction
+  discharge  an AMQP value, described 0x32     → accepted when it is committed durably, or rolled back as asked;
+                                                 rejected with the reason when it was rolled back instead
+
+What takes place in a transaction comes on other links, with the id in its delivery state. When the control link goes,
+by itself or with its session or connection, its open transactions are rolled back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from busway.amqp.decode import DecodeError
+from busway.amqp.performatives import ACCEPTED, Declare, Declared, Discharge, Rejected, compose
+from busway.amqp.sections import decode_message
+from busway.broker.errors import BrokerError, NotImplementedByServer, StoreOutcomeUnknown
+from busway.gateway.amqp.error_conditions import amqp_error, undecodable
+
+if TYPE_CHECKING:
+    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.gateway.amqp.addresses import Node
+    from busway.gateway.amqp.link_host import LinkHost
+
+CREDIT_MAX: Final = 1_000
+#: Far more than a declare or a discharge weighs.
+REQUEST_BYTES_MAX: Final = 4_096
+
+
+class ControlLink:
+    """The receiving end of a client's control link."""
+
+    def __init__(self, host: LinkHost, link: Link, node: Node, now: float) -> None:
+        self.host = host
+        self.link = link
+        self.node = node
+        #: A-7: whoever got through SASL may have one; the operations have rights of their own.
+        self.right: str | None = None
+        self.used_at = now
+        self._credit = 0
+        self._is_gone = False
+
+    def start(self) -> None:
+        """After the attach was answered."""
+        self._top_up()
+
+    # -- from the connection
+
+    def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
+        self._credit -= len(deliveries)
+        for delivery in deliveries:
+            try:
+                self._handle(delivery)
+            except DecodeError as problem:
+                self._settle(delivery, Rejected(undecodable(problem, self.host.tracking)))
+            except BrokerError as error:
+                self._settle(delivery, Rejected(amqp_error(error, self.host.tracking)))
+        self._top_up()
+
+    def outcomes_arrived(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None: ...
+
+    def credit_arrived(self) -> None: ...
+
+    def room_grew(self) -> None: ...
+
+    def is_idle(self) -> bool:
+        return False
+
+    def gone(self) -> None:
+        self._is_gone = True
+        self.host.transactions.owner_gone(self)
+
+    # -- requests
+
+    def _handle(self, delivery: IncomingDelivery) -> None:
+        request = compose(decode_message(delivery.payload).body)
+        if isinstance(request, Declare):
+            self._declare(delivery, request)
+        elif isinstance(request, Discharge):
+            self._discharge(delivery, request)
+        else:
+            raise NotImplementedByServer("A control link takes only the messages 'declare' and 'discharge'.")
+
+    def _declare(self, delivery: IncomingDelivery, request: Declare) -> None:
+        if request.global_id is not None:
+            raise NotImplementedByServer("Distributed transactions are not supported: leave 'global-id' out.")
+        if delivery.settled:  # nobody would ever learn its id
+            return
+        self._settle(delivery, Declared(self.host.transactions.declare(self, self.link.session)))
+
+    def _discharge(self, delivery: IncomingDelivery, request: Discharge) -> None:
+        def done(error: BrokerError | None) -> None:
+            self._discharged(delivery, error)
+
+        self.host.transactions.discharge(self, request.txn_id, fail=request.fail is True, done=done)
+
+    def _discharged(self, delivery: IncomingDelivery, error: BrokerError | None) -> None:
+        if self._is_gone:
+            return
+        if error is None:
+            self._settle(delivery, ACCEPTED)
+        elif isinstance(error, StoreOutcomeUnknown):  # S-1: no outcome can be told
+            self.host.end_link(self, amqp_error(error, self.host.tracking))
+        else:
+            self._settle(delivery, Rejected(amqp_error(error, self.host.tracking)))
+        self.host.output_waits()
+
+    def _settle(self, delivery: IncomingDelivery, outcome: object) -> None:
+        if not delivery.settled:
+            self.link.settle(delivery.delivery_id, delivery.delivery_id, outcome)
+
+    def _top_up(self) -> None:
+        if self._credit < CREDIT_MAX // 2 and not self._is_gone:
+            self._credit = CREDIT_MAX
+            self.link.grant_credit(CREDIT_MAX)
