@@ -1,7 +1,7 @@
 """Publishing: copies for many subscriptions, and one copy past many filters.
 
 Everything is made by a configuration file, which is how users make a hundred thousand rules too. The peer's nearest
-relative is the headers exchange; its bindings compare for equality only.
+relative is the headers exchange with queues bound to it; over AMQP 1.0 its bindings have no conditions.
 """
 
 from __future__ import annotations
