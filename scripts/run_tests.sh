@@ -9,4 +9,4 @@ if $bin/busway --version | grep -q ", compiled$"; then
 fi
 echo "== the whole suite"
 # Tests with real clients wait more than they work: more of them than cores.
-exec $bin/python -m pytest -n 4 -q tests
+exec $bin/python -m pytest -n 6 --dist worksteal -q tests
