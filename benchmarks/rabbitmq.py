@@ -21,7 +21,6 @@ SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 PORT = 25_672
 DISTRIBUTION_PORT = 25_673
 QUEUE_TYPES = ("classic", "quorum")
-APPLICATION_PROPERTIES = "x-amqp-1.0-app-properties"
 
 
 def is_installable() -> bool:
@@ -154,13 +153,13 @@ def _headers_exchange(name: str) -> dict[str, object]:
 
 
 def _binding(exchange: str, number: int) -> dict[str, object]:
-    """Each another one, and all of them match: two conditions of which one must hold. The plugin keeps application
-    properties of AMQP 1.0 as one header, so what can be asked is whether there are any."""
+    """Without a condition: the plugin hides application properties of AMQP 1.0 from the exchange. So the peer finds
+    its queues by walking the bindings, and has nothing to compare."""
     return {
         "vhost": "/",
         "source": exchange,
         "destination": f"{exchange}-{number}",
         "destination_type": "queue",
         "routing_key": "",
-        "arguments": {"x-match": "any-with-x", "region": f"x{number}", APPLICATION_PROPERTIES: None},
+        "arguments": {"x-match": "all"},
     }

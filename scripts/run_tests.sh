@@ -3,8 +3,10 @@
 set -eu
 bin=.venv/bin
 if $bin/busway --version | grep -q ", compiled$"; then
-    echo "== pure Python: unit, wire, model"
-    BUSWAY_PURE=1 $bin/python -m pytest -n 2 -q tests/unit tests/wire tests/model
+    echo "== pure Python: what concerns compiled modules"
+    BUSWAY_PURE=1 $bin/python -m pytest -n 2 -q tests/unit/amqp tests/unit/broker tests/unit/gateway tests/unit/rules \
+        tests/unit/store tests/wire tests/model
 fi
 echo "== the whole suite"
-exec $bin/python -m pytest -n 2 -q tests
+# Tests with real clients wait more than they work: more of them than cores.
+exec $bin/python -m pytest -n 6 --dist worksteal -q tests

@@ -21,7 +21,7 @@ from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.clock import Clock, Entropy
-from busway.config import read_config
+from busway.config import Config, read_config
 from busway.config_changes import apply_config
 from busway.data_directory import DataDirectory
 from busway.gateway import listener
@@ -48,11 +48,11 @@ class ServerFailed(Exception):
     """The server cannot start; the text is one sentence for the user."""
 
 
-def serve(options: ServeOptions) -> None:
-    """Runs until SIGTERM or SIGINT."""
+def serve(options: ServeOptions, config: Config | None = None) -> None:
+    """Runs until SIGTERM or SIGINT. `config`: what `options.config` holds, if it was read already."""
     log_to_stream(options.log_format, options.log_level)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(options))
+        runner.run(_serve(options, config))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -64,16 +64,20 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _calm_the_collector() -> None:
-    """Messages hold no cycles: reference counts free them. The cyclic collector would look at every one of them
-    again and again; so it starts late, and what the imports made is not looked at any more."""
-    gc.collect()
-    gc.freeze()
+def slow_the_collector() -> None:
+    """Before anything large is read. Neither descriptions nor messages hold cycles: reference counts free them, and
+    the cyclic collector would look at every one of them again and again."""
     gc.set_threshold(50_000, 20, 50)
 
 
-async def _serve(options: ServeOptions) -> None:
-    server = Server(options)
+def _freeze_what_is_there() -> None:
+    """What imports and the start have made stays; the collector does not look at it any more."""
+    gc.collect()
+    gc.freeze()
+
+
+async def _serve(options: ServeOptions, config: Config | None) -> None:
+    server = Server(options, config)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -81,7 +85,7 @@ async def _serve(options: ServeOptions) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await server.start(stack)
         server.announce()
-        _calm_the_collector()
+        _freeze_what_is_there()
         await stopping.wait()
         _log.info("stopping")
 
@@ -89,8 +93,9 @@ async def _serve(options: ServeOptions) -> None:
 class Server:
     """Built by `start`, taken down in reverse by the exit stack that it is given."""
 
-    def __init__(self, options: ServeOptions) -> None:
+    def __init__(self, options: ServeOptions, config: Config | None = None) -> None:
         self._options = options
+        self._config = config
         self._clock = Clock()
         self._entropy = Entropy()
         self._directory = DataDirectory(options.data)
@@ -104,7 +109,10 @@ class Server:
         options = self._options
         self._directory.acquire()
         stack.callback(self._directory.release)
-        config = read_config(options.config, _limits(options)) if options.config is not None else None
+        config, self._config = self._config, None  # it may be large
+        limits = _limits(options)
+        if options.config is not None and (config is None or limits != Limits()):
+            config = read_config(options.config, limits)
         if config is not None and "File" in config.log_types:
             self._log_to_file(stack)
         name = None if config is None else config.namespace_name

@@ -89,23 +89,24 @@ class ClockTrial:
             self._clock.advance(1.0)
             world.namespace.tick()
             await asyncio.sleep(0)
-        await world.pass_until(0, lambda: True)
         await self._look(world, brief, step_s)
 
     async def _look(self, world: CrashWorld, brief: list[Message], step_s: float) -> None:
         """A message's hour begins at its enqueued time, which after a step back may lie ahead."""
+        over = {each.bare for each in brief if each.expires_at_ms <= self._clock.wall_ms()}
+        self._ended += len(over)
+        counters = world.queue.dead_letter.counters
+        await world.pass_until(0, lambda: counters.active >= self._ended)
         found = await world.queue.main.peek(1, 250)
         here = {each.bare for each in found}
         dead = {each.bare for each in await world.queue.dead_letter.peek(1, 250)}
         if not self._lasting <= here:
             self.wrong(f"{len(self._lasting - here)} messages without an end are gone after {step_s:+.0f} s")
-        over = {each.bare for each in brief if each.expires_at_ms <= self._clock.wall_ms()}
         if not over <= dead:
             self.wrong(f"{len(over - dead)} messages outlived their hour after {step_s:+.0f} s")
         left = {each.bare for each in brief} - over
         if not left <= here:
             self.wrong(f"{len(left - here)} messages ended before their hour after {step_s:+.0f} s")
-        self._ended += len(over)
         if not _in_order(found):
             self.wrong(f"the enqueued time of a queue went back after {step_s:+.0f} s")
 

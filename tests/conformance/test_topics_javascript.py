@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.sdk, needs_node]
 
 NewTopic = Callable[..., Topic]
 Run = Callable[..., Any]
-TYPED = {
+TYPED: dict[str, Any] = {
     "text": "some",
     "whole": 7,
     "large": 2**40,
@@ -133,7 +133,7 @@ def test_sb_965_rules_made_over_amqp_select_and_change(
     rules = {rule.name: rule for rule in admin.list_rules(topic.name, "s")}
     assert set(rules) == {"acting", "exact"}
     properties = dict(rules["exact"].filter.properties)
-    assert properties.pop("when").timestamp() * 1000 == TYPED["when"]["ms"]  # type: ignore[index]
+    assert properties.pop("when").timestamp() * 1000 == TYPED["when"]["ms"]
     assert properties == {name: value for name, value in TYPED.items() if name != "when"}
 
 

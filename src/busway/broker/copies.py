@@ -129,14 +129,18 @@ class ChangedMessage(ChangeableSubject):
         self._set.pop(folded_name, None)
 
     def set_system(self, name: str, value: Value) -> None:
+        if isinstance(value, str):
+            value = str(value)  # symbols and characters are texts to rules, and only that to clients
         if name in _KEYS and isinstance(value, str) and len(value) > _KEY_CHARACTERS_MAX:
             raise ActionError(
                 f"sys.{name} would have {len(value)} characters; at most {_KEY_CHARACTERS_MAX} are allowed."
             )
+        is_symbol = name == "ContentType" and isinstance(value, str)
+        if is_symbol and isinstance(value, str) and not value.isascii():
+            raise ActionError("sys.ContentType would hold characters outside ASCII.")
         self._system[name] = value
         copy = self._copy
         if name in _FIELD_OF:
-            is_symbol = name == "ContentType" and isinstance(value, str) and value.isascii()
             self._fields[_FIELD_OF[name]] = Symbol(value) if is_symbol else value
             if name == "SessionId":
                 copy.session_id = value if isinstance(value, str) else None

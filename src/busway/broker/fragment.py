@@ -38,7 +38,7 @@ from busway.broker.message_sessions import MessageSession, MessageSessions
 from busway.broker.message_states import INPUT_OF_VERB, MessageInput
 from busway.broker.outcomes import Outcomes
 from busway.broker.outlet import Outlet
-from busway.broker.read_requests import ReadRequests
+from busway.broker.read_requests import ReadRequests, read
 from busway.broker.ready_window import Horizon, ReadyWindow
 from busway.broker.receiver import Delivery, Receiver
 from busway.broker.runtime import BrokerRuntime
@@ -645,25 +645,30 @@ class Fragment(Outlet):
     # -- requests that begin with a read
 
     async def peek(self, from_number: int, count: int, session_id: str | None = None) -> list[Message]:
-        page = await self.reads.peek(from_number, count, self.runtime.limits.peek_bytes_max, session_id)
+        limits = self.runtime.limits
+        page = await read(
+            self.settings.path, self.reads.peek(from_number, count, limits.peek_bytes_max, session_id)
+        )
         return page.messages
 
     async def receive_by_number(
         self, numbers: list[int], *, deletes: bool, session_id: str | None = None
     ) -> list[Delivery]:
-        return await self.reads.receive_by_number(numbers, deletes, session_id)
+        return await read(self.settings.path, self.reads.receive_by_number(numbers, deletes, session_id))
 
     async def delete_messages(
         self, count: int, enqueued_before_ms: int, session_id: str | None = None
     ) -> int:
-        return await self.reads.delete_messages(count, enqueued_before_ms, session_id)
+        return await read(
+            self.settings.path, self.reads.delete_messages(count, enqueued_before_ms, session_id)
+        )
 
     async def cancel_scheduled(self, numbers: list[int]) -> None:
-        await self.reads.cancel_scheduled(numbers)
+        await read(self.settings.path, self.reads.cancel_scheduled(numbers))
 
     async def cancellable(self, numbers: list[int]) -> list[Message]:
         """For a transaction that will cancel them. Raises MessageNotFound."""
-        return await self.reads.cancellable(numbers)
+        return await read(self.settings.path, self.reads.cancellable(numbers))
 
     # -- sessions
 
@@ -674,19 +679,19 @@ class Fragment(Outlet):
         self.check_receivable()
         self._check_receivers_max()
         self._touch_for_receive()
-        return await self.sessions.accept(receiver, session_id, timeout_s)
+        return await read(self.settings.path, self.sessions.accept(receiver, session_id, timeout_s))
 
     async def renew_session(self, session_id: str) -> int:
         return self.sessions.renew(session_id)
 
     async def session_state(self, session_id: str) -> bytes | None:
-        return await self.sessions.state(session_id)
+        return await read(self.settings.path, self.sessions.state(session_id))
 
     async def set_session_state(self, session_id: str, state: bytes | None) -> None:
-        await self.sessions.set_state(session_id, state)
+        await read(self.settings.path, self.sessions.set_state(session_id, state))
 
     async def list_sessions(self, state_set_after_ms: int | None, skip: int, top: int) -> list[str]:
-        return await self.sessions.ids(state_set_after_ms, skip, top)
+        return await read(self.settings.path, self.sessions.ids(state_set_after_ms, skip, top))
 
 
 def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:

@@ -6,21 +6,31 @@ the horizon of durable rows only then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from busway.broker.commit_runs import WrittenRun
 from busway.broker.dead_letter import DeadLetterRun
-from busway.broker.errors import ArgumentOutOfRange, MessageNotFound, SessionLockLost
+from busway.broker.errors import ArgumentOutOfRange, MessageNotFound, ServerBusy, SessionLockLost
 from busway.broker.locks import NO_DEADLINE
 from busway.broker.receiver import Delivery
 from busway.message import DEFERRED, Message
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Page
+from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Page, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
     from busway.broker.message_sessions import MessageSession
 
 _DELETE_PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+T = TypeVar("T")
+
+
+async def read(path: str, request: Awaitable[T]) -> T:
+    """Whatever a failed store says: the client is told to come again."""
+    try:
+        return await request
+    except StoreError:
+        raise ServerBusy(f"The store of '{path}' is not available just now. Please try again.") from None
 
 
 class ReadRequests:

@@ -123,10 +123,12 @@ def _run(options: ServeOptions, given: set[str]) -> None:
     from busway.store.contract import StoreError
 
     try:
-        if options.config is not None:
-            options = options.completed(read_config(options.config).server, given)
+        server.slow_the_collector()
+        config = read_config(options.config) if options.config is not None else None
+        if config is not None:
+            options = options.completed(config.server, given)
         options.check()
-        server.serve(options)
+        server.serve(options, config)
     except WrongOptions as error:
         raise WrongCall(str(error)) from error
     except (

@@ -230,6 +230,7 @@ def test_a_filter_that_fails_dead_letters_the_copy_if_wished() -> None:
         await bench.subscription("t", "dead", failing)
         await bench.subscription("t", "skip", failing, dead_lettering_on_filter_evaluation_exceptions=False)
         await bench.subscription("t", "action", sql("1=1", "SET n = 1 / n"))
+        await bench.subscription("t", "content", sql("1=1", "SET sys.ContentType = 'é'"))
         await bench.subscription("t", "all")
         await bench.publish("t", encoded("x", properties={"n": 0}))
         dead = await bench.peek("t/Subscriptions/dead", dead_letter=True)
@@ -237,6 +238,7 @@ def test_a_filter_that_fails_dead_letters_the_copy_if_wished() -> None:
         assert "zero" in dead[0].properties["DeadLetterErrorDescription"]
         acted = await bench.peek("t/Subscriptions/action", dead_letter=True)
         assert [copy.properties["DeadLetterReason"] for copy in acted] == ["RuleActionException"]
+        assert await bench.bodies("t/Subscriptions/content", dead_letter=True) == ["x"]
         assert await bench.bodies("t/Subscriptions/skip", dead_letter=True) == []
         assert await bench.bodies("t/Subscriptions/all") == ["x"]
         counts = await bench.namespace.counts("t/Subscriptions/dead")

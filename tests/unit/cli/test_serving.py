@@ -17,7 +17,7 @@ Served = list[ServeOptions]
 def served(monkeypatch: pytest.MonkeyPatch) -> Served:
     """What a server was asked to start with."""
     asked: Served = []
-    monkeypatch.setattr("busway.server.serve", asked.append)
+    monkeypatch.setattr("busway.server.serve", lambda options, _: asked.append(options))
     for name in ("BUSWAY_DATA", "BUSWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
     return asked

@@ -5,9 +5,11 @@
     any             ENTITY/messages/ID/TOKEN      settle or renew a lock
 
 ENTITY is a path as AMQP addresses have it (E-8): `orders`, `topic/subscriptions/name`, `orders/$DeadLetterQueue`.
-Everything else is management's, so a queue may be called `a/messages`, and is managed under that name.
+Everything else is management's, so a queue may be called `a/messages`, and is managed under that name; a topic of
+that name has subscriptions under `a/messages/subscriptions/NAME`, where no lock's token can stand.
 """
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -15,6 +17,8 @@ from urllib.parse import unquote_to_bytes
 
 _MESSAGES: Final = "messages"
 _HEAD: Final = "head"
+_SUBSCRIPTIONS: Final = "subscriptions"
+_TOKEN: Final = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
 _SETTLING: Final = frozenset({"POST", "PUT", "DELETE"})
 _RECEIVING: Final = frozenset({"POST", "DELETE"})
 
@@ -45,6 +49,11 @@ def message_address(method: str, raw_path: bytes) -> MessageAddress | None:
         return MessageAddress(MessageRoute.SEND, "/".join(segments[:-1]))
     if method in _RECEIVING and len(words) > 2 and words[-2:] == [_MESSAGES, _HEAD]:
         return MessageAddress(MessageRoute.RECEIVE, "/".join(segments[:-2]))
-    if method in _SETTLING and len(words) > 3 and words[-3] == _MESSAGES:
+    if method in _SETTLING and len(words) > 3 and words[-3] == _MESSAGES and not _is_subscription(words):
         return MessageAddress(MessageRoute.LOCK, "/".join(segments[:-3]), segments[-2], segments[-1])
     return None
+
+
+def _is_subscription(words: list[str]) -> bool:
+    """Of a topic whose name ends in `messages`: a message's id may be `subscriptions`, but its token is a UUID."""
+    return words[-2] == _SUBSCRIPTIONS and _TOKEN.fullmatch(words[-1]) is None
