@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -323,4 +324,6 @@ def test_sb_954_a_crash_neither_loses_nor_doubles_what_is_on_its_way(tmp_path: P
                 for message in batch:
                     receiver.complete_message(message)
             assert receiver.receive_messages(max_wait_time=2) == []
+    del client, sender, receiver
+    gc.collect()  # the forgotten sockets go here, not in somebody else's test
     assert sorted(map(int, found)) == list(range(sent))
