@@ -73,6 +73,9 @@ class HeadExpiry:
     async def _sweep(self) -> None:
         fragment = self._fragment
         after = 0
+        if fragment.counters.active > 0 and fragment.horizon.committed_high < fragment.counters.last_counter:
+            # What has joined and is not reported yet set no alarm of its own, and the read may not show it.
+            self._alarm.no_later_than(fragment.runtime.clock.wall_ms() + _LOOK_AGAIN_MS)
         try:
             while fragment.is_usable():
                 rows_max = fragment.runtime.limits.sweep_rows_max
