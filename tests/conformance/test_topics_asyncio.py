@@ -199,3 +199,31 @@ def test_sb_935_a_topic_is_not_received_from_and_a_subscription_not_sent_to(
                 await sender.send_messages(ServiceBusMessage("lost"))
 
     run(server, work)
+
+
+def test_sb_936_copies_and_dead_letters_are_forwarded(server: RunningServer, new_topic: NewTopic) -> None:
+    """F-1, F-10, M-15, M-21, D-20: through a subscription into another topic, dead letters likewise."""
+    first, second = new_topic(), new_topic()
+    second.subscribe("end")
+    first.subscribe("onward", forward_to=second.name)
+    first.subscribe("read", forward_dead_lettered_messages_to=second.name)
+
+    async def work(client: ServiceBusClient) -> None:
+        await publish(client, first, "moved")
+        async with receiving(client, second, "end") as end:
+            (moved,) = await received(end, 1)
+            assert (str(moved), moved.enqueued_sequence_number, moved.dead_letter_source) == (
+                "moved",
+                1,
+                None,
+            )
+            await end.complete_message(moved)
+            async with receiving(client, first, "read") as reader:
+                (message,) = await received(reader, 1)
+                await reader.dead_letter_message(message, reason="why")
+            (dead,) = await received(end, 1)
+            assert (dead.dead_letter_source or "").lower() == first.path_of("read").lower()
+            assert dead.dead_letter_reason == "why"
+            await end.complete_message(dead)
+
+    run(server, work)

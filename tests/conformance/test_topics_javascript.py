@@ -172,3 +172,15 @@ def test_sb_967_what_cannot_be_is_told(run: Run, new_topic: NewTopic) -> None:
     assert found["missing"]["code"] == "MessagingEntityNotFound"
     assert "could not be found" in found["missing"]["message"]
     assert found["rules"]["code"] == "MessagingEntityNotFound"
+
+
+def test_sb_968_copies_and_dead_letters_are_forwarded(run: Run, new_topic: NewTopic) -> None:
+    """F-1, F-10, M-15, M-21, D-20: through a subscription into another topic, dead letters likewise."""
+    first, second = new_topic(), new_topic()
+    second.subscribe("end")
+    first.subscribe("onward", forward_to=second.name)
+    first.subscribe("read", forward_dead_lettered_messages_to=second.name)
+    found = run("forwarded", first, second=second.name)
+    assert found["moved"] == ["moved", 1]
+    assert (found["dead"][0], found["dead"][1]) == ("moved", "why")
+    assert found["dead"][2].lower() == first.path_of("read").lower()

@@ -209,6 +209,23 @@ async function refused(client, { topic, subscription }) {
   };
 }
 
+// A subscription that forwards, and one whose dead letters move on.
+async function forwarded(client, { topic, second }) {
+  await send(client, topic, { body: "moved" });
+  const end = client.createReceiver(second, "end");
+  const [moved] = await receive(end, 1);
+  await end.completeMessage(moved);
+  const reader = client.createReceiver(topic, "read");
+  const [message] = await receive(reader, 1);
+  await reader.deadLetterMessage(message, { deadLetterReason: "why" });
+  const [dead] = await receive(end, 1);
+  await end.completeMessage(dead);
+  return {
+    moved: [moved.body, number(moved.enqueuedSequenceNumber)],
+    dead: [dead.body, dead.deadLetterReason, dead.deadLetterSource],
+  };
+}
+
 const once = { retryOptions: { maxRetries: 0, timeoutInMs: 10_000 } };
 await main({
   settle: withClient(settle),
@@ -219,4 +236,5 @@ await main({
   selected: withClient(selected),
   listening: withClient(listening, once),
   refused: withClient(refused, once),
+  forwarded: withClient(forwarded),
 });
