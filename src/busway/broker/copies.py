@@ -11,11 +11,19 @@ from busway.amqp.encode import encode_value
 from busway.amqp.sections import scan
 from busway.amqp.types import Byte, Described, Int, Long, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from busway.bare_message import (
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    GROUP_ID,
+    MESSAGE_ID,
+    REPLY_TO,
+    REPLY_TO_GROUP_ID,
+    SUBJECT,
+    TO,
     application_properties,
     with_application_properties,
     with_properties,
 )
-from busway.broker.message_subject import EPOCH_TICKS, FIELD_OF, TICKS_PER_MS, MessageSubject
+from busway.broker.message_subject import EPOCH_TICKS, TICKS_PER_MS, MessageSubject
 from busway.message import Message
 from busway.message_head import read_head
 from busway.rules.errors import ActionError
@@ -31,6 +39,16 @@ _KEY_CHARACTERS_MAX: Final = 128
 #: header.ttl is an unsigned integer of 32 bits.
 _TTL_MS_MAX: Final = (1 << 32) - 1
 
+_FIELD_OF: Final[dict[str, int]] = {
+    "MessageId": MESSAGE_ID,
+    "To": TO,
+    "Label": SUBJECT,
+    "ReplyTo": REPLY_TO,
+    "CorrelationId": CORRELATION_ID,
+    "ContentType": CONTENT_TYPE,
+    "SessionId": GROUP_ID,
+    "ReplyToSessionId": REPLY_TO_GROUP_ID,
+}
 _KEYS: Final = ("MessageId", "SessionId", "ReplyToSessionId", "PartitionKey", "ViaPartitionKey")
 _ANNOTATION_OF: Final[dict[str, str]] = {
     "PartitionKey": "x-opt-partition-key",
@@ -122,8 +140,8 @@ class ChangedMessage(ChangeableSubject):
             raise ActionError("sys.ContentType would hold characters outside ASCII.")
         self._system[name] = value
         copy = self._copy
-        if name in FIELD_OF:
-            self._fields[FIELD_OF[name]] = Symbol(value) if is_symbol else value
+        if name in _FIELD_OF:
+            self._fields[_FIELD_OF[name]] = Symbol(value) if is_symbol else value
             if name == "SessionId":
                 copy.session_id = value if isinstance(value, str) else None
         elif name in _ANNOTATION_OF:

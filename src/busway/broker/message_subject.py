@@ -29,8 +29,7 @@ from busway.rules.values import MISSING, Instant, Missing, Span, Value
 EPOCH_TICKS: Final = 621_355_968_000_000_000
 TICKS_PER_MS: Final = 10_000
 
-#: Canonical name → field of the properties section.
-FIELD_OF: Final[dict[str, int]] = {
+_FIELD_OF: Final[dict[str, int]] = {
     "MessageId": MESSAGE_ID,
     "To": TO,
     "Label": SUBJECT,
@@ -40,6 +39,7 @@ FIELD_OF: Final[dict[str, int]] = {
     "SessionId": GROUP_ID,
     "ReplyToSessionId": REPLY_TO_GROUP_ID,
 }
+_STATE_ACTIVE: Final = 0
 
 
 class MessageSubject(Subject):
@@ -59,7 +59,7 @@ class MessageSubject(Subject):
         return properties.get(folded_name, MISSING)
 
     def system(self, name: str) -> Value:
-        field = FIELD_OF.get(name)
+        field = _FIELD_OF.get(name)
         if field is not None:
             return self._field(field)
         read = _OTHERS.get(name)
