@@ -40,6 +40,7 @@ from typing import Final, NewType, Protocol
 from mypy_extensions import mypyc_attr
 
 from busway.message import Message
+from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges, ProducerRow
 
 FragmentKey = NewType("FragmentKey", int)
 
@@ -110,6 +111,8 @@ class Counters:
         #: it needs an entry. Back to 0 when nothing active is left.
         self.expiry_high_ms = 0
         self.accessed_at_ms = 0  #: 0 = never used (E-41)
+        # Of a log (`log_contract`): last_counter is the number that its next event gets, active and bytes are its
+        # events and their chunks' bytes, expiry_high_ms is the time of the latest event ever.
 
     def copy(self) -> Counters:
         twin = Counters()
@@ -265,6 +268,8 @@ class CommitBatch:
         self.transfer_marks: list[TransferMark] = []
         #: A mark that is not there is no error. Removals come after the marks of the same batch.
         self.transfer_marks_removed: list[TransferMark] = []
+        #: What changes in logs; None in most batches.
+        self.logs: LogChanges | None = None
         #: Live objects: their values are written when the batch closes.
         self.counters: dict[FragmentKey, Counters] = {}
         self.fragments_created: list[FragmentRow] = []
@@ -288,6 +293,7 @@ class CommitBatch:
             or self.duplicate_purges
             or self.transfer_marks
             or self.transfer_marks_removed
+            or self.logs is not None
             or self.counters
             or self.fragments_created
             or self.fragments_dropped
@@ -417,10 +423,23 @@ class Store(Protocol):
         """Session ids in order: with None all that have active messages or a state, else those whose state
         was set after that time (X-17)."""
 
-    # -- the rest
     async def known_ids(self, fragment: FragmentKey, ids: Iterable[str], since_ms: int) -> set[str]:
         """Those of the ids accepted at or after since_ms."""
 
+    # -- logs
+    async def chunks(self, log: FragmentKey, from_number: int, bytes_max: int) -> ChunkPage:
+        """Durable chunks whose last number is from_number or later: at least one when any is left, however large."""
+
+    async def chunk_heads(self, log: FragmentKey, from_number: int, limit: int) -> list[ChunkHead]:
+        """The same chunks without their bytes; no checksum is looked at."""
+
+    async def first_number_since(self, log: FragmentKey, at_ms: int) -> int | None:
+        """The first number of the first durable chunk that holds an event of that time or later."""
+
+    async def producers(self, log: FragmentKey) -> list[ProducerRow]:
+        """By id."""
+
+    # -- the rest
     async def transfer_marks(self, source_store: str | None = None) -> list[TransferMark]:
         """Durable marks of messages that came from one store, or from any, by store, fragment and number. Like a
         row, a mark that a joined batch removes is not shown."""

@@ -1,0 +1,200 @@
+"""A run of events of one partition, in the form in which it is stored, sent to tools and read back.
+
+Theory of operation. Events that join one commit batch for one partition become one chunk. Each event is a *record*:
+the whole AMQP message as readers will get it, its number and time already inside (`event_record`), so reading is
+cutting bytes out and nothing else. Before the records stand columns of fixed width, little-endian, so that whoever
+reads a chunk with array tools touches no single event:
+
+  4 bytes       "BwC" and the layout's version, 1
+  4 bytes       flags: 1 = the chunk has a column of numbers (events between were compacted away)
+  4 bytes       count of events
+  4 bytes       length of the records in bytes
+  8 bytes       number of the first event
+  4 x count     where each record ends, counted from the first record
+  4 x count     where each event's body begins, counted likewise, when the body is one data section and the record
+                ends with it; else 0xFFFFFFFF
+  8 x count     enqueued times in milliseconds
+  8 x count     numbers, with flag 1 only; else an event's number is the first number plus its index
+  …             the records
+
+All of it is covered by one checksum, which the store keeps beside it.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from struct import Struct
+from typing import Final
+
+MAGIC: Final = b"BwC\x01"
+HAS_NUMBERS: Final = 1
+#: The body is no single data section at the record's end: it must be looked for.
+BODY_ELSEWHERE: Final = 0xFFFFFFFF
+
+_HEAD: Final = Struct("<4sIIIq")
+HEAD_BYTES: Final = _HEAD.size
+#: Columns of one event, without its number.
+_COLUMN_BYTES: Final = 4 + 4 + 8
+_IS_BIG_ENDIAN: Final = sys.byteorder == "big"
+
+
+class ChunkDamaged(ValueError):
+    """The bytes are no chunk: they were written by something else, or cut."""
+
+
+class ChunkBuilder:
+    """A chunk that is gathering. Events come with growing numbers."""
+
+    __slots__ = (
+        "_bodies",
+        "_ends",
+        "_is_gapless",
+        "_numbers",
+        "_records",
+        "_times",
+        "first_at_ms",
+        "first_number",
+        "last_at_ms",
+        "last_number",
+        "record_bytes",
+    )
+
+    def __init__(self) -> None:
+        self._records: list[bytes] = []
+        self._ends = array("I")
+        self._bodies = array("I")
+        self._times = array("q")
+        self._numbers = array("q")
+        self._is_gapless = True
+        self.record_bytes = 0
+        self.first_number = -1
+        self.last_number = -1
+        self.first_at_ms = 0
+        self.last_at_ms = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._ends)
+
+    def add(self, number: int, at_ms: int, record: bytes, body_at: int) -> None:
+        """`body_at`: offset of the body's content in the record, or BODY_ELSEWHERE."""
+        if self.first_number < 0:
+            self.first_number = number
+            self.first_at_ms = at_ms
+        elif number != self.last_number + 1:
+            self._is_gapless = False
+        start = self.record_bytes
+        self.record_bytes = start + len(record)
+        self._records.append(record)
+        self._ends.append(self.record_bytes)
+        self._bodies.append(body_at if body_at == BODY_ELSEWHERE else start + body_at)
+        self._times.append(at_ms)
+        self._numbers.append(number)
+        self.last_number = number
+        self.last_at_ms = at_ms
+
+    def data(self) -> bytes:
+        """The chunk as it stands now."""
+        flags = 0 if self._is_gapless else HAS_NUMBERS
+        head = _HEAD.pack(MAGIC, flags, len(self._ends), self.record_bytes, self.first_number)
+        columns = [self._ends, self._bodies, self._times]
+        if flags:
+            columns.append(self._numbers)
+        return b"".join((head, *(_little(column) for column in columns), *self._records))
+
+    def size_bytes(self) -> int:
+        per_event = _COLUMN_BYTES if self._is_gapless else _COLUMN_BYTES + 8
+        return HEAD_BYTES + per_event * len(self._ends) + self.record_bytes
+
+
+def _little(column: array[int]) -> bytes:
+    if _IS_BIG_ENDIAN:
+        column = array(column.typecode, column)
+        column.byteswap()
+    return column.tobytes()
+
+
+class Chunk:
+    """A chunk that is read. Raises ChunkDamaged when the bytes do not fit together."""
+
+    __slots__ = (
+        "_bodies",
+        "_ends",
+        "_numbers",
+        "_times",
+        "count",
+        "data",
+        "first_number",
+        "last_number",
+        "records_at",
+    )
+
+    def __init__(self, data: bytes) -> None:
+        if len(data) < HEAD_BYTES:
+            raise ChunkDamaged("a chunk is shorter than its head")
+        head: tuple[bytes, int, int, int, int] = _HEAD.unpack_from(data)
+        magic, flags, count, record_bytes, first_number = head
+        width = _COLUMN_BYTES + 8 if flags & HAS_NUMBERS else _COLUMN_BYTES
+        records_at = HEAD_BYTES + width * count
+        if magic != MAGIC or flags & ~HAS_NUMBERS or count == 0 or records_at + record_bytes != len(data):
+            raise ChunkDamaged("the head of a chunk does not fit its length")
+        self.data = data
+        self.count = count
+        self.first_number = first_number
+        self.records_at = records_at
+        at = HEAD_BYTES
+        self._ends = _column("I", data, at, count)
+        self._bodies = _column("I", data, at + 4 * count, count)
+        self._times = _column("q", data, at + 8 * count, count)
+        self._numbers: array[int] | None = None
+        if flags & HAS_NUMBERS:
+            self._numbers = _column("q", data, at + 16 * count, count)
+        self.last_number = self.number(count - 1)
+        if self._ends[count - 1] != record_bytes:
+            raise ChunkDamaged("the last record of a chunk does not end with it")
+
+    def number(self, index: int) -> int:
+        return self.first_number + index if self._numbers is None else self._numbers[index]
+
+    def at_ms(self, index: int) -> int:
+        return self._times[index]
+
+    def start(self, index: int) -> int:
+        """Offset of a record in `data`; also of the end, for `count`."""
+        return self.records_at if index == 0 else self.records_at + self._ends[index - 1]
+
+    def end(self, index: int) -> int:
+        return self.records_at + self._ends[index]
+
+    def record(self, index: int) -> bytes:
+        return self.data[self.start(index) : self.end(index)]
+
+    def body_at(self, index: int) -> int:
+        """Offset of the body's content in `data`; -1 when the record must be taken apart. It ends with the record."""
+        at = self._bodies[index]
+        return -1 if at == BODY_ELSEWHERE else self.records_at + at
+
+    def body_in_record(self, index: int) -> int:
+        """As `ChunkBuilder.add` wants it."""
+        at = self._bodies[index]
+        return at if at == BODY_ELSEWHERE else self.records_at + at - self.start(index)
+
+    def index_of(self, number: int) -> int:
+        """The first event with this number or a later one; `count` when there is none."""
+        if self._numbers is not None:
+            return bisect_left(self._numbers, number)
+        return min(max(number - self.first_number, 0), self.count)
+
+    def index_since(self, at_ms: int) -> int:
+        """The first event enqueued at that time or later; `count` when there is none."""
+        return bisect_left(self._times, at_ms)
+
+
+def _column(code: str, data: bytes, at: int, count: int) -> array[int]:
+    column = array(code)
+    column.frombytes(data[at : at + column.itemsize * count])
+    if _IS_BIG_ENDIAN:
+        column.byteswap()
+    return column
