@@ -1,15 +1,16 @@
-"""Busway: a message bus you run yourself, wire-compatible with Azure Service Bus.
+"""Busway: a message bus you run yourself, wire-compatible with Azure Service Bus and Event Hubs.
 
 cli            the command line; one file per verb family
 server         assembly: options → data directory → stores → namespace → gateways → listener
 config         the emulator's Config.json and our superset of it, read; its parts are `config_node` (one place in
-               such a file), `config_wish` (an entity it wants), `config_rules`, `config_values`
+               such a file), `config_wish` (an entity it wants), `config_hubs`, `config_rules`, `config_values`
 config_changes what a file changes in a namespace; `config_definition`: all that defines one, and its export
 tick_text      times of rules as text
 announcement   where the bus is to be found: connection string, ready file
 data_directory serve_options ticker
 gateway        AMQP and HTTP on one port; wire names ↔ the broker's words
 signals        what the outside learns of a running server: figures and log lines
+streams        event hubs: partitions as logs, positions, readers, retention, capture
 broker         namespace, queues, fragments: everything that is decided
 store          what is remembered: the contract, SQLite, memory
 client         a small client; knows the server by the wire only
@@ -17,6 +18,7 @@ amqp           the AMQP 1.0 engine without I/O
 rules          the language of subscription rules
 message clock  a message as the broker holds it (`message_head`, `bare_message`: its bytes, taken apart); time and
                chance as arguments
+event_record event_chunk   an event as it lies in a log and leaves it; runs of events as they are stored
 redaction      secrets taken out of text
 atom_names     names of the management API that both ends write
 compiled       whether the hot modules run compiled

@@ -28,6 +28,7 @@ from busway.broker.descriptions import (
 from busway.broker.entity_path import check_name, path_key, subscription_path
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
+from busway.config_hubs import HubWish, read_emulator_hubs, read_hubs
 from busway.config_node import ConfigError as ConfigError
 from busway.config_node import Node
 from busway.config_rules import read_rules
@@ -101,6 +102,7 @@ _SERVER_KEYS: Final[Mapping[str, type]] = {
     "KeyFile": str,
     "TlsPort": int,
     "HttpsPort": int,
+    "Capture": str,
     "LogFormat": str,
     "LogLevel": str,
 }
@@ -111,6 +113,7 @@ class Config:
     namespace_name: str | None = None
     #: Queues, topics, and each topic's subscriptions behind it.
     entities: tuple[Wish, ...] = ()
+    hubs: tuple[HubWish, ...] = ()
     #: Rules of the namespace; those the file does not name stay.
     rules: tuple[AuthorizationRule, ...] = ()
     #: Where the file wants logs: of "File" and "Console".
@@ -147,26 +150,38 @@ def parse_config(text: str, limits: Limits | None = None) -> Config:
 
 def _user_config(node: Node, is_ours: bool, limits: Limits) -> Config:
     members = node.members((*_USER_CONFIG, *_EVENT_HUBS_CONFIG))
-    log_types = _log_types(members["Logging"]) if "Logging" in members else frozenset[str]()
+    log_types = frozenset[str]()
+    for key in ("Logging", "LoggingConfig"):
+        if key in members:
+            log_types |= _log_types(members[key])
+    hubs_name, hubs = None, list[HubWish]()
     if "NamespaceConfig" in members:
-        raise members["NamespaceConfig"].error(
-            "event hubs come with a later version of Busway; remove this section"
-        )
+        hubs_name, hubs = read_emulator_hubs(members["NamespaceConfig"], limits, _rules)
     namespaces = members["Namespaces"].entries() if "Namespaces" in members else []
     if len(namespaces) > 1:
         raise members["Namespaces"].error(
             f"{len(namespaces)} namespaces in one file; one server holds one namespace, so split the file and"
             " run one server for each (busway serve --data DIR --port N --config FILE)"
         )
-    if not namespaces:
-        return Config(log_types=log_types)
-    return replace(_namespace(namespaces[0], is_ours, limits), log_types=log_types)
+    config = Config(namespace_name=hubs_name)
+    if namespaces:
+        config = _namespace(namespaces[0], is_ours, limits)
+    return _checked(replace(config, log_types=log_types, hubs=(*config.hubs, *hubs)))
+
+
+def _checked(config: Config) -> Config:
+    """E-7: queues, topics and event hubs share one space of names."""
+    keys = {path_key(wish.description.path) for wish in config.entities}
+    for hub in config.hubs:
+        if path_key(hub.path) in keys:
+            raise ConfigError(f"{hub.place}: the name '{hub.path[:60]}' is already used by another entity.")
+        keys.add(path_key(hub.path))
+    return config
 
 
 def _namespace(node: Node, is_ours: bool, limits: Limits) -> Config:
     members = node.members(_OUR_NAMESPACE if is_ours else _OFFICIAL_NAMESPACE)
-    for entry in members["EventHubs"].entries() if "EventHubs" in members else []:
-        raise entry.error(f"event hubs come with a later version of Busway; remove {_title(entry)}")
+    hubs = read_hubs(members["EventHubs"], is_ours, limits, _rules) if "EventHubs" in members else []
     rules = _rules(members["AuthorizationRules"], limits) if "AuthorizationRules" in members else ()
     reader = _EntityReader(is_ours, limits)
     for entry in members["Queues"].entries() if "Queues" in members else []:
@@ -174,7 +189,7 @@ def _namespace(node: Node, is_ours: bool, limits: Limits) -> Config:
     for entry in members["Topics"].entries() if "Topics" in members else []:
         reader.read_topic(entry)
     name = _namespace_name(members["Name"]) if "Name" in members else None
-    return Config(namespace_name=name, entities=tuple(reader.wishes), rules=rules)
+    return Config(namespace_name=name, entities=tuple(reader.wishes), hubs=tuple(hubs), rules=rules)
 
 
 def _namespace_name(node: Node) -> str:
@@ -185,11 +200,6 @@ def _namespace_name(node: Node) -> str:
             f"the name of a namespace has 1 to {_NAMESPACE_NAME_CHARACTERS_MAX} characters, not {len(name)}"
         )
     return name
-
-
-def _title(entry: Node) -> str:
-    name = entry.value.get("Name") if isinstance(entry.value, dict) else None
-    return f"'{name[:60]}'" if isinstance(name, str) else "this entry"
 
 
 class _EntityReader:

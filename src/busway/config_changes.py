@@ -29,6 +29,13 @@ from busway.broker.entity_changes import KIND_NAMES, NewEntity
 from busway.broker.entity_path import path_key
 from busway.config import Config
 from busway.config_definition import DefinedNamespace, Definition, definition_of
+from busway.config_hubs import (
+    ConfiguredHubs,
+    HubChange,
+    apply_hub_changes,
+    hub_changes,
+    hub_definitions,
+)
 from busway.config_node import ConfigError
 from busway.config_wish import Wish, described
 from busway.rules.rule import DEFAULT_RULE_NAME, FalseFilter, Rule
@@ -61,6 +68,7 @@ class ConfigChanges:
     rules: tuple[RuleChange, ...] = ()
     #: The namespace's rules as they shall be; None when they are already.
     authorization_rules: tuple[AuthorizationRule, ...] | None = None
+    hubs: tuple[HubChange, ...] = ()
 
     @property
     def count(self) -> int:
@@ -77,6 +85,8 @@ class ConfigChanges:
         for change in self.rules:
             verb = "remove" if change.rule is None else "add" if change.is_new else "replace"
             yield f"{verb} rule {change.name} of {change.subscription_path}"
+        for hub in self.hubs:
+            yield from hub.sentences()
         if self.authorization_rules is not None:
             names = ", ".join(rule.name for rule in self.authorization_rules)
             yield f"set the namespace's authorization rules: {names}"
@@ -93,9 +103,14 @@ class ConfiguredNamespace(DefinedNamespace, Protocol):
     async def set_rules(self, rules: tuple[AuthorizationRule, ...]) -> None: ...
 
 
-async def apply_config(config: Config, namespace: ConfiguredNamespace) -> None:
+async def apply_config(
+    config: Config, namespace: ConfiguredNamespace, hubs: ConfiguredHubs | None = None
+) -> None:
     """Makes the namespace as the file says. Raises ConfigError before anything is changed when it cannot be."""
-    changes = changes_of(config, definition_of(namespace))
+    present = definition_of(namespace)
+    if hubs is not None:
+        present = replace(present, hubs=hub_definitions(hubs))
+    changes = changes_of(config, present)
     if changes.created:
         await namespace.create(changes.created)
     for update in changes.updated:
@@ -107,6 +122,8 @@ async def apply_config(config: Config, namespace: ConfiguredNamespace) -> None:
             await namespace.add_rule(change.subscription_path, change.rule)
         else:
             await namespace.replace_rule(change.subscription_path, change.rule)
+    if hubs is not None:
+        await apply_hub_changes(changes.hubs, hubs)
     if changes.authorization_rules is not None:
         await namespace.set_rules(changes.authorization_rules)
 
@@ -130,13 +147,25 @@ def changes_of(config: Config, present: Definition) -> ConfigChanges:
             updated.append(Update(known, wanted))
         rules += _rule_changes(known.path, present.rules.get(key, ()), wish.rules or ())
     _check_forwards(config, present)
+    _check_names(config, present)
     keys = _merged_keys(present.authorization_rules, config.rules)
     return ConfigChanges(
         tuple(created),
         tuple(updated),
         tuple(rules),
         None if keys == present.authorization_rules else keys,
+        tuple(hub_changes(config.hubs, present.hubs)),
     )
+
+
+def _check_names(config: Config, present: Definition) -> None:
+    """E-7: queues, topics and event hubs share one space of names."""
+    for hub in config.hubs:
+        if path_key(hub.path) in present.entities:
+            raise ConfigError(f"{hub.place}: '{hub.path[:60]}' exists and is no event hub.")
+    for wish in config.entities:
+        if path_key(wish.description.path) in present.hubs:
+            raise ConfigError(f"'{wish.description.path}' exists and is an event hub.")
 
 
 def _new_entity(wish: Wish) -> NewEntity:

@@ -19,6 +19,7 @@ from busway.broker.descriptions import (
 )
 from busway.broker.entity_path import path_key
 from busway.config import OUR_FORMAT
+from busway.config_hubs import HubDefinition, written_hub
 from busway.config_rules import write_rule
 from busway.config_values import Json
 from busway.rules.rule import Rule
@@ -32,6 +33,8 @@ class Definition:
     rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
     #: Of the namespace.
     authorization_rules: tuple[AuthorizationRule, ...] = ()
+    #: By `path_key`.
+    hubs: Mapping[str, HubDefinition] = field(default_factory=dict)
 
 
 class DefinedNamespace(Protocol):
@@ -66,6 +69,10 @@ def exported(name: str, definition: Definition, *, with_keys: bool = True) -> Js
             {**_written(each, with_keys), "Subscriptions": subscriptions.get(path_key(each.path), [])}
             for each in entities
             if isinstance(each, TopicDescription)
+        ],
+        "EventHubs": [
+            written_hub(hub, lambda rules: _written_keys(rules, with_keys))
+            for hub in definition.hubs.values()
         ],
     }
     return {"Format": OUR_FORMAT, "UserConfig": {"Namespaces": [namespace]}}

@@ -5,6 +5,7 @@ root.key      the key of RootManageSharedAccessKey, owner only
 server.json   where the last server listened; what `busway connection-string` reads
 tls/          the certificate authority and the server's certificate
 stores/       one file per store
+capture/      captured events of event hubs, where `busway serve --capture` names no other place
 busway.log    what the server logs, when its configuration file asks for that
 """
 
@@ -31,6 +32,10 @@ class DataDirectory:
     @property
     def stores(self) -> Path:
         return self.path / "stores"
+
+    @property
+    def capture(self) -> Path:
+        return self.path / "capture"
 
     @property
     def log(self) -> Path:

@@ -151,9 +151,9 @@ class Chunk:
         self._numbers: array[int] | None = None
         if flags & HAS_NUMBERS:
             self._numbers = _column("q", data, at + 16 * count, count)
+            _check_numbers(self._numbers, first_number)
         self.last_number = self.number(count - 1)
-        if self._ends[count - 1] != record_bytes:
-            raise ChunkDamaged("the last record of a chunk does not end with it")
+        _check_ends(self._ends, record_bytes)
 
     def number(self, index: int) -> int:
         return self.first_number + index if self._numbers is None else self._numbers[index]
@@ -174,12 +174,17 @@ class Chunk:
     def body_at(self, index: int) -> int:
         """Offset of the body's content in `data`; -1 when the record must be taken apart. It ends with the record."""
         at = self._bodies[index]
-        return -1 if at == BODY_ELSEWHERE else self.records_at + at
+        if at == BODY_ELSEWHERE:
+            return -1
+        at += self.records_at
+        if not self.start(index) <= at <= self.end(index):
+            raise ChunkDamaged("a body of a chunk lies outside of its record")
+        return at
 
     def body_in_record(self, index: int) -> int:
         """As `ChunkBuilder.add` wants it."""
-        at = self._bodies[index]
-        return at if at == BODY_ELSEWHERE else self.records_at + at - self.start(index)
+        at = self.body_at(index)
+        return BODY_ELSEWHERE if at < 0 else at - self.start(index)
 
     def index_of(self, number: int) -> int:
         """The first event with this number or a later one; `count` when there is none."""
@@ -190,6 +195,37 @@ class Chunk:
     def index_since(self, at_ms: int) -> int:
         """The first event enqueued at that time or later; `count` when there is none."""
         return bisect_left(self._times, at_ms)
+
+
+def _check_ends(ends: array[int], record_bytes: int) -> None:
+    """Whoever cuts records out relies on their order."""
+    last = 0
+    for end in ends:
+        if end < last:
+            raise ChunkDamaged("the records of a chunk overlap")
+        last = end
+    if last != record_bytes:
+        raise ChunkDamaged("the last record of a chunk does not end with it")
+
+
+def _check_numbers(numbers: array[int], first_number: int) -> None:
+    last = first_number - 1
+    for number in numbers:
+        if number <= last:
+            raise ChunkDamaged("the numbers of a chunk do not grow")
+        last = number
+    if numbers[0] != first_number:
+        raise ChunkDamaged("the numbers of a chunk do not begin with its first")
+
+
+def span(data: bytes) -> tuple[int, int]:
+    """First and last number of a chunk whose checksum fits, without a look at its columns."""
+    head: tuple[bytes, int, int, int, int] = _HEAD.unpack_from(data)
+    _, flags, count, _, first_number = head
+    if not flags & HAS_NUMBERS:
+        return first_number, first_number + count - 1
+    last_at = HEAD_BYTES + _COLUMN_BYTES * count + 8 * (count - 1)
+    return first_number, int.from_bytes(data[last_at : last_at + 8], "little")
 
 
 def _column(code: str, data: bytes, at: int, count: int) -> array[int]:

@@ -18,7 +18,7 @@ LOG_FORMATS: Final = ("text", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 #: Keys of a configuration file's `Server` section: an option in PascalCase.
 _FIELD_OF_KEY: Final = {"Store": "store_urls"}
-_PATH_KEYS: Final = frozenset({"Data", "ReadyFile", "TlsCert", "TlsKey", "KeyFile"})
+_PATH_KEYS: Final = frozenset({"Data", "ReadyFile", "TlsCert", "TlsKey", "KeyFile", "Capture"})
 
 
 def default_data_directory() -> Path:
@@ -52,6 +52,7 @@ class ServeOptions:
     key_file: Path | None = None  # the root key, instead of a random one
     tls_port: int | None = None  # AMQP over TLS off loopback; None: 5671
     https_port: int | None = None  # HTTPS and WebSocket off loopback; None: 443
+    capture: Path | None = None  # where captured events are written; None: below the data directory
     log_format: str = "text"  # or "json"
     log_level: str = "info"
 

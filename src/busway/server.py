@@ -34,6 +34,7 @@ from busway.serve_options import ServeOptions
 from busway.signals.log_lines import log_to_stream, prepare
 from busway.store.contract import Store
 from busway.store.sqlite.store import SqliteStore
+from busway.streams.event_hubs import EventHubs
 from busway.ticker import Ticker
 
 _log = logging.getLogger("busway.server")
@@ -116,10 +117,10 @@ class Server:
         if config is not None and "File" in config.log_types:
             self._log_to_file(stack)
         name = None if config is None else config.namespace_name
-        namespace = await self._open_namespace(stack, name or NAMESPACE_DEFAULT)
+        namespace, hubs = await self._open_namespace(stack, name or NAMESPACE_DEFAULT)
         if config is not None:
-            await apply_config(config, namespace)
-        amqp = AmqpGateway(namespace, self._clock, self._entropy)
+            await apply_config(config, namespace, hubs)
+        amqp = AmqpGateway(namespace, self._clock, self._entropy, hubs=hubs)
         http = HttpGateway(
             namespace,
             self._clock,
@@ -127,6 +128,7 @@ class Server:
             amqp.connect,
             Payloads(self._entropy),
             HttpSettings.for_host(options.host, options.is_loopback),
+            hubs,
         )
         stack.push_async_callback(amqp.close)
         stack.push_async_callback(http.close)
@@ -140,7 +142,9 @@ class Server:
         stack.callback(handler.close)
         stack.callback(logging.getLogger().removeHandler, handler)
 
-    async def _open_namespace(self, stack: contextlib.AsyncExitStack, name: str) -> Namespace:
+    async def _open_namespace(
+        self, stack: contextlib.AsyncExitStack, name: str
+    ) -> tuple[Namespace, EventHubs]:
         options = self._options
         given = _key_of(options.key_file) if options.key_file is not None else None
         namespace = Namespace(
@@ -152,6 +156,8 @@ class Server:
             root_key=given,
             accepts_development_key=options.dev_key,
         )
+        capture_folder = options.capture or self._directory.capture
+        hubs = EventHubs(namespace, self._clock, self._entropy, capture_folder)
         await namespace.open()
         stack.push_async_callback(namespace.close)
         self._root_key = namespace.root_key
@@ -161,7 +167,7 @@ class Server:
         ticker = Ticker(namespace, self._clock)
         ticker.start()
         stack.callback(ticker.stop)
-        return namespace
+        return namespace, hubs
 
     def _note_root_key(self, key: str) -> None:
         """The root rule's key may have been rotated: `busway connection-string` must follow."""

@@ -6,6 +6,12 @@ Parts (`python -m tests.chaos.run --only PART`), one file each:
   power_cut    the power of a loop-mounted disk goes under load (root)
   crash_points the disk fails at every write of every scenario (`crash_scenarios`), around a whole namespace
                (`crash_world`) in this process; no root needed
+               with topics, forwarding, partitioned entities (`crash_spread`) and transactions
+               (`crash_transactions`) in runs of their own; `crash_picture` is what is compared
+  partitions   one store of four hangs, fails or is taken out of service (`spread_load`, `fairness`)
+  transactions kill -9 and cut connections under transactions (`transaction_load`, `transaction_checker`)
+  streams      an event hub under kills, cuts and lost stores, and power cuts (`stream_runs` lists all of these parts)
+  stream_room  retention under readers, and a full disk (root); stream_damage: damaged files; crash_streams
   cuts         connections break in the middle of a frame
   disk_full    a full disk refuses sends and nothing else (root)
   sync_errors  fdatasync fails under load (strace)
@@ -17,6 +23,7 @@ Parts (`python -m tests.chaos.run --only PART`), one file each:
 What they share:
 
   mixed_load   three queues under `workload` at once; ends with `draining`
+  stream_load  publishers and readers of an event hub (`idempotent_producer`, `hub_reading`); `stream_checker`
   history      what clients did and saw
   checker      whether a correct bus can produce that; tests/unit/chaos plants every violation
   provision homes server_log syscall_faults scenario

@@ -12,6 +12,7 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
+from busway.store.contract import INDEX_SHIFT
 from tests.chaos.history import CUT, FAIL, INFO, LOCK_LOST, OK, RESTART, History, Operation
 
 #: Clients stamp their own clock around a call; the server's lock starts a little before they see it.
@@ -51,6 +52,7 @@ def check(
         _check_locks(value, life, restarts, verdict)
         _check_late_settlements(value, life, verdict)
     _check_sequence_numbers(history, verdict)
+    _check_key_order(history, verdict)
     _check_session_order(history, verdict)
     _check_session_skips(history, verdict)
     _check_session_holds(history, verdict)
@@ -168,7 +170,7 @@ def _check_sequence_numbers(history: History, verdict: Verdict) -> None:
         if owner.setdefault(operation.sequence, operation.value) != operation.value:
             verdict.found("sequence reused", operation.value)
         number_of.setdefault(operation.value, operation.sequence)
-    highest_acknowledged = 0
+    highest_acknowledged: dict[int, int] = defaultdict(int)
     events: list[tuple[float, int, str]] = []
     for value, sends in _sends_by_value(history).items():
         acknowledged = [send.done for send in sends if send.result == OK]
@@ -176,13 +178,32 @@ def _check_sequence_numbers(history: History, verdict: Verdict) -> None:
             events += [(min(send.invoked for send in sends), 1, value), (min(acknowledged), 0, value)]
     floor: dict[str, int] = {}
     for _, is_invocation, value in sorted(events, key=lambda event: event[:2]):
+        number = number_of[value]
+        fragment = number >> INDEX_SHIFT
         if is_invocation:
-            floor[value] = highest_acknowledged
+            floor[value] = highest_acknowledged[fragment]
         else:
-            number = number_of[value]
             if number < floor[value]:
                 verdict.found("sequence not in real time", value)
-            highest_acknowledged = max(highest_acknowledged, number)
+            highest_acknowledged[fragment] = max(highest_acknowledged[fragment], number)
+
+
+def _check_key_order(history: History, verdict: Verdict) -> None:
+    """Messages with one key lie in one fragment, in the order in which their producer sent them, one send after the
+    other."""
+    number_of = {operation.value: operation.sequence for operation in history.of("receive", "drain")}
+    fragment_of: dict[str, int] = {}
+    last: dict[tuple[str, str], int] = {}
+    for send in history.of("send"):
+        if not send.key or send.value not in number_of:
+            continue
+        number = number_of[send.value]
+        if fragment_of.setdefault(send.key, number >> INDEX_SHIFT) != number >> INDEX_SHIFT:
+            verdict.found("key in two fragments", send.value)
+        line = (send.consumer, send.key)
+        if number < last.get(line, 0):
+            verdict.found("key out of order", send.value)
+        last[line] = max(number, last.get(line, 0))
 
 
 def _sends_by_value(history: History) -> dict[str, list[Operation]]:

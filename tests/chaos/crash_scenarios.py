@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from busway.amqp.types import Int
-from busway.broker.descriptions import AuthorizationRule, QueueDescription
+from busway.broker.descriptions import AuthorizationRule, Description, QueueDescription
 from busway.broker.settlement import Settlement, Verb
 from busway.message import Message
 from tests.chaos.crash_world import QUEUE, CrashWorld, queue
@@ -22,6 +22,8 @@ class Step:
     act: Act
     #: What only time asked for: nobody was promised anything, so after a crash it may be done or still to do.
     by_time: bool = False
+    #: What reaches several stores is not one commit. It may be cut off between them, and leaves done what is done.
+    is_in_parts: bool = False
 
 
 _PLAIN = QueueDescription(QUEUE)
@@ -31,12 +33,16 @@ _PLAIN = QueueDescription(QUEUE)
 class CrashScenario:
     name: str
     steps: tuple[Step, ...]
-    description: QueueDescription = _PLAIN
+    description: Description = _PLAIN
     #: On a healthy disk, before anything goes wrong.
     prepare: Act | None = None
     #: Must change nothing, whenever it is tried after the first so many steps.
     probe: Callable[[CrashWorld, int], Awaitable[None]] | None = None
     store_count: int = 1
+    #: Entities that are created after the first, in this order.
+    others: tuple[Description, ...] = ()
+    #: Fragments, and with them numbers and order, are chosen in memory.
+    is_loose: bool = False
 
 
 def text(name: str, size: int = 40, **fields: str | int | None) -> Message:
@@ -48,12 +54,12 @@ def text(name: str, size: int = 40, **fields: str | int | None) -> Message:
     return message
 
 
-def _texts(prefix: str, count: int, size: int = 40, **fields: str | int | None) -> list[Message]:
+def texts(prefix: str, count: int, size: int = 40, **fields: str | int | None) -> list[Message]:
     return [text(f"{prefix}{number}", size, **fields) for number in range(count)]
 
 
 async def _fill(world: CrashWorld) -> None:
-    await world.send(*_texts("old", 12, 900))
+    await world.send(*texts("old", 12, 900))
 
 
 # -- sending
@@ -64,7 +70,7 @@ async def _send_small(world: CrashWorld) -> None:
 
 
 async def _send_run(world: CrashWorld) -> None:
-    await world.send(*_texts("run", 6, 3000))
+    await world.send(*texts("run", 6, 3000))
 
 
 async def _send_large(world: CrashWorld) -> None:
@@ -76,11 +82,11 @@ async def _send_with_life(world: CrashWorld) -> None:
 
 
 async def _send_batch_small(world: CrashWorld) -> None:
-    await world.send_batch(*_texts("few", 3))
+    await world.send_batch(*texts("few", 3))
 
 
 async def _send_batch_of_many_pages(world: CrashWorld) -> None:
-    await world.send_batch(*_texts("many", 40, 3000))
+    await world.send_batch(*texts("many", 40, 3000))
 
 
 # -- settling
@@ -131,7 +137,7 @@ _MINUTE_MS = 60_000
 
 async def _schedule(world: CrashWorld) -> None:
     due = {"scheduled_at_ms": START_MS + _MINUTE_MS}
-    await world.queue.schedule(_texts("due", 3, 900, **due))
+    await world.queue.schedule(texts("due", 3, 900, **due))
 
 
 async def _schedule_late(world: CrashWorld) -> None:
@@ -149,7 +155,7 @@ async def _let_them_be_due(world: CrashWorld) -> None:
 
 
 async def _send_short_lived(world: CrashWorld) -> None:
-    await world.send(*_texts("brief", 3, 900, ttl_ms=_MINUTE_MS), text("lasting"))
+    await world.send(*texts("brief", 3, 900, ttl_ms=_MINUTE_MS), text("lasting"))
 
 
 async def _let_them_expire(world: CrashWorld) -> None:
@@ -240,31 +246,31 @@ async def _set_rules(world: CrashWorld) -> None:
 
 
 async def _fill_other(world: CrashWorld) -> None:
-    await world.send(*_texts("gone", 8, 900), path="other")
+    await world.send(*texts("gone", 8, 900), path="other")
 
 
 async def _delete_other(world: CrashWorld) -> None:
     await world.namespace.delete("other")
 
 
-def _steps(*acts: Act) -> tuple[Step, ...]:
+def steps(*acts: Act) -> tuple[Step, ...]:
     return tuple(Step(act) for act in acts)
 
 
 _PROPERTIES: dict[str, object] = {"reason": "tired", "tries": Int(2)}
 
 SCENARIOS: tuple[CrashScenario, ...] = (
-    CrashScenario("send", _steps(_send_small, _send_run, _send_large, _send_with_life)),
-    CrashScenario("batch", _steps(_send_batch_small, _send_batch_of_many_pages), prepare=_fill),
+    CrashScenario("send", steps(_send_small, _send_run, _send_large, _send_with_life)),
+    CrashScenario("batch", steps(_send_batch_small, _send_batch_of_many_pages), prepare=_fill),
     CrashScenario(
         "receive and complete",
-        _steps(_settles(_COMPLETE, 1), _settles(_COMPLETE, 6), _send_small),
+        steps(_settles(_COMPLETE, 1), _settles(_COMPLETE, 6), _send_small),
         prepare=_fill,
     ),
-    CrashScenario("receive and delete", _steps(_takes(1), _takes(4), _delete_several), prepare=_fill),
+    CrashScenario("receive and delete", steps(_takes(1), _takes(4), _delete_several), prepare=_fill),
     CrashScenario(
         "abandon",
-        _steps(
+        steps(
             _settles(_ABANDON, 2),
             _settles(Settlement(Verb.ABANDON, _PROPERTIES), 1),
             _settles(_ABANDON, 1),  # the third failure of the first message: a dead letter
@@ -274,12 +280,12 @@ SCENARIOS: tuple[CrashScenario, ...] = (
     ),
     CrashScenario(
         "defer",
-        _steps(_settles(Settlement(Verb.DEFER, _PROPERTIES), 2), _complete_deferred, _complete_deferred),
+        steps(_settles(Settlement(Verb.DEFER, _PROPERTIES), 2), _complete_deferred, _complete_deferred),
         prepare=_fill,
     ),
     CrashScenario(
         "dead-letter",
-        _steps(
+        steps(
             _settles(Settlement(Verb.DEAD_LETTER, None, "bad", "very"), 1),
             _settles(Settlement(Verb.DEAD_LETTER), 3),
             _completes_dead_letters(2),
@@ -288,28 +294,28 @@ SCENARIOS: tuple[CrashScenario, ...] = (
     ),
     CrashScenario(
         "schedule and activate",
-        (*_steps(_schedule, _schedule_late, _cancel_late), Step(_let_them_be_due, by_time=True)),
+        (*steps(_schedule, _schedule_late, _cancel_late), Step(_let_them_be_due, by_time=True)),
     ),
     CrashScenario(
         "expire",
-        (*_steps(_send_short_lived), Step(_let_them_expire, by_time=True)),
+        (*steps(_send_short_lived), Step(_let_them_expire, by_time=True)),
         queue(dead_lettering_on_message_expiration=True),
     ),
     CrashScenario("locks that end", (Step(_let_the_locks_end, by_time=True),), prepare=_fill),
     CrashScenario(
         "sessions and their states",
-        _steps(_send_in_sessions, _set_state, _complete_in_session, _complete_in_other_session, _clear_state),
+        steps(_send_in_sessions, _set_state, _complete_in_session, _complete_in_other_session, _clear_state),
         queue(requires_session=True),
     ),
     CrashScenario(
         "duplicates",
-        _steps(*(_sends_ids(position) for position in range(len(_IDS)))),
+        steps(*(_sends_ids(position) for position in range(len(_IDS)))),
         queue(requires_duplicate_detection=True),
         probe=_resend_known,
     ),
     CrashScenario(
         "create, change and delete queues",
-        _steps(
+        steps(
             _create_other,
             _fill_other,
             _update_other,

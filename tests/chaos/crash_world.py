@@ -7,32 +7,35 @@ worlds of a point share, so whatever a store holds is the same in every run and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from busway.broker.descriptions import QueueDescription
+from busway.broker.descriptions import Description, QueueDescription
 from busway.broker.entity_changes import NewEntity
-from busway.broker.errors import BrokerError, ServerBusy
-from busway.broker.fragment import Fragment
+from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
 from busway.broker.limits import Limits
 from busway.broker.message_sessions import MessageSession
 from busway.broker.namespace import Namespace
+from busway.broker.outlet import Outlet
 from busway.broker.queue import Queue
 from busway.broker.receiver import Delivery, Receiver
 from busway.broker.settlement import Settlement
+from busway.broker.transaction import Transaction
 from busway.message import Message
 from busway.store.contract import StoreState
 from busway.store.sqlite.store import SqliteStore
+from tests.chaos.crash_picture import Picture, is_at_rest, picture_of
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.store_contract.faulty_disk import FaultyDisk, reboot
-from tests.store_contract.scenario import fields_of
 
 QUEUE: Final = "orders"
 #: Real time, and far more than anything here needs: an answer that takes longer never comes.
 ANSWER_S_MAX: Final = 10.0
-_PEEK_MAX: Final = 250
+#: Fragments of a partitioned entity: one for each store where there are four.
+PARTITIONS: Final = 4
+_LOOKS_MAX: Final = 200
 #: Small, so that checkpoints fall between and into the steps.
 _CHECKPOINT_BYTES: Final = 60_000
 
@@ -59,7 +62,11 @@ class CrashWorld:
             )
             for number in range(store_count)
         ]
-        self.namespace = Namespace("bus", self._stores, clock, SeededEntropy(), Limits(), root_key="k" * 43)
+        limits = Limits(partition_count=PARTITIONS)
+        self.namespace = Namespace("bus", self._stores, clock, SeededEntropy(), limits, root_key="k" * 43)
+        #: Of a step that is carried out in parts: bodies that must be there now, and that must not.
+        self.promised: set[bytes] = set()
+        self.gone: set[bytes] = set()
 
     async def open(self) -> None:
         await self.namespace.open()
@@ -84,19 +91,55 @@ class CrashWorld:
         self.namespace.tick()
         return all(row["state"] == "open" for row in self.namespace.stores())
 
-    async def create(self, *descriptions: QueueDescription) -> None:
+    async def create(self, *descriptions: Description) -> None:
         await self.namespace.create([NewEntity(description) for description in descriptions])
+
+    async def rest(self) -> None:
+        """Whatever moves by itself arrives; a move that waits to be tried again is given the time. Raises ServerBusy
+        when a store fails meanwhile."""
+        for _ in range(_LOOKS_MAX):
+            await _until(self._rests_or_failed, "messages never arrive")
+            if self.has_failed():
+                raise ServerBusy("the store failed during a move")
+            await self._flush()
+            marks = [await store.transfer_marks() for store in self._stores]
+            if not any(marks) and is_at_rest(self.namespace):
+                await self._flush()  # a mark is hidden from the moment its removal has joined a batch
+                return
+            self._has_ticked()
+        raise NeverAnswered("marks outlive their moves")
+
+    def _rests_or_failed(self) -> bool:
+        return is_at_rest(self.namespace) or self.has_failed() or self._has_ticked()
+
+    async def _flush(self) -> None:
+        for store in self._stores:
+            await store.flush()
+
+    def _has_ticked(self) -> bool:
+        """False, after some time."""
+        self._is_back()
+        return False
 
     # -- sending
 
     async def send(self, *messages: Message, path: str = QUEUE) -> None:
         answer = _Answer()
-        self.namespace.queue(path).send(list(messages), answer)
+        self.namespace.sender(path).send(list(messages), answer)
         await answer.wait()
 
-    async def send_batch(self, *messages: Message) -> None:
+    async def send_parts(self, *messages: Message, path: str = QUEUE) -> None:
+        """Each message for itself; those that were acknowledged are promised, whatever becomes of the others."""
         answer = _Answer()
-        self.queue.send_atomically(list(messages), answer)
+        self.namespace.sender(path).send(list(messages), answer)
+        refused = await answer.refused()
+        stored = {message.bare for place, message in enumerate(messages) if place not in refused}
+        self.promised |= stored
+        await answer.wait()
+
+    async def send_batch(self, *messages: Message, path: str = QUEUE) -> None:
+        answer = _Answer()
+        self.namespace.sender(path).send_atomically(list(messages), answer)
         await answer.wait()
 
     # -- receiving
@@ -106,16 +149,16 @@ class CrashWorld:
         return self.namespace.queue(QUEUE)
 
     async def receive(
-        self, count: int, *, dead_letter: bool = False, deletes: bool = False
+        self, count: int, *, dead_letter: bool = False, deletes: bool = False, path: str = QUEUE
     ) -> list[Delivery]:
         """Waits for so many; the receiver leaves again."""
-        outlet = self.queue.outlet(dead_letter)
+        outlet = self.namespace.queue(path).outlet(dead_letter)
         taker = _Taker(count, deletes)
         outlet.add_receiver(taker)
         outlet.wake(taker)
         return await self._taken(outlet, taker)
 
-    async def _taken(self, outlet: Fragment, taker: _Taker) -> list[Delivery]:
+    async def _taken(self, outlet: Outlet, taker: _Taker) -> list[Delivery]:
         wanted = taker.credit
         await _until(
             lambda: len(taker.deliveries) == wanted or self.has_failed(), "messages are never delivered"
@@ -147,10 +190,34 @@ class CrashWorld:
         *,
         dead_letter: bool = False,
         session_id: str | None = None,
+        path: str = QUEUE,
     ) -> None:
         answer = _Answer()
         tokens = [delivery.token for delivery in deliveries]
-        self.queue.outlet(dead_letter).settle(tokens, settlement, answer, session_id)
+        self.namespace.queue(path).outlet(dead_letter).settle(tokens, settlement, answer, session_id)
+        refused = await answer.refused()
+        self.gone |= {each.message.bare for place, each in enumerate(deliveries) if place not in refused}
+        await answer.wait()
+
+    # -- transactions
+
+    async def transact(
+        self, gather: Callable[[Transaction], Awaitable[None]], *, rolls_back: bool = False
+    ) -> None:
+        """Raises why it was not committed."""
+        transactions, control = self.namespace.transactions(), object()
+        txn_id = transactions.declare(control)
+        answer = _Answer()
+
+        def discharged(error: BrokerError | None) -> None:
+            answer([] if error is None else [(0, error)])
+
+        try:
+            await gather(transactions.find(txn_id))
+        except BrokerError:
+            transactions.owner_gone(control)
+            raise
+        transactions.discharge(control, txn_id, fail=rolls_back, done=discharged)
         await answer.wait()
 
     # -- time
@@ -172,29 +239,10 @@ class CrashWorld:
 
     # -- what there is
 
-    async def picture(self) -> list[object]:
-        """Everything a client can see and that outlives a process."""
-        rules = [replace(rule, modified_at_ms=0) for rule in self.namespace.rules()]
-        seen: list[object] = [rules]
-        for description in self.namespace.queues():
-            queue = self.namespace.queue(description.path)
-            seen.append(description)
-            seen.append(replace(await self.namespace.counts(description.path), accessed_at_ms=0))
-            for outlet in (queue.main, queue.dead_letter):
-                seen.append([fields_of(each) for each in await outlet.peek(1, _PEEK_MAX)])
-            if description.requires_session:
-                seen.append(await _states(queue.main))
-        return seen
-
-
-async def _states(outlet: Fragment) -> dict[str, bytes | None]:
-    """A state can be read only by whoever holds the session."""
-    states: dict[str, bytes | None] = {}
-    for session_id in await outlet.list_sessions(None, 0, 100):
-        held = await outlet.accept_session(_Taker(0, False), session_id, 1.0)
-        states[session_id] = await outlet.session_state(session_id)
-        held.close()
-    return states
+    async def picture(self, *, loosely: bool = False) -> Picture:
+        """Everything a client can see and that outlives a process, once all that moves has arrived."""
+        await self.rest()
+        return await picture_of(self.namespace, _Taker(0, False), loosely=loosely)
 
 
 class _Answer:
@@ -208,10 +256,14 @@ class _Answer:
         self._told = refused
 
     async def wait(self) -> None:
-        """Raises the first error."""
-        await _until(lambda: self._told is not None, "an operation was never answered")
-        for _, error in self._told or ():
+        """Raises the first error; an unknown outcome before any other."""
+        refused = (await self.refused()).values()
+        for error in sorted(refused, key=lambda each: not isinstance(each, StoreOutcomeUnknown)):
             raise error
+
+    async def refused(self) -> dict[int, BrokerError]:
+        await _until(lambda: self._told is not None, "an operation was never answered")
+        return dict(self._told or ())
 
 
 class _Taker(Receiver):

@@ -13,6 +13,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, SessionCannotBeLo
 
 from tests.chaos.history import OK, History, Operation
 from tests.chaos.provision import stored_messages
+from tests.chaos.workload import receiver_of
 from tests.harness.running_server import RunningServer
 
 BATCH = 500
@@ -29,6 +30,7 @@ async def drain(
     history: History,
     *,
     sessions: Sequence[str] = (),
+    subscription: str = "",
     seconds_max: float = 60.0,
 ) -> int:
     """The dead-letter queue included. Locks left behind by dead connections end meanwhile. Each look goes on until
@@ -45,10 +47,12 @@ async def drain(
     deadline = time.monotonic() + seconds_max
     async with ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client:
         while True:
-            drained += await _look(client, queue, note, sessions)
-            left, dead = await asyncio.to_thread(stored_messages, server, queue)
+            drained += await _look(client, (queue, subscription), note, sessions)
+            left, dead = await asyncio.to_thread(stored_messages, server, queue, subscription)
             if dead:
-                drained += await _empty(_receiver(client, queue, sub_queue="deadletter"), note)
+                drained += await _empty(
+                    _receiver(client, (queue, subscription), sub_queue="deadletter"), note
+                )
             elif not left:
                 return drained
             if time.monotonic() > deadline:
@@ -57,28 +61,31 @@ async def drain(
                 )
 
 
-def _receiver(client: ServiceBusClient, queue: str, **of: Any) -> ServiceBusReceiver:
-    return client.get_queue_receiver(
-        queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, prefetch_count=BATCH, **of
+def _receiver(client: ServiceBusClient, place: tuple[str, str], **of: Any) -> ServiceBusReceiver:
+    return receiver_of(
+        client, *place, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, prefetch_count=BATCH, **of
     )
 
 
 async def _look(
     client: ServiceBusClient,
-    queue: str,
+    place: tuple[str, str],
     note: Callable[[ServiceBusReceivedMessage], None],
     sessions: Sequence[str],
 ) -> int:
     if not sessions:
-        return await _empty(_receiver(client, queue), note)
-    return sum(await asyncio.gather(*(_look_into(client, queue, note, session) for session in sessions)))
+        return await _empty(_receiver(client, place), note)
+    return sum(await asyncio.gather(*(_look_into(client, place, note, session) for session in sessions)))
 
 
 async def _look_into(
-    client: ServiceBusClient, queue: str, note: Callable[[ServiceBusReceivedMessage], None], session: str
+    client: ServiceBusClient,
+    place: tuple[str, str],
+    note: Callable[[ServiceBusReceivedMessage], None],
+    session: str,
 ) -> int:
     try:
-        return await _empty(_receiver(client, queue, session_id=session), note)
+        return await _empty(_receiver(client, place, session_id=session), note)
     except (SessionCannotBeLockedError, OperationTimeoutError):  # a dead client may still hold it
         return 0
 

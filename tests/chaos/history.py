@@ -38,6 +38,7 @@ class Operation:
     hold: str = ""  # the accept that a receive or settlement belongs to
     alone: bool = False  # a receive with no other message of its session on the way
     error: str = ""
+    key: str = ""  # of a send with a partition key; `consumer` is its producer then
 
 
 class History:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -21,10 +22,23 @@ def create_queue(server: RunningServer, name: str, **properties: Any) -> None:
         )
 
 
-def stored_messages(server: RunningServer, name: str) -> tuple[int, int]:
-    """(in the queue, in its dead-letter queue) by the server's own books."""
+def create_topic(server: RunningServer, name: str, subscriptions: Sequence[str], **properties: Any) -> None:
     with _management(server) as management:
-        counts = management.get_queue_runtime_properties(name)
+        management.create_topic(name, **properties)
+        for subscription in subscriptions:
+            management.create_subscription(
+                name, subscription, lock_duration=timedelta(seconds=LOCK_S), max_delivery_count=1_000_000
+            )
+
+
+def stored_messages(server: RunningServer, name: str, subscription: str = "") -> tuple[int, int]:
+    """(in the queue, in its dead-letter queue) by the server's own books; with a subscription, of a topic's."""
+    with _management(server) as management:
+        counts = (
+            management.get_subscription_runtime_properties(name, subscription)
+            if subscription
+            else management.get_queue_runtime_properties(name)
+        )
     dead = counts.dead_letter_message_count or 0
     return (counts.total_message_count or 0) - dead, dead
 

@@ -28,18 +28,29 @@ from tests.chaos import (
     disk_full,
     fuzz,
     kill,
+    partitions,
     power_cut,
     stalls,
+    stream_runs,
     sync_errors,
+    transactions,
 )
 from tests.chaos.crash_scenarios import SCENARIOS as CRASH_SCENARIOS
+from tests.chaos.crash_spread import SPREAD_SCENARIOS
+from tests.chaos.crash_transactions import TRANSACTION_SCENARIOS
 from tests.chaos.scenario import Outcome
+from tests.simulator.simulation import simulated_seeds
 
 #: name → (scenario, rounds of a short run)
 SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "kill": (kill.kill_under_load, 30),
     "power": (power_cut.power_cuts, 40),
     "crash": (crash_points.crash_at_every_write, len(CRASH_SCENARIOS)),
+    "crash-spread": (crash_points.crash_in_spread_entities, len(SPREAD_SCENARIOS)),
+    "crash-transactions": (crash_points.crash_in_transactions, len(TRANSACTION_SCENARIOS)),
+    "partitions": (partitions.stores_come_and_go, 20),
+    "transactions": (transactions.kill_transactions, 20),
+    **stream_runs.STREAM_SCENARIOS,
     "cuts": (cuts.cut_connections, 200),
     "disk-full": (disk_full.fill_and_drain, 1),
     "sync-errors": (sync_errors.failing_syncs, 6),
@@ -47,6 +58,7 @@ SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "clock": (clock_steps.steps_of_the_clock, len(clock_steps.STEPS_S)),
     "damage": (damage.damaged_files, 200),
     "fuzz": (fuzz.fuzz_decoder_and_engine, 60),
+    "simulator": (simulated_seeds, 300),
 }
 #: Only with --long, or by name: minutes of waiting.
 LONG_SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import which
 
@@ -11,15 +12,16 @@ from shutil import which
 class SyscallFault:
     """`with SyscallFault(pid, "fdatasync:error=EIO:when=3", folder):` holds until the block ends.
 
-    strace counts `when` for each thread by itself.
+    strace counts `when` for each thread by itself. `files`: only calls on these are hit.
     """
 
-    def __init__(self, pid: int, injection: str, folder: Path) -> None:
+    def __init__(self, pid: int, injection: str, folder: Path, *, files: Sequence[Path] = ()) -> None:
         self._log = folder / "strace.log"
         calls = injection.partition(":")[0]
         self._command = [
             *("strace", "-f", "-p", str(pid), "-o", str(self._log)),
             *("-e", f"trace={calls}", "-e", f"inject={injection}"),
+            *[option for file in files for option in ("-P", str(file))],
         ]
         self._process: subprocess.Popen[str] | None = None
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from typing import Any
 
 from azure.core.exceptions import AzureError
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceivedMessage
@@ -21,6 +22,7 @@ from azure.servicebus.exceptions import (
     OperationTimeoutError,
     ServiceBusError,
     ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
     SessionLockLostError,
 )
 
@@ -43,7 +45,10 @@ BROKEN = (AzureError, ServiceBusError, OSError, ValueError, AttributeError, Type
 class Workload:
     """`sessions`: the queue requires sessions, and these are used in turn; every second consumer then takes one
     message at a time. `resends`: it detects duplicates, so what may not have arrived is sent again, and some of what
-    did as well."""
+    did as well.
+
+    `subscription`: consumers receive from this one, and `queue` is its topic. `is_partitioned`: a batch has one
+    session or none, and a refusal for the moment is certain. `keys`: each producer sends with one of these."""
 
     def __init__(
         self,
@@ -54,6 +59,10 @@ class Workload:
         run: str = "r",
         sessions: Sequence[str] = (),
         resends: bool = False,
+        subscription: str = "",
+        is_partitioned: bool = False,
+        keys: Sequence[str] = (),
+        pause_s: float = 0.0,
     ) -> None:
         self._connection_string = connection_string
         self._queue = queue
@@ -61,6 +70,10 @@ class Workload:
         self._run = run
         self._sessions = sessions
         self._resends = resends
+        self._subscription = subscription
+        self._is_partitioned = is_partitioned
+        self._keys = keys
+        self._pause_s = pause_s
         self._stopping = asyncio.Event()
         self.acknowledged = 0
         self.completed = 0
@@ -102,7 +115,8 @@ class Workload:
     async def _produce(self, name: str) -> None:
         """Single sends and batches in turn; a batch is one transfer, all or nothing."""
         unsure: list[str] = []
-        async with self._client() as client, client.get_queue_sender(self._queue) as sender:
+        key = self._keys[int(name[1:]) % len(self._keys)] if self._keys else ""
+        async with self._client() as client, self._sender(client) as sender:
             number = 0
             while not self._stopping.is_set():
                 number += 1
@@ -110,11 +124,19 @@ class Workload:
                 count = SEND_BATCH if number % 2 else 1
                 values = unsure or [f"{stamp}-{position}" for position in range(count)]
                 unsure = values if self._resends else []
-                if await self._send(sender, values) and (number % RESEND_EVERY or values is not unsure):
+                if await self._send(sender, values, name, key) and (
+                    number % RESEND_EVERY or values is not unsure
+                ):
                     unsure = []
+                await asyncio.sleep(self._pause_s)
 
-    async def _send(self, sender: ServiceBusSender, values: list[str]) -> bool:
-        messages = [self._message(value) for value in values]
+    def _sender(self, client: ServiceBusClient) -> ServiceBusSender:
+        if self._subscription:
+            return client.get_topic_sender(self._queue)
+        return client.get_queue_sender(self._queue)
+
+    async def _send(self, sender: ServiceBusSender, values: list[str], name: str, key: str) -> bool:
+        messages = self._messages(values, key)
         invoked = time.monotonic()
         result = INFO
         try:
@@ -125,15 +147,31 @@ class Workload:
             result = FAIL
             self.refused += len(values)
             await asyncio.sleep(RECONNECT_S)
+        except ServiceBusServerBusyError:
+            if not self._is_partitioned:
+                raise
+            result = FAIL
+            self.refused += len(values)
+            await asyncio.sleep(RECONNECT_S)
         finally:
             done = time.monotonic()
             for value in values:
-                self._history.add(Operation("send", value, invoked, done, result))
+                self._history.add(Operation("send", value, invoked, done, result, consumer=name, key=key))
         return result == OK
 
-    def _message(self, value: str) -> ServiceBusMessage:
-        session = self._sessions[hash(value) % len(self._sessions)] if self._sessions else None
-        return ServiceBusMessage(value, session_id=session, message_id=value if self._resends else None)
+    def _messages(self, values: list[str], key: str) -> list[ServiceBusMessage]:
+        sessions = [self._sessions[hash(value) % len(self._sessions)] for value in values if self._sessions]
+        if self._is_partitioned and sessions:
+            sessions = sessions[:1] * len(values)
+        return [
+            ServiceBusMessage(
+                value,
+                session_id=sessions[place] if sessions else None,
+                message_id=value if self._resends else None,
+                partition_key=key or None,
+            )
+            for place, value in enumerate(values)
+        ]
 
     # -- receiving
 
@@ -144,7 +182,7 @@ class Workload:
                     if self._sessions:
                         await self._consume_session(client, name)
                     else:
-                        async with client.get_queue_receiver(self._queue) as receiver:
+                        async with receiver_of(client, self._queue, self._subscription) as receiver:
                             await self._receive(receiver, _Hold(name))
 
     async def _consume_session(self, client: ServiceBusClient, name: str) -> None:
@@ -153,8 +191,10 @@ class Workload:
         consumer either prefetches or asks for one message at a time."""
         steps = name.endswith(_STEPPING)
         invoked = time.monotonic()
-        async with client.get_queue_receiver(
+        async with receiver_of(
+            client,
             self._queue,
+            self._subscription,
             session_id=NEXT_AVAILABLE_SESSION,
             max_wait_time=1,
             prefetch_count=0 if steps else RECEIVE_BATCH,
@@ -271,6 +311,13 @@ class _Hold:
         self.name = name
         #: Prefetched messages may have come at any time since.
         self.accepted = accepted
+
+
+def receiver_of(client: ServiceBusClient, name: str, subscription: str, **options: Any) -> ServiceBusReceiver:
+    """Of a queue, or of a subscription of a topic."""
+    if subscription:
+        return client.get_subscription_receiver(name, subscription, **options)
+    return client.get_queue_receiver(name, **options)
 
 
 def _monotonic(instant: datetime | None) -> float:

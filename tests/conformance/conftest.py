@@ -9,6 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from tests.conformance.event_traffic import Hub
 from tests.conformance.topic_traffic import Topic
 from tests.harness.running_server import RunningServer
 
@@ -63,5 +64,19 @@ def new_topic(
         made += 1
         name = re.sub(r"[^A-Za-z0-9_]+", "-", request.node.name)[:200]
         return Topic(f"{name}-t{made}", client, admin, **properties)
+
+    return create
+
+
+@pytest.fixture
+def new_hub(server: RunningServer, request: pytest.FixtureRequest) -> Callable[..., Hub]:
+    """Creates an event hub named after the test, with the property names of its management route as keywords."""
+    made = 0
+
+    def create(**properties: object) -> Hub:
+        nonlocal made
+        made += 1
+        name = re.sub(r"[^A-Za-z0-9_]+", "-", request.node.name)[:200]
+        return Hub(server, f"{name}-h{made}", **properties)
 
     return create

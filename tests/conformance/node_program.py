@@ -13,7 +13,7 @@ import pytest
 from tests.harness.running_server import BUSWAY, RunningServer
 
 FOLDER = Path(__file__).with_name("node")
-PACKAGES = ("@azure/service-bus", "rhea", "ws")
+PACKAGES = ("@azure/event-hubs", "@azure/service-bus", "rhea", "ws")
 RUN_SECONDS_MAX = 60
 
 

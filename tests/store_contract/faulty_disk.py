@@ -81,6 +81,8 @@ class FaultyDisk(apsw.VFS):
                 raise apsw.IOError("the disk failed")
 
     def remember(self, path: str, offset: int, length: int) -> None:
+        if not path:
+            return
         with open(path, "rb") as file:
             file.seek(offset)
             before = file.read(length)
@@ -93,7 +95,8 @@ class FaultyDisk(apsw.VFS):
 class _FaultyFile(apsw.VFSFile):
     def __init__(self, disk: FaultyDisk, name: Any, flags: list[int]) -> None:
         self._disk = disk
-        self._path = name if isinstance(name, str) else name.filename()
+        #: Empty for SQLite's own scratch files, which no power cut brings back.
+        self._path = "" if name is None else name if isinstance(name, str) else name.filename()
         super().__init__("", name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:
@@ -103,7 +106,7 @@ class _FaultyFile(apsw.VFSFile):
 
     def xTruncate(self, newsize: int) -> None:
         self._disk.step()
-        size = os.path.getsize(self._path)
+        size = os.path.getsize(self._path) if self._path else 0
         self._disk.remember(self._path, newsize, max(0, size - newsize))
         super().xTruncate(newsize)
 

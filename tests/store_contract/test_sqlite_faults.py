@@ -30,6 +30,7 @@ from busway.store.memory import MemoryStore
 from busway.store.sqlite.rows import SHARING_SAVES_BYTES_MIN
 from busway.store.sqlite.store import SqliteStore
 from tests.store_contract.faulty_disk import FaultyDisk, reboot
+from tests.store_contract.log_scenario import append, chunk, forget, producers_of, remember, retire
 from tests.store_contract.scenario import (
     LOTS,
     Outcomes,
@@ -129,6 +130,28 @@ def _settle_the_last_copies(store: Any) -> None:
     store.batch().transfer_marks_removed.append(TransferMark("other", D, 7))
 
 
+def _append_events(store: Any) -> None:
+    """Chunks of two logs, of one page and of several."""
+    append(store, Q, chunk(0, 1, 2), chunk(3, body=b"x" * 40_000))
+    append(store, D, chunk(0), chunk(1), chunk(2, body=b"y" * 9_000))
+    remember(store, Q, (7, 0, 3, 100), (8, 0, 0, 50))
+
+
+def _append_more_events(store: Any) -> None:
+    append(store, Q, chunk(4, 5, 6, body=b"z" * 9_000))
+    remember(store, Q, (7, 1, 6, 200))
+
+
+def _compact_events(store: Any) -> None:
+    retire(store, Q, 0, 3)
+    append(store, Q, chunk(1, 3, body=b"w" * 20_000))
+
+
+def _retire_events(store: Any) -> None:
+    retire(store, D, 0, 1)
+    forget(store, Q, 100)
+
+
 def _drop(store: Any) -> None:
     store.batch().fragments_dropped.append(D)
 
@@ -156,7 +179,15 @@ COPIES: list[Step] = [
     _settle_the_last_copies,
     _drop,
 ]
-SCENARIOS = pytest.mark.parametrize("scenario", [QUEUE, COPIES], ids=["queue", "copies"])
+LOGS: list[Step] = [
+    _create,
+    _append_events,
+    _append_more_events,
+    _compact_events,
+    _retire_events,
+    _drop,
+]
+SCENARIOS = pytest.mark.parametrize("scenario", [QUEUE, COPIES, LOGS], ids=["queue", "copies", "logs"])
 
 
 async def picture(store: Any, keys: range) -> list[object]:
@@ -167,6 +198,7 @@ async def picture(store: Any, keys: range) -> list[object]:
         key = FragmentKey(number)
         seen.append([fields_of(each) for each in (await store.peek(key, 1, 100, LOTS, None)).messages])
         seen.append(await store.next_sessions(key, 0, 10))
+        seen += [(await store.chunks(key, 0, LOTS)).chunks, await producers_of(store, key)]
     row = await store.session(Q, "a")
     seen.append(row and (row.active, row.first_number, row.state))
     return [*seen, await store.known_ids(Q, ["i", "j"], 0), await store.transfer_marks()]

@@ -1,17 +1,21 @@
 """Files of earlier versions."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import apsw
 import pytest
 
 from busway.clock import Clock
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, FragmentKey
+from busway.event_chunk import Chunk, ChunkBuilder
+from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, FragmentKey, StoreError
+from busway.store.log_contract import LogChanges
 from busway.store.sqlite.database_file import apply_migrations, open_for_writing
 from busway.store.sqlite.first_rows import teach
 from busway.store.sqlite.queries import SCHEMA_VERSION, migrations, query, sql_file
 from busway.store.sqlite.store import SqliteStore
+from tests.store_contract.faulty_disk import FaultyDisk, reboot
 
 #: A row of schema 1 with a value in each column.
 FULL_ROW_1 = """
@@ -149,6 +153,84 @@ def test_a_migration_carries_every_field_of_a_message(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(play())
+
+
+def test_a_file_of_schema_3_opens_with_its_events(tmp_path: Path) -> None:
+    """F2: chunks, also a compacted one, and what is remembered of a producer."""
+    path = restored(STORES[2], tmp_path)
+
+    async def play() -> None:
+        store = SqliteStore("old", path, Clock(), reserve_bytes=0, space_low_bytes=0)
+        await store.open()
+        log = FragmentKey(1)
+        page = await store.chunks(log, 0, 1 << 20)
+        assert page.damaged == []
+        events = [
+            (chunk.number(index), chunk.at_ms(index) % 1000, chunk.record(index))
+            for chunk in map(Chunk, page.chunks)
+            for index in range(chunk.count)
+        ]
+        assert events == [(0, 0, b"zero"), (1, 1, b"one"), (2, 2, b"two"), (5, 3, b"five")]
+        assert await store.first_number_since(log, 1_700_000_000_002) == 2
+        [row] = await store.producers(log)
+        assert (row.producer_id, row.epoch, row.last_sequence, row.used_at_ms) == (
+            7,
+            1,
+            41,
+            1_700_000_000_000,
+        )
+        await store.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("dump", STORES[:2], ids=lambda path: path.stem)
+def test_a_file_of_an_earlier_version_takes_events(tmp_path: Path, dump: Path) -> None:
+    """F2: logs came with schema 3; beside the messages that are there."""
+    path = restored(dump, tmp_path)
+
+    async def play() -> None:
+        store = SqliteStore("old", path, Clock(), reserve_bytes=0, space_low_bytes=0)
+        await store.open()
+        log = FragmentKey(1)
+        assert await store.chunk_heads(log, 0, 10) == []
+        builder = ChunkBuilder()
+        builder.add(0, 1, b"zero", 0)
+        changes = LogChanges()
+        changes.chunks.append((log, builder))
+        store.batch().logs = changes
+        await store.close()
+        await store.open()
+        assert (await store.chunks(log, 0, 1)).chunks == [builder.data()]
+        assert len((await store.messages(log, PLACE_ACTIVE, 0, 10, 1 << 20)).messages) == 2
+        await store.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("dump", STORES[:2], ids=lambda path: path.stem)
+def test_a_migration_that_was_cut_off_starts_over(tmp_path: Path, dump: Path) -> None:
+    """F2: at every write and sync of the migration: the file is the old one or the new one, and opens."""
+    with FaultyDisk() as disk:
+        (tmp_path / "whole").mkdir()
+        open_for_writing(restored(dump, tmp_path / "whole"), disk.name).close()
+        steps = disk.steps
+    assert steps > 5
+    for step in range(1, steps + 1):
+        directory = tmp_path / f"step-{step}"
+        directory.mkdir()
+        path = restored(dump, directory)
+        with FaultyDisk() as disk:
+            disk.die_at(step)
+            with contextlib.suppress(StoreError, apsw.Error):
+                open_for_writing(path, disk.name).close()
+            disk.cut_power()
+        reboot(path)
+        connection = open_for_writing(path, None)
+        assert connection.pragma("user_version") == SCHEMA_VERSION
+        assert len(connection.execute("SELECT key FROM messages").fetchall()) == 2
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        connection.close()
 
 
 def test_opening_a_file_twice_changes_nothing(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from busway.amqp.performatives import (
     Target,
     Transfer,
     encode_transfer_prefix,
+    settled_transfer_head,
 )
 from busway.amqp.states import LINK_TABLE, LinkInput, LinkState, advance
 
@@ -50,6 +51,8 @@ _MASK: Final = 0xFFFF_FFFF
 _HALF: Final = 0x8000_0000
 #: Announced sizes from here on mean "no limit" and are not taken at their word.
 _UNLIMITED: Final = 1 << 63
+#: A frame's head and the transfer before its payload, of a settled delivery with an empty tag.
+_SETTLED_HEAD_BYTES: Final = len(settled_transfer_head(0, 0, 0, 0))
 
 
 class Link:
@@ -235,9 +238,12 @@ class Link:
 
     # --- detaching ----------------------------------------------------------------------------------------------
 
-    def refuse(self, error: AmqpError) -> None:
+    def refuse(self, error: AmqpError, *, names_terminus: bool = True) -> None:
         """Answer the peer's attach with a refusal: an attach without the terminus it asked for, then a detach
-        (SDKs close the whole connection over a detach without an attach before it)."""
+        (SDKs close the whole connection over a detach without an attach before it). `names_terminus`: the peer's own
+        terminus is echoed; the service leaves out both when it refuses a reader of an event hub."""
+        if self.state is LinkState.ATTACH_RCVD and not names_terminus:
+            self._write_null_attach(names_terminus=False)
         self.detach(error)
 
     def detach(self, error: AmqpError | None = None, closed: bool = True) -> None:
@@ -276,9 +282,11 @@ class Link:
             self._end_told = True
             self.session.connection.events.append(LinkDetached(self, error, closed))
 
-    def _write_null_attach(self) -> None:
+    def _write_null_attach(self, names_terminus: bool = True) -> None:
         peer = self.peer
         assert peer is not None
+        source = None if self.is_sender or not names_terminus else peer.source
+        target = peer.target if self.is_sender and names_terminus else None
         self._write_attach(
             Attach(
                 name=self.name,
@@ -286,8 +294,8 @@ class Link:
                 role=ROLE_SENDER if self.is_sender else ROLE_RECEIVER,
                 snd_settle_mode=peer.snd_settle_mode,
                 rcv_settle_mode=peer.rcv_settle_mode,
-                source=None if self.is_sender else peer.source,
-                target=peer.target if self.is_sender else None,
+                source=source,
+                target=target,
                 initial_delivery_count=self._initial_delivery_count if self.is_sender else None,
             )
         )
@@ -502,6 +510,56 @@ class Link:
         out.append(FRAME_HEAD.pack(size, 2, FRAME_TYPE_AMQP, session.channel) + prefix)
         out.append(whole)
         return delivery
+
+    def send_settled_run(self, data: bytes, bounds: list[int], first: int, front: bytes) -> int:
+        """Write a run of settled deliveries with empty tags, cut out of `data`: delivery n is `front` and the bytes
+        from `bounds[n]` to `bounds[n + 1]`, for n from `first` on. Returns the n at which room ended, else the index
+        of the last bound. Nothing is booked for them: nobody will ever speak of them again."""
+        last = len(bounds) - 1
+        at = first
+        while at < last and self.room() > 0:
+            at = self._send_short(data, bounds, at, front)
+            if at < last and self.room() > 0:
+                # It takes several frames, and may take the whole window.
+                self.send(b"", front + data[bounds[at] : bounds[at + 1]], settled=True)
+                at += 1
+        return at
+
+    def _send_short(self, data: bytes, bounds: list[int], first: int, front: bytes) -> int:
+        """As `send_settled_run`, up to the first delivery that is larger than a frame."""
+        last = len(bounds) - 1
+        room = self.room()
+        end = first + room if last - first > room else last
+        session = self.session
+        head_bytes = _SETTLED_HEAD_BYTES + len(front)
+        payload_max = session.frame_bytes_max - head_bytes
+        delivery_id = session.next_delivery_id
+        handle = self.handle
+        channel = session.channel
+        out = self._out
+        at = first
+        start = bounds[first]
+        while at < end:
+            stop = bounds[at + 1]
+            if stop - start > payload_max:
+                break
+            head = settled_transfer_head(head_bytes + stop - start, channel, handle, delivery_id)
+            out.append(head + front if front else head)
+            out.append(data[start:stop])
+            delivery_id = (delivery_id + 1) & _MASK
+            start = stop
+            at += 1
+        self._count_sent(at - first, delivery_id)
+        return at
+
+    def _count_sent(self, count: int, next_delivery_id: int) -> None:
+        """Deliveries of one frame each."""
+        session = self.session
+        session.next_delivery_id = next_delivery_id
+        session.next_outgoing_id = (session.next_outgoing_id + count) & _MASK
+        session.peer_window -= count
+        self._delivery_count = (self._delivery_count + count) & _MASK
+        self._credit -= count
 
     def _send_frames(
         self,

@@ -123,6 +123,7 @@ __all__ = [
     "encode_flow",
     "encode_performative",
     "encode_transfer_prefix",
+    "settled_transfer_head",
 ]
 
 _FRAMES: Final = frozenset((*range(0x10, 0x19), *range(0x40, 0x45)))
@@ -428,6 +429,18 @@ def encode_transfer_prefix(
     tail = _TRANSFER_TAILS[(2 if settled else 0) + (1 if more else 0)]
     head = _TRANSFER_HEAD.pack(0x005314C0, 21 + size, 0x0B70, handle, 0x70, delivery_id, 0xA0, size)
     return head + delivery_tag + tail
+
+
+_SETTLED_FRAME: Final = Struct(">IHHIBHIBIBB8s")
+_SETTLED_TAIL: Final = _TRANSFER_TAILS[2]
+
+
+def settled_transfer_head(size: int, channel: int, handle: int, delivery_id: int) -> bytes:
+    """A whole transfer frame of `size` bytes up to its payload, for a settled delivery with an empty tag: frame head
+    and `encode_transfer_prefix` in one call of a template."""
+    return _SETTLED_FRAME.pack(
+        size, 0x0200, channel, 0x005314C0, 21, 0x0B70, handle, 0x70, delivery_id, 0xA0, 0, _SETTLED_TAIL
+    )
 
 
 def encode_disposition(role: bool, first: int, last: int, settled: bool, state: object = None) -> bytes:

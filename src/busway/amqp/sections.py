@@ -266,10 +266,11 @@ def split_batch(payload: bytes) -> list[bytes]:
     found = scan(payload)
     if found.body_kind != DATA:
         raise DecodeError("A batch holds no data sections")
-    return _data_contents(payload, found)
+    return batch_contents(payload, found)
 
 
-def _data_contents(payload: bytes, found: Sections) -> list[bytes]:
+def batch_contents(payload: bytes, found: Sections) -> list[bytes]:
+    """The content of each data section of a message that was scanned."""
     contents: list[bytes] = []
     start = found.body_start
     while start < found.body_end:
@@ -348,7 +349,7 @@ def _read_map(payload: bytes, at: int, budget: Budget) -> dict[Any, Any] | None:
 def _read_body(payload: bytes, found: Sections, budget: Budget) -> object:
     kind = found.body_kind
     if kind == DATA:
-        return _data_contents(payload, found)
+        return batch_contents(payload, found)
     if kind == VALUE:
         return decode_value(payload, found.body_at, found.body_end, budget)[0]
     sequences: list[object] = []

@@ -24,6 +24,7 @@
   outcomes           how locks end: returned, deferred, dead-lettered, expired
   dead_letter        moves into the dead-letter fragment
   forwarding         what arrives moves on to another entity (`transfers`: moves between stores, after a crash)
+  held_destinations  where it cannot move to just now; what is for others passes by
   property_changes   application properties that settlement changed
   message_sessions   sessions: claims, the line for the next one, states (`session_state_room`: how many)
   transaction        what a client does together or not at all (`transactions`: those of a connection;
@@ -44,6 +45,7 @@ Follow a change of the namespace:
   entity_changes     how queues, topics and subscriptions come, change and go
   rule_changes       how rules do (`rule_checks`: which may be added; `rule_rows`: what their rows say)
   entity_table       every entity's row always, its fragments from its first use (`rule_table`: its rules)
+  other_entities     what lives in the namespace besides: event hubs (`streams`)
   store_keeper       one store: in service, failed and coming back, or out of service
   auto_delete        entities that nobody uses
   operations_log     what was done to the namespace (`caller`: by whom)

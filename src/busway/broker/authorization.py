@@ -28,7 +28,7 @@ from typing import Final, Protocol
 from urllib.parse import unquote
 
 from busway.broker.descriptions import ALL_RIGHTS, MANAGE, AuthorizationRule
-from busway.broker.entity_path import MANAGEMENT_KEYWORD, EntityAddress, path_key, topic_key_of
+from busway.broker.entity_path import MANAGEMENT_KEYWORD, EntityAddress, path_key
 from busway.broker.errors import AuthenticationFailed, Unauthorized
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.clock import Clock
@@ -68,6 +68,9 @@ class RuleBook(Protocol):
 
     def entity_rules(self, key: str) -> tuple[int, tuple[AuthorizationRule, ...]] | None:
         """(incarnation, rules) of the entity under this key (`path_key`), None when there is none."""
+
+    def owner_key(self, key: str) -> str:
+        """Of the entity whose rules count at an address: a subscription's are its topic's (A-2, E-61)."""
 
 
 @dataclass(frozen=True)
@@ -152,14 +155,14 @@ class Authorizer:
     def authorise(self, grants: Sequence[Grant], path: str, right: str) -> Grant:
         """The grant that allows `right` on `path` now. `path` is the address as asked for: sub-queues and
         `$management` included, percent-decoded, without host. Raises Unauthorized (A-6)."""
-        for grant in _opening(grants, path):
+        for grant in self._opening(grants, path):
             if right in self._present_rights(grant):
                 return grant
         raise Unauthorized(f"Unauthorized access. '{right}' claim(s) are required to perform this operation.")
 
     def authorise_any(self, grants: Sequence[Grant], path: str) -> Grant:
         """As `authorise` for what needs a valid token with any right (A-7: attaching to `X/$management`)."""
-        for grant in _opening(grants, path):
+        for grant in self._opening(grants, path):
             if self.is_valid(grant):
                 return grant
         raise Unauthorized(
@@ -203,7 +206,7 @@ class Authorizer:
         return found
 
     def _candidates(self, rule_name: str, wanted: _Place | None) -> list[tuple[Level, AuthorizationRule]]:
-        key = "" if wanted is None else _entity_key(wanted.segments)
+        key = "" if wanted is None else self._entity_key(wanted.segments)
         entity = self._rules.entity_rules(key) if key else None
         own = None if entity is None else _named(entity[1], rule_name)
         shared = _named(self._rules.rules(), rule_name)
@@ -211,6 +214,21 @@ class Authorizer:
             (Level(key, 0 if entity is None else entity[0]), own or _NOBODY),
             (Level(), shared or _NOBODY),
         ]
+
+    def _opening(self, grants: Sequence[Grant], path: str) -> list[Grant]:
+        """Those grants whose audience and level open the path, whatever they are worth now."""
+        segments = path_segments(path)
+        if segments is None:
+            return []
+        key = self._entity_key(segments)
+        return [
+            grant
+            for grant in grants
+            if _covers(grant.audience, segments) and (grant.level.key is None or grant.level.key == key)
+        ]
+
+    def _entity_key(self, segments: Segments) -> str:
+        return self._rules.owner_key(EntityAddress.parse("/".join(segments)).key)
 
     def _check_expiry(self, expires_at_ms: int) -> None:
         now_ms = self._clock.wall_ms()
@@ -291,24 +309,6 @@ def _same_host(scope: _Place, wanted: _Place) -> bool:
     if scope.host == wanted.host or (scope.host in _LOOPBACK and wanted.host in _LOOPBACK):
         return True
     return scope.host == "" or (wanted.host == "" and not scope.is_bare)
-
-
-def _opening(grants: Sequence[Grant], path: str) -> list[Grant]:
-    """Those grants whose audience and level open the path, whatever they are worth now."""
-    segments = path_segments(path)
-    if segments is None:
-        return []
-    key = _entity_key(segments)
-    return [
-        grant
-        for grant in grants
-        if _covers(grant.audience, segments) and (grant.level.key is None or grant.level.key == key)
-    ]
-
-
-def _entity_key(segments: Segments) -> str:
-    """Of the entity whose rules count at the path: a subscription's are its topic's (A-2, E-61)."""
-    return topic_key_of(EntityAddress.parse("/".join(segments)).key)
 
 
 def _covers(upper: Segments, lower: Segments) -> bool:

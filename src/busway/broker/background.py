@@ -30,6 +30,11 @@ class BackgroundWork:
         """Waits for the result; when the caller is cancelled meanwhile the work still goes on to its end."""
         return await asyncio.shield(self.start(work))
 
+    async def idle(self) -> None:
+        """Returns when nothing is under way, not even what the rest of it started."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def close(self) -> None:
         """Cancels what is left and waits until it is gone."""
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]

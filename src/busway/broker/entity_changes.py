@@ -42,6 +42,7 @@ from busway.broker.errors import (
 )
 from busway.broker.limits import Limits
 from busway.broker.operations_log import OperationsLog
+from busway.broker.other_entities import OtherEntities
 from busway.broker.placement import choose_store, spread_over
 from busway.broker.rule_checks import check_new_rules
 from busway.broker.rule_rows import RuleRow
@@ -86,6 +87,7 @@ class ChangeRoom(Protocol):
     entities: EntityTable
     operations: OperationsLog
     auto_delete: AutoDelete
+    others: OtherEntities
 
     def write(self, changes: Changes, join: Join | None = None) -> Awaitable[None]: ...
 
@@ -147,10 +149,13 @@ class EntityChanges:
             self._put_new(row)
 
     def _put_new(self, row: EntityRow) -> None:
+        self._note_counters(row)
+        self._room.entities.put(row)
+
+    def _note_counters(self, row: EntityRow) -> None:
         for index, share in enumerate(row.shares):
             for key in share.fragments:
                 self._room.keepers[share.store_name].counters[key] = _first_counters(index)
-        self._room.entities.put(row)
 
     def _drop_created(self, rows: list[EntityRow], store_names: set[str]) -> None:
         """No row names them, certainly. Where that fails now they go when their store is opened next."""
@@ -163,14 +168,14 @@ class EntityChanges:
     def _check_creations(self, wanted: Sequence[NewEntity]) -> None:
         room = self._room
         keys = set(room.entities.rows)
-        entities = room.entities.entity_count()
+        entities = room.entities.entity_count() + room.others.entity_count()
         topics = {path_key(new.description.path) for new in wanted if _is_topic(new.description)}
         for new in wanted:
             description = new.description
             # Rules may still lack their keys; they are checked when they are complete.
             check_creation(_without_rules(description), room.limits)
             key = path_key(description.path)
-            if key in keys:
+            if key in keys or room.others.kind_of(key) is not None:
                 raise EntityAlreadyExists(
                     f"An entity with the name {shown(description.path)} already exists."
                 )
@@ -183,8 +188,7 @@ class EntityChanges:
         self._check_partitioned_count(wanted)
         if entities > room.limits.entities_max:
             raise QuotaExceeded(
-                f"The namespace has {room.entities.entity_count()} of at most {room.limits.entities_max}"
-                " entities; no more can be created."
+                f"The namespace may have {room.limits.entities_max} entities; no more can be created."
             )
 
     def _check_partitioned_count(self, wanted: Sequence[NewEntity]) -> None:
@@ -281,6 +285,8 @@ class EntityChanges:
                 raise ServerBusy(
                     f"The store {name} failed: nothing was created. Please try again."
                 ) from error
+        for row in rows:  # should the outcome of the rows' commit be unknown, they may turn out to exist
+            self._note_counters(row)
 
     # -- update
 

@@ -149,3 +149,35 @@ class TransactionRolledBack(BrokerError):
 
 class StoreOutcomeUnknown(BrokerError):
     """The store failed while it was writing: whether the operation took place is unknown."""
+
+
+class ReceiverStolen(BrokerError):
+    """Another receiver with an epoch has taken the partition over."""
+
+
+class TooManyReaders(QuotaExceeded):
+    """Exceeded the maximum number of allowed receivers per partition in a consumer group."""
+
+
+class EventsLost(BrokerError):
+    """Events of the partition cannot be read: what is stored of them is damaged."""
+
+    @classmethod
+    def in_partition(cls, name: str, first_number: int, last_number: int) -> "EventsLost":
+        """`name`: of the partition, for the sentence."""
+        return cls(
+            f"Events {first_number} to {last_number} of {name} cannot be read: what is stored of them is damaged."
+            f" Events from number {last_number + 1} on can be read."
+        )
+
+
+class PublisherRevoked(BrokerError):
+    """The publisher has been revoked."""
+
+
+class OutOfOrderSequence(BrokerError):
+    """The sequence number of a producer's event does not follow the one before it."""
+
+
+class ProducerStolen(BrokerError):
+    """Another producer with the same id and a higher epoch has taken over."""

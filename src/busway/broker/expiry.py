@@ -6,6 +6,9 @@ Delivery never shows an expired message; this is the background sweep that M-44 
                  the first that has not expired and sets its alarm to that one's time.
   ExpirySweeper  of one store: messages with an expiry entry of their own, of any fragment, by time.
 
+Both look into the store, which does not show what has joined and is not committed yet: they look again later, or wait
+for it before they ask for the next time.
+
 Locked messages are left alone: their expiry takes effect when the lock ends (M-43). Dead letters do not expire
 (M-46), deferred messages are not swept (M-45).
 """
@@ -117,7 +120,7 @@ class HeadExpiry:
 class ExpirySweeper:
     """Expiry entries of one store. `fragment_of` loads a fragment if need be; None when there is none."""
 
-    __slots__ = ("_alarm", "_fragment_of", "_is_sweeping", "_runtime", "_store")
+    __slots__ = ("_alarm", "_fragment_of", "_is_stopped", "_is_sweeping", "_runtime", "_store")
 
     def __init__(self, store: Store, fragment_of: FragmentOf, runtime: BrokerRuntime) -> None:
         self._store = store
@@ -125,6 +128,7 @@ class ExpirySweeper:
         self._runtime = runtime
         self._alarm = WallAlarm(runtime, self._ring)
         self._is_sweeping = False
+        self._is_stopped = False
         runtime.sweepers[store.name] = self
 
     def start(self) -> None:
@@ -132,14 +136,22 @@ class ExpirySweeper:
         self._alarm.no_later_than(0)
 
     def stop(self) -> None:
+        """The store is out of service; another one is made when it is back."""
+        self._is_stopped = True
         self._alarm.stop()
 
     def joined(self, expires_at_ms: int) -> None:
         if expires_at_ms < self._alarm.at_ms:
             self._alarm.no_later_than(expires_at_ms)
 
+    def _look_in(self, delay_ms: int) -> None:
+        if not self._is_stopped:
+            self._alarm.no_later_than(self._runtime.clock.wall_ms() + delay_ms)
+
     def _ring(self) -> None:
-        if not self._is_sweeping and self._store.state is StoreState.OPEN:
+        if self._is_sweeping:  # it may have passed the entries this is about
+            self._look_in(_LOOK_AGAIN_MS)
+        elif self._store.state is StoreState.OPEN:
             self._is_sweeping = True
             self._runtime.spawn(self._sweep())
 
@@ -157,13 +169,14 @@ class ExpirySweeper:
                 for key, numbers in _by_fragment(fresh).items():
                     await self._expire(key, numbers)
                 skipped.update(fresh)
+            await self._store.flush()
             next_ms = await self._store.next_expiry_ms()
             if next_ms is not None:
-                now_ms = self._runtime.clock.wall_ms()
-                self._alarm.no_later_than(next_ms if next_ms > now_ms else now_ms + _LOOK_AGAIN_MS)
+                delay_ms = next_ms - self._runtime.clock.wall_ms()
+                self._look_in(delay_ms if delay_ms > 0 else _LOOK_AGAIN_MS)
         except StoreError as error:
             _log.warning("Cannot sweep expired messages of store %s: %s", self._store.name, error)
-            self._alarm.no_later_than(self._runtime.clock.wall_ms() + _LOOK_AGAIN_MS)
+            self._look_in(_LOOK_AGAIN_MS)
         finally:
             self._is_sweeping = False
 

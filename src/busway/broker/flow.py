@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from busway.broker.entity_path import EntityAddress, path_key
-from busway.broker.errors import BrokerError, InternalError, ServerBusy, StoreOutcomeUnknown
+from busway.broker.entity_path import TRANSFER_KEYWORD, EntityAddress, path_key
+from busway.broker.errors import BrokerError, InternalError, QuotaExceeded, ServerBusy, StoreOutcomeUnknown
 from busway.broker.settlement import Verb
 
 #: O-2: the entity's name of what concerns the namespace as a whole.
 NAMESPACE_ONLY: Final = "-NamespaceOnlyMetric-"
+_TRANSFER_ENDING: Final = f"/{TRANSFER_KEYWORD}"
 #: Upper ends, in seconds, of the steps in which the time of a send is told; above the last there is one step more.
 LATENCY_STEPS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 
@@ -41,6 +42,7 @@ class Flow:
         "messages_in",
         "messages_out",
         "path",
+        "quota_errors",
         "server_errors",
         "successes",
         "throttled",
@@ -53,6 +55,7 @@ class Flow:
         # Requests, by result.
         self.successes = 0
         self.user_errors = 0
+        self.quota_errors = 0  #: among the user errors
         self.server_errors = 0
         self.throttled = 0
         # Messages.
@@ -100,6 +103,8 @@ class Flow:
             self.server_errors += count
         else:
             self.user_errors += count
+            if isinstance(error, QuotaExceeded):
+                self.quota_errors += count
 
     # -- messages
 
@@ -153,8 +158,9 @@ class FlowTable:
         self.connections = ConnectionFlow()
 
     def of_fragment(self, path: str) -> Flow:
-        """The flow of the entity that a fragment with this path belongs to; made when it is the first."""
-        entity = EntityAddress.parse(path).path
+        """The flow of the entity that a fragment with this path belongs to; made when it is the first. What is sent
+        via an entity counts as its own, like what it forwards (O-4)."""
+        entity = EntityAddress.parse(path).path.removesuffix(_TRANSFER_ENDING)
         key = path_key(entity)
         flow = self._flows.get(key)
         if flow is None:

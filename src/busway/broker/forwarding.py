@@ -7,7 +7,8 @@ store that is one commit; else see `transfers`. Runs follow one another, so orde
 
 A destination that refuses for good (full, disabled, gone) is tried again for a few seconds, then the message goes to
 this entity's own dead-letter queue (F-12); in a dead-letter queue it waits instead (D-20). A store that is not
-available is waited for, however long.
+available is waited for, however long. Meanwhile rows for other fragments of the destination pass by: order is kept
+for each of them, and it is all that a receiver there can see (`held_destinations`).
 
 While rows are on their way, which takes more than one step only when the destination looks for duplicates or lies
 in another store, `moving` keeps them from expiring here.
@@ -31,7 +32,9 @@ from busway.broker.errors import (
     ServerBusy,
     StoreOutcomeUnknown,
 )
+from busway.broker.held_destinations import Destination, HeldDestinations
 from busway.broker.message_subject import MessageSubject
+from busway.broker.partition_keys import fragment_of_forwarded
 from busway.broker.property_changes import DEAD_LETTER_REASON, read_changes
 from busway.broker.transfers import Transfers
 from busway.message import ACTIVE, Message
@@ -145,13 +148,13 @@ class Forwarder:
     """See the head of this file."""
 
     __slots__ = (
+        "_due",
         "_fragment",
+        "_held",
         "_is_walking",
         "_pause_s",
-        "_refused_since",
         "_route",
         "_should_walk",
-        "_stays_up_to",
         "_timer",
         "moving",
     )
@@ -163,11 +166,10 @@ class Forwarder:
         self.moving: set[int] = set()
         self._is_walking = False
         self._should_walk = False
-        #: Up to this number everything stays here (D-21).
-        self._stays_up_to = 0
-        self._refused_since: float | None = None
+        self._held = HeldDestinations()
         self._pause_s = _RETRY_S
         self._timer: Timer | None = None
+        self._due = 0.0
 
     def wake(self) -> None:
         """Something may have arrived."""
@@ -175,6 +177,11 @@ class Forwarder:
         if not self._is_walking and self._fragment.is_usable():
             self._is_walking = True
             self._fragment.runtime.spawn(self._walk())
+
+    def arrived(self, numbers: list[int]) -> None:
+        """Rows have come with numbers they had before: dead letters, in any order."""
+        self._held.arrived(min(numbers))
+        self.wake()
 
     def stop(self) -> None:
         self._fragment.runtime.timers.cancel(self._timer)
@@ -200,10 +207,9 @@ class Forwarder:
             return
         if not transfers.is_settled(fragment):
             await transfers.settle(fragment)
-        after = self._stays_up_to
-        #: True while nothing was met that may move later.
-        is_start = True
-        while fragment.is_usable():
+        after = self._held.start
+        is_unbroken = True
+        while fragment.is_usable() and not self._is_stuck():
             page = await fragment.store.messages(
                 fragment.key, PLACE_ACTIVE, after, _RUN_MESSAGES_MAX, _RUN_BYTES_MAX
             )
@@ -214,42 +220,48 @@ class Forwarder:
                 continue
             if not page.messages and not page.damaged:
                 return
-            rows, is_start = self._movable(page.messages, is_start)
-            if rows and not await self._move(rows):
-                return
+            rows, staying = self._movable(page.messages)
+            if rows:
+                await self._move(rows)
             after = max([row.sequence_number for row in page.messages] + page.damaged)
+            is_unbroken = is_unbroken and len(rows) + staying == len(page.messages)
+            if is_unbroken and (staying or self._held.are_any()):
+                self._held.waits_up_to(after)
             if not page.more:
                 return
+            after = self._held.next_after(after)
 
-    def _movable(self, messages: list[Message], is_start: bool) -> tuple[list[Message], bool]:
-        """Rows that nobody holds, whose commit is known and whose time is not over."""
+    def _is_stuck(self) -> bool:
+        """Nothing can move before the next try."""
+        return self._held.holds((self._route.target_path, None))
+
+    def _movable(self, messages: list[Message]) -> tuple[list[Message], int]:
+        """Rows that nobody holds, whose commit is known and whose time is not over; and how many stay for ever
+        (D-21)."""
         fragment = self._fragment
         now_ms = fragment.runtime.clock.wall_ms()
         locked = fragment.locks.numbers()
         is_dead_letter = fragment.settings.is_dead_letter
         movable: list[Message] = []
+        staying = 0
         for message in messages:
             number = message.sequence_number
             if is_dead_letter and _stays(message):
-                if is_start:
-                    self._stays_up_to = number
+                staying += 1
+            elif number in locked or fragment.horizon.hides(number):
                 continue
-            is_start = False
-            if number in locked or fragment.horizon.hides(number):
-                continue
-            if is_dead_letter or message.expires_at_ms > now_ms:
+            elif is_dead_letter or message.expires_at_ms > now_ms:
                 movable.append(message)
-        return movable, is_start
+        return movable, staying
 
-    async def _move(self, rows: list[Message]) -> bool:
-        """False when the walk must pause."""
+    async def _move(self, rows: list[Message]) -> None:
         rows = self._within_hops(rows)
         if not rows:
-            return True
+            return
         numbers = {row.sequence_number for row in rows}
         self.moving |= numbers
         try:
-            return await self._send(rows)
+            await self._send(rows)
         finally:
             self.moving -= numbers
 
@@ -263,26 +275,52 @@ class Forwarder:
         gone = {row.sequence_number for row in far}
         return [row for row in rows if row.sequence_number not in gone]
 
-    async def _send(self, rows: list[Message]) -> bool:
+    async def _send(self, rows: list[Message]) -> None:
+        """In order; what is for a destination that is held stays where it is."""
+        path = self._route.target_path
+        if self._held.holds((path, None)):
+            return
         try:
             target = self._route.target()
         except (EntityNotFound, ServerBusy) as error:
-            return self._refused([(row, error) for row in rows])
-        detects = target.settings.detects_duplicates
-        messages = [self._forwarded(row, detects) for row in rows]
-        transfer = Transfer(
-            self._fragment, {id(message): row for message, row in zip(messages, rows, strict=True)}
-        )
+            self._refused((path, None), [(row, error) for row in rows])
+            return
+        bound = self._bound(rows, target)
+        if not bound:
+            return
+        transfer = Transfer(self._fragment, {id(message): row for row, message, _ in bound})
         transfers = self._route.transfers
         with transfers.moving(self._fragment):
-            target.inlet.append(messages, transfer.done, origin=transfer)
+            target.inlet.append([message for _, message, _ in bound], transfer.done, origin=transfer)
             refused = dict(await transfer.ended)
-            transfer.finish([row for index, row in enumerate(rows) if index not in refused], transfers)
+            arrived = [(row, where) for place, (row, _, where) in enumerate(bound) if place not in refused]
+            transfer.finish([row for row, _ in arrived], transfers)
+        for where in {where for _, where in arrived}:
+            self._held.takes(where)
         if not refused:
-            self._refused_since = None
             self._pause_s = _RETRY_S
-            return True
-        return self._refused([(rows[index], error) for index, error in refused.items()])
+        by_destination: dict[Destination, list[tuple[Message, BrokerError]]] = {}
+        for place, why in refused.items():
+            row, _, where = bound[place]
+            by_destination.setdefault(where, []).append((row, why))
+        for where, failures in by_destination.items():
+            self._refused(where, failures)
+
+    def _bound(
+        self, rows: list[Message], target: Queue | Topic
+    ) -> list[tuple[Message, Message, Destination]]:
+        """(row, the message it becomes, where it goes) of those whose destination is not held."""
+        settings, path = target.settings, self._route.target_path
+        detects, count = settings.detects_duplicates, settings.fragment_count
+        bound: list[tuple[Message, Message, Destination]] = []
+        for row in rows:
+            message = self._forwarded(row, detects)
+            where: Destination = (path, None)
+            if settings.is_partitioned:
+                where = (path, fragment_of_forwarded(message, row.sequence_number, detects, count))
+            if not self._held.holds(where):
+                bound.append((row, message, where))
+        return bound
 
     def _forwarded(self, row: Message, detects_duplicates: bool) -> Message:
         """F-10: a new message with the old content, that knows where it began."""
@@ -307,26 +345,25 @@ class Forwarder:
 
     # -- refusals
 
-    def _refused(self, refused: list[tuple[Message, BrokerError]]) -> bool:
-        """True when the walk may go on."""
+    def _refused(self, destination: Destination, refused: list[tuple[Message, BrokerError]]) -> None:
+        """What may still move waits with its destination for the next try."""
         if any(isinstance(error, ServerBusy | StoreOutcomeUnknown) for _, error in refused):
-            self._again_in(_RETRY_S)
-            return False
+            self._hold(destination, _RETRY_S)
+            return
         if self._fragment.settings.is_dead_letter:
-            self._again_in(self._pause_s)
-            self._pause_s = min(2 * self._pause_s, _RETRY_S_MAX)
-            return False
+            self._hold(destination, self._pause_s)
+            return
         now = self._fragment.runtime.clock.monotonic()
-        if self._refused_since is None:
-            self._refused_since = now
-        is_patient = now - self._refused_since < _PATIENCE_S
+        is_patient = now - self._held.refuses_since(destination, now) < _PATIENCE_S
         lost = [(row, error) for row, error in refused if not (is_patient and isinstance(error, _PASSING))]
-        path = self._route.target_path
+        path = destination[0]
         self._dead_letter([(row, transfer_failed(path, error)) for row, error in lost])
         if len(lost) < len(refused):
-            self._again_in(_RETRY_S)
-            return False
-        return True
+            self._hold(destination, _RETRY_S)
+
+    def _hold(self, destination: Destination, seconds: float) -> None:
+        self._held.hold(destination)
+        self._again_in(seconds)
 
     def _dead_letter(self, rows: list[tuple[Message, dict[str, object]]]) -> None:
         if not rows:
@@ -342,9 +379,19 @@ class Forwarder:
         dead_letters.join()
 
     def _again_in(self, seconds: float) -> None:
+        """At the latest: a destination that is held later does not put the next try off."""
         runtime = self._fragment.runtime
-        runtime.timers.cancel(self._timer)
-        self._timer = runtime.timers.at(runtime.clock.monotonic() + seconds, self.wake)
+        due = runtime.clock.monotonic() + seconds
+        if self._timer is None or due < self._due:
+            runtime.timers.cancel(self._timer)
+            self._timer, self._due = runtime.timers.at(due, self._try_again), due
+
+    def _try_again(self) -> None:
+        self._timer = None
+        self._held.try_again()
+        if self._fragment.settings.is_dead_letter:
+            self._pause_s = min(2 * self._pause_s, _RETRY_S_MAX)
+        self.wake()
 
 
 def _stays(message: Message) -> bool:

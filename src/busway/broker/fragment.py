@@ -329,7 +329,7 @@ class Fragment(Outlet):
         """Rows are durable that came by a move or were put back: (number, session id)."""
         self.horizon.arriving.difference_update([number for number, _ in entries])
         if self.forwarder is not None:
-            self.forwarder.wake()
+            self.forwarder.arrived([number for number, _ in entries])
             return
         if self.settings.requires_session:
             self.sessions.arrived(entries)

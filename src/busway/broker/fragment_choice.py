@@ -19,9 +19,13 @@ from typing import TYPE_CHECKING, Final
 from busway.broker.errors import BrokerError, InvalidOperation, ServerBusy
 from busway.broker.fragment import Fragment
 from busway.broker.fragment_settings import FragmentSettings
-from busway.broker.partition_keys import SLICE_MESSAGES_MAX, fragment_of_key, key_of
+from busway.broker.partition_keys import (
+    SLICE_MESSAGES_MAX,
+    fragment_of_forwarded,
+    fragment_of_key,
+    key_of,
+)
 from busway.message import Message
-from busway.store.contract import COUNTER_MASK
 
 if TYPE_CHECKING:
     from busway.broker.forwarding import Transfer
@@ -87,11 +91,12 @@ class FragmentChoice:
         refused: list[Part] = []
         for place, message in enumerate(messages):
             key = key_of(message, detects)
-            if key is not None:
+            if origin is not None:
+                number = origin.source_number(message)
+                index = fragment_of_forwarded(message, number, detects, len(self._members))
+                part = keyed.setdefault(index, Part())
+            elif key is not None:
                 part = keyed.setdefault(fragment_of_key(key, len(self._members)), Part())
-            elif origin is not None:
-                number = origin.source_number(message) & COUNTER_MASK
-                part = keyed.setdefault(number % len(self._members), Part())
             elif detects:
                 part = Part()
                 part.error = InvalidOperation(_NO_KEY)

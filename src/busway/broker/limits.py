@@ -37,10 +37,17 @@ class Limits:
     user_metadata_characters_max: int = 1_024  # L-19
     path_characters_max: int = 260  # E-2
     name_characters_max: int = 50  # E-3: of subscriptions and rules
+    partitions_per_hub_max: int = 32  # H-2
+    groups_per_hub_max: int = 20  # H-5
+    event_bytes_max: int = MIB  # H-14: one publication, event or batch
+    readers_per_group_max: int = 5  # H-23: of one partition, without epochs
     # Our own bounds on memory.
     locks_per_fragment_max: int = 100_000
     window_bytes_max: int = 64 * MIB  # all ready windows of a process together
     window_messages_max: int = 4_096  # one ready window
+    tail_bytes_max: int = MIB  # the newest chunks of one log that readers follow
+    tails_bytes_max: int = 64 * MIB  # all of these together
+    producers_per_log_max: int = 10_000  # H-18: idempotent ones that a log remembers
     returned_numbers_max: int = 10_000  # then the window rewinds instead of remembering single numbers
     transactions_per_connection_max: int = 1_000
     transaction_bytes_per_connection_max: int = 64 * MIB  # TX-24

@@ -48,6 +48,7 @@ from busway.broker.fragment import Fragment
 from busway.broker.limits import Limits
 from busway.broker.opening import added_stores, first_rows, public_url, with_root_key
 from busway.broker.operations_log import OperationsLog
+from busway.broker.other_entities import NoOtherEntities, OtherEntities
 from busway.broker.queue import Queue
 from busway.broker.ready_window import WindowBudget
 from busway.broker.rule_changes import RuleChanges
@@ -100,26 +101,28 @@ class Namespace:
         self._entropy = entropy
         self._given_root_key = root_key
         self._timers = Timers()
-        self._background = BackgroundWork()
-        self._runtime = BrokerRuntime(
+        self.background = BackgroundWork()
+        self.runtime = BrokerRuntime(
             clock,
             entropy,
             limits,
             self._timers,
             WindowBudget(limits.window_bytes_max),
-            self._background.spawn,
+            self.background.spawn,
             self._store_failed,
             self._used_bytes,
         )
-        self.flows = self._runtime.flows
+        self.flows = self.runtime.flows
         self.keepers = {store.name: self._keeper(store) for store in stores}
         if not stores or len(self.keepers) < len(stores):
             raise StoreError("A namespace needs one or more stores, each with a name of its own.")
         self.catalogue = Catalogue()
-        self.entities = EntityTable(self._runtime, self.keepers.__getitem__)
+        self.entities = EntityTable(self.runtime, self.keepers.__getitem__)
         self.auto_delete = AutoDelete(self.entities, clock, self._timers, self._delete_idle)
         self.operations = OperationsLog(clock, entropy)
-        self._entity_changes = EntityChanges(self, clock, entropy, self._background)
+        #: Set before it is opened.
+        self.others: OtherEntities = NoOtherEntities()
+        self._entity_changes = EntityChanges(self, clock, entropy, self.background)
         self.rule_changes = RuleChanges(self, clock)
         self._row = NamespaceRow("", name, (), 0)
         self._rule_watchers: list[Callable[[], None]] = []
@@ -132,7 +135,7 @@ class Namespace:
             store,
             self._clock,
             self._timers,
-            self._background.spawn,
+            self.background.spawn,
             examine=self._examine,
             lost=self._store_lost,
             entered=self._store_entered,
@@ -168,7 +171,7 @@ class Namespace:
         self.entities.opened_at_ms = self._clock.wall_ms()
         self.auto_delete.arm()
         self._look_around()
-        self._background.spawn(self._watch_heads())
+        self.background.spawn(self._watch_heads())
 
     async def _connect(self) -> dict[str, StoreError | None]:
         """By store the error that kept it from being opened. Stores out of service are not even tried."""
@@ -236,7 +239,7 @@ class Namespace:
     async def close(self) -> None:
         """Ends background work, writes what is left, closes the stores. Idempotent."""
         self._flush_accessed()
-        await self._background.close()
+        await self.background.close()
         for keeper in self.keepers.values():
             try:
                 await keeper.close()
@@ -263,7 +266,7 @@ class Namespace:
     def _look_around(self) -> None:
         """Once a minute: what no event tells."""
         self._flush_accessed()
-        self._runtime.namespace_size.recount()
+        self.runtime.namespace_size.recount()
         self.auto_delete.look_around()
         self._copy_catalogue()
         self._timers.at(self._clock.monotonic() + LOOK_AROUND_EVERY_S, self._look_around)
@@ -316,7 +319,7 @@ class Namespace:
 
     def transactions(self) -> Transactions:
         """For a new connection."""
-        return Transactions(self._runtime)
+        return Transactions(self.runtime)
 
     def transfer_queue(self, via_path: str) -> Queue | None:
         """Of messages that are sent via this entity; None before there were any."""
@@ -339,9 +342,10 @@ class Namespace:
     async def prepare_to_send_via(self, via_path: str) -> None:
         """Once for each entity. Raises EntityNotFound, ServerBusy."""
         via = self._found(via_path)
-        await self._background.finish(self._entity_changes.create_transfer_queue(via))
+        await self.background.finish(self._entity_changes.create_transfer_queue(via))
 
     def exists(self, path: str) -> bool:
+        """As a queue, a topic or a subscription."""
         return path_key(path) in self.entities.rows
 
     def queues(self) -> list[QueueDescription]:
@@ -394,33 +398,36 @@ class Namespace:
     def _found(self, path: str) -> EntityRow:
         row = self.entities.rows.get(path_key(path))
         if row is None:
+            kind = self.others.kind_of(path_key(path))
+            if kind is not None:
+                raise InvalidOperation(f"{shown(path)} is {kind}, neither a queue nor a topic.")
             raise not_found(self.name, path)
         return row
 
     async def create(self, wanted: Sequence[NewEntity]) -> list[Description]:
         """All of them or none."""
-        return await self._background.finish(self._entity_changes.create(wanted))
+        return await self.background.finish(self._entity_changes.create(wanted))
 
     async def update(self, description: Description) -> Description:
-        return await self._background.finish(self._entity_changes.update(description))
+        return await self.background.finish(self._entity_changes.update(description))
 
     async def delete(self, path: str) -> None:
         """A topic goes with its subscriptions (E-65)."""
-        await self._background.finish(self._entity_changes.delete(path))
+        await self.background.finish(self._entity_changes.delete(path))
 
     async def add_rule(self, subscription_path: str, rule: Rule) -> Rule:
-        return await self._background.finish(self.rule_changes.add(subscription_path, rule))
+        return await self.background.finish(self.rule_changes.add(subscription_path, rule))
 
     async def replace_rule(self, subscription_path: str, rule: Rule) -> Rule:
-        return await self._background.finish(self.rule_changes.replace(subscription_path, rule))
+        return await self.background.finish(self.rule_changes.replace(subscription_path, rule))
 
     async def remove_rule(self, subscription_path: str, name: str) -> None:
-        await self._background.finish(self.rule_changes.remove(subscription_path, name))
+        await self.background.finish(self.rule_changes.remove(subscription_path, name))
 
     def _delete_idle(self, key: str) -> None:
         row = self.entities.rows.get(key)
         if row is not None:
-            self._background.spawn(self._entity_changes.delete_idle(row))
+            self.background.spawn(self._entity_changes.delete_idle(row))
 
     # -- rules
 
@@ -432,8 +439,13 @@ class Namespace:
         if row is not None and isinstance(row.description, SubscriptionDescription):
             row = self.entities.rows.get(topic_key_of(key))  # E-61, A-2
         if row is None or isinstance(row.description, SubscriptionDescription):
-            return None
+            return self.others.entity_rules(key)
         return row.incarnation, row.description.authorization_rules
+
+    def owner_key(self, key: str) -> str:
+        """Of the entity whose rules count at an address."""
+        owner = None if key in self.entities.rows else self.others.owner_key(key)
+        return topic_key_of(key) if owner is None else owner
 
     @property
     def root_key(self) -> str:
@@ -441,7 +453,7 @@ class Namespace:
         return next(rule.primary_key for rule in self._row.rules if rule.name == ROOT_RULE_NAME)
 
     async def set_rules(self, rules: tuple[AuthorizationRule, ...]) -> None:
-        await self._background.finish(self._set_rules(rules))
+        await self.background.finish(self._set_rules(rules))
 
     async def _set_rules(self, rules: tuple[AuthorizationRule, ...]) -> None:
         if not any(rule.name == ROOT_RULE_NAME for rule in rules):
@@ -479,14 +491,14 @@ class Namespace:
                 "name": keeper.name,
                 "url": public_url(keeper.url),
                 "state": keeper.state,
-                "fragments": len(self.entities.keys_in(keeper.name)),
+                "fragments": len(self._keys_in(keeper)),
             }
             for keeper in self._ordered()
         ]
 
     async def disable_store(self, name: str) -> None:
         """Takes a store out of service, also over restarts, until `enable_store`."""
-        await self._background.finish(self._disable(self._named_store(name)))
+        await self.background.finish(self._disable(self._named_store(name)))
 
     async def _disable(self, keeper: StoreKeeper) -> None:
         async with self.changing:
@@ -495,7 +507,7 @@ class Namespace:
                 await keeper.disable()
 
     async def enable_store(self, name: str) -> None:
-        await self._background.finish(self._enable(self._named_store(name)))
+        await self.background.finish(self._enable(self._named_store(name)))
 
     async def _enable(self, keeper: StoreKeeper) -> None:
         if keeper.is_disabled:
@@ -517,7 +529,7 @@ class Namespace:
         self.keepers[store.name].fail(error)
 
     def _store_lost(self, keeper: StoreKeeper, error: StoreError) -> None:
-        for sweeps in (self._runtime.sweepers, self._runtime.activators):
+        for sweeps in (self.runtime.sweepers, self.runtime.activators):
             sweep = sweeps.pop(keeper.name, None)
             if sweep is not None:
                 sweep.stop()
@@ -529,16 +541,21 @@ class Namespace:
             )
         )
         self.entities.lose_store(keeper.name, told)
+        self.others.lose_store(keeper.name, told)
 
     def _store_entered(self, keeper: StoreKeeper) -> None:
         self.entities.regain_store(keeper.name)
+        self.others.regain_store(keeper.name)
+
+    def _keys_in(self, keeper: StoreKeeper) -> set[FragmentKey]:
+        return self.entities.keys_in(keeper.name) | self.others.keys_in(keeper.name)
 
     async def _examine(self, keeper: StoreKeeper) -> None:
         """A store was opened. Raises StoreError when it does not fit; drops what belongs to nobody."""
         async with self.changing:
             if await self.catalogue.reload(keeper):
                 self._adopt()
-            lost = self.entities.keys_in(keeper.name) - keeper.counters.keys()
+            lost = self._keys_in(keeper) - keeper.counters.keys()
             if lost:
                 raise StoreError(
                     f"The store {keeper.name} lacks {len(lost)} fragments that the catalogue knows. Was its"
@@ -548,11 +565,11 @@ class Namespace:
             await self._drop_orphans(keeper)
             await self.entities.transfers.store_opened(keeper)
         fragment_of = _FragmentFinder(self.entities, keeper.name)
-        Activator(keeper.store, fragment_of, self._runtime).start()
-        ExpirySweeper(keeper.store, fragment_of, self._runtime).start()
-        self._background.spawn(keeper.sweep_dropped(self.limits.sweep_rows_max))
-        self._background.spawn(self._watch_heads())
-        self._background.spawn(self._settle_transfers())
+        Activator(keeper.store, fragment_of, self.runtime).start()
+        ExpirySweeper(keeper.store, fragment_of, self.runtime).start()
+        self.background.spawn(keeper.sweep_dropped(self.limits.sweep_rows_max))
+        self.background.spawn(self._watch_heads())
+        self.background.spawn(self._settle_transfers())
 
     async def _settle_transfers(self) -> None:
         """Rows that arrived elsewhere before a crash leave their source, also where nothing is forwarded any
@@ -567,7 +584,7 @@ class Namespace:
             try:
                 if fragment is None:
                     transfers.source_is_gone(place)
-                else:
+                elif not transfers.is_under_way(fragment):  # else the run that is on its way finishes them
                     await transfers.settle(fragment)
             except (StoreError, BrokerError) as error:
                 _log.warning("A transfer out of store %s is settled later: %s", store_name, error)
@@ -575,14 +592,14 @@ class Namespace:
     async def _catch_up(self, keeper: StoreKeeper) -> None:
         """The home must have everything before it takes changes; a copy may follow later."""
         if keeper is not self.catalogue.home:
-            self._background.spawn(self.catalogue.copy_to(keeper))
+            self.background.spawn(self.catalogue.copy_to(keeper))
             return
         await self.catalogue.copy_to(keeper)
         if self.catalogue.is_behind(keeper):
             raise StoreError(f"The store {keeper.name} could not be brought up to date.")
 
     async def _drop_orphans(self, keeper: StoreKeeper) -> None:
-        orphans = sorted(keeper.counters.keys() - self.entities.keys_in(keeper.name))
+        orphans = sorted(keeper.counters.keys() - self._keys_in(keeper))
         if orphans and self.catalogue.home_leads:
             await keeper.commit(_dropping(orphans))
             for key in orphans:
@@ -597,7 +614,7 @@ class Namespace:
     def _copy_catalogue(self) -> None:
         for keeper in self.keepers.values():
             if keeper.is_open and self.catalogue.is_behind(keeper):
-                self._background.spawn(self.catalogue.copy_to(keeper))
+                self.background.spawn(self.catalogue.copy_to(keeper))
 
     def _adopt(self) -> None:
         """Memory follows the catalogue."""
@@ -607,6 +624,7 @@ class Namespace:
             self.name = self._row.name
         self.entities.replace_all(entity_rows(rows), lambda row: not_found(self.name, row.description.path))
         self.entities.replace_rules(rule_rows(rows))
+        self.others.adopt(rows)
         self.rights_changed()
 
     def _with_given_key(self, row: NamespaceRow) -> NamespaceRow:

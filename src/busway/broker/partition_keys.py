@@ -10,7 +10,7 @@ from typing import Final
 from zlib import crc32
 
 from busway.message import Message
-from busway.store.contract import INDEX_SHIFT
+from busway.store.contract import COUNTER_MASK, INDEX_SHIFT
 
 #: P-30: keyless messages that came together go round in slices of so many.
 SLICE_MESSAGES_MAX: Final = 16
@@ -28,6 +28,15 @@ def key_of(message: Message, detects_duplicates: bool) -> str | None:
     if message.partition_key is not None:
         return message.partition_key
     return message.message_id if detects_duplicates else None
+
+
+def fragment_of_forwarded(message: Message, source_number: int, detects_duplicates: bool, count: int) -> int:
+    """F-9: by its key like any other, else by its number at its source, so that a move that is repeated after a crash
+    finds its first try."""
+    key = key_of(message, detects_duplicates)
+    if key is not None:
+        return fragment_of_key(key, count)
+    return (source_number & COUNTER_MASK) % count
 
 
 def index_of_number(number: int) -> int:

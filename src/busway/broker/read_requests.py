@@ -42,20 +42,21 @@ class ReadRequests:
         self._fragment = fragment
 
     async def peek(self, from_number: int, count: int, bytes_max: int, session_id: str | None) -> Page:
-        """R-60…R-66: copies of all states by number; may be fewer than asked for."""
+        """R-60…R-66: copies of all states by number; may be fewer than asked for. Raises ServerBusy."""
         fragment = self._fragment
         fragment.check_readable()
         fragment.touch(fragment.runtime.clock.wall_ms())  # E-111
         if count < 1:
             raise ArgumentOutOfRange(f"The number of messages to peek must be at least 1, not {count}.")
         limits = fragment.runtime.limits
-        page = await fragment.store.peek(
+        found = fragment.store.peek(
             fragment.key,
             max(from_number, 0),
             min(count, limits.peek_messages_max),
             bytes_max,
             session_id,
         )
+        page = await read(fragment.settings.path, found)
         horizon = fragment.horizon
         shown = [message for message in page.messages if not horizon.hides(message.sequence_number)]
         return Page(shown, page.more, page.damaged)
@@ -193,10 +194,12 @@ class ReadRequests:
             await self._delete(await self.cancellable(numbers), PLACE_SCHEDULED)
 
     async def cancellable(self, numbers: list[int]) -> list[Message]:
-        """The scheduled messages with these numbers. Raises MessageNotFound when one is missing."""
+        """The scheduled messages with these numbers. Raises MessageNotFound when one is missing, ServerBusy."""
         fragment = self._fragment
         wanted = sorted(set(numbers))
-        page = await fragment.store.by_number(fragment.key, PLACE_SCHEDULED, wanted)
+        page = await read(
+            fragment.settings.path, fragment.store.by_number(fragment.key, PLACE_SCHEDULED, wanted)
+        )
         withheld = fragment.intake.withheld
         found = [
             m

@@ -43,6 +43,7 @@ class BrokerRuntime:
         "spawn",
         "store_failed",
         "sweepers",
+        "tail_budget",
         "timers",
         "window_budget",
     )
@@ -65,6 +66,8 @@ class BrokerRuntime:
         #: What flows through each entity (O-1).
         self.flows = FlowTable()
         self.window_budget = window_budget
+        #: What logs of event hubs keep of their ends for readers that follow.
+        self.tail_budget = WindowBudget(limits.tails_bytes_max)
         #: Starts a coroutine on the loop and keeps it from being collected; logs what it raises.
         self.spawn = spawn
         #: Told once for each fragment that met a failed commit: the store must be reopened, its fragments

@@ -2,6 +2,9 @@
 
 One `Activator` for each store: it sleeps until the earliest scheduled time in the store, asks which rows are
 due and hands them to their fragments, which give them new numbers. Fragments tell it when an earlier time joins.
+
+A row that has joined and is not committed yet is not shown by a look at the store, and its time may have been later
+than the one the look was made for. So before it asks for the next time it waits for all that has joined by then.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ _RETRY_MS: Final = 1_000
 class Activator:
     """See the head of this file. `fragment_of` loads a fragment if need be; None when there is none."""
 
-    __slots__ = ("_alarm", "_fragment_of", "_is_active", "_runtime", "_store")
+    __slots__ = ("_alarm", "_fragment_of", "_is_active", "_is_stopped", "_runtime", "_store")
 
     def __init__(self, store: Store, fragment_of: FragmentOf, runtime: BrokerRuntime) -> None:
         self._store = store
@@ -35,6 +38,7 @@ class Activator:
         self._runtime = runtime
         self._alarm = WallAlarm(runtime, self._ring)
         self._is_active = False
+        self._is_stopped = False
         runtime.activators[store.name] = self
 
     def start(self) -> None:
@@ -42,28 +46,36 @@ class Activator:
         self._alarm.no_later_than(0)
 
     def stop(self) -> None:
+        """The store is out of service; another one is made when it is back."""
+        self._is_stopped = True
         self._alarm.stop()
 
     def joined(self, scheduled_at_ms: int) -> None:
         self._alarm.no_later_than(scheduled_at_ms)
 
+    def _look_in(self, delay_ms: int) -> None:
+        if not self._is_stopped:
+            self._alarm.no_later_than(self._runtime.clock.wall_ms() + delay_ms)
+
     def _ring(self) -> None:
-        if not self._is_active and self._store.state is StoreState.OPEN:
+        if self._is_active:  # it may have passed the rows this is about
+            self._look_in(_LOOK_AGAIN_MS)
+        elif self._store.state is StoreState.OPEN:
             self._is_active = True
             self._runtime.spawn(self._activate_due())
 
     async def _activate_due(self) -> None:
-        clock = self._runtime.clock
         try:
             while await self._activate_slice():
                 pass
+            await self._store.flush()
             next_ms = await self._store.next_due_ms()
             if next_ms is not None:
-                now_ms = clock.wall_ms()
-                self._alarm.no_later_than(next_ms if next_ms > now_ms else now_ms + _LOOK_AGAIN_MS)
+                delay_ms = next_ms - self._runtime.clock.wall_ms()
+                self._look_in(delay_ms if delay_ms > 0 else _LOOK_AGAIN_MS)
         except StoreError as error:
             _log.warning("Cannot activate scheduled messages of store %s: %s", self._store.name, error)
-            self._alarm.no_later_than(clock.wall_ms() + _RETRY_MS)
+            self._look_in(_RETRY_MS)
         finally:
             self._is_active = False
 

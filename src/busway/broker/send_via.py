@@ -194,13 +194,15 @@ class TransferForwarder(Forwarder):
         super().__init__(fragment, route_to(""))
         self._route_to = route_to
 
-    async def _send(self, rows: list[Message]) -> bool:
-        """In order; rows for one destination that follow one another travel together."""
+    async def _send(self, rows: list[Message]) -> None:
+        """In order for each destination; rows for one that follow one another travel together."""
         for path, some in groupby(rows, key=_destination_of):
             self._route = self._route_to(path)
-            if not await super()._send(list(some)):
-                return False
-        return True
+            await super()._send(list(some))
+
+    def _is_stuck(self) -> bool:
+        """There may always be one for somebody else."""
+        return False
 
     def _forwarded(self, row: Message, detects_duplicates: bool) -> Message:
         message = super()._forwarded(row, detects_duplicates)

@@ -11,6 +11,8 @@ rule_testing        rule test; `trial_message` is its message, `explanation` say
 sending             send
 receiving           receive, peek, purge
 resubmitting        resubmit; `resubmission` is the work, `received_subject` what its filter sees
+eventhubs           eventhub create|show|list|update|delete, eventhub group create|list|delete
+events              events send|tail
 keys                key list|create|rotate|delete
 definitions         export, import; `remote_definition` reads and changes a namespace by its management API
 stores              stores [disable|enable]

@@ -14,6 +14,8 @@ import typer
 from busway.cli import (
     connection_strings,
     definitions,
+    eventhubs,
+    events,
     keys,
     programs,
     queues,
@@ -34,7 +36,7 @@ EXIT_WRONG_CALL: Final = 2
 
 app = typer.Typer(
     name="busway",
-    help="A message bus you run yourself, wire-compatible with Azure Service Bus.",
+    help="A message bus you run yourself, wire-compatible with Azure Service Bus and Event Hubs.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -60,12 +62,13 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """A message bus you run yourself, wire-compatible with Azure Service Bus."""
+    """A message bus you run yourself, wire-compatible with Azure Service Bus and Event Hubs."""
     del version_wanted
 
 
 for family in (
     *(serving, queues, topics, subscriptions, rules, sending, receiving, resubmitting),
+    *(eventhubs, events),
     *(keys, stores, definitions, connection_strings, programs),
 ):
     family.register(app)

@@ -229,7 +229,7 @@ class _Printer:
         marks = [f"#{message.sequence_number}"]
         marks += [f"{name}={shown(value)}" for name, value in _head_marks(message) if value is not None]
         typer.echo(" ".join(marks))
-        typer.echo(_text(message.body))
+        typer.echo(text_of_body(message.body))
 
     def close(self) -> None:
         if self._list is not None:
@@ -298,7 +298,7 @@ def _plain(value: object) -> object:
     return str(value) if isinstance(value, UUID) else repr(value)
 
 
-def _text(body: bytes) -> str:
+def text_of_body(body: bytes) -> str:
     """Bodies come from strangers: only line ends and tabs of the control characters reach the terminal."""
     text = _utf8(body)
     if text is None:

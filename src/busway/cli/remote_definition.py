@@ -15,18 +15,22 @@ from busway.broker.descriptions import (
     TopicDescription,
     properties_json,
     property_value,
+    rule_json,
 )
 from busway.broker.entity_path import path_key, subscription_path
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.entity_entry import QUEUE, SUBSCRIPTION, TOPIC, EntityEntry, KeyRule
 from busway.client.entity_properties import Value
 from busway.config_definition import Definition
+from busway.config_hubs import HubDefinition
 from busway.config_wish import described
+from busway.streams.hub_descriptions import DEFAULT_GROUP, group_of_json, hub_of_json, hub_properties
 
 if TYPE_CHECKING:
     from busway.broker.entity_changes import NewEntity
     from busway.client.administration import ServiceBusAdministrationClient
     from busway.config_changes import ConfigChanges, RuleChange
+    from busway.config_hubs import HubChange
     from busway.rules.rule import Rule
 
 Done = Callable[[int], None]
@@ -50,7 +54,16 @@ def read_definition(client: "ServiceBusAdministrationClient", done: Done) -> Def
             rules[path_key(path)] = tuple(client.list_rules(topic.name, subscription.name))
             add(description_of(SubscriptionDescription(path), subscription))
     keys = tuple(_authorization_rule(rule) for rule in client.key_rules())
-    return Definition(entities, rules, keys)
+    return Definition(entities, rules, keys, _hubs(client))
+
+
+def _hubs(client: "ServiceBusAdministrationClient") -> dict[str, HubDefinition]:
+    found: dict[str, HubDefinition] = {}
+    for told in client.hubs.list():
+        hub = hub_of_json(told)
+        groups = tuple(group_of_json(hub.path, group) for group in client.hubs.groups(hub.path))
+        found[path_key(hub.path)] = HubDefinition(hub, groups)
+    return found
 
 
 def _with_base_size(client: "ServiceBusAdministrationClient", description: Description) -> Description:
@@ -119,6 +132,9 @@ class RemoteChanges:
         for change in changes.rules:
             self._change_rule(change)
             self._done(1)
+        for hub in changes.hubs:
+            self._change_hub(hub)
+            self._done(1)
         if changes.authorization_rules is not None:
             self._put_keys(changes.authorization_rules)
             self._done(1)
@@ -163,6 +179,20 @@ class RemoteChanges:
             self._client.create_rule(topic_path, name, change.rule)
         else:
             self._client.update_rule(topic_path, name, change.rule)
+
+    def _change_hub(self, change: "HubChange") -> None:
+        hubs, name = self._client.hubs, change.wanted.path
+        properties = {
+            **hub_properties(change.wanted),
+            "AuthorizationRules": [rule_json(rule) for rule in change.wanted.authorization_rules],
+        }
+        if change.present is None:
+            hubs.create(name, properties)
+        else:
+            hubs.update(name, properties)
+        for group in change.groups:
+            if path_key(group.name) != path_key(DEFAULT_GROUP):
+                hubs.create_group(name, group.name, {"UserMetadata": group.user_metadata})
 
     def _put_keys(self, wanted: Iterable[AuthorizationRule]) -> None:
         """The root rule's last: with its old key nothing more can be asked."""

@@ -22,6 +22,7 @@ _NAMESPACE_PARTITIONS = (
     "Make every new entity partitioned, with so many fragments; 0 leaves it to each entity's --partitioned."
 )
 _TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."
+_CAPTURE = "Where event hubs with --capture write their files; below the data directory if not given."
 _LOG_FORMAT = "The form of the log on standard error: text, or json with one object on each line."
 _LOG_LEVEL = "What is logged: debug, info, warning or error, and everything above."
 _HTTPS_PORT = "HTTPS and WebSocket, beyond loopback; 443, where the SDKs look, if not given."
@@ -76,6 +77,9 @@ def start(
     key_file: Annotated[Path | None, _file("--key-file", _KEY_FILE)] = None,
     tls_port: Annotated[int | None, _port("--tls-port", "BUSWAY_TLS_PORT", _TLS_PORT)] = None,
     https_port: Annotated[int | None, _port("--https-port", "BUSWAY_HTTPS_PORT", _HTTPS_PORT)] = None,
+    capture: Annotated[
+        Path | None, typer.Option("--capture", metavar="DIR", envvar="BUSWAY_CAPTURE", help=_CAPTURE)
+    ] = None,
     log_format: Annotated[str, _word("--log-format", "BUSWAY_LOG_FORMAT", _LOG_FORMAT)] = "text",
     log_level: Annotated[str, _word("--log-level", "BUSWAY_LOG_LEVEL", _LOG_LEVEL)] = "info",
 ) -> None:
@@ -96,6 +100,7 @@ def start(
         key_file=key_file,
         tls_port=tls_port,
         https_port=https_port,
+        capture=capture,
         log_format=log_format,
         log_level=log_level,
     )

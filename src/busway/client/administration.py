@@ -37,6 +37,7 @@ from busway.client.errors import (
     Refused,
     Unreachable,
 )
+from busway.client.hub_administration import HubAdministration
 from busway.client.rule_entry import read_rule, rule_element, write_rule
 from busway.client.sas_token import token_for
 from busway.rules.rule import Rule
@@ -52,6 +53,8 @@ class ServiceBusAdministrationClient:
     def __init__(self, target: ConnectionString, ca_file: Path | None = None) -> None:
         self._target = target
         self._connection = _connection(target, ca_file)
+        #: Event hubs and their consumer groups.
+        self.hubs = HubAdministration(self._request)
 
     @classmethod
     def from_connection_string(

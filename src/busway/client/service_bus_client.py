@@ -10,6 +10,7 @@ from busway.amqp.performatives import TransactionalState
 from busway.amqp.sections import AmqpMessage
 from busway.client.connection_string import ConnectionString
 from busway.client.errors import ClientError
+from busway.client.event_reader import DEFAULT_GROUP, EventReader, StartPosition
 from busway.client.management import Management, read_answer
 from busway.client.receiver import PEEK_LOCK, ServiceBusReceiver
 from busway.client.request_links import RequestLinks
@@ -87,6 +88,16 @@ class ServiceBusClient:
     ) -> ServiceBusReceiver:
         """`queue_name` is any address that can be received from: it may end in /$DeadLetterQueue."""
         return ServiceBusReceiver(self, queue_name, receive_mode, session_id, session_wait)
+
+    def get_event_reader(
+        self,
+        hub_name: str,
+        partition_id: str,
+        start: StartPosition,
+        consumer_group: str = DEFAULT_GROUP,
+    ) -> EventReader:
+        """Reads one partition of an event hub from any position."""
+        return EventReader(self, hub_name, partition_id, start, consumer_group)
 
     def get_management(self, queue_name: str) -> Management:
         links = self._managements.get(queue_name)

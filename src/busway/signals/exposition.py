@@ -28,6 +28,7 @@ from busway.broker.descriptions import (
 from busway.broker.errors import EntityNotFound
 from busway.broker.flow import LATENCY_STEPS_S, Flow, FlowTable
 from busway.signals import metric_names as names
+from busway.signals.hub_figures import HubFigures, MeasuredHubs, family_of
 from busway.signals.metric_names import Metric
 from busway.signals.process_usage import cpu_seconds, resident_bytes
 
@@ -52,8 +53,9 @@ class MeasuredNamespace(Protocol):
 
 
 class Exposition:
-    def __init__(self, namespace: MeasuredNamespace) -> None:
+    def __init__(self, namespace: MeasuredNamespace, hubs: MeasuredHubs | None = None) -> None:
         self._namespace = namespace
+        self._hubs = hubs
         self._scrape: asyncio.Task[bytes] | None = None
 
     async def text(self) -> bytes:
@@ -70,7 +72,7 @@ class Exposition:
 
     async def _written(self) -> bytes:
         snapshot = Snapshot()
-        await snapshot.fill(self._namespace)
+        await snapshot.fill(self._namespace, self._hubs)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(snapshot)
         return await asyncio.to_thread(generate_latest, registry)
@@ -88,11 +90,13 @@ class Snapshot(Collector):
         self._stores: dict[str, int] = {}
         #: Of partitioned entities: the labels' values, and the fragment.
         self._fragments: list[tuple[list[str], FragmentCounts]] = []
+        self._hubs = HubFigures()
 
-    async def fill(self, namespace: MeasuredNamespace) -> None:
+    async def fill(self, namespace: MeasuredNamespace, hubs: MeasuredHubs | None = None) -> None:
         described: list[QueueDescription | TopicDescription] = [*namespace.queues(), *namespace.topics()]
         paths = _paths(namespace, described)
-        namespace.flows.keep(paths)
+        hub_paths = [] if hubs is None else [hub.path for hub in hubs.hubs()]
+        namespace.flows.keep([*paths, *hub_paths])
         self._copy_namespace(namespace)
         flows = namespace.flows.all()
         for first in range(0, len(flows), _SLICE_ENTITIES):
@@ -105,6 +109,10 @@ class Snapshot(Collector):
         for first in range(0, len(paths), _SLICE_ENTITIES):
             await self._copy_counts(namespace, paths[first : first + _SLICE_ENTITIES])
             await asyncio.sleep(0)
+        if hubs is not None:
+            for path in hub_paths:
+                self._hubs.copy(hubs, path)
+                await asyncio.sleep(0)
 
     def _copy_namespace(self, namespace: MeasuredNamespace) -> None:
         connections = namespace.flows.connections
@@ -143,25 +151,30 @@ class Snapshot(Collector):
             yield _by_entity(metric, place, self._flows)
         yield self._latency()
         for place, metric in enumerate(names.COUNT_GAUGES):
-            yield _by_entity(metric, place, self._counts)
+            family = _by_entity(metric, place, self._counts)
+            if metric.service_name == "Size":
+                for path, size_bytes in self._hubs.sizes:
+                    family.add_metric([path], size_bytes)
+            yield family
         for value, metric in zip(self._namespace, names.NAMESPACE_METRICS, strict=True):
-            family = _family(metric, [])
+            family = family_of(metric, [])
             family.add_metric([], value)
             yield family
-        stores = _family(names.STORES, ["state"])
+        stores = family_of(names.STORES, ["state"])
         for state, count in sorted(self._stores.items()):
             stores.add_metric([state], count)
         yield stores
         yield from self._of_fragments()
+        yield from self._hubs.collect()
 
     def _of_fragments(self) -> Iterator[Family]:
         labels = ["entity", "fragment", "store"]
-        up = _family(names.FRAGMENT_UP, labels)
+        up = family_of(names.FRAGMENT_UP, labels)
         for values, fragment in self._fragments:
             up.add_metric(values, float(_is_up(fragment)))
         yield up
         for metric in names.FRAGMENT_GAUGES:
-            family = _family(metric, labels)
+            family = family_of(metric, labels)
             for values, fragment in self._fragments:
                 if _is_up(fragment):
                     family.add_metric(values, getattr(fragment.counts, metric.field))
@@ -193,16 +206,10 @@ def _is_up(fragment: FragmentCounts) -> bool:
 def _by_entity(
     metric: Metric, place: int, rows: list[tuple[str, list[float]]]
 ) -> CounterMetricFamily | GaugeMetricFamily:
-    family = _family(metric, ["entity"])
+    family = family_of(metric, ["entity"])
     for path, values in rows:
         family.add_metric([path], values[place])
     return family
-
-
-def _family(metric: Metric, labels: list[str]) -> CounterMetricFamily | GaugeMetricFamily:
-    if metric.kind == names.COUNTER:
-        return CounterMetricFamily(metric.name, metric.meaning, labels=labels)
-    return GaugeMetricFamily(metric.name, metric.meaning, labels=labels)
 
 
 async def _counted(namespace: MeasuredNamespace, paths: list[str]) -> list[tuple[str, RuntimeCounts]]:

@@ -44,6 +44,13 @@ FLOW_COUNTERS: Final = (
         "user_errors",
     ),
     Metric(
+        "QuotaExceededErrors",
+        "busway_quota_exceeded_errors_total",
+        COUNTER,
+        "Those of them that met a limit, such as a full entity.",
+        "quota_errors",
+    ),
+    Metric(
         "ServerErrors",
         "busway_server_errors_total",
         COUNTER,
@@ -178,6 +185,36 @@ FRAGMENT_GAUGES: Final = (
     Metric("", "busway_fragment_size_bytes", GAUGE, "Bytes of one fragment.", "size_bytes"),
 )
 
+#: O-6, of each partition of an event hub; labels `entity`, `partition` and `store`. One whose store is away has the
+#: first only.
+PARTITION_UP: Final = Metric(
+    "", "busway_partition_up", GAUGE, "1 for a partition of an event hub whose store is in service, else 0."
+)
+PARTITION_GAUGES: Final = (
+    Metric("", "busway_partition_events", GAUGE, "Events that one partition holds."),
+    Metric("", "busway_partition_size_bytes", GAUGE, "Bytes of one partition."),
+    Metric(
+        "",
+        "busway_partition_last_sequence_number",
+        GAUGE,
+        "The number of its last event; -1 before the first.",
+    ),
+)
+#: Of each event hub that captures; label `entity`.
+CAPTURE_METRICS: Final = (
+    Metric("CapturedMessages", "busway_captured_messages_total", COUNTER, "Events written to capture files."),
+    Metric("CapturedBytes", "busway_captured_bytes_total", COUNTER, "Bytes of capture files."),
+    Metric(
+        "",
+        "busway_capture_failures_total",
+        COUNTER,
+        "Attempts to write a capture file that failed and are repeated.",
+    ),
+    Metric(
+        "CaptureBacklog", "busway_capture_backlog_messages", GAUGE, "Events that no capture file has yet."
+    ),
+)
+
 NAMESPACE_METRICS: Final = (
     ACTIVE_CONNECTIONS,
     CONNECTIONS_OPENED,
@@ -193,6 +230,9 @@ METRICS: Final = (
     STORES,
     FRAGMENT_UP,
     *FRAGMENT_GAUGES,
+    PARTITION_UP,
+    *PARTITION_GAUGES,
+    *CAPTURE_METRICS,
 )
 
 #: Names of the service that stand for nothing here.

@@ -112,7 +112,8 @@ class Counters:
         self.expiry_high_ms = 0
         self.accessed_at_ms = 0  #: 0 = never used (E-41)
         # Of a log (`log_contract`): last_counter is the number that its next event gets, active and bytes are its
-        # events and their chunks' bytes, expiry_high_ms is the time of the latest event ever.
+        # events and their chunks' bytes, expiry_high_ms is the time of the latest event ever, deferred is the number
+        # of its first event (of the next one when it has none), scheduled the number up to which it was compacted.
 
     def copy(self) -> Counters:
         twin = Counters()

@@ -5,11 +5,13 @@ A log belongs to a fragment key, as messages do; its fragment row keeps its coun
 grow. A store knows of a chunk what stands in `ChunkHead` and keeps the rest as opaque bytes under a checksum.
 
 Writing. A chunk joins a batch while it is still gathering: the store takes its bytes when the batch closes. Deletions
-of a batch come before its new chunks, so a chunk can be put in the place of others (compaction).
+of a batch come before its new chunks, so a chunk can be put in the place of others (compaction). Two chunks of a log
+that end with the same number are refused with their batch. A chunk without events is none.
 
 Reading. Reads show durable chunks only, nothing that has merely joined. They may show chunks whose deletion has
-joined and is not durable yet; they are true still. A chunk whose checksum does not fit is never returned as one: it
-is named in `ChunkPage.damaged`, and the page goes on behind it.
+joined and is not durable yet; they are true still. Of a log whose drop has joined they show nothing. A chunk whose
+checksum does not fit is never returned as one: it is named in `ChunkPage.damaged`, and the page goes on behind it.
+Its bytes count, so a page holds at least one chunk when any is left, but that may be a damaged one.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class ChunkPage:
         #: The bytes of each, as `busway.event_chunk.Chunk` reads them.
         self.chunks = chunks
         self.damaged = damaged
-        #: True when the answer was cut: there may be more behind its last chunk.
+        #: True when the answer was cut, by its size or where the store found it handy: there may be more behind the
+        #: last of either list.
         self.more = more
 
 
@@ -78,5 +81,5 @@ class LogChanges:
         self.deleted: list[tuple[int, int]] = []
         #: (log, row), laid over what is there.
         self.producers: list[tuple[int, ProducerRow]] = []
-        #: (log, forget producers last used before).
+        #: (log, forget producers last used before); after the rows above.
         self.producers_purged: list[tuple[int, int]] = []

@@ -13,8 +13,7 @@ For tests: `hold_commits` and `release_commits` stretch the time a batch is in f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 from busway.message import Message
 from busway.store.callbacks import report, resolving
@@ -38,10 +37,10 @@ from busway.store.contract import (
     StoreUnavailable,
     TransferMark,
 )
+from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges, ProducerRow
+from busway.store.memory_logs import MemoryLog, closed
 from busway.store.shadow import Shadow, Shadows
-
-K = TypeVar("K")
-V = TypeVar("V")
+from busway.store.undo_log import NumberUsedTwice, UndoLog
 
 
 class MemoryStore:
@@ -189,11 +188,11 @@ class MemoryStore:
         report(self._loop, gathered.callbacks, CommitRefused("An earlier commit of the store failed."))
 
     def _apply(self, batch: CommitBatch) -> StoreError | None:
-        undo = _UndoLog()
+        undo = UndoLog()
         try:
             self._apply_rows(batch, undo)
             self._apply_marks(batch, undo)
-        except _NumberUsedTwice as error:
+        except NumberUsedTwice as error:
             undo.roll_back()
             return CommitRefused(str(error))
         for key, counters in batch.counters.items():
@@ -211,7 +210,7 @@ class MemoryStore:
             self._catalogue_version = batch.catalogue_version
         return None
 
-    def _apply_rows(self, batch: CommitBatch, undo: _UndoLog) -> None:
+    def _apply_rows(self, batch: CommitBatch, undo: UndoLog) -> None:
         for row in batch.fragments_created:
             undo.put(self._fragments, row.key, _Fragment(row))
         for key, place, message in batch.puts:
@@ -232,14 +231,29 @@ class MemoryStore:
             undo.put(self._fragment(key).duplicate_ids, message_id, accepted_at_ms)
         for key, before_ms in batch.duplicate_purges:
             self._fragment(key).forget_ids(before_ms, undo)
+        if batch.logs is not None:
+            self._apply_logs(batch.logs, undo)
 
-    def _apply_marks(self, batch: CommitBatch, undo: _UndoLog) -> None:
+    def _apply_logs(self, changes: LogChanges, undo: UndoLog) -> None:
+        for key, first_number in changes.deleted:
+            self._log(key).delete(first_number, undo)
+        for key, builder in changes.chunks:
+            self._log(key).put(builder, undo)
+        for key, row in changes.producers:
+            self._log(key).put_producer(row, undo)
+        for key, before_ms in changes.producers_purged:
+            self._log(key).forget_producers(before_ms, undo)
+
+    def _log(self, key: int) -> MemoryLog:
+        return self._fragment(FragmentKey(key)).log
+
+    def _apply_marks(self, batch: CommitBatch, undo: UndoLog) -> None:
         for mark in batch.transfer_marks:
             undo.put(self._transfer_marks, mark, None)
         for mark in batch.transfer_marks_removed:
             undo.pop(self._transfer_marks, mark)
 
-    def _move(self, move: Move, undo: _UndoLog) -> None:
+    def _move(self, move: Move, undo: UndoLog) -> None:
         message = self._fragment(move.from_fragment).take(move.from_place, move.from_number, undo)
         if message is None:  # Gone already: nothing to move.
             return
@@ -360,6 +374,18 @@ class MemoryStore:
         since_ms = max(since_ms, shadows.forgotten_before_ms(fragment))
         return {message_id for message_id in ids if known.get(message_id, -1) >= since_ms}
 
+    async def chunks(self, log: FragmentKey, from_number: int, bytes_max: int) -> ChunkPage:
+        return (await self._rows(log)).log.page(from_number, bytes_max)
+
+    async def chunk_heads(self, log: FragmentKey, from_number: int, limit: int) -> list[ChunkHead]:
+        return (await self._rows(log)).log.heads(from_number, limit)
+
+    async def first_number_since(self, log: FragmentKey, at_ms: int) -> int | None:
+        return (await self._rows(log)).log.first_number_since(at_ms)
+
+    async def producers(self, log: FragmentKey) -> list[ProducerRow]:
+        return (await self._rows(log)).log.producer_rows()
+
     async def transfer_marks(self, source_store: str | None = None) -> list[TransferMark]:
         await self._turn()
         wanted = [m for m in self._transfer_marks if source_store is None or m.source_store == source_store]
@@ -428,15 +454,16 @@ class _Fragment:
         self.expiry_entries: dict[int, int] = {}
         self.states: dict[str, tuple[bytes | None, int]] = {}
         self.duplicate_ids: dict[str, int] = {}
+        self.log = MemoryLog()
 
-    def put(self, place: int, message: Message, undo: _UndoLog) -> None:
+    def put(self, place: int, message: Message, undo: UndoLog) -> None:
         number = message.sequence_number
         if number in self.places[place]:
-            raise _NumberUsedTwice(f"Number {number} of fragment {self.row.key} is in use already.")
+            raise NumberUsedTwice(f"Number {number} of fragment {self.row.key} is in use already.")
         message.state = place
         undo.put(self.places[place], number, message)
 
-    def take(self, place: int, number: int, undo: _UndoLog) -> Message | None:
+    def take(self, place: int, number: int, undo: UndoLog) -> Message | None:
         message = self.places[place].get(number)
         undo.pop(self.places[place], number)
         undo.pop(self.expiry_entries, number)
@@ -444,7 +471,7 @@ class _Fragment:
             undo.pop(self.session_index, number)
         return message
 
-    def change(self, change: Change, undo: _UndoLog) -> None:
+    def change(self, change: Change, undo: UndoLog) -> None:
         message = self.places[change.place].get(change.number)
         if message is None:
             return
@@ -454,13 +481,13 @@ class _Fragment:
             changed.changes = change.changes
         undo.put(self.places[change.place], change.number, changed)
 
-    def set_state(self, session_id: str, state: bytes | None, set_at_ms: int, undo: _UndoLog) -> None:
+    def set_state(self, session_id: str, state: bytes | None, set_at_ms: int, undo: UndoLog) -> None:
         if state is None:
             undo.pop(self.states, session_id)
         else:
             undo.put(self.states, session_id, (state, set_at_ms))
 
-    def forget_ids(self, before_ms: int, undo: _UndoLog) -> None:
+    def forget_ids(self, before_ms: int, undo: UndoLog) -> None:
         for message_id in [name for name, at_ms in self.duplicate_ids.items() if at_ms < before_ms]:
             undo.pop(self.duplicate_ids, message_id)
 
@@ -479,40 +506,10 @@ class _Fragment:
             while table and removed < limit:
                 table.popitem()
                 removed += 1
-        return removed
+        return removed + self.log.remove_rows(limit - removed)
 
     def is_empty(self) -> bool:
-        return not any(self._tables())
-
-
-class _NumberUsedTwice(Exception):
-    """A batch puts a row where one is."""
-
-
-class _UndoLog:
-    """Changes dicts and can take everything back."""
-
-    def __init__(self) -> None:
-        self._steps: list[Callable[[], object]] = []
-
-    def put(self, table: dict[K, V], key: K, value: V) -> None:
-        self._remember(table, key)
-        table[key] = value
-
-    def pop(self, table: dict[K, V], key: K) -> None:
-        self._remember(table, key)
-        table.pop(key, None)
-
-    def _remember(self, table: dict[K, V], key: K) -> None:
-        if key in table:
-            before = table[key]
-            self._steps.append(lambda: table.__setitem__(key, before))
-        else:
-            self._steps.append(lambda: table.pop(key, None))
-
-    def roll_back(self) -> None:
-        for step in reversed(self._steps):
-            step()
+        return not any(self._tables()) and self.log.is_empty()
 
 
 def copy_message(message: Message) -> Message:
@@ -543,6 +540,8 @@ def _freeze(batch: CommitBatch) -> None:
         FragmentRow(row.key, row.owner, row.fragment_index, row.counters.copy())
         for row in batch.fragments_created
     ]
+    if batch.logs is not None:
+        batch.logs = closed(batch.logs)
 
 
 def _mark_order(mark: TransferMark) -> tuple[str, int, int]:

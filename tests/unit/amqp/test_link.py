@@ -645,3 +645,18 @@ def test_our_client_may_detach_before_it_is_answered() -> None:
     pair.pump()
     assert pair.client_saw(LinkAttached) == []
     assert len(pair.client_saw(LinkDetached)) == 1
+
+
+def test_a_refusal_may_leave_out_both_termini() -> None:
+    """H-22: so the service refuses readers of event hubs."""
+    pair = EnginePair(
+        on_attach=lambda link: link.refuse(AmqpError("amqp:not-found", "no"), names_terminus=False)
+    )
+    pair.opened()
+    ours = pair.begin().attach("reader", is_sender=False, source=Source("hub"), target=Target("here"))
+    pair.pump()
+    assert ours.peer is not None
+    assert (ours.peer.source, ours.peer.target) == (None, None)
+    [event] = pair.client_saw(LinkDetached)
+    assert event.error is not None
+    assert event.error.condition == "amqp:not-found"

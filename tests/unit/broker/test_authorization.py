@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from busway.broker import authorization
 from busway.broker.authorization import Authorizer, Grant, path_segments
 from busway.broker.descriptions import ALL_RIGHTS, AuthorizationRule
-from busway.broker.entity_path import path_key
+from busway.broker.entity_path import path_key, topic_key_of
 from busway.broker.errors import AuthenticationFailed, Unauthorized
 from tests.harness.manual_clock import ManualClock
 
@@ -43,6 +43,9 @@ class _Book:
 
     def entity_rules(self, key: str) -> tuple[int, tuple[AuthorizationRule, ...]] | None:
         return self.entities.get(key)
+
+    def owner_key(self, key: str) -> str:
+        return topic_key_of(key)
 
 
 def _token(

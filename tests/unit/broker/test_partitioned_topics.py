@@ -299,7 +299,7 @@ def test_a_crash_in_the_middle_of_forwards_between_stores_neither_loses_nor_doub
         for store in bench.stores:
             store.crash()
             store.release_commits()
-        await bench.namespace._background.close()  # nothing of the old life goes on
+        await bench.namespace.background.close()  # nothing of the old life goes on
         away = bench.stores[1 + seed % (COUNT - 1)].name
         bench.namespace = bench.new_namespace()
         await bench.namespace.open()

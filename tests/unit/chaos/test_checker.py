@@ -55,6 +55,18 @@ FAULTS: dict[str, list[Operation]] = {
         Operation("receive", "x", 3.2, 3.3, OK, sequence=9, session="t", hold="h3"),
         Operation("complete", "x", 4.1, 4.2, OK, hold="h3"),
     ],
+    "key out of order": [
+        Operation("send", "x", 3.0, 3.1, OK, key="k", consumer="p"),
+        Operation("send", "y", 3.2, 3.3, OK, key="k", consumer="p"),
+        Operation("drain", "x", 9.0, 9.1, OK, sequence=12),
+        Operation("drain", "y", 9.0, 9.1, OK, sequence=11),
+    ],
+    "key in two fragments": [
+        Operation("send", "x", 3.0, 3.1, OK, key="k", consumer="p"),
+        Operation("send", "y", 3.2, 3.3, OK, key="k", consumer="q"),
+        Operation("drain", "x", 9.0, 9.1, OK, sequence=12),
+        Operation("drain", "y", 9.0, 9.1, OK, sequence=(1 << 48) + 13),
+    ],
     "session held twice": [
         Operation("send", "x", 3.0, 3.1, OK),
         Operation("accept", "h3", 2.0, 2.5, OK, session="s", locked_until=32.0),
@@ -210,3 +222,18 @@ def test_a_late_resend_keeps_the_number_of_the_first_send() -> None:
         Operation("drain", "b", 9.0, 9.1, OK, sequence=2),
     ]
     assert check(history, exactly_once=True).holds
+
+
+def test_numbers_of_different_fragments_say_nothing_about_each_other() -> None:
+    """M-36: each fragment counts for itself; producers with the same key have no order among them."""
+    operations = [
+        Operation("send", "x", 3.0, 3.1, OK),
+        Operation("send", "y", 3.2, 3.3, OK),
+        Operation("send", "z", 3.4, 3.5, OK, key="k", consumer="p"),
+        Operation("send", "w", 3.4, 3.45, OK, key="k", consumer="q"),
+        Operation("drain", "x", 9.0, 9.1, OK, sequence=(3 << 48) + 1),
+        Operation("drain", "y", 9.0, 9.1, OK, sequence=(1 << 48) + 1),
+        Operation("drain", "z", 9.0, 9.1, OK, sequence=(2 << 48) + 2),
+        Operation("drain", "w", 9.0, 9.1, OK, sequence=(2 << 48) + 1),
+    ]
+    assert verdict_of(operations) == {}

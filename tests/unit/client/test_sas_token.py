@@ -19,6 +19,9 @@ class RootRuleOnly:
     def entity_rules(self, key: str) -> None:
         del key
 
+    def owner_key(self, key: str) -> str:
+        return key
+
 
 def test_a_token_made_here_is_accepted_there() -> None:
     """A-4: signed over the encoded address, keys as text, any letters in the rule's name."""

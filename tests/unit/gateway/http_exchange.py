@@ -16,6 +16,7 @@ from busway.gateway.amqp.payloads import Payloads
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.presence import PRESENCE, ClientPresence
 from busway.store.memory import MemoryStore
+from busway.streams.event_hubs import EventHubs
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ class Answer:
     status: int
     headers: dict[str, str]
     text: str
+    content: bytes = b""
 
     @property
     def xml(self) -> Element:
@@ -67,9 +69,16 @@ class Exchange:
         self.namespace = Namespace(
             "busway-test", stores, self.clock, SeededEntropy(), Limits(), root_key=ROOT_KEY
         )
+        self.hubs = EventHubs(self.namespace, self.clock, SeededEntropy(4))
         self._runner.run(self.namespace.open())
         self.gateway = HttpGateway(
-            self.namespace, self.clock, SeededEntropy(2), _no_amqp, Payloads(SeededEntropy(3)), settings
+            self.namespace,
+            self.clock,
+            SeededEntropy(2),
+            _no_amqp,
+            Payloads(SeededEntropy(3)),
+            settings,
+            self.hubs,
         )
 
     def __enter__(self) -> "Exchange":
@@ -131,8 +140,12 @@ class Exchange:
         }
         sent: list[dict[str, object]] = []
 
+        bodies = [body]
+
         async def receive() -> dict[str, object]:
-            return {"type": "http.request", "body": body, "more_body": False}
+            if not bodies:
+                await asyncio.Event().wait()  # the client stays
+            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
 
         async def send(message: dict[str, object]) -> None:
             sent.append(message)
@@ -143,7 +156,7 @@ class Exchange:
         start = sent[0]
         content = b"".join(bytes(message.get("body", b"")) for message in sent[1:])
         names = {name.decode(): text.decode("latin-1") for name, text in start["headers"]}
-        return Answer(int(start["status"]), names, content.decode())
+        return Answer(int(start["status"]), names, content.decode(errors="replace"), content)
 
 
 def queue_body(properties: str = "", kind: str = "QueueDescription") -> str:

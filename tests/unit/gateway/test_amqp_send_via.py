@@ -156,8 +156,9 @@ def test_a_discharge_right_behind_the_first_send_to_another_entity_waits_for_it(
         await sent_in(peer, via, txn_id, payload(b"here"))
         final.send(b"tag", payload(b"there"), settled=False, state=TransactionalState(txn_id))
         assert isinstance(await controller.discharge(txn_id), Accepted)
-        assert await bodies_in(peer, "via") == [b"here"]
-        assert await bodies_in(peer, "final") == [b"there"]
+        observer = await room.client()
+        assert await bodies_in(observer, "via") == [b"here"]
+        assert await bodies_in(observer, "final") == [b"there"]
 
     in_room(scenario, VIA, FINAL)
 

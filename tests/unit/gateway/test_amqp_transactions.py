@@ -324,7 +324,7 @@ def test_settling_on_a_second_entity_is_refused() -> None:
             "Local transactions cannot span multiple top-level entities such as queue or topic."
         )
         assert isinstance(await controller.discharge(txn_id), Accepted)
-        assert await bodies_in(peer, "q", 1) == [b"m"]
+        assert await bodies_in(await room.client(), "q", 1) == [b"m"]
 
     in_room(scenario, QUEUE, OTHER)
 

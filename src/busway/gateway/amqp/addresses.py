@@ -33,6 +33,8 @@ class Node:
 
     kind: NodeKind
     address: EntityAddress
+    #: TX-3: the entity that a sender means when it sends by way of this one. Rights are needed on both.
+    destination: "Node | None" = None
 
     @property
     def path(self) -> str:

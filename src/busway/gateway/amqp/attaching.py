@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from busway.amqp.performatives import SENDER_SETTLED, Coordinator, Fields, Source
 from busway.amqp.types import Symbol
+from busway.broker.descriptions import SEND
 from busway.broker.entity_path import not_found
 from busway.broker.errors import (
     BadArgument,
@@ -24,7 +26,10 @@ from busway.broker.errors import (
 )
 from busway.gateway.amqp.addresses import COORDINATOR_NODE, Node, NodeKind, node_at, text_of
 from busway.gateway.amqp.cbs_node import CbsNode
+from busway.gateway.amqp.cross_entity import use_of
 from busway.gateway.amqp.error_conditions import amqp_error
+from busway.gateway.amqp.event_attaching import EventAttaching
+from busway.gateway.amqp.event_management import EventManagementNode
 from busway.gateway.amqp.management_node import ManagementNode
 from busway.gateway.amqp.receive_link import ReceiveLink
 from busway.gateway.amqp.request_link import (
@@ -59,6 +64,8 @@ _log = logging.getLogger("busway.gateway.amqp")
 
 #: "Any right on the node will do": the requests are checked one by one (A-7).
 ANY_RIGHT: Final = ""
+#: "Any valid token will do, whatever it is for": the requests bring their own (A-7).
+ANY_TOKEN: Final = "*"
 #: A message that is too large by no more than this is refused alone (S-2, S-8) and its sender goes on at once. Only
 #: what is larger still ends the link: a detach leaves some clients waiting for an outcome until they time out.
 OVERSIZE_BYTES_MAX: Final = 1024 * 1024
@@ -79,20 +86,37 @@ class Attaching:
     def __init__(self, connection: AmqpConnection) -> None:
         self._connection = connection
         self._namespace = connection.namespace
-        self._cbs = CbsNode(connection.tokens, connection.namespace, connection.tracking)
+        hubs = connection.gateway.hubs
+        self._hubs = hubs
+        self._events = None if hubs is None else EventAttaching(connection, hubs)
+        self._cbs = CbsNode(connection.tokens, connection.namespace, connection.tracking, hubs)
 
     def attach(self, link: Link) -> None:
         path = ""
         try:
             node = _node_of(link)
             path = node.path
+            if node.kind is not NodeKind.CBS:  # tokens say nothing of what a session is for
+                use_of(link.session, node)
             self._check_right(node, _right_for(link, node))
+            events = self._events
+            if events is not None and node.kind is NodeKind.ENTITY and events.knows(path):
+                events.attach(link, node)  # it counts by itself, when it has answered
+                return
             self._attach_to(link, node)
             if not isinstance(link.owner, SessionReceiveLink):  # that one is answered later
                 self._namespace.flows.known(node.address.path).answered(1, [])
         except BrokerError as error:
-            self._namespace.flows.known(path).refused(error)
-            link.refuse(amqp_error(error, self._connection.tracking, path))
+            self._refuse(link, path, error)
+
+    def _refuse(self, link: Link, path: str, error: BrokerError) -> None:
+        events = self._events
+        # Who has no right must not see by the form of the refusal what is there.
+        if events is not None and not isinstance(error, Unauthorized) and events.knows(path):
+            events.refuse(link, path, error)
+            return
+        self._namespace.flows.known(path).refused(error)
+        link.refuse(amqp_error(error, self._connection.tracking, path))
 
     def check_again(self, node: Node, right: str | None) -> None:
         """Raises Unauthorized when a link that stands has lost its right (A-8, A-10)."""
@@ -101,11 +125,16 @@ class Attaching:
     def _check_right(self, node: Node, right: str | None) -> None:
         if right is None:
             return
+        if node.destination is not None:
+            self._check_right(node.destination, right)
         grants = self._connection.tokens.grants()
         if not grants:
             raise Unauthorized("Unauthorized access. Put a token for the entity on '$cbs' first.")
         authorizer = self._namespace.authorizer
-        if right == ANY_RIGHT:
+        if right == ANY_TOKEN:
+            if not any(authorizer.is_valid(grant) for grant in grants):
+                raise Unauthorized("Unauthorized access. Put a valid token on '$cbs' first.")
+        elif right == ANY_RIGHT:
             authorizer.authorise_any(grants, node.path)
         else:
             authorizer.authorise(grants, node.path, right)
@@ -116,8 +145,7 @@ class Attaching:
         elif node.kind is NodeKind.COORDINATOR:
             self._attach_control(link, node)
         elif node.kind is NodeKind.MANAGEMENT:
-            self._sender(node)
-            self._attach_requests(link, node, self._management(node))
+            self._attach_requests(link, node, self._event_management(node) or self._management(node))
         elif link.is_sender:
             self._attach_receiver(link, node)
         else:
@@ -137,7 +165,17 @@ class Attaching:
 
     # -- request nodes
 
+    def _event_management(self, node: Node) -> RequestNode | None:
+        """H-27: the namespace's own node, by which clients ask about event hubs; a hub's is the same."""
+        hubs = self._hubs
+        path = node.address.path
+        if hubs is None or (path and not hubs.exists(path)):
+            return None
+        connection = self._connection
+        return EventManagementNode(self._namespace, hubs, connection.tokens.grants, connection.tracking)
+
     def _management(self, node: Node) -> RequestNode:
+        self._sender(node)
         connection = self._connection
         return ManagementNode(
             self._namespace,
@@ -195,11 +233,11 @@ class Attaching:
         if destination is None:
             self._accept_sender(link, node, self._sender(node))
         else:
-            self._attach_via(link, node, destination)
+            self._attach_via(link, replace(node, destination=destination), destination)
 
     def _attach_via(self, link: Link, node: Node, destination: Node) -> None:
         """TX-3: the client needs the right to send on both. The first link ever to do so waits a moment."""
-        self._check_right(destination, "Send")
+        self._check_right(node, SEND)
         self._check_path(node)
         self._check_path(destination)
         via = self._connection.send_via(node.address.path, destination.address.path)
@@ -215,6 +253,7 @@ class Attaching:
             if via is None:
                 raise not_found(self._namespace.name, node.path)
             if link.is_live():  # else it went meanwhile
+                self._check_right(node, SEND)
                 self._accept_sender(link, node, via)
         except BrokerError as error:
             link.refuse(amqp_error(error, self._connection.tracking, node.path))
@@ -237,6 +276,7 @@ class Attaching:
 
     def _attach_receiver(self, link: Link, node: Node) -> None:
         wish = session_wish(link.source, self._connection.limits.key_characters_max)
+        use_of(link.session, node).check_receiver(node)
         if node.address.transfer_dead_letter:
             if wish is not None:
                 raise InvalidOperation(_HAS_NO_SESSIONS)
@@ -266,6 +306,10 @@ class Attaching:
         receiver = EmptyReceiveLink(self._connection, link, node, queue, self._connection.now())
         queue.attach(receiver, sends=False)
         self._connection.add_link(receiver)
+        self._accept_receiver(link, node)
+
+    def _accept_receiver(self, link: Link, node: Node) -> None:
+        use_of(link.session, node).receiver_accepted(node)
         link.accept(source=link.source, target=link.target)
 
     def _attach_plain(self, link: Link, node: Node, queue: Queue, outlet: Outlet) -> None:
@@ -281,7 +325,7 @@ class Attaching:
             queue.detach(receiver)
             raise
         connection.add_link(receiver)
-        link.accept(source=link.source, target=link.target)
+        self._accept_receiver(link, node)
 
     def _accept_session(
         self, link: Link, node: Node, queue: Queue, outlet: Outlet, wish: SessionWish
@@ -318,10 +362,17 @@ class Attaching:
     def _session_held(self, receiver: SessionReceiveLink, wish: SessionWish, session: MessageSession) -> None:
         if not receiver.hold(session):
             return
+        link, use = receiver.link, use_of(receiver.link.session, receiver.node)
+        try:
+            use.check_receiver(receiver.node)
+        except InvalidOperation as error:  # another receiver came first while this one waited
+            self._namespace.flows.known(receiver.node.path).refused(error)
+            receiver.evict(error)
+            return
         self._namespace.flows.known(receiver.node.path).answered(1, [])
-        link = receiver.link
         source = link.source
         assert source is not None
+        use.receiver_accepted(receiver.node)
         link.accept(
             source=wish.answer(source, session.session_id),
             target=link.target,
@@ -367,5 +418,5 @@ def _right_for(link: Link, node: Node) -> str | None:
     if node.kind in (NodeKind.CBS, NodeKind.COORDINATOR):
         return None
     if node.kind is NodeKind.MANAGEMENT:
-        return ANY_RIGHT
+        return ANY_RIGHT if node.address.path else ANY_TOKEN
     return "Listen" if link.is_sender else "Send"

@@ -21,6 +21,7 @@ from busway.broker.errors import (
     NotImplementedByServer,
 )
 from busway.gateway.amqp.addresses import path_of
+from busway.gateway.amqp.event_addresses import hub_path_of
 from busway.gateway.amqp.management_request import symbol_or_text
 from busway.gateway.amqp.node_response import refuse, respond
 from busway.gateway.tracking import Tracking
@@ -28,6 +29,7 @@ from busway.gateway.tracking import Tracking
 if TYPE_CHECKING:
     from busway.broker.namespace import Namespace
     from busway.gateway.amqp.tokens import TokenHolder
+    from busway.streams.event_hubs import EventHubs
 
 ACCEPTED: Final = 202
 _SIGNATURE_PREFIX: Final = "sharedaccesssignature "
@@ -35,10 +37,13 @@ _log = logging.getLogger(__name__)
 
 
 class CbsNode:
-    def __init__(self, tokens: TokenHolder, namespace: Namespace, tracking: Tracking) -> None:
+    def __init__(
+        self, tokens: TokenHolder, namespace: Namespace, tracking: Tracking, hubs: EventHubs | None = None
+    ) -> None:
         self._tokens = tokens
         self._namespace = namespace
         self._tracking = tracking
+        self._hubs = hubs
 
     async def handle(self, request: AmqpMessage, _txn_id: bytes | None = None) -> AmqpMessage:
         """The answer to one request; whatever the request holds, there is one."""
@@ -70,6 +75,8 @@ class CbsNode:
     def _check_exists(self, path: str) -> None:
         """S-10: a missing entity fails here already. The namespace itself always exists."""
         entity = EntityAddress.parse(path).path
+        if self._hubs is not None and self._hubs.exists(hub_path_of(entity)):
+            return
         if entity:
             self._namespace.description(entity)
 

@@ -17,6 +17,7 @@ from busway.broker.errors import (
     EntityDisabled,
     EntityNotFound,
     EntityUpdated,
+    EventsLost,
     ForwardTargetNotFound,
     InternalError,
     InvalidOperation,
@@ -27,13 +28,18 @@ from busway.broker.errors import (
     NotImplementedByServer,
     OperationCancelled,
     OperationTimedOut,
+    OutOfOrderSequence,
+    ProducerStolen,
+    PublisherRevoked,
     QuotaExceeded,
+    ReceiverStolen,
     ServerBusy,
     SessionCannotBeLocked,
     SessionLockLost,
     SessionNotFound,
     StoreOutcomeUnknown,
     TooManyCorrelationFilters,
+    TooManyReaders,
     TooManySqlFilters,
     TooManySubscriptions,
     TransactionRolledBack,
@@ -77,6 +83,12 @@ CONDITIONS: Final[dict[type[BrokerError], tuple[str, int]]] = {
     TransactionUnknown: (Condition.TRANSACTION_UNKNOWN_ID, 400),  # TX-5
     TransactionTimedOut: (Condition.TRANSACTION_TIMEOUT, 408),  # TX-6
     TransactionRolledBack: (Condition.TRANSACTION_ROLLBACK, 400),  # TX-10
+    ReceiverStolen: (Condition.LINK_STOLEN, 409),  # H-24, H-25
+    TooManyReaders: (Condition.RESOURCE_LIMIT_EXCEEDED, 403),  # H-23
+    EventsLost: (Condition.INTERNAL_ERROR, 500),
+    PublisherRevoked: (Condition.PUBLISHER_REVOKED, 401),  # H-13
+    OutOfOrderSequence: (Condition.OUT_OF_ORDER_SEQUENCE, 400),  # H-18
+    ProducerStolen: (Condition.PRODUCER_EPOCH_STOLEN, 409),
     # Never an outcome of a message: the link goes, and the client asks again (S-1).
     StoreOutcomeUnknown: (Condition.LINK_DETACH_FORCED, 500),
 }

@@ -23,6 +23,7 @@ from busway.gateway.tracking import Tracking
 
 if TYPE_CHECKING:
     from busway.broker.namespace import Namespace
+    from busway.streams.event_hubs import EventHubs
 
 _log = logging.getLogger("busway.gateway.amqp")
 
@@ -62,8 +63,11 @@ class AmqpGateway:
         entropy: Entropy,
         settings: GatewaySettings | None = None,
         call_later: CallLater | None = None,
+        hubs: EventHubs | None = None,
     ) -> None:
         self.namespace = namespace
+        #: None where there are no event hubs.
+        self.hubs = hubs
         self.clock = clock
         self.entropy = entropy
         #: For times shorter than a tick. Tests bring their own.

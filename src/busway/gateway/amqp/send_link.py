@@ -2,13 +2,7 @@
 
 Theory of operation. The engine reports runs of deliveries; a run becomes messages and goes to the entity in one
 call, cut only where a batch envelope (S-20) stands in between, so the order of arrival is the order of storage
-(S-4). The entity reports each part once, when its fate is certain: all that were not refused are accepted as
-ranges of delivery ids, refused ones are rejected singly, each with its reason (S-2). When the store cannot tell
-what happened the link is detached without an outcome, and the client sends again (S-1).
-
-Credit is the brake: it is topped up while less than half is left and what was sent before is nearly all stored.
-Some clients send before any credit arrives; that is taken as well, and reading from the socket
-pauses when too many bytes wait for the store.
+(S-4). The entity reports each part once, when its fate is certain; `sender_end` answers, and gives credit.
 """
 
 from __future__ import annotations
@@ -16,40 +10,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from busway.amqp.decode import DecodeError
-from busway.amqp.errors import AmqpError
-from busway.amqp.performatives import ACCEPTED, Rejected, TransactionalState
+from busway.amqp.performatives import ACCEPTED, TransactionalState
 from busway.amqp.sections import BATCH_FORMAT, split_batch
-from busway.broker.errors import (
-    BadArgument,
-    BrokerError,
-    EntityNotFound,
-    MessageTooLarge,
-    StoreOutcomeUnknown,
-)
+from busway.broker.errors import BadArgument, BrokerError, EntityNotFound, StoreOutcomeUnknown
 from busway.broker.partition_keys import SLICE_MESSAGES_MAX
-from busway.broker.receiver import Attachment
 from busway.broker.send_via import SendVia
 from busway.gateway.amqp.batch_envelope import check_envelope
-from busway.gateway.amqp.error_conditions import amqp_error, undecodable
 from busway.gateway.amqp.message_ids import ensure_message_id
 from busway.gateway.amqp.message_mapping import message_of
+from busway.gateway.amqp.send_watch import SendWatch
+from busway.gateway.amqp.sender_end import SenderEnd
 from busway.message import Message
 
 if TYPE_CHECKING:
-    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.link import IncomingDelivery, Link
     from busway.broker.queue import Queue
     from busway.broker.topic import Topic
     from busway.broker.transaction import Transaction
     from busway.gateway.amqp.addresses import Node
     from busway.gateway.amqp.link_host import LinkHost
 
-CREDIT_MAX: Final = 1_000
-_CREDIT_LOW: Final = CREDIT_MAX // 2
 #: Longer than any run that credit admits.
 _RUN_MESSAGES_MAX: Final = 1 << 30
-#: Messages handed to the store and not yet stored, above which no further credit is given.
-_UNSTORED_HIGH: Final = 2 * CREDIT_MAX
-_ID_MASK: Final = 0xFFFFFFFF
 
 
 class SendRun:
@@ -65,6 +47,8 @@ class SendRun:
         self.size_bytes = 0
 
     def done(self, failures: list[tuple[int, BrokerError]]) -> None:
+        if self.owner.watch is not None:
+            self.owner.watch.ended(self)
         self.owner.run_ended(self.ids, self.size_bytes, failures)
 
 
@@ -79,34 +63,24 @@ class BatchRun:
         self.size_bytes = size_bytes
 
     def done(self, failures: list[tuple[int, BrokerError]]) -> None:
+        if self.owner.watch is not None:
+            self.owner.watch.ended(self)
         only = [(0, failures[0][1])] if failures else []
         self.owner.run_ended([self.delivery_id], self.size_bytes, only)
 
 
-class SendLink(Attachment):
+class SendLink(SenderEnd):
     """The receiving end of a client's sender."""
 
     def __init__(
         self, host: LinkHost, link: Link, node: Node, entity: Queue | Topic | SendVia, now: float
     ) -> None:
-        self.host = host
-        self.link = link
-        self.node = node
-        self.right: str | None = "Send"
-        self.used_at = now
+        super().__init__(host, link, node, entity.flow, now)
         self._entity = entity
-        self._flow = entity.flow
         #: P-30: the longest run that is handed over, and answered, at once.
         self._run_messages_max = SLICE_MESSAGES_MAX if entity.settings.is_partitioned else _RUN_MESSAGES_MAX
-        self._is_gone = False
-        #: Credit that the client still has, as far as we know; negative when it sends without.
-        self._credit = 0
-        #: Runs under way: messages not yet stored.
-        self._unstored = 0
-
-    def start(self) -> None:
-        """After the attach was answered."""
-        self._top_up()
+        #: P-32: of a partitioned entity, where another try helps.
+        self.watch = SendWatch(host, self._give_up) if entity.settings.is_partitioned else None
 
     # -- from the connection
 
@@ -130,28 +104,18 @@ class SendLink(Attachment):
             self._send(run)
         self._top_up()
 
-    def outcomes_arrived(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
-        """A client has nothing to say about what it sent itself."""
-
-    def credit_arrived(self) -> None:
-        """Python's clients send a flow for their own sender; it changes nothing."""
-
-    def room_grew(self) -> None: ...
-
-    def is_idle(self) -> bool:
-        """A sender that has credit may use it at any time (R-22)."""
-        return self._credit <= 0 and self._unstored == 0
-
     def gone(self) -> None:
         self._is_gone = True
         self._entity.detach(self)
+        if self.watch is not None:
+            self.watch.stop()
 
-    # -- from the entity
+    def _give_up(self) -> None:
+        """P-31, S-1."""
+        self.evict(StoreOutcomeUnknown())
 
-    def evict(self, error: BrokerError) -> None:
-        """E-84, E-86."""
-        if not self._is_gone:
-            self.host.end_link(self, amqp_error(error, self.host.tracking, self.node.path))
+    def is_congested(self) -> bool:
+        return self._entity.inlet.is_congested()
 
     # -- the way of a run
 
@@ -159,7 +123,7 @@ class SendLink(Attachment):
         try:
             message = self._message(delivery.payload)
         except (DecodeError, BrokerError) as error:
-            self._refuse(delivery, error)
+            self.refuse(delivery, error)
             return
         run.messages.append(message)
         run.ids.append(-1 if delivery.settled else delivery.delivery_id)
@@ -167,33 +131,29 @@ class SendLink(Attachment):
 
     def _message(self, payload: bytes) -> Message:
         settings = self._entity.settings
-        self._check_size(payload, settings.message_bytes_max)
+        self.check_size(payload, settings.message_bytes_max)
         message = message_of(payload, settings.detects_duplicates, self.host.limits)
         ensure_message_id(message, self.host.entropy)
         return message
 
-    def _check_size(self, payload: bytes, bytes_max: int) -> None:
-        """L-5, S-8: the whole transfer counts."""
-        if len(payload) > bytes_max:
-            raise MessageTooLarge(
-                f"The received message (delivery size: {len(payload)} bytes) exceeds the limit "
-                f"({bytes_max} bytes) currently allowed on the link."
-            )
-
     def _send(self, run: SendRun) -> None:
         self._unstored += len(run.ids)
         self.host.hold_input(run.size_bytes)
+        if self.watch is not None:
+            self.watch.begun(run)
         self._entity.send(run.messages, run.done)
 
     def _send_batch(self, delivery: IncomingDelivery) -> None:
         try:
             messages = self._batch(delivery.payload)
         except (DecodeError, BrokerError) as error:
-            self._refuse(delivery, error)
+            self.refuse(delivery, error)
             return
         run = BatchRun(self, -1 if delivery.settled else delivery.delivery_id, len(delivery.payload))
         self._unstored += 1
         self.host.hold_input(run.size_bytes)
+        if self.watch is not None:
+            self.watch.begun(run)
         self._entity.send_atomically(messages, run.done)
 
     def _transact(self, delivery: IncomingDelivery, state: TransactionalState) -> None:
@@ -202,7 +162,7 @@ class SendLink(Attachment):
         try:
             transaction = self.host.transactions.find(state.txn_id)
         except BrokerError as error:
-            self._refuse(delivery, error)
+            self.refuse(delivery, error)
             return
         via_path = transaction.via_path(self._entity.inlet, self.link.session)
         if via_path is None or isinstance(self._entity, SendVia):
@@ -257,12 +217,12 @@ class SendLink(Attachment):
     ) -> None:
         if delivery.settled:
             transaction.doom(error if isinstance(error, BrokerError) else BadArgument(str(error)))
-        self._refuse(delivery, error)
+        self.refuse(delivery, error)
 
     def _batch(self, payload: bytes) -> list[Message]:
         """The inner messages; the envelope itself is never stored (S-26)."""
         settings = self._entity.settings
-        self._check_size(payload, settings.message_bytes_max)
+        self.check_size(payload, settings.message_bytes_max)
         wants_message_id = settings.detects_duplicates
         limits = self.host.limits
         messages = [message_of(inner, wants_message_id, limits) for inner in split_batch(payload)]
@@ -273,75 +233,3 @@ class SendLink(Attachment):
         for message in messages:
             ensure_message_id(message, self.host.entropy)
         return messages
-
-    def _refuse(self, delivery: IncomingDelivery, problem: DecodeError | BrokerError) -> None:
-        if isinstance(problem, BrokerError):
-            self._flow.refused(problem)
-        else:
-            self._flow.mistaken()
-        if delivery.settled:
-            return
-        self._reject(delivery.delivery_id, problem)
-
-    def _reject(self, delivery_id: int, problem: DecodeError | BrokerError) -> None:
-        self.link.settle(delivery_id, delivery_id, Rejected(self._told(problem)))
-
-    def _told(self, problem: DecodeError | BrokerError) -> AmqpError:
-        if isinstance(problem, BrokerError):
-            return amqp_error(problem, self.host.tracking, self.node.path)
-        return undecodable(problem, self.host.tracking, self.node.path)
-
-    # -- outcomes
-
-    def run_ended(self, ids: list[int], size_bytes: int, failures: list[tuple[int, BrokerError]]) -> None:
-        """The fate of a run is certain, or certainly unknown."""
-        self.host.release_input(size_bytes)
-        self._unstored -= len(ids)
-        self._flow.answered(len(ids), failures)
-        if self._is_gone:
-            return
-        unknown = next((error for _, error in failures if isinstance(error, StoreOutcomeUnknown)), None)
-        if unknown is not None:
-            self.host.end_link(self, amqp_error(unknown, self.host.tracking, self.node.path))
-            return
-        if failures:
-            ids = self._reject_failed(ids, failures)
-        self._accept(ids)
-        self._top_up()
-        self.host.output_waits()
-
-    def _reject_failed(self, ids: list[int], failures: list[tuple[int, BrokerError]]) -> list[int]:
-        """Rejects the refused ones and returns the others."""
-        left = list(ids)
-        for index, error in failures:
-            if left[index] >= 0:
-                self._reject(left[index], error)
-                left[index] = -1
-        return left
-
-    def _accept(self, ids: list[int]) -> None:
-        """One disposition for each unbroken range of ids."""
-        first = -1
-        last = -1
-        for delivery_id in ids:
-            if delivery_id < 0:
-                continue
-            if first >= 0 and delivery_id == (last + 1) & _ID_MASK:
-                last = delivery_id
-                continue
-            if first >= 0:
-                self.link.settle(first, last, ACCEPTED)
-            first = last = delivery_id
-        if first >= 0:
-            self.link.settle(first, last, ACCEPTED)
-
-    def _top_up(self) -> None:
-        if self._credit < _CREDIT_LOW and not self._is_gone and not self._is_behind():
-            self._credit = CREDIT_MAX
-            self.link.grant_credit(CREDIT_MAX)
-
-    def _is_behind(self) -> bool:
-        """The store does not keep up. Some run of ours is then under way, and its end tops the credit up."""
-        if self._unstored == 0:
-            return False
-        return self._unstored >= _UNSTORED_HIGH or self._entity.inlet.is_congested()

@@ -24,4 +24,11 @@ one_receive        a receiver for one message: it stands in line as a link does
 received_message   a delivery as an answer
 broker_properties  system properties in JSON (`http_times`: instants)
 custom_properties  application properties as headers, and which headers are none
+
+Follow an event:
+
+hub_door           which requests are about event hubs
+hub_routes         hubs and consumer groups, in JSON
+hub_messages       publishing
+bulk_route         a range of a partition as it lies in the store (`arrow_stream`: or as Arrow)
 """

@@ -29,6 +29,7 @@ from busway.broker.errors import BrokerError, InternalError
 from busway.broker.flow import Flow
 from busway.clock import Clock, Entropy
 from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
+from busway.gateway.http.hub_door import HubDoor
 from busway.gateway.http.management import Management
 from busway.gateway.http.message_address import message_address
 from busway.gateway.http.messages import MessageCodec, Messages
@@ -40,6 +41,7 @@ from busway.gateway.http.statuses import HttpRefusal, error_response
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve_websocket
 from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.gateway.tracking import Tracking
+from busway.streams.event_hubs import EventHubs
 
 _log = logging.getLogger("busway.http")
 
@@ -75,8 +77,10 @@ class HttpGateway:
         open_amqp: OpenConnection,
         codec: MessageCodec,
         settings: HttpSettings | None = None,
+        hubs: EventHubs | None = None,
     ) -> None:
         self._namespace = namespace
+        self._hubs = None if hubs is None else HubDoor(hubs, clock)
         self._clock = clock
         self._open_amqp = open_amqp
         self._settings = settings if settings is not None else HttpSettings()
@@ -84,7 +88,7 @@ class HttpGateway:
         self._management = Management(namespace, clock)
         self._messages = Messages(namespace, clock, codec)
         self._operators = OperatorRoutes(namespace, clock, entropy)
-        self._metrics = MetricsRoute(namespace, is_open=self._settings.loopback_hosts is not None)
+        self._metrics = MetricsRoute(namespace, hubs, is_open=self._settings.loopback_hosts is not None)
         self._state = ServerState()
         self._idlers = Idlers()
         self.app = Starlette(
@@ -160,6 +164,10 @@ class HttpGateway:
         special = self._special(call)
         if special is not None:
             return special
+        if self._hubs is not None:
+            at_hub = self._hubs.route(call)
+            if at_hub is not None:
+                return await at_hub(call)
         address = message_address(call.method, call.request.scope["raw_path"])
         if address is not None:
             return await self._messages.handle(call, address)

@@ -18,12 +18,13 @@ class EntityFinder(Protocol):
     def name(self) -> str: ...
     def queue(self, path: str) -> Queue: ...
     def sender(self, path: str) -> Queue | Topic: ...
+    def transfer_queue(self, via_path: str) -> Queue | None: ...
 
 
 @dataclass(frozen=True)
 class ReceivePoint:
     """Where messages are received: the entity that a receiver holds open, and what it receives from. `outlet` is
-    None for the transfer dead-letter queue, which holds nothing."""
+    None for the transfer dead-letter queue of an entity that nothing was ever sent via."""
 
     entity: Queue
     outlet: Outlet | None
@@ -48,9 +49,9 @@ class MessageEntities:
         """Raises EntityNotFound, ServerBusy; InvalidOperation for topics (E-9), and for sessions, which HTTP does
         not have (R-23)."""
         address = self._address(path)
-        found = self._namespace.queue(address.path)
         if address.transfer_dead_letter:
-            return ReceivePoint(found, None)
+            return self._transfer_dead_letters(address.path)
+        found = self._namespace.queue(address.path)
         outlet = found.outlet(address.dead_letter)
         if outlet.requires_session:
             raise InvalidOperation(
@@ -58,6 +59,13 @@ class MessageEntities:
                 " that requires sessions to create a non-sessionful message receiver."
             )
         return ReceivePoint(found, outlet)
+
+    def _transfer_dead_letters(self, via_path: str) -> ReceivePoint:
+        """D-22."""
+        transfers = self._namespace.transfer_queue(via_path)
+        if transfers is None:
+            return ReceivePoint(self._namespace.queue(via_path), None)
+        return ReceivePoint(transfers, transfers.outlet(True))
 
     def _address(self, path: str) -> EntityAddress:
         address = EntityAddress.parse(path)

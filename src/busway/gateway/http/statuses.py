@@ -75,6 +75,12 @@ STATUSES: Final[dict[type[BrokerError], Status]] = {
     errors.TransactionTimedOut: Status(408, None),
     errors.TransactionRolledBack: Status(400, 40000),
     errors.StoreOutcomeUnknown: Status(500, 50000),
+    errors.ReceiverStolen: Status(409, 40900),
+    errors.TooManyReaders: Status(403, 40300),
+    errors.EventsLost: Status(500, 50000),
+    errors.PublisherRevoked: Status(401, None),
+    errors.OutOfOrderSequence: Status(400, 40000),
+    errors.ProducerStolen: Status(409, 40900),
 }
 
 #: A bad signature carries no SubCode in the service's own answers (A-6); the other token faults do (ERR-42).

@@ -29,6 +29,7 @@ from busway.store.contract import (
     first_number_base,
 )
 from busway.store.shadow import row_key
+from busway.store.sqlite.log_writer import LogWriter
 from busway.store.sqlite.payloads import Payloads
 from busway.store.sqlite.queries import PLACE_TABLES, by_place, query
 from busway.store.sqlite.rows import Front, deleted_keys, key_bounds, message_rows, rewritten, runs, sealed
@@ -44,6 +45,7 @@ class BatchWriter:
     def __init__(self, connection: apsw.Connection) -> None:
         self._cursor = connection.cursor()
         self._payloads = Payloads(self._cursor)
+        self._logs = LogWriter(self._cursor)
         #: Fragments that may have rows with a shared payload.
         self.sharing = self._payloads.sharing
         #: Fragments that may have rows in the session index, or own expiry entries.
@@ -92,10 +94,10 @@ class BatchWriter:
             self._delete(batch.deletes)
         if batch.session_states:
             self._set_states(batch)
-        if batch.duplicate_ids:
-            self._cursor.executemany(_DUPLICATE_ID_PUT, batch.duplicate_ids)
-        if batch.duplicate_purges or self.purges:
-            self._purge_ids(batch)
+        if batch.duplicate_ids or batch.duplicate_purges or self.purges:
+            self._remember_ids(batch)
+        if batch.logs is not None:
+            self._logs.write(batch.logs)
         if self._touched:
             self._recount_sessions()
         if batch.counters:
@@ -231,7 +233,8 @@ class BatchWriter:
             else:
                 self._cursor.execute(_SESSION_STATE_SET, (fragment, session_id, set_at_ms, sealed(state)))
 
-    def _purge_ids(self, batch: CommitBatch) -> None:
+    def _remember_ids(self, batch: CommitBatch) -> None:
+        self._cursor.executemany(_DUPLICATE_ID_PUT, batch.duplicate_ids)
         for fragment, before_ms in batch.duplicate_purges:
             self._cursor.execute(_DUPLICATE_IDS_FORGET, (before_ms, fragment))
             self.purges[fragment] = max(before_ms, self.purges.get(fragment, 0))
@@ -276,7 +279,8 @@ class BatchWriter:
             execute(_META_WRITE, (next_fragment_key, "next_fragment_key"))
 
     def _sweep(self, room: int) -> None:
-        """Removes up to `room` rows of dropped fragments; those that reads of all fragments meet go first."""
+        """Removes up to `room` rows of dropped fragments; those that reads of all fragments meet go first, events of
+        logs last."""
         for fragment in sorted(self.dropped - self._swept):
             low, high = key_bounds(FragmentKey(fragment))
             for statement, place in _SWEEPS_BY_KEY:
@@ -285,6 +289,7 @@ class BatchWriter:
                 room -= self._removed(statement, (low, high, room))
             for statement in _SWEEPS_BY_FRAGMENT:
                 room -= self._removed(statement, (fragment, room))
+            room -= self._logs.sweep(fragment, room)
             if room <= 0:
                 return
             self._cursor.execute(_SWEEP_DONE, (fragment, fragment))

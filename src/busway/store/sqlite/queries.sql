@@ -148,6 +148,26 @@ DELETE FROM duplicate_ids WHERE (fragment, message_id) IN (
     SELECT fragment, message_id FROM duplicate_ids WHERE fragment = ? AND accepted_at < ? LIMIT ?
 )
 
+-- chunk_put --
+-- Appends one chunk of events.
+INSERT INTO log_chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- chunk_delete --
+-- Removes the chunk that begins with a number. Chunks do not overlap: it is the first that ends there or later.
+DELETE FROM log_chunks WHERE first_number = ?2 AND key = (
+    SELECT key FROM log_chunks WHERE log = ?1 AND last_number >= ?2 ORDER BY last_number LIMIT 1
+)
+
+-- producer_put --
+-- What a log remembers of a producer.
+INSERT INTO log_producers VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE
+SET epoch = excluded.epoch, last_sequence = excluded.last_sequence, used_at = excluded.used_at
+
+-- producers_purge --
+-- Forgets producers of a log that were used no more.
+DELETE FROM log_producers WHERE log = ? AND used_at < ?
+
 -- counters_write --
 -- A fragment's counts, sizes and high-water marks.
 UPDATE fragments SET
@@ -197,6 +217,20 @@ DELETE FROM session_states WHERE id IN (SELECT id FROM session_states WHERE frag
 -- Removes a slice of a dropped fragment's message ids.
 DELETE FROM duplicate_ids WHERE (fragment, message_id) IN (
     SELECT fragment, message_id FROM duplicate_ids WHERE fragment = ? LIMIT ?
+)
+
+-- sweep_chunk_sizes --
+-- The next chunks of a dropped log, with their sizes.
+SELECT key, coalesce(length(data), 0) FROM log_chunks WHERE log = ? ORDER BY last_number LIMIT ?
+
+-- sweep_chunk --
+-- Removes one of them.
+DELETE FROM log_chunks WHERE key = ?
+
+-- sweep_producers --
+-- Removes a slice of a dropped log's producers.
+DELETE FROM log_producers WHERE (log, producer) IN (
+    SELECT log, producer FROM log_producers WHERE log = ? LIMIT ?
 )
 
 -- sweep_done --
@@ -327,9 +361,83 @@ SELECT message_id, accepted_at FROM duplicate_ids
 WHERE fragment = ?1 AND message_id = ?2
     AND accepted_at >= max(?3, coalesce((SELECT ids_since FROM fragments WHERE key = ?1), 0))
 
+-- read_chunk_list --
+-- Chunks from a number on, until one does not fit into a number of bytes, as one text: what the index says of each,
+-- its size and the room for it, and its row without the bytes. The first may be of any size. An index entry without a
+-- row leaves a gap in the text.
+WITH RECURSIVE found (key, last_number, size, room, is_first) AS (
+    SELECT key, last_number, size, ?3, 1 FROM (
+        SELECT key, last_number, (SELECT length(data) FROM log_chunks AS sized WHERE sized.key = log_chunks.key) AS size
+        FROM log_chunks WHERE log = ?1 AND last_number >= ?2 ORDER BY last_number LIMIT 1
+    )
+    UNION ALL
+    SELECT
+        following.key,
+        following.last_number,
+        (SELECT length(data) FROM log_chunks AS sized WHERE sized.key = following.key),
+        found.room - found.size,
+        0
+    FROM found CROSS JOIN log_chunks AS following ON following.log = ?1 AND following.last_number = (
+        SELECT last_number FROM log_chunks WHERE log = ?1 AND last_number > found.last_number
+        ORDER BY last_number LIMIT 1
+    )
+    WHERE found.size <= found.room OR found.is_first
+)
+SELECT group_concat(concat_ws(
+    ' ', found.key, found.last_number, found.size, found.room, chunk.log, chunk.first_number, chunk.last_number,
+    chunk.first_at, chunk.last_at, chunk.events, chunk.checksum
+))
+FROM found LEFT JOIN log_chunks AS chunk ON chunk.key = found.key
+
+-- read_chunks_joined --
+-- The bytes of consecutive chunks in a row.
+SELECT CAST(group_concat(data, '') AS BLOB) FROM (
+    SELECT data FROM log_chunks WHERE log = ? AND last_number BETWEEN ? AND ? ORDER BY last_number
+)
+
+-- read_chunk_sizes --
+-- Chunks from a number on: what the index says of each, and how many bytes its row has.
+SELECT found.key, found.last_number, coalesce(length(chunk.data), 0) FROM log_chunks AS found
+LEFT JOIN log_chunks AS chunk ON chunk.key = found.key
+WHERE found.log = ? AND found.last_number >= ? ORDER BY found.last_number
+
+-- read_chunk --
+-- One chunk.
+SELECT log, first_number, last_number, first_at, last_at, events, checksum, data FROM log_chunks WHERE key = ?
+
+-- read_chunk_heads --
+-- Chunks from a number on, without their bytes; casts, because damage may have changed a column's type.
+SELECT
+    coalesce(CAST(first_number AS INTEGER), 0), last_number, coalesce(CAST(first_at AS INTEGER), 0),
+    coalesce(CAST(last_at AS INTEGER), 0), coalesce(CAST(events AS INTEGER), 0), coalesce(length(data), 0)
+FROM log_chunks WHERE log = ? AND last_number >= ? ORDER BY last_number LIMIT ?
+
+-- read_number_since --
+-- The first chunk with an event of a time or later.
+SELECT first_number FROM log_chunks WHERE log = ? AND last_at >= ? ORDER BY last_at, first_number LIMIT 1
+
+-- read_producers --
+-- The producers of a log.
+SELECT producer, epoch, last_sequence, used_at FROM log_producers WHERE log = ? ORDER BY producer
+
 -- read_fragments --
--- Every fragment.
-SELECT key, owner, fragment_index, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at
+-- Every fragment. A log's next number lies behind its last chunk, and its first is no later than that of its first one,
+-- whatever a damaged row says: else a number would be given out twice, or events be passed over. Its chunks count only
+-- where index and row agree.
+SELECT
+    key, owner, fragment_index,
+    max(last_counter, coalesce((
+        SELECT chunk.last_number + 1 FROM log_chunks AS found
+        LEFT JOIN log_chunks AS chunk ON chunk.key = found.key AND chunk.last_number = found.last_number
+        WHERE found.log = fragments.key ORDER BY found.last_number DESC LIMIT 1
+    ), last_counter)),
+    active,
+    min(deferred, coalesce((
+        SELECT chunk.first_number FROM log_chunks AS found
+        LEFT JOIN log_chunks AS chunk ON chunk.key = found.key AND chunk.last_number = found.last_number
+        WHERE found.log = fragments.key ORDER BY found.last_number LIMIT 1
+    ), deferred)),
+    scheduled, bytes, expiry_high, accessed_at
 FROM fragments WHERE key > 0 ORDER BY key
 
 -- read_fragment_indexes --

@@ -13,6 +13,7 @@ from typing import Any, Final
 import apsw
 
 from busway.store.contract import PLACE_ACTIVE, Counters, FragmentKey, FragmentRow, TransferMark
+from busway.store.sqlite.log_reader import LogReader
 from busway.store.sqlite.queries import by_place, query
 from busway.store.sqlite.raw_page import RawPage
 from busway.store.sqlite.rows import NUMBER_MASK, key_bounds, unsealed
@@ -75,6 +76,7 @@ class Reader:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
+        self.logs = LogReader(connection)
 
     def begin(self) -> None:
         """From here to `end` all statements see one commit, and pages read once stay in the cache. Idempotent."""
@@ -87,6 +89,7 @@ class Reader:
             self._cursor.execute(_END_READ)
 
     def close(self) -> None:
+        self.logs.close()
         self._cursor.close()
         self._connection.close()
 

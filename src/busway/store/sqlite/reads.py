@@ -33,6 +33,7 @@ from busway.store.contract import (
     StoreUnavailable,
     TransferMark,
 )
+from busway.store.log_contract import ChunkHead, ChunkPage, ProducerRow
 from busway.store.shadow import Shadow, Shadows
 from busway.store.sqlite.raw_page import RawPage
 from busway.store.sqlite.reader import DamagedState, FirstNumbers, RawSession, Reader
@@ -301,6 +302,28 @@ class SqliteReads:
                     return found
                 skip += rows_max
         return []
+
+    # -- logs
+    async def chunks(self, log: FragmentKey, from_number: int, bytes_max: int) -> ChunkPage:
+        with _Span(self) as span:
+            page = await span.run(lambda reader: reader.logs.chunks(log, from_number, bytes_max))
+            return ChunkPage([], [], False) if self._is_dropped(log, span.shadows()) else page
+
+    async def chunk_heads(self, log: FragmentKey, from_number: int, limit: int) -> list[ChunkHead]:
+        rows = min(max(limit, 0), _LIMIT_MAX)
+        with _Span(self) as span:
+            heads = await span.run(lambda reader: reader.logs.heads(log, from_number, rows))
+            return [] if self._is_dropped(log, span.shadows()) else heads
+
+    async def first_number_since(self, log: FragmentKey, at_ms: int) -> int | None:
+        with _Span(self) as span:
+            number = await span.run(lambda reader: reader.logs.first_number_since(log, at_ms))
+            return None if self._is_dropped(log, span.shadows()) else number
+
+    async def producers(self, log: FragmentKey) -> list[ProducerRow]:
+        with _Span(self) as span:
+            rows = await span.run(lambda reader: reader.logs.producers(log))
+            return [] if self._is_dropped(log, span.shadows()) else rows
 
     # -- the rest
     async def known_ids(self, fragment: FragmentKey, ids: Iterable[str], since_ms: int) -> set[str]:

@@ -115,6 +115,35 @@ CREATE TABLE transfer_marks (
     PRIMARY KEY (source_store, source_fragment, source_number)
 ) STRICT, WITHOUT ROWID;
 
+-- Events of logs, in chunks (see event_chunk.py). The key grows in order of arrival, so that chunks of all logs are
+-- appended at the end of one tree; what finds them are two small indexes. `checksum` covers every column; see
+-- log_rows.py. The bytes come last: whoever wants the rest reads no more than a chunk's first page.
+CREATE TABLE log_chunks (
+    key INTEGER PRIMARY KEY,
+    log INTEGER NOT NULL,
+    first_number INTEGER NOT NULL,
+    last_number INTEGER NOT NULL,
+    first_at INTEGER NOT NULL,
+    last_at INTEGER NOT NULL,
+    events INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    data BLOB NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX chunk_numbers ON log_chunks (log, last_number);
+
+CREATE INDEX chunk_times ON log_chunks (log, last_at, first_number);
+
+-- What logs remember of idempotent producers.
+CREATE TABLE log_producers (
+    log INTEGER NOT NULL,
+    producer INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    last_sequence INTEGER NOT NULL,
+    used_at INTEGER NOT NULL,
+    PRIMARY KEY (log, producer)
+) STRICT, WITHOUT ROWID;
+
 -- One row per fragment. Row 0 is the store itself: its last_counter counts the commits. It lies here because
 -- nearly every commit writes this page anyway.
 CREATE TABLE fragments (
@@ -150,4 +179,4 @@ CREATE TABLE meta (
 
 INSERT INTO meta VALUES ('catalogue_version', 0), ('next_fragment_key', 1);
 
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;

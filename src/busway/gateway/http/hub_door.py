@@ -1,0 +1,36 @@
+"""Which requests are about event hubs, and who answers them."""
+
+from starlette.responses import Response
+
+from busway.clock import Clock
+from busway.gateway.http.bulk_route import BulkRoute, is_bulk_path
+from busway.gateway.http.call import Call, Handler
+from busway.gateway.http.hub_messages import HubMessages
+from busway.gateway.http.hub_routes import HubRoutes
+from busway.gateway.http.message_address import MessageRoute, message_address
+from busway.streams.event_hubs import EventHubs
+
+
+class HubDoor:
+    def __init__(self, hubs: EventHubs, clock: Clock) -> None:
+        self._hubs = hubs
+        self._routes = HubRoutes(hubs)
+        self._messages = HubMessages(hubs, clock)
+        self._bulk = BulkRoute(hubs)
+
+    def route(self, call: Call) -> Handler | None:
+        """None when the request is about something else."""
+        segments = call.segments
+        if segments[0] == "$eventhubs":
+            return self._routes.handle
+        if not self._hubs.exists(segments[0]):
+            return None
+        if is_bulk_path(segments):
+            return self._bulk.handle
+        address = message_address(call.method, call.request.scope["raw_path"])
+        if address is None or address.route is not MessageRoute.SEND:
+            return None
+        return self._publish if self._messages.is_meant(address.entity) else None
+
+    async def _publish(self, call: Call) -> Response:
+        return await self._messages.publish(call, call.path.rpartition("/")[0])

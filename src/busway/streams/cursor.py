@@ -1,0 +1,243 @@
+"""A reader's place in a log, and the events from there on.
+
+Theory of operation. A cursor hands out runs of events, each a range inside one stored chunk, in order and without
+gaps but those of retention and compaction. It takes them from three places: the page that it has fetched, the tail
+that the log keeps of its newest chunks, the store. A cursor that follows the end of a log never causes a read; one
+that is behind holds at most one page.
+
+`next_run` never waits. When it has nothing it returns None, and either a fetch is under way or the cursor waits for
+the next commit; in both cases the reader is woken, once, when another try is worth it. Nobody is woken who did not
+ask.
+
+Only events whose commit was reported are handed out, even if a read has seen more. What is damaged is never stepped
+over in silence: a reader that comes to it is evicted with the numbers that are lost. One that begins behind them
+reads on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
+
+from busway.broker.errors import EventsLost
+from busway.broker.receiver import Attachment
+from busway.event_chunk import Chunk, ChunkDamaged
+from busway.store.contract import StoreError
+from busway.store.log_contract import ChunkHead, ChunkPage
+
+if TYPE_CHECKING:
+    from busway.streams.partition_log import PartitionLog
+
+_log = logging.getLogger(__name__)
+
+#: One fetch: a page has so many bytes, or one chunk.
+PAGE_BYTES_MAX: Final = 1024 * 1024
+_RETRY_S: Final = 1.0
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class EventReader(Attachment):
+    """Somebody who reads events, implemented by gateways. All calls come on the event loop.
+
+    `evict` (see `Attachment`) is called once: whoever calls it has forgotten the reader, which closes its cursor.
+    """
+
+    #: What the client calls itself (H-24); "" when it does not say.
+    name: str = ""
+    #: -1 = without one.
+    epoch: int = -1
+
+    def wake(self) -> None:
+        """There may be more: another `next_run` is worth it."""
+        raise NotImplementedError
+
+
+class EventRun:
+    """Events `first` to `end` (exclusive) of a chunk, by their places in it."""
+
+    __slots__ = ("chunk", "end", "first")
+
+    def __init__(self, chunk: Chunk, first: int, end: int) -> None:
+        self.chunk = chunk
+        self.first = first
+        self.end = end
+
+    @property
+    def count(self) -> int:
+        return self.end - self.first
+
+    def size_bytes(self) -> int:
+        return self.chunk.end(self.end - 1) - self.chunk.start(self.first)
+
+
+class Cursor:
+    """See the head of this file. Made by `PartitionLog.cursor`."""
+
+    __slots__ = ("_chunk", "_is_fetching", "_log", "_page", "_place", "is_closed", "next_number", "reader")
+
+    def __init__(self, log: PartitionLog, from_number: int, reader: EventReader) -> None:
+        self._log = log
+        self.reader = reader
+        #: Everything before it was handed out, or is gone.
+        self.next_number = from_number
+        self.is_closed = False
+        self._is_fetching = False
+        #: The chunk that runs are cut from, and where the next one begins in it.
+        self._chunk: Chunk | None = None
+        self._place = 0
+        #: Fetched chunks behind it, the next one last.
+        self._page: list[Chunk] = []
+
+    def next_run(self, events_max: int, bytes_max: int) -> EventRun | None:
+        """The next events: at most so many, in at most so many bytes, but at least one. They count as handed out."""
+        if self.is_closed or events_max <= 0:
+            return None
+        chunk = self._chunk
+        if chunk is None:
+            chunk = self._next_chunk()
+            if chunk is None:
+                return None
+        first = self._place
+        end = _end_of_run(chunk, first, min(chunk.count, first + events_max), bytes_max)
+        self.next_number = chunk.number(end - 1) + 1
+        if end == chunk.count:
+            self._chunk = None
+        else:
+            self._place = end
+        run = EventRun(chunk, first, end)
+        self._log.flow.handed_out(end - first, run.size_bytes())
+        return run
+
+    def close(self) -> None:
+        """Idempotent."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._chunk = None
+            self._page.clear()
+            self._log.forget_cursor(self)
+
+    def is_fetching(self) -> bool:
+        """True while a read is under way: to say "nothing there" would be early."""
+        return self._is_fetching
+
+    def _next_chunk(self) -> Chunk | None:
+        """Sets `_chunk` and `_place`; has more fetched if there is more, else waits for the next commit."""
+        while self._page:
+            if self._enter(self._page.pop()):
+                return self._chunk
+        log = self._log
+        if self.next_number >= log.durable_end:
+            log.await_commit(self)
+            return None
+        chunk = log.tail_chunk(self.next_number)
+        if chunk is not None and self._enter(chunk):
+            return chunk
+        if not self._is_fetching and log.is_usable():
+            self._is_fetching = True
+            log.runtime.spawn(self._fetch())
+        return None
+
+    def _enter(self, chunk: Chunk) -> bool:
+        """False when nothing of the chunk is ahead."""
+        place = chunk.index_of(self.next_number)
+        if place == chunk.count:
+            return False
+        self._chunk = chunk
+        self._place = place
+        return True
+
+    # -- fetching
+
+    async def _fetch(self) -> None:
+        log = self._log
+        # A read shows at least what was reported before it began.
+        seen_end = log.durable_end
+        try:
+            page = await log.store.chunks(log.key, self.next_number, PAGE_BYTES_MAX)
+        except StoreError as error:
+            self._fetch_failed(error)
+            return
+        finally:
+            self._is_fetching = False
+        if self.is_closed or not log.is_usable():
+            return
+        lost = self._take(page, seen_end)
+        if lost is None:
+            self.reader.wake()
+        else:
+            self._evict_for(lost)
+
+    def _fetch_failed(self, error: StoreError) -> None:
+        log = self._log
+        if self.is_closed or not log.is_usable():
+            return  # whoever sees to the store evicts the reader
+        _log.warning("Cannot read events of %s: %s", log.name, error)
+        log.runtime.timers.at(log.runtime.clock.monotonic() + _RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        if not self.is_closed:
+            self.reader.wake()
+
+    def _take(self, page: ChunkPage, seen_end: int) -> ChunkHead | None:
+        """Lays the page up; the damage instead when that is what comes next."""
+        lost = first_damage(page, self.next_number)
+        limit = self._log.durable_end if lost is None else min(lost.first_number, self._log.durable_end)
+        chunks: list[Chunk] = []
+        for data in page.chunks:
+            try:
+                chunk = Chunk(data)
+            except ChunkDamaged as error:
+                # The checksum fits, so it was written so: nothing behind it can be trusted to follow.
+                _log.error("A stored chunk of %s is no chunk: %s", self._log.name, error)
+                lost = lost or ChunkHead(self.next_number, self.next_number, 0, 0, 0, 0)
+                break
+            if chunk.first_number >= limit:
+                break
+            chunks.append(chunk)
+        if chunks:
+            chunks.reverse()
+            self._page = chunks
+            return None
+        if lost is not None and lost.first_number < self._log.durable_end:
+            return lost
+        # Whatever lay between was compacted away, or its time was over.
+        self.next_number = max(self.next_number, seen_end)
+        return None
+
+    def _evict_for(self, lost: ChunkHead) -> None:
+        log, reader = self._log, self.reader
+        _log.error(
+            "Events %d to %d of %s are damaged: a reader is detached.",
+            lost.first_number,
+            lost.last_number,
+            log.name,
+        )
+        self.close()
+        log.readers.forget(reader)
+        reader.evict(EventsLost.in_partition(log.name, lost.first_number, lost.last_number))
+
+
+def first_damage(page: ChunkPage, from_number: int) -> ChunkHead | None:
+    """The first damaged chunk at or behind a number."""
+    found: ChunkHead | None = None
+    for head in page.damaged:
+        if head.last_number >= from_number and (found is None or head.first_number < found.first_number):
+            found = head
+    return found
+
+
+def _end_of_run(chunk: Chunk, first: int, limit: int, bytes_max: int) -> int:
+    """The last place at most `limit` so that the run has at most so many bytes; one event in any case."""
+    bytes_end = chunk.start(first) + bytes_max
+    if chunk.end(limit - 1) <= bytes_end:
+        return limit
+    low, high = first + 1, limit - 1
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if chunk.end(middle - 1) <= bytes_end:
+            low = middle
+        else:
+            high = middle - 1
+    return low

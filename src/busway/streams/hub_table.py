@@ -1,0 +1,165 @@
+"""Every event hub of the namespace: its rows, and its logs as soon as a store of theirs is in service.
+
+Theory of operation. A hub is loaded with the partitions whose stores are in service. It stays when a store goes,
+without those partitions, and they are made anew when the store is back: a failed store takes only its own down.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from busway.broker.entity_path import path_key
+from busway.broker.errors import BrokerError
+from busway.broker.runtime import BrokerRuntime
+from busway.broker.store_keeper import StoreKeeper
+from busway.store.contract import FragmentKey
+from busway.streams.captures import Captures
+from busway.streams.event_hub import EventHub
+from busway.streams.hub_rows import GroupRow, HubRow
+from busway.streams.partition_log import PartitionLog
+
+
+class HubTable:
+    def __init__(
+        self,
+        namespace: Callable[[], str],
+        runtime: BrokerRuntime,
+        keeper_of: Callable[[str], StoreKeeper],
+        captures: Captures,
+    ) -> None:
+        #: Its name, which a catalogue may change.
+        self._namespace = namespace
+        self._runtime = runtime
+        self._keeper_of = keeper_of
+        self.captures = captures
+        self.rows: dict[str, HubRow] = {}
+        #: Hub → its consumer groups by key.
+        self._groups: dict[str, dict[str, GroupRow]] = {}
+        self._loaded: dict[str, EventHub] = {}
+
+    # -- rows
+
+    def put(self, row: HubRow) -> None:
+        """A hub is new or has changed."""
+        previous = self.rows.get(row.key)
+        self.rows[row.key] = row
+        hub = self._loaded.get(row.key)
+        if hub is None:
+            return
+        hub.replace_description(row.description)
+        for index in range(hub.partition_count, len(row.shares)):
+            hub.add_partition(self._log(row, index))
+        if previous is None or previous.description.capture != row.description.capture:
+            for log in hub.logs():
+                self._capture(row, log)
+
+    def put_group(self, row: GroupRow) -> None:
+        self._groups.setdefault(row.hub_key, {})[row.key] = row
+        if row.hub_key in self._loaded:
+            self._loaded[row.hub_key].add_group(row.key)
+
+    def remove(self, row: HubRow, error: BrokerError) -> None:
+        """The hub is gone: whoever holds it is evicted with `error`."""
+        self.rows.pop(row.key, None)
+        self._groups.pop(row.key, None)
+        self._runtime.flows.forget(row.description.path)
+        for share in row.shares:
+            self._keeper_of(share.store_name).counters.pop(share.log, None)
+        self.captures.forget(row.key)
+        hub = self._loaded.pop(row.key, None)
+        if hub is not None:
+            hub.close(error)
+
+    def remove_group(self, row: GroupRow, error: BrokerError) -> None:
+        self._groups.get(row.hub_key, {}).pop(row.key, None)
+        hub = self._loaded.get(row.hub_key)
+        if hub is not None:
+            hub.remove_group(row.key, error)
+
+    def replace_all(
+        self, hubs: Iterable[HubRow], groups: Iterable[GroupRow], gone: Callable[[str], BrokerError]
+    ) -> None:
+        """The catalogue was read anew: only what differs is touched."""
+        wanted = {row.key: row for row in hubs}
+        for row in list(self.rows.values()):
+            fresh = wanted.get(row.key)
+            if fresh is None or fresh.incarnation != row.incarnation:
+                self.remove(row, gone(row.description.path))
+        for row in wanted.values():
+            if self.rows.get(row.key) != row:
+                self.put(row)
+        self._replace_groups({(row.hub_key, row.key): row for row in groups}, gone)
+
+    def _replace_groups(
+        self, wanted: Mapping[tuple[str, str], GroupRow], gone: Callable[[str], BrokerError]
+    ) -> None:
+        present = [row for groups in self._groups.values() for row in groups.values()]
+        for row in present:
+            if (row.hub_key, row.key) not in wanted:
+                self.remove_group(row, gone(row.description.name))
+        for row in wanted.values():
+            self.put_group(row)
+
+    def groups(self, hub_key: str) -> list[GroupRow]:
+        """By name."""
+        return [row for _, row in sorted(self._groups.get(hub_key, {}).items())]
+
+    def group(self, hub_key: str, name: str) -> GroupRow | None:
+        return self._groups.get(hub_key, {}).get(path_key(name))
+
+    # -- hubs
+
+    def hub(self, row: HubRow) -> EventHub:
+        """With the partitions whose stores are there."""
+        hub = self._loaded.get(row.key)
+        if hub is None:
+            logs = [self._log(row, index) for index in range(len(row.shares))]
+            groups = [group.key for group in self.groups(row.key)]
+            hub = self._loaded[row.key] = EventHub(row.description, logs, groups, self._runtime)
+            for log in hub.logs():
+                self._capture(row, log)
+        return hub
+
+    def _capture(self, row: HubRow, log: PartitionLog) -> None:
+        self.captures.begin(self._namespace(), row.key, row.description, row.incarnation, log)
+
+    def loaded(self) -> list[EventHub]:
+        return list(self._loaded.values())
+
+    def _log(self, row: HubRow, index: int) -> PartitionLog | None:
+        share = row.shares[index]
+        keeper = self._keeper_of(share.store_name)
+        if not keeper.is_open:
+            return None
+        counters = keeper.counters[share.log]
+        return PartitionLog(share.log, index, counters, keeper.store, row.description, self._runtime)
+
+    # -- stores
+
+    def keys_in(self, store_name: str) -> set[FragmentKey]:
+        return {
+            share.log for row in self.rows.values() for share in row.shares if share.store_name == store_name
+        }
+
+    def lose_store(self, store_name: str, error: BrokerError) -> None:
+        """What memory holds of its logs is worth nothing any more."""
+        for row, index, hub in self._partitions_in(store_name):
+            self.captures.end(row.key, index)
+            hub.lose_partition(index, error)
+
+    def regain_store(self, store_name: str) -> None:
+        """Its hubs are loaded, used or not: time works on their logs too (retention, capture)."""
+        for row, index, hub in self._partitions_in(store_name):
+            log = self._log(row, index)
+            if log is not None:
+                hub.regain_partition(index, log)
+                self._capture(row, log)
+        for row in self.rows.values():
+            if row.key not in self._loaded and store_name in row.store_names:
+                self.hub(row)
+
+    def _partitions_in(self, store_name: str) -> list[tuple[HubRow, int, EventHub]]:
+        return [
+            (self.rows[key], index, hub)
+            for key, hub in self._loaded.items()
+            for index, share in enumerate(self.rows[key].shares)
+            if share.store_name == store_name
+        ]

@@ -1,0 +1,76 @@
+"""Which partition a key belongs to (H-10).
+
+Clients choose the partition themselves when they gather events before sending, so ours must be the one that they
+choose: Jenkins' lookup3 over the key in UTF-8 with two zero seeds, both results laid over each other, the low 16 bits
+as a signed number, its remainder as C takes it, without its sign.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_SEED: Final = 0xDEADBEEF
+_MASK: Final = 0xFFFFFFFF
+_BLOCK_BYTES: Final = 12
+
+
+def partition_of_key(key: str, partition_count: int) -> int:
+    """An empty key belongs to the first partition."""
+    # A lone surrogate has no bytes; no client can send one.
+    data = key.encode("utf-8", "replace")
+    if not data:
+        return 0
+    b, c = _lookup3(data)
+    low = (b ^ c) & 0xFFFF
+    size = low if low < 0x8000 else 0x10000 - low
+    return size % partition_count
+
+
+def _lookup3(data: bytes) -> tuple[int, int]:
+    """The second and the third word."""
+    size = len(data)
+    a = b = c = (_SEED + size) & _MASK
+    at = 0
+    while size - at > _BLOCK_BYTES:
+        a = (a + int.from_bytes(data[at : at + 4], "little")) & _MASK
+        b = (b + int.from_bytes(data[at + 4 : at + 8], "little")) & _MASK
+        c = (c + int.from_bytes(data[at + 8 : at + 12], "little")) & _MASK
+        a, b, c = _mixed(a, b, c)
+        at += _BLOCK_BYTES
+    # What is missing in the last block counts as zeros.
+    rest = data[at:] + bytes(_BLOCK_BYTES - (size - at))
+    a = (a + int.from_bytes(rest[0:4], "little")) & _MASK
+    b = (b + int.from_bytes(rest[4:8], "little")) & _MASK
+    c = (c + int.from_bytes(rest[8:12], "little")) & _MASK
+    return _final(a, b, c)
+
+
+def _rotated(word: int, bits: int) -> int:
+    return ((word << bits) | (word >> (32 - bits))) & _MASK
+
+
+def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
+    a = ((a - c) & _MASK) ^ _rotated(c, 4)
+    c = (c + b) & _MASK
+    b = ((b - a) & _MASK) ^ _rotated(a, 6)
+    a = (a + c) & _MASK
+    c = ((c - b) & _MASK) ^ _rotated(b, 8)
+    b = (b + a) & _MASK
+    a = ((a - c) & _MASK) ^ _rotated(c, 16)
+    c = (c + b) & _MASK
+    b = ((b - a) & _MASK) ^ _rotated(a, 19)
+    a = (a + c) & _MASK
+    c = ((c - b) & _MASK) ^ _rotated(b, 4)
+    b = (b + a) & _MASK
+    return a, b, c
+
+
+def _final(a: int, b: int, c: int) -> tuple[int, int]:
+    c = ((c ^ b) - _rotated(b, 14)) & _MASK
+    a = ((a ^ c) - _rotated(c, 11)) & _MASK
+    b = ((b ^ a) - _rotated(a, 25)) & _MASK
+    c = ((c ^ b) - _rotated(b, 16)) & _MASK
+    a = ((a ^ c) - _rotated(c, 4)) & _MASK
+    b = ((b ^ a) - _rotated(a, 14)) & _MASK
+    c = ((c ^ b) - _rotated(b, 24)) & _MASK
+    return b, c

@@ -1,0 +1,225 @@
+"""Idempotent producers of a partition: what each one has had stored (H-18, H-19).
+
+Theory of operation. A producer has an id, an epoch and the sequence number of its last event. Its row is written with
+its events in one commit, so the two never disagree; memory is ahead of the rows as it is with everything that has
+joined a batch, and is dropped when a commit fails.
+
+A group of events begins with a sequence number. The one behind the last is taken. Earlier ones are repeats of what
+was stored already: they are acknowledged and dropped, event by event, so of a group that is half known the other half
+is stored. Anything else is a gap. Numbers go round: behind 2147483647 comes 0.
+
+Attaching with an id and a higher epoch, or with an id and none (which gives the next epoch), takes the producer over;
+the one before is refused from then on. A client that comes back after its link broke shows its own epoch and goes on.
+What attached and never sent is forgotten first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from busway.broker.errors import (
+    ArgumentOutOfRange,
+    BadArgument,
+    OutOfOrderSequence,
+    ProducerStolen,
+    QuotaExceeded,
+)
+from busway.event_record import Event
+from busway.store.contract import CommitBatch
+from busway.store.log_contract import LogChanges, ProducerRow
+
+if TYPE_CHECKING:
+    from busway.streams.partition_log import PartitionLog
+
+#: Sequence numbers are 0 to 2147483647.
+_SEQUENCES: Final = 1 << 31
+#: A number at most so far back is a repeat, else it is ahead.
+_REPEATS_MAX: Final = 1 << 30
+_EPOCH_MAX: Final = (1 << 15) - 1
+_ID_MAX: Final = (1 << 63) - 1
+#: Ids that we give out stay whole in clients whose numbers are doubles.
+_ID_BYTES: Final = 6
+#: What a producer that has sent nothing has sent last. Clients that say where they stand cannot say less.
+_FIRST_LAST: Final = 0
+
+
+class Producer:
+    """One of them, as its links hold it. Two links of one epoch share it."""
+
+    __slots__ = ("epoch", "is_stored", "last_sequence", "producer_id", "used_at_ms")
+
+    def __init__(
+        self, producer_id: int, epoch: int, last_sequence: int, used_at_ms: int, is_stored: bool
+    ) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        #: Of the last event that has joined a batch.
+        self.last_sequence = last_sequence
+        self.used_at_ms = used_at_ms
+        #: The log has a row of it, or will have with the next commit.
+        self.is_stored = is_stored
+
+
+class ProducerBook:
+    """The producers of one log."""
+
+    __slots__ = ("_is_read", "_log", "_producers")
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self._producers: dict[int, Producer] = {}
+        self._is_read = False
+
+    async def attach(
+        self, producer_id: int | None = None, epoch: int | None = None, sequence: int | None = None
+    ) -> Producer:
+        """The producer with its id, epoch and last sequence number as they are from now on. Raises ProducerStolen,
+        ArgumentOutOfRange, QuotaExceeded, and what the store raises as a BrokerError."""
+        _check_values(producer_id, epoch, sequence)
+        await self._read()
+        if producer_id is None:
+            return self._enter(Producer(self._new_id(), 0, _FIRST_LAST, self._now_ms(), False))
+        known = self._producers.get(producer_id)
+        if known is None:
+            last = _FIRST_LAST if sequence is None else sequence
+            return self._enter(Producer(producer_id, epoch or 0, last, self._now_ms(), False))
+        wanted = _next_epoch(known) if epoch is None else epoch
+        if wanted < known.epoch:
+            raise _stolen(known)
+        if wanted == known.epoch:
+            return known
+        return await self._take_over(known, wanted)
+
+    async def _take_over(self, known: Producer, epoch: int) -> Producer:
+        """Durably, so that the one before stays refused."""
+        fresh = Producer(known.producer_id, epoch, known.last_sequence, self._now_ms(), known.is_stored)
+        self._producers[known.producer_id] = fresh
+        if fresh.is_stored:
+            self._join_row(self._log.batch(), fresh)
+            await self._log.durable()
+        return fresh
+
+    async def _read(self) -> None:
+        """Once, when the first producer comes."""
+        if self._is_read:
+            return
+        for row in await self._log.read_producers():
+            if row.producer_id not in self._producers:
+                self._producers[row.producer_id] = Producer(
+                    row.producer_id, row.epoch, row.last_sequence, row.used_at_ms, True
+                )
+        self._is_read = True
+
+    def _enter(self, producer: Producer) -> Producer:
+        producers_max = self._log.runtime.limits.producers_per_log_max
+        if len(self._producers) >= producers_max:
+            self._forget_unused()
+        if len(self._producers) >= producers_max:
+            raise QuotaExceeded(
+                f"{self._log.name} remembers {producers_max} idempotent producers already. The longest unused are"
+                " forgotten after a day."
+            )
+        self._producers[producer.producer_id] = producer
+        return producer
+
+    def _forget_unused(self) -> None:
+        for producer in [producer for producer in self._producers.values() if not producer.is_stored]:
+            del self._producers[producer.producer_id]
+
+    def _new_id(self) -> int:
+        while True:
+            found = int.from_bytes(self._log.runtime.entropy.bytes(_ID_BYTES), "big")
+            if found > 0 and found not in self._producers:
+                return found
+
+    def _now_ms(self) -> int:
+        return self._log.runtime.clock.wall_ms()
+
+    # -- publishing
+
+    def repeats_among(self, producer: Producer, events: list[Event]) -> int:
+        """As `check`, by what the events say of themselves. Raises BadArgument too."""
+        first = events[0].producer_number
+        if not 0 <= first < _SEQUENCES:
+            raise BadArgument("An event of an idempotent producer must have a producer sequence number.")
+        expected = first
+        for event in events:
+            if event.producer_number != expected:
+                raise OutOfOrderSequence(
+                    f"The sequence numbers of a group must follow one another: {event.producer_number} came where"
+                    f" {expected} was due."
+                )
+            if event.producer_id >= 0 and event.producer_id != producer.producer_id:
+                raise BadArgument("An event names another producer than its link.")
+            if 0 <= event.producer_epoch < producer.epoch:
+                raise _stolen(producer)
+            expected = (expected + 1) % _SEQUENCES
+        return self.check(producer, first, len(events))
+
+    def check(self, producer: Producer, first_sequence: int, count: int) -> int:
+        """How many leading events of a group are repeats. Raises ProducerStolen, OutOfOrderSequence."""
+        current = self._producers.get(producer.producer_id)
+        if current is not None and current is not producer and current.epoch >= producer.epoch:
+            raise _stolen(current)
+        expected = (producer.last_sequence + 1) % _SEQUENCES
+        behind = (expected - first_sequence) % _SEQUENCES
+        if behind == 0:
+            return 0
+        if behind > _REPEATS_MAX:
+            raise OutOfOrderSequence(
+                f"The sequence number {first_sequence} does not follow {producer.last_sequence}, the last one of"
+                f" producer {producer.producer_id}."
+            )
+        return min(behind, count)
+
+    def joined(self, batch: CommitBatch, producer: Producer, count: int, now_ms: int) -> None:
+        """So many more of its events are in the batch."""
+        producer.last_sequence = (producer.last_sequence + count) % _SEQUENCES
+        producer.used_at_ms = now_ms
+        self._join_row(batch, producer)
+
+    def _join_row(self, batch: CommitBatch, producer: Producer) -> None:
+        producer.is_stored = True
+        self._producers[producer.producer_id] = producer
+        if batch.logs is None:
+            batch.logs = LogChanges()
+        row = ProducerRow(producer.producer_id, producer.epoch, producer.last_sequence, producer.used_at_ms)
+        batch.logs.producers.append((self._log.key, row))
+
+    def forget_before(self, before_ms: int) -> None:
+        """H-19: rows of producers not used since then go, here and in the store."""
+        for producer in [
+            producer for producer in self._producers.values() if producer.used_at_ms < before_ms
+        ]:
+            del self._producers[producer.producer_id]
+        batch = self._log.batch()
+        if batch.logs is None:
+            batch.logs = LogChanges()
+        batch.logs.producers_purged.append((self._log.key, before_ms))
+        self._log.watch(batch)
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+
+def _check_values(producer_id: int | None, epoch: int | None, sequence: int | None) -> None:
+    if producer_id is None and (epoch is not None or sequence is not None):
+        raise BadArgument("An epoch or a sequence number of a producer needs the producer's id.")
+    if producer_id is not None and not 0 <= producer_id <= _ID_MAX:
+        raise ArgumentOutOfRange("A producer's id must be between 0 and 9223372036854775807.")
+    if epoch is not None and not 0 <= epoch <= _EPOCH_MAX:
+        raise ArgumentOutOfRange(f"A producer's epoch must be between 0 and {_EPOCH_MAX}.")
+    if sequence is not None and not 0 <= sequence < _SEQUENCES:
+        raise ArgumentOutOfRange(f"A producer's sequence number must be between 0 and {_SEQUENCES - 1}.")
+
+
+def _next_epoch(known: Producer) -> int:
+    if known.epoch == _EPOCH_MAX:
+        raise QuotaExceeded(f"The epochs of producer {known.producer_id} are used up. Please use another id.")
+    return known.epoch + 1
+
+
+def _stolen(producer: Producer) -> ProducerStolen:
+    return ProducerStolen(
+        f"Producer {producer.producer_id} was taken over with epoch {producer.epoch}: this one may not send any more."
+    )

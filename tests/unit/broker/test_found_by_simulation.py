@@ -1,0 +1,206 @@
+"""What the simulator found (`tests.simulator`), each as small as it can be made."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
+from busway.broker.limits import Limits
+from busway.broker.outlet import Outlet
+from busway.gateway.amqp.message_mapping import message_of
+from busway.message import Message
+from busway.store.contract import FragmentKey, StoreError
+from tests.unit.broker.namespace_bench import settle
+from tests.unit.broker.partition_bench import PartitionBench, on_partitions, text
+from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench
+
+Refused = list[tuple[int, BrokerError]]
+
+
+def _send(bench: TopicBench, path: str, *messages: Message) -> list[Refused]:
+    """Not waited for."""
+    answers: list[Refused] = []
+    bench.namespace.sender(path).send(list(messages), answers.append)
+    return answers
+
+
+def _later(bench: TopicBench, body: str, seconds: float) -> Message:
+    message = message_of(encoded(body), False)
+    message.scheduled_at_ms = bench.clock.wall_ms() + round(seconds * 1000)
+    return message
+
+
+def test_a_schedule_whose_commit_is_under_way_when_an_earlier_one_is_due_is_not_forgotten() -> None:
+    """S-34, S-35: the look for the next time could not see it yet."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.queue("q")
+        _send(bench, "q", _later(bench, "first", 1))
+        await bench.advance(0.9, 0.1)
+        bench.stores[0].hold_commits()
+        answers = _send(bench, "q", _later(bench, "second", 5))
+        await bench.advance(0.2, 0.05)
+        bench.stores[0].release_commits()
+        await settle()
+        assert answers == [[]]
+        await bench.advance(10, 0.5)
+        counts = await bench.namespace.counts("q")
+        assert (counts.active, counts.scheduled) == (2, 0)
+
+    on_a_topic_bench(test)
+
+
+def test_a_schedule_that_falls_due_during_a_slow_look_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """S-34, S-35: it rang while the activator was busy with what it had read before."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.queue("q")
+        await bench.advance(0.1)  # the first look is over
+        store = bench.stores[0]
+        read, gate = store.next_due_ms, asyncio.Event()
+
+        async def slow() -> int | None:
+            found = await read()
+            await gate.wait()
+            return found
+
+        monkeypatch.setattr(store, "next_due_ms", slow)
+        _send(bench, "q", _later(bench, "first", 1))
+        await bench.advance(1.1, 0.1)
+        _send(bench, "q", _later(bench, "second", 1))
+        await bench.advance(2, 0.1)
+        gate.set()
+        await bench.advance(2, 0.1)
+        counts = await bench.namespace.counts("q")
+        assert (counts.active, counts.scheduled) == (2, 0)
+
+    on_a_topic_bench(test)
+
+
+def test_an_expiry_out_of_order_whose_commit_is_under_way_at_a_sweep_is_not_forgotten() -> None:
+    """M-44, D-11: the sweep of entries could not see it yet."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.queue("q", dead_lettering_on_message_expiration=True)
+        never, first = message_of(encoded("never"), False), message_of(encoded("first"), False)
+        first.ttl_ms = 1_000
+        _send(bench, "q", never, first)
+        await bench.advance(0.9, 0.1)
+        bench.stores[0].hold_commits()
+        second = message_of(encoded("second"), False)
+        second.ttl_ms = 5_000
+        answers = _send(bench, "q", second)
+        await bench.advance(0.2, 0.05)
+        bench.stores[0].release_commits()
+        await settle()
+        assert answers == [[]]
+        await bench.advance(10, 0.5)
+        assert await bench.bodies("q", dead_letter=True) == ["first", "second"]
+
+    on_a_topic_bench(test)
+
+
+def test_an_activator_whose_store_failed_leaves_it_to_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-34: after outages one looks for what is due, not one more for each of them."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.queue("q")
+        store, looks = bench.stores[0], 0
+        _send(bench, "q", _later(bench, "due", 60))
+        await bench.advance(0.1)
+        read = store.due
+
+        async def slow(now_ms: int, limit: int) -> list[tuple[FragmentKey, int, int]]:
+            nonlocal looks
+            looks += 1
+            await settle(60)
+            return await read(now_ms, limit)
+
+        monkeypatch.setattr(store, "due", slow)
+        for _ in range(5):
+            store.refuse_next_commit()
+            _send(bench, "q", message_of(encoded("lost"), False))
+            await bench.advance(0.5, 0.1)  # comes back, and looks
+        await settle(200)
+        await bench.advance(40)
+        looks = 0
+        await bench.advance(30)
+        await settle(300)
+        assert (await bench.namespace.counts("q")).active == 1
+        assert looks <= 3
+
+    on_a_topic_bench(test)
+
+
+REQUESTS: dict[str, Callable[[Outlet, list[int]], Awaitable[object]]] = {
+    "peek": lambda outlet, _numbers: outlet.peek(0, 10),
+    "cancel": lambda outlet, numbers: outlet.cancel_scheduled(numbers),
+}
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_a_read_that_fails_on_one_fragment_asks_the_client_to_come_again(
+    request_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ERR-17, P-50: server-busy, as on a plain entity, not a fault of ours."""
+
+    async def fails(*arguments: object) -> object:
+        raise StoreError(f"The disk cannot be read: {len(arguments)}")
+
+    async def test(bench: PartitionBench) -> None:
+        due_ms = bench.clock.wall_ms() + 10_000
+        numbers = await bench.put(*[text(f"{n}", scheduled_at_ms=due_ms) for n in range(4)])
+        for name in ("peek", "by_number"):
+            monkeypatch.setattr(bench.stores[2], name, fails)
+        with pytest.raises(ServerBusy):
+            await REQUESTS[request_name](bench.outlet(), numbers)
+
+    on_partitions(test)
+
+
+def test_an_entity_whose_creation_has_an_unknown_outcome_can_be_used_if_it_turns_out_to_exist() -> None:
+    """E-1, P-60: its fragments lie in stores that never failed; only the catalogue's home did."""
+
+    async def test(bench: TopicBench) -> None:
+        bench.stores[0].lose_next_commit(is_applied=True)
+        with pytest.raises(StoreOutcomeUnknown):
+            await bench.queue("q", enable_partitioning=True)
+        await bench.advance(5, 0.5)
+        assert bench.namespace.exists("q")
+        answers = _send(bench, "q", *[message_of(encoded(f"{n}"), False) for n in range(80)])
+        await settle(60)
+        assert answers == [[]]
+        assert (await bench.namespace.counts("q")).active == 80
+
+    on_a_topic_bench(test, 4, replace(Limits(), partition_count=4))
+
+
+def test_rows_on_their_way_are_counted_once_when_a_destination_store_comes_back_meanwhile() -> None:
+    """F-1, E-101, P-48: what has arrived there is deleted by the run that is still under way, by nobody else."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.queue("target", enable_partitioning=True)
+        await bench.queue("source", forward_to="target")
+        home = bench.namespace.entities.rows["source"].store_name
+        slow, lost = [store for store in bench.stores if store.name not in (home, "store-0")][:2]
+        slow.hold_commits()
+        for key in ("key-0", "key-1", "key-2", "key-3", "key-4", "key-5", "key-6", "key-7"):
+            message = message_of(encoded(key), False)
+            message.partition_key = key
+            _send(bench, "source", message)
+        await settle(60)
+        counters = bench.namespace.queue("source").main.counters
+        assert counters.active > 0, "a run is under way"
+        await bench.namespace.disable_store(lost.name)
+        await bench.namespace.enable_store(lost.name)
+        await settle(60)
+        slow.release_commits()
+        await bench.advance(10, 0.5)
+        assert (counters.active, counters.bytes) == (0, 0)
+        assert (await bench.namespace.counts("target")).active == 8
+
+    on_a_topic_bench(test, 4, replace(Limits(), partition_count=4))

@@ -1,0 +1,63 @@
+"""Reading in bulk where stored chunks are damaged: nothing is left out in silence."""
+
+import json
+
+import pytest
+
+from busway.event_chunk import Chunk
+from busway.store.contract import FragmentKey
+from busway.store.log_contract import ChunkHead, ChunkPage
+from busway.store.memory import MemoryStore
+from tests.unit.gateway.http_exchange import Exchange
+from tests.unit.gateway.test_http_hubs import events
+
+EVENTS = 6
+
+
+def filled(exchange: Exchange, monkeypatch: pytest.MonkeyPatch, *damaged: int) -> None:
+    """A partition with six events, each a chunk of its own, some of which cannot be read."""
+    exchange.request("PUT", "/$eventhubs/clicks", json.dumps({"PartitionCount": 1}))
+    for number in range(EVENTS):
+        exchange.request("POST", "/clicks/messages", b"event %d" % number)
+    read = MemoryStore.chunks
+
+    async def chunks(self: MemoryStore, log: FragmentKey, from_number: int, bytes_max: int) -> ChunkPage:
+        page = await read(self, log, from_number, bytes_max)
+        good = [data for data in page.chunks if Chunk(data).first_number not in damaged]
+        bad = [ChunkHead(number, number, 0, 0, 1, 100) for number in damaged if number >= from_number]
+        return ChunkPage(good, bad, page.more)
+
+    monkeypatch.setattr(MemoryStore, "chunks", chunks)
+
+
+def test_an_answer_ends_before_what_is_damaged(exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H-20: whoever asks again from there is told what is lost, and whoever begins behind it reads on."""
+    filled(exchange, monkeypatch, 2)
+    assert [number for number, _ in events(exchange)] == [0, 1]
+    assert [number for number, _ in events(exchange, query="?from=1")] == [1]
+    refusal = exchange.request("GET", "/clicks/partitions/0/events?from=2")
+    assert refusal.status == 500
+    assert "Events 2 to 2 of partition 0 of 'clicks' cannot be read" in refusal.text
+    assert [number for number, _ in events(exchange, query="?from=3")] == [3, 4, 5]
+
+
+@pytest.mark.parametrize("page_bytes", [1, 400])
+def test_damage_ends_an_answer_on_every_page(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch, page_bytes: int
+) -> None:
+    """H-20: however many pages are read for it."""
+    filled(exchange, monkeypatch, 3, 4)
+    monkeypatch.setattr("busway.gateway.http.bulk_route.PAGE_BYTES", page_bytes)
+    assert [number for number, _ in events(exchange)] == [0, 1, 2]
+    assert exchange.request("GET", "/clicks/partitions/0/events?from=3").status == 500
+    assert exchange.request("GET", "/clicks/partitions/0/events?from=4").status == 500
+    assert [number for number, _ in events(exchange, query="?from=5")] == [5]
+
+
+def test_a_range_that_ends_before_the_damage_is_whole(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H-20"""
+    filled(exchange, monkeypatch, 3)
+    assert [number for number, _ in events(exchange, query="?from=0&to=3")] == [0, 1, 2]
+    assert events(exchange, query="?from=3&to=3") == []

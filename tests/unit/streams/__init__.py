@@ -1,0 +1,1 @@
+"""Event hubs below the gateways."""

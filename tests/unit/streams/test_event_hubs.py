@@ -1,0 +1,230 @@
+"""Event hubs in a namespace: they come, change and go, and outlast restarts and failing stores."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from busway.broker.descriptions import AuthorizationRule, QueueDescription
+from busway.broker.entity_changes import NewEntity
+from busway.broker.errors import (
+    BadArgument,
+    BrokerError,
+    EntityAlreadyExists,
+    EntityNotFound,
+    InvalidOperation,
+    QuotaExceeded,
+    ServerBusy,
+)
+from busway.broker.limits import Limits
+from busway.broker.namespace import Namespace
+from busway.event_record import Event
+from busway.store.memory import MemoryStore
+from busway.streams.event_hubs import EventHubs
+from busway.streams.hub_descriptions import (
+    ConsumerGroupDescription,
+    EventHubDescription,
+    RetentionDescription,
+)
+from tests.harness.manual_clock import ManualClock, SeededEntropy
+
+
+class Bus:
+    """A namespace with hubs over stores that outlast it."""
+
+    def __init__(self, stores: list[MemoryStore], limits: Limits) -> None:
+        clock = ManualClock()
+        self.namespace = Namespace("bus", stores, clock, SeededEntropy(), limits)
+        self.hubs = EventHubs(self.namespace, clock, SeededEntropy(2))
+
+    async def publish(self, path: str, partition: str, *bodies: bytes) -> None:
+        ended: asyncio.Future[BrokerError | None] = asyncio.get_running_loop().create_future()
+        events = [Event(b"\x00Su\xa0" + bytes((len(body),)) + body, 5) for body in bodies]
+        self.hubs.hub(path).partition(partition).append(events, ended.set_result)
+        error = await ended
+        if error is not None:
+            raise error
+
+    def last_numbers(self, path: str) -> list[int]:
+        hub = self.hubs.hub(path)
+        logs = [hub.present_partition(index) for index in range(hub.partition_count)]
+        return [-2 if log is None else log.info().last_number for log in logs]
+
+
+def run(work: Callable[[Bus], Awaitable[None]], *, limits: Limits | None = None, count: int = 2) -> None:
+    async def whole() -> None:
+        bus = Bus([MemoryStore(f"store-{index}") for index in range(count)], limits or Limits())
+        await bus.namespace.open()
+        try:
+            await work(bus)
+        finally:
+            await bus.namespace.close()
+
+    asyncio.run(whole())
+
+
+def test_partitions_lie_in_different_stores() -> None:
+    """H-4, P-1: placed over the stores as fragments are."""
+
+    async def work(bus: Bus) -> None:
+        await bus.hubs.create(EventHubDescription("h", partition_count=4))
+        assert sorted(bus.hubs.store_names("h")) == ["store-0", "store-0", "store-1", "store-1"]
+        assert len(set(bus.hubs.store_names("h")[:2])) == 2
+
+    run(work)
+
+
+def test_a_hub_its_groups_and_its_events_outlast_a_restart() -> None:
+    """H-1, H-5, H-16"""
+
+    async def whole() -> None:
+        stores = [MemoryStore("store-0"), MemoryStore("store-1")]
+        first = Bus(stores, Limits())
+        await first.namespace.open()
+        wanted = EventHubDescription(
+            "Clicks",
+            3,
+            RetentionDescription("Compact", 5, 6, 7, 8),
+            user_metadata="x",
+            revoked_publishers=("p",),
+        )
+        made = await first.hubs.create(wanted, [ConsumerGroupDescription("", "billing", "y")])
+        await first.publish("clicks", "1", b"a", b"b")
+        await first.namespace.close()
+        second = Bus(stores, Limits())
+        await second.namespace.open()
+        assert second.hubs.hubs() == [made]
+        groups = second.hubs.groups("clicks")
+        assert [(group.name, group.user_metadata) for group in groups] == [
+            ("$Default", None),
+            ("billing", "y"),
+        ]
+        assert second.last_numbers("clicks") == [-1, 1, -1]
+        await second.publish("clicks", "1", b"c")
+        assert second.last_numbers("clicks") == [-1, 2, -1]
+        await second.namespace.close()
+
+    asyncio.run(whole())
+
+
+def test_a_deleted_hub_takes_its_events_along() -> None:
+    """H-2, E-86: another one under its name starts from nothing."""
+
+    async def work(bus: Bus) -> None:
+        await bus.hubs.create(EventHubDescription("h", 2))
+        await bus.publish("h", "0", b"a")
+        await bus.hubs.delete("H")
+        with pytest.raises(EntityNotFound):
+            bus.hubs.hub("h")
+        await bus.hubs.create(EventHubDescription("h", 2))
+        assert bus.last_numbers("h") == [-1, -1]
+        assert all(len(keeper.counters) == 1 for keeper in bus.namespace.keepers.values())
+
+    run(work)
+
+
+def test_names_are_one_space_for_all_kinds() -> None:
+    """E-7: and each kind says what the other is."""
+
+    async def work(bus: Bus) -> None:
+        await bus.hubs.create(EventHubDescription("h"))
+        await bus.namespace.create([NewEntity(QueueDescription("q"))])
+        with pytest.raises(EntityAlreadyExists):
+            await bus.namespace.create([NewEntity(QueueDescription("H"))])
+        with pytest.raises(EntityAlreadyExists):
+            await bus.hubs.create(EventHubDescription("Q"))
+        with pytest.raises(InvalidOperation, match="is an event hub"):
+            bus.namespace.queue("h")
+        with pytest.raises(EntityNotFound):
+            bus.hubs.hub("q")
+
+    run(work)
+
+
+def test_a_failed_store_takes_only_its_partitions_down_and_all_is_back_with_it() -> None:
+    """H-11, H-12, P-2"""
+
+    async def work(bus: Bus) -> None:
+        await bus.hubs.create(EventHubDescription("h", 4))
+        await bus.publish("h", "1", b"kept")
+        await bus.namespace.disable_store("store-1")
+        assert bus.last_numbers("h") == [-1, -2, -1, -2]
+        with pytest.raises(ServerBusy):
+            await bus.publish("h", "1", b"refused")
+        await bus.publish("h", "0", b"taken")
+        await bus.namespace.enable_store("store-1")
+        assert bus.last_numbers("h") == [0, 0, -1, -1]
+
+    run(work)
+
+
+def test_a_hub_needs_all_its_stores_to_be_made() -> None:
+    """P-60: all or nothing."""
+
+    async def work(bus: Bus) -> None:
+        await bus.namespace.disable_store("store-1")
+        with pytest.raises(ServerBusy, match="nothing was created"):
+            await bus.hubs.create(EventHubDescription("h", 4))
+        assert not bus.hubs.exists("h")
+        await bus.namespace.enable_store("store-1")
+        await bus.hubs.create(EventHubDescription("h", 4))
+
+    run(work)
+
+
+def test_more_partitions_come_where_the_tier_allows_it_and_never_fewer() -> None:
+    """H-3: Premium may grow; the old partitions keep what they have."""
+
+    async def work(bus: Bus) -> None:
+        made = await bus.hubs.create(EventHubDescription("h", 2))
+        await bus.publish("h", "1", b"kept")
+        await bus.hubs.update(EventHubDescription("h", 5))
+        assert bus.last_numbers("h") == [-1, 0, -1, -1, -1]
+        await bus.publish("h", "4", b"new")
+        with pytest.raises(BadArgument, match="PartitionCount"):
+            await bus.hubs.update(made)
+
+    run(work, limits=Limits(sku="Premium"))
+
+
+def test_there_are_as_many_hubs_as_one_likes_but_not_more_than_entities() -> None:
+    """H-6, L-1"""
+
+    async def work(bus: Bus) -> None:
+        for number in range(12):
+            await bus.hubs.create(EventHubDescription(f"h{number}", 1))
+        await bus.namespace.create([NewEntity(QueueDescription("q"))])
+        with pytest.raises(QuotaExceeded):
+            await bus.hubs.create(EventHubDescription("one-more"))
+        with pytest.raises(QuotaExceeded):
+            await bus.namespace.create([NewEntity(QueueDescription("r"))])
+
+    run(work, limits=Limits(entities_max=13))
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".", "-a", "a-", "a b", "$x", "ä", "a" * 257])
+def test_what_no_hub_can_be_called_is_refused(name: str) -> None:
+    """H-2, E-6: one segment, so that what follows it in an address is never part of a name."""
+
+    async def work(bus: Bus) -> None:
+        with pytest.raises(BadArgument):
+            await bus.hubs.create(EventHubDescription(name))
+
+    run(work)
+
+
+def test_the_rules_of_a_hub_open_everything_below_it() -> None:
+    """A-2: partitions, publishers and consumer groups are addresses of the hub."""
+
+    async def work(bus: Bus) -> None:
+        rule = AuthorizationRule("r", frozenset({"Listen"}), "", "")
+        made = await bus.hubs.create(EventHubDescription("h", authorization_rules=(rule,)))
+        assert len(made.authorization_rules[0].primary_key) == 44
+        for key in ("h", "h/consumergroups/$default/partitions/0", "h/partitions/1", "h/publishers/p"):
+            assert bus.namespace.owner_key(key) == "h"
+        assert bus.namespace.owner_key("h/orders") == "h/orders"
+        found = bus.namespace.entity_rules("h")
+        assert found is not None
+        assert found[1] == made.authorization_rules
+
+    run(work)
