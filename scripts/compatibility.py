@@ -13,8 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "COMPATIBILITY.md"
-RULE = re.compile(r"\b(?:E|L|M|S|R|D|X|P|C|A|T|TX|F|O|ERR)-\d+[a-z]?\b")
-CASE = re.compile(r"test_(sb_\d+)")
+RULE = re.compile(r"\b(?:E|L|M|S|R|D|X|P|C|A|T|TX|F|O|H|ERR)-\d+[a-z]?\b")
+CASE = re.compile(r"test_((?:sb|eh)_\d+)")
 
 
 def promised() -> list[str]:
@@ -45,7 +45,7 @@ def page(rules: list[str], found: dict[str, list[tuple[str, str]]]) -> str:
         "complete and up to date. A rule is one behaviour of the service that a client can observe; its id stays",
         "when its wording changes, and code and tests name it. Rules are numbered by subject: E entities, L limits,",
         "M messages, S sending, R receiving, D dead-lettering, X sessions, P partitions (C their variants), T topics",
-        "and rules, TX transactions, F forwarding, A authorisation, O signals, ERR errors.",
+        "and rules, TX transactions, F forwarding, A authorisation, O signals, H event hubs, ERR errors.",
         "",
         "| rule | what is proved | tests |",
         "|---|---|---|",

@@ -18,6 +18,7 @@ from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
 from busway.event_record import event_of
 from busway.store.memory import MemoryStore
+from busway.streams.cursor import EventReader
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import CaptureDescription, EventHubDescription
 from tests.harness.manual_clock import ManualClock, SeededEntropy
@@ -217,6 +218,23 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path, lost: str) -> None:
         await second.namespace.close()
 
     asyncio.run(whole())
+
+
+def test_capturing_takes_no_reader_s_place(tmp_path: Path) -> None:
+    """H-45, H-23: five readers may read besides, and capture goes on with all of them there."""
+
+    class Reader(EventReader):
+        def wake(self) -> None: ...
+
+    async def work(bus: Bus) -> None:
+        readers = bus.hubs.hub("h").readers("0")
+        for _ in range(5):
+            readers.add("$default", Reader())
+        await bus.publish(b"one")
+        await bus.pass_time(62)
+        assert bus.captured() == [b"one"]
+
+    run(tmp_path, work)
 
 
 def test_parquet_files_have_the_same_columns(tmp_path: Path) -> None:

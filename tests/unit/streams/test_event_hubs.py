@@ -228,3 +228,15 @@ def test_the_rules_of_a_hub_open_everything_below_it() -> None:
         assert found[1] == made.authorization_rules
 
     run(work)
+
+
+def test_nothing_is_throttled_unless_a_store_is_behind() -> None:
+    """H-50: throughput units are off; more than one unit's thousand events in one instant are taken."""
+
+    async def work(bus: Bus) -> None:
+        await bus.hubs.create(EventHubDescription("h", 1))
+        for _ in range(30):
+            await bus.publish("h", "0", *(b"x" for _ in range(100)))
+        assert bus.last_numbers("h") == [2_999]
+
+    run(work)
