@@ -78,11 +78,18 @@ HOT_MODULES: Final = (
     "busway.broker.fragment_choice",
     "busway.broker.receiver_share",
     "busway.broker.fragment_group",
+    "busway.broker.timers",
+    "busway.broker.transaction_claims",
+    "busway.broker.transaction_place",
+    "busway.broker.transaction_sends",
+    "busway.broker.transaction",
+    "busway.broker.transactions",
     "busway.gateway.amqp.message_ids",
     "busway.gateway.amqp.message_mapping",
     "busway.gateway.amqp.outcomes",
     "busway.gateway.amqp.send_link",
     "busway.gateway.amqp.receive_link",
+    "busway.gateway.amqp.transaction_node",
 )
 #: The shared library that mypyc puts beside the extensions.
 GROUP: Final = "busway_hot"

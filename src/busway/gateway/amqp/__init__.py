@@ -9,7 +9,8 @@
   payloads              the same for the HTTP gateway
   receive_link          a client receives: room, transfers, dispositions → settlements
   session_receive_link  the same for a session
-  transaction_node      the coordinator: transactions are declared and discharged
+  transaction_node      the coordinator: transactions are declared and discharged (`session_pin`: the one entity that
+                        receivers beside it keep to)
   outcomes              AMQP outcomes ↔ the broker's verbs
   transfer_dead_letter  the sub-queue of messages that could not be transferred, before there is one
   link_host             what a link may ask of its connection

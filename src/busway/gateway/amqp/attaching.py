@@ -35,6 +35,7 @@ from busway.gateway.amqp.request_link import (
     ResponseLink,
 )
 from busway.gateway.amqp.send_link import SendLink
+from busway.gateway.amqp.session_pin import control_attached, pin_of
 from busway.gateway.amqp.session_receive_link import (
     SessionReceiveLink,
     SessionWish,
@@ -173,6 +174,7 @@ class Attaching:
         """TX-5, TX-21."""
         connection = self._connection
         connection.transactions.check_offered()
+        control_attached(link.session)
         control = ControlLink(connection, link, node, connection.now())
         connection.add_link(control)
         link.accept(
@@ -236,6 +238,15 @@ class Attaching:
     # -- receivers
 
     def _attach_receiver(self, link: Link, node: Node) -> None:
+        """TX-4: one that would be refused anyway binds its session to nothing."""
+        pin = pin_of(link.session)
+        if pin is not None:
+            pin.check(node.address.path)
+        self._attach_to_outlet(link, node)
+        if pin is not None:
+            pin.used(node.address.path)
+
+    def _attach_to_outlet(self, link: Link, node: Node) -> None:
         wish = session_wish(link.source, self._connection.limits.key_characters_max)
         if node.address.transfer_dead_letter:
             if wish is not None:

@@ -17,6 +17,7 @@ from busway.amqp.performatives import ACCEPTED, Declare, Declared, Discharge, Re
 from busway.amqp.sections import decode_message
 from busway.broker.errors import BrokerError, NotImplementedByServer, StoreOutcomeUnknown
 from busway.gateway.amqp.error_conditions import amqp_error, undecodable
+from busway.gateway.amqp.session_pin import SessionPin, pin_of
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
@@ -26,6 +27,29 @@ if TYPE_CHECKING:
 CREDIT_MAX: Final = 1_000
 #: Far more than a declare or a discharge weighs.
 REQUEST_BYTES_MAX: Final = 4_096
+
+#: The forms in which clients write a declare without a global id: its list is empty, or its field is null.
+_DECLARES: Final = frozenset(
+    b"\x00\x53\x77\x00\x53\x31" + fields
+    for fields in (b"\x45", b"\xc0\x01\x00", b"\xc0\x02\x01\x40", b"\xd0\x00\x00\x00\x05\x00\x00\x00\x01\x40")
+)
+_DECLARE: Final = Declare()
+#: A discharge up to the size of its list8; then come size, the number of fields, the id as a binary8, and a flag.
+_DISCHARGE: Final = b"\x00\x53\x77\x00\x53\x32\xc0"
+_FLAGS: Final = {b"\x41": True, b"\x42": False, b"\x56\x00": False, b"\x56\x01": True}
+
+
+class _AskedDischarge:
+    """A discharge that waits for the end of its transaction."""
+
+    __slots__ = ("_delivery", "_owner")
+
+    def __init__(self, owner: ControlLink, delivery: IncomingDelivery) -> None:
+        self._owner = owner
+        self._delivery = delivery
+
+    def done(self, error: BrokerError | None) -> None:
+        self._owner.discharged(self._delivery, error)
 
 
 class ControlLink:
@@ -74,7 +98,7 @@ class ControlLink:
     # -- requests
 
     def _handle(self, delivery: IncomingDelivery) -> None:
-        request = compose(decode_message(delivery.payload).body)
+        request = _request_of(delivery.payload)
         if isinstance(request, Declare):
             self._declare(delivery, request)
         elif isinstance(request, Discharge):
@@ -90,12 +114,19 @@ class ControlLink:
         self._settle(delivery, Declared(self.host.transactions.declare(self, self.link.session)))
 
     def _discharge(self, delivery: IncomingDelivery, request: Discharge) -> None:
-        def done(error: BrokerError | None) -> None:
-            self._discharged(delivery, error)
+        pin = pin_of(self.link.session)
+        if pin is not None and not pin.is_set:
+            self._pin(pin, request.txn_id)
+        asked = _AskedDischarge(self, delivery)
+        self.host.transactions.discharge(self, request.txn_id, fail=request.fail is True, done=asked.done)
 
-        self.host.transactions.discharge(self, request.txn_id, fail=request.fail is True, done=done)
+    def _pin(self, pin: SessionPin, txn_id: bytes) -> None:
+        """TX-4: the session keeps to the entity of its first transaction, unless a receiver was faster."""
+        path = self.host.transactions.find(txn_id).top_path()
+        if path is not None:
+            pin.used(path)
 
-    def _discharged(self, delivery: IncomingDelivery, error: BrokerError | None) -> None:
+    def discharged(self, delivery: IncomingDelivery, error: BrokerError | None) -> None:
         if self._is_gone:
             return
         if error is None:
@@ -114,3 +145,17 @@ class ControlLink:
         if self._credit < CREDIT_MAX // 2 and not self._is_gone:
             self._credit = CREDIT_MAX
             self.link.grant_credit(CREDIT_MAX)
+
+
+def _request_of(payload: bytes) -> object:
+    """A declare or a discharge, or whatever else the message holds. Raises DecodeError."""
+    if payload in _DECLARES:
+        return _DECLARE
+    size = len(payload)
+    if size > 12 and payload[:7] == _DISCHARGE and payload[8] == 2 and payload[9] == 0xA0:
+        id_end = 11 + payload[10]
+        if size == 8 + payload[7] and id_end < size:
+            fail = _FLAGS.get(payload[id_end:])
+            if fail is not None:
+                return Discharge(payload[11:id_end], fail)
+    return compose(decode_message(payload).body)
