@@ -51,6 +51,11 @@ class Report:
     def within(self, metric: str, value: float, limit: float, unit: str) -> None:
         self._rows.append(Row(metric, f"{value:.2f} {unit}", "", "", f"<= {limit:g} {unit}", value <= limit))
 
+    def no_less(self, metric: str, value: float, limit: float, unit: str) -> None:
+        """A rate that must reach a figure, whatever the peer does."""
+        bar = f">= {_amount(limit, unit)}"
+        self._rows.append(Row(metric, _amount(value, unit), "", "", bar, value >= limit))
+
     def note(self, metric: str, text: str) -> None:
         self._rows.append(Row(metric, text, "", "", "", None))
 

@@ -25,6 +25,7 @@ from benchmarks.busway_server import BuswayServer
 from benchmarks.generator import Load
 from benchmarks.rabbitmq import RabbitMq
 from benchmarks.report import Report
+from benchmarks.transactions import transactions
 
 RESULTS = Path(__file__).parent / "results"
 PARTS: dict[str, Callable[[parts.Bench, Report], None]] = {
@@ -36,6 +37,7 @@ PARTS: dict[str, Callable[[parts.Bench, Report], None]] = {
     "backlog": parts.backlog,
     "scale": scale.scale,
     "topics": topics.topics,
+    "transactions": transactions,
     "sdk": parts.official_sdk,
 }
 #: Parts that run on the two servers that stand for the whole run, and those that run on RabbitMQ too.
@@ -64,7 +66,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    lines = [f"  {name:<12}{(part.__doc__ or '').strip()}" for name, part in PARTS.items()]
+    lines = [f"  {name:<14}{(part.__doc__ or '').strip()}" for name, part in PARTS.items()]
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.run",
         description=__doc__,

@@ -164,6 +164,7 @@ _UINT_SIZES: Final = bytes({0x43: 1, 0x52: 2, 0x70: 5}.get(code, 0) for code in 
 _TRANSFER_LIST8: Final = b"\x00\x53\x14\xc0"
 _FLOW_LIST8: Final = b"\x00\x53\x13\xc0"
 _DISPOSITION_LIST8: Final = b"\x00\x53\x15\xc0"
+_TRANSACTIONAL: Final = b"\x00\x53\x34"
 
 
 #: A list32 is so much longer than the same list8.
@@ -171,7 +172,7 @@ _NARROWER_BYTES: Final = 6
 
 
 class _TransferTail:
-    """Message format and everything behind it, of a transfer with `count` fields and no state."""
+    """Message format and everything behind it, of a transfer with `count` fields. Its state is not to be used."""
 
     __slots__ = ("count", "frame")
 
@@ -190,8 +191,12 @@ class _DispositionTail:
         self.frame = frame
 
 
+# What stands behind the tag, or the delivery ids, of frames that were read field by field. Those that are part of a
+# transaction are remembered without its id, which is another one each time.
 _transfer_tails: Final[dict[bytes, _TransferTail]] = {}
+_transfer_tails_in: Final[dict[bytes, _TransferTail]] = {}
 _disposition_tails: Final[dict[bytes, _DispositionTail]] = {}
+_disposition_tails_in: Final[dict[bytes, _DispositionTail]] = {}
 
 
 def _uint(data: bytes, at: int) -> int:
@@ -238,8 +243,16 @@ def decode_transfer(data: bytes, offset: int, end: int) -> tuple[Transfer, int]:
     if at > stop:
         return _any_transfer(data, offset, end)
     tail = _transfer_tails.get(data[at:stop])
+    state: TransactionalState | None = None
     if tail is None or tail.count != data[offset + 5]:
-        return _remembered_transfer(data, offset, end, at, stop)
+        id_at = _txn_id_at(data, _state_at(data, at, stop), stop)
+        if id_at < 0:
+            return _remembered_transfer(data, offset, end, at, stop)
+        id_end = id_at + data[id_at - 1]
+        tail = _transfer_tails_in.get(data[at:id_at] + data[id_end:stop])
+        if tail is None or tail.count != data[offset + 5]:
+            return _remembered_transfer_in(data, offset, end, at, id_at)
+        state = TransactionalState(data[id_at:id_end])
     seen = tail.frame
     transfer = Transfer(
         handle,
@@ -249,12 +262,38 @@ def decode_transfer(data: bytes, offset: int, end: int) -> tuple[Transfer, int]:
         seen.settled,
         seen.more,
         seen.rcv_settle_mode,
-        None,
+        state,
         seen.resume,
         seen.aborted,
         seen.batchable,
     )
     return transfer, stop
+
+
+def _state_at(data: bytes, at: int, stop: int) -> int:
+    """Where the state of a transfer begins, if its message format stands at `at` and all is as it should be."""
+    if at < stop:
+        at += _UINT_SIZES[data[at]] or 1
+    for wide in (0x56, 0x56, 0x50):  # settled and more as a boolean with its own byte, a receiver's mode
+        if at < stop:
+            at += 2 if data[at] == wide else 1
+    return at
+
+
+def _txn_id_at(data: bytes, at: int, stop: int) -> int:
+    """Where the id of the transactional state at `at` begins, of the form that everybody writes (a list of either
+    width that begins with a binary8, whose size stands before the id); -1 when something else stands there."""
+    if stop - at < 16 or data[at : at + 3] != _TRANSACTIONAL:
+        return -1
+    if data[at + 3] == 0xC0:
+        id_at, list_end = at + 8, at + 5 + data[at + 4]
+    elif data[at + 3] == 0xD0:
+        id_at, list_end = at + 14, at + 8 + int.from_bytes(data[at + 4 : at + 8], "big")
+    else:
+        return -1
+    if data[id_at - 2] != 0xA0:
+        return -1
+    return id_at if id_at + data[id_at - 1] <= list_end <= stop else -1
 
 
 def _wide_transfer(data: bytes, offset: int, end: int) -> tuple[Transfer, int]:
@@ -281,6 +320,19 @@ def _remembered_transfer(data: bytes, offset: int, end: int, at: int, stop: int)
     return made, payload_at
 
 
+def _remembered_transfer_in(data: bytes, offset: int, end: int, at: int, id_at: int) -> tuple[Transfer, int]:
+    """The same for one whose state names a transaction and no outcome."""
+    made, payload_at = _any_transfer(data, offset, end)
+    state = made.state
+    id_end = id_at + data[id_at - 1]
+    tail = data[at:id_at] + data[id_end:payload_at]
+    if isinstance(state, TransactionalState) and state.outcome is None and len(tail) <= _TAIL_BYTES_MAX:
+        if len(_transfer_tails_in) >= _TAILS_MAX:
+            _transfer_tails_in.clear()
+        _transfer_tails_in[tail] = _TransferTail(data[offset + 5], made)
+    return made, payload_at
+
+
 def decode_disposition(data: bytes, offset: int, end: int) -> Disposition:
     """`decode_performative` for a frame whose descriptor says disposition."""
     if end - offset < 8 or data[offset : offset + 4] != _DISPOSITION_LIST8:
@@ -302,12 +354,22 @@ def decode_disposition(data: bytes, offset: int, end: int) -> Disposition:
     except IndexError:
         return _any_disposition(data, offset, end)
     tail = _disposition_tails.get(data[at:end])
-    if tail is None or tail.count != data[offset + 5] or (code != 0x41 and code != 0x42):
+    if tail is not None and tail.count == data[offset + 5] and (code == 0x41 or code == 0x42):
+        seen = tail.frame
+        return Disposition(
+            code == 0x41, first, None if last < 0 else last, seen.settled, seen.state, seen.batchable
+        )
+    id_at = -1 if at >= end else _txn_id_at(data, at + (2 if data[at] == 0x56 else 1), end)
+    if id_at < 0 or (code != 0x41 and code != 0x42):
         return _remembered_disposition(data, offset, end, at)
+    id_end = id_at + data[id_at - 1]
+    tail = _disposition_tails_in.get(data[at:id_at] + data[id_end:end])
+    if tail is None or tail.count != data[offset + 5]:
+        return _remembered_disposition_in(data, offset, end, at, id_at)
     seen = tail.frame
-    return Disposition(
-        code == 0x41, first, None if last < 0 else last, seen.settled, seen.state, seen.batchable
-    )
+    assert isinstance(seen.state, TransactionalState)
+    state = TransactionalState(data[id_at:id_end], seen.state.outcome)
+    return Disposition(code == 0x41, first, None if last < 0 else last, seen.settled, state, seen.batchable)
 
 
 def _wide_disposition(data: bytes, offset: int, end: int) -> Disposition:
@@ -332,6 +394,17 @@ def _remembered_disposition(data: bytes, offset: int, end: int, at: int) -> Disp
         if len(_disposition_tails) >= _TAILS_MAX:
             _disposition_tails.clear()
         _disposition_tails[data[at:end]] = _DispositionTail(data[offset + 5], made)
+    return made
+
+
+def _remembered_disposition_in(data: bytes, offset: int, end: int, at: int, id_at: int) -> Disposition:
+    """The same for one whose state names a transaction."""
+    made = _any_disposition(data, offset, end)
+    tail = data[at:id_at] + data[id_at + data[id_at - 1] : end]
+    if isinstance(made.state, TransactionalState) and len(tail) <= _TAIL_BYTES_MAX:
+        if len(_disposition_tails_in) >= _TAILS_MAX:
+            _disposition_tails_in.clear()
+        _disposition_tails_in[tail] = _DispositionTail(data[offset + 5], made)
     return made
 
 
@@ -456,6 +529,11 @@ def encode_disposition(role: bool, first: int, last: int, settled: bool, state: 
 
 
 _ACCEPTED_BYTES: Final = encode_performative(ACCEPTED)
+_TXN_ID_BYTES_MAX: Final = 32
+
+
+#: Of a transactional state with an outcome, and of one that tells the id of a new transaction: descriptor, sizes.
+_TRANSACTIONAL_HEAD: Final = Struct(">IBBBB")
 
 
 def _encoded_state(state: object) -> bytes:
@@ -463,6 +541,14 @@ def _encoded_state(state: object) -> bytes:
         return b"\x40"
     if isinstance(state, Accepted):
         return _ACCEPTED_BYTES
+    if isinstance(state, TransactionalState) and isinstance(state.outcome, Accepted):
+        size = len(state.txn_id)
+        if size <= _TXN_ID_BYTES_MAX:
+            head = _TRANSACTIONAL_HEAD.pack(0x005334C0, 3 + size + len(_ACCEPTED_BYTES), 2, 0xA0, size)
+            return head + state.txn_id + _ACCEPTED_BYTES
+    elif isinstance(state, Declared) and len(state.txn_id) <= _TXN_ID_BYTES_MAX:
+        size = len(state.txn_id)
+        return _TRANSACTIONAL_HEAD.pack(0x005333C0, 3 + size, 1, 0xA0, size) + state.txn_id
     return encode_value(state) if isinstance(state, Described) else encode_performative(state)
 
 

@@ -310,10 +310,25 @@ class Declared(Performative):
     txn_id: bytes
 
 
-@dataclass
 class TransactionalState(Performative):
-    txn_id: bytes
-    outcome: Any = None
+    """Three to each operation of a transaction: not a dataclass, whose constructor is never compiled."""
+
+    __slots__ = ("outcome", "txn_id")
+
+    def __init__(self, txn_id: bytes, outcome: Any = None) -> None:
+        self.txn_id = txn_id
+        self.outcome = outcome
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TransactionalState):
+            return NotImplemented
+        return self.txn_id == other.txn_id and bool(self.outcome == other.outcome)
+
+    def __hash__(self) -> int:
+        return hash(self.txn_id)
+
+    def __repr__(self) -> str:
+        return f"TransactionalState(txn_id={self.txn_id!r}, outcome={self.outcome!r})"
 
 
 @dataclass

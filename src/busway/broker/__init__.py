@@ -29,7 +29,8 @@
   message_sessions   sessions: claims, the line for the next one, states (`session_state_room`: how many)
   transaction        what a client does together or not at all (`transactions`: those of a connection;
                      `transaction_sends`, `transaction_claims`: what one will send, and settle or cancel;
-                     `transaction_place`: which fragment it keeps to; `transaction_rules`: rules it changes)
+                     `transaction_place`: which fragment it keeps to; `transaction_rules`: rules it changes;
+                     `decided_rules`: how those get into the catalogue)
   send_via           messages for one entity by way of another: transfer queues
   read_requests      peek, receive by number, batch delete, cancellation
   expiry schedule    what time does to messages (`wall_alarm`: a timer for a wall time)

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from busway.broker.catalogue_rows import NAMESPACE_KEY, NamespaceRow, StoreRow, store_rows
+from busway.broker.decided_rules import DECIDED_KEY
 from busway.broker.errors import ServerBusy, StoreOutcomeUnknown
 from busway.broker.store_keeper import StoreKeeper
 from busway.store.contract import CommitBatch, CommitUnknown, StoreError
@@ -36,6 +37,8 @@ class Catalogue:
         #: What stores said at start and nobody has used yet: a catalogue is large, one reading will do.
         self._said: dict[str, tuple[int, dict[str, str]]] = {}
         self._just_loaded: set[str] = set()
+        #: Rule changes that transactions decided, by store: the last ones of each (`decided_rules`).
+        self.decided_rules: dict[str, str] = {}
 
     @property
     def home(self) -> StoreKeeper:
@@ -48,8 +51,16 @@ class Catalogue:
 
     async def read(self, keeper: StoreKeeper) -> dict[str, str]:
         """The rows of one store, before anything is decided."""
-        self._said[keeper.name] = await keeper.store.catalogue()
+        self._said[keeper.name] = await self._read(keeper)
         return self._said[keeper.name][1]
+
+    async def _read(self, keeper: StoreKeeper) -> tuple[int, dict[str, str]]:
+        """What rules were decided there is no part of the copy, so that bringing it up to date leaves them alone."""
+        version, rows = await keeper.store.catalogue()
+        decided = rows.pop(DECIDED_KEY, None)
+        if decided is not None:
+            self.decided_rules[keeper.name] = decided
+        return version, rows
 
     async def load(self, keepers: Sequence[StoreKeeper], connected: Sequence[StoreKeeper]) -> None:
         """Reads the catalogues of the connected stores and takes the highest version."""
@@ -92,12 +103,16 @@ class Catalogue:
         self.version = version
         self._apply(changes)
 
-    async def _commit_at_home(self, fill: Callable[[CommitBatch], None]) -> None:
+    def check_changeable(self) -> None:
+        """Raises ServerBusy while the home is away."""
         if not self.home.is_open:
             raise ServerBusy(
                 f"The store {self.home.name}, which keeps the catalogue, is not available: nothing was changed."
                 " Please try again later."
             )
+
+    async def _commit_at_home(self, fill: Callable[[CommitBatch], None]) -> None:
+        self.check_changeable()
         try:
             await self.home.commit(fill)
         except CommitUnknown as error:
@@ -123,7 +138,7 @@ class Catalogue:
         if keeper.name in self._just_loaded:
             self._just_loaded.discard(keeper.name)
             return False
-        version, rows = await keeper.store.catalogue()
+        version, rows = await self._read(keeper)
         self._pending[keeper.name] = {} if version == self.version and rows == self.rows else None
         if keeper is not self._home:
             return False
@@ -154,7 +169,7 @@ class Catalogue:
 
     async def _copy_once(self, keeper: StoreKeeper) -> None:
         pending = self._pending[keeper.name]
-        held = (await keeper.store.catalogue())[1] if pending is None else {}
+        held = (await self._read(keeper))[1] if pending is None else {}
         changes = _difference(held, self.rows) if pending is None else pending
         version = self.version
         self._pending[keeper.name] = {}

@@ -93,6 +93,8 @@ class ChangeRoom(Protocol):
 
     def rights_changed(self) -> None: ...
 
+    def decided_changes(self) -> Changes: ...
+
 
 class EntityChanges:
     """Each verb is awaited to its end; `BackgroundWork.finish` sees to that."""

@@ -22,6 +22,7 @@ from busway.broker.auto_delete import LOOK_AROUND_EVERY_S, AutoDelete
 from busway.broker.background import BackgroundWork
 from busway.broker.catalogue import Catalogue, Changes
 from busway.broker.catalogue_rows import NAMESPACE_KEY, EntityRow, NamespaceRow, entity_rows, store_rows
+from busway.broker.decided_rules import to_take_over
 from busway.broker.description_checks import check_rules
 from busway.broker.descriptions import (
     AuthorizationRule,
@@ -210,7 +211,7 @@ class Namespace:
     async def _complete_catalogue(self, is_new: bool) -> None:
         """The rows of a first start, of new stores, and of the operator's own key."""
         async with self.changing:
-            changes = self._first_rows() if is_new else self._later_rows()
+            changes = self._first_rows() if is_new else {**self._later_rows(), **self.decided_changes()}
             if not changes:
                 return
             try:
@@ -546,6 +547,28 @@ class Namespace:
     def _store_entered(self, keeper: StoreKeeper) -> None:
         self.entities.regain_store(keeper.name)
         self.others.regain_store(keeper.name)
+        if keeper is self.catalogue.home and self.decided_changes():
+            self.background.spawn(self._take_over_later())
+
+    async def _take_over_later(self) -> None:
+        async with self.changing:
+            await self._take_over_rules()
+
+    async def _take_over_rules(self) -> None:
+        """T-13: what a transaction has decided about rules, and the catalogue did not hear of. Waits for the home."""
+        changes = self.decided_changes()
+        if not changes or not self.catalogue.home.is_open:
+            return
+        try:
+            await self.write(changes)
+        except BrokerError as error:
+            _log.warning("Rules that a transaction changed are written down later: %s", error.sentence)
+        else:
+            self._adopt()
+
+    def decided_changes(self) -> Changes:
+        rows = self.entities.rows
+        return to_take_over(self.catalogue.decided_rules, self.catalogue.rows, lambda key: key in rows)
 
     def _keys_in(self, keeper: StoreKeeper) -> set[FragmentKey]:
         return self.entities.keys_in(keeper.name) | self.others.keys_in(keeper.name)
@@ -555,6 +578,7 @@ class Namespace:
         async with self.changing:
             if await self.catalogue.reload(keeper):
                 self._adopt()
+            await self._take_over_rules()
             lost = self._keys_in(keeper) - keeper.counters.keys()
             if lost:
                 raise StoreError(

@@ -64,16 +64,19 @@ class RuleRow:
     @classmethod
     def parse(cls, row_key: str, text: str) -> "RuleRow":
         data = read_row(row_key, text)
-        subscription_key = row_key.removeprefix(RULE_PREFIX).rpartition(_RULES_SEGMENT)[0]
         try:
             return cls(
-                subscription_key,
+                subscription_key_of(row_key),
                 rule_of_json(data),
                 integer_at(data, "order"),
                 integer_at(data, "began_after"),
             )
         except BadArgument as error:
             raise damaged_row(row_key) from error
+
+
+def subscription_key_of(row_key: str) -> str:
+    return row_key.removeprefix(RULE_PREFIX).rpartition(_RULES_SEGMENT)[0]
 
 
 def rule_rows(rows: Mapping[str, str]) -> list[RuleRow]:

@@ -64,6 +64,12 @@ class RuleTable:
         if selection is not None:
             selection.remove(row.subscription_key, row.rule.name)
 
+    def put_back(self, topic_key: str, row: RuleRow) -> None:
+        """One that was removed is there again, in its old place."""
+        self.put(topic_key, row)
+        rows = self._rows[row.subscription_key]
+        self._rows[row.subscription_key] = dict(sorted(rows.items(), key=lambda entry: entry[1].order))
+
     def forget(self, topic_key: str, subscription_key: str) -> None:
         """The subscription is gone."""
         for row in self._rows.pop(subscription_key, {}).values():

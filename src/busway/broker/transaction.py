@@ -18,6 +18,7 @@ stays known until it is discharged, so that the client learns why.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.commit_runs import SentRun, broker_error
@@ -40,7 +41,7 @@ from busway.broker.transaction_place import (
     place_of_tokens,
     via_index,
 )
-from busway.broker.transaction_rules import Step, TransactionRules
+from busway.broker.transaction_rules import RuleStep, TransactionRules
 from busway.broker.transaction_sends import TransactionSends
 from busway.message import Message
 from busway.store.contract import CommitBatch, StoreError
@@ -48,6 +49,7 @@ from busway.store.contract import CommitBatch, StoreError
 if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
     from busway.broker.outlet import Outlet
+    from busway.broker.rule_changes import RuleChanges
     from busway.broker.runtime import BrokerRuntime
     from busway.broker.settlement import Settlement
     from busway.broker.timers import Timer
@@ -55,7 +57,9 @@ if TYPE_CHECKING:
 #: Called once, when the end is certain: None for a commit that is durable.
 Discharged = Callable[[BrokerError | None], None]
 
-_OTHER_ENTITY: Final = "Local transactions cannot span multiple top-level entities such as queue or topic."
+OTHER_ENTITY: Final = "Local transactions cannot span multiple top-level entities such as queue or topic."
+
+_KNOWN_PATHS_MAX: Final = 1_024
 
 _OPEN: Final = 0
 _COMMITTING: Final = 1
@@ -87,6 +91,8 @@ class Transaction:
         "_claims",
         "_done",
         "_fault",
+        "_first",
+        "_gathered",
         "_held",
         "_index",
         "_partition_key",
@@ -119,6 +125,7 @@ class Transaction:
         self._timer: Timer | None = None
         self._done: Discharged | None = None
         # Where it takes place; None before the first operation.
+        self._first: Fragment | None = None
         self._top_key: str | None = None
         self._top_path: str | None = None
         self._index = 0
@@ -127,8 +134,10 @@ class Transaction:
         # What it will do. Transfers are messages that go to another entity by way of this one (TX-3).
         self._sends: TransactionSends | None = None
         self._transfers: TransactionSends | None = None
+        #: Both; those of the entity itself first: only a topic can still refuse at the last moment.
+        self._gathered: list[TransactionSends] = []
         self._claims: dict[Fragment, TransactionClaims] = {}
-        self._rules = TransactionRules()
+        self._rules: TransactionRules | None = None
 
     # -- gathering
 
@@ -148,7 +157,10 @@ class Transaction:
         self.check_open()
         index = via_index(outlet, via_key, None if self._top_key is None else self._index)
         self._enter(outlet.member(index), 0)
-        self._transfers = self._gather(self._transfers, transfers.member(index), messages)
+        gathered = self._gather(self._transfers, transfers.member(index), messages)
+        if self._transfers is None:
+            self._transfers = gathered
+            self._gathered.append(gathered)
         self._begin(outlet.member(index))
 
     async def cancel(self, outlet: Outlet, numbers: list[int]) -> None:
@@ -182,7 +194,7 @@ class Transaction:
             self._claims[fragment] = claims
         return refused
 
-    def change_rules(self, outlet: Outlet, change: Step, undo: Step) -> None:
+    def change_rules(self, outlet: Outlet, changes: RuleChanges, step: RuleStep) -> None:
         """T-13: with the commit. `outlet` is that of the subscription. Raises InvalidOperation (TX-20)."""
         if outlet.settings.is_partitioned:
             raise InvalidOperation(
@@ -190,7 +202,9 @@ class Transaction:
             )
         fragment = outlet.member(0)
         self._enter(fragment, 1)
-        self._rules.add(change, undo)
+        if self._rules is None:
+            self._rules = TransactionRules(changes)
+        self._rules.add(step)
         self._begin(fragment)
 
     def check_open(self) -> None:
@@ -202,9 +216,13 @@ class Transaction:
 
     def via_path(self, outlet: Outlet, session: object) -> str | None:
         """TX-22: the entity by whose way a link of that session sends to another one; None when it need not."""
-        if self._top_path is None or session is None or session is not self._session:
+        if self._top_path is None or session is None or session is not self._session or outlet is self._first:
             return None
-        return self._top_path if path_key(_top_path_of(outlet.settings.path)) != self._top_key else None
+        return self._top_path if _top_of(outlet.settings.path)[1] != self._top_key else None
+
+    def top_path(self) -> str | None:
+        """The queue or topic that it takes place in; None before its first operation."""
+        return self._top_path
 
     def hold(self) -> None:
         """An operation has come that needs some time: a commit waits for `unhold`."""
@@ -223,22 +241,29 @@ class Transaction:
     def _enter(self, fragment: Fragment, claims: int) -> None:
         """Checks that an operation may take place there. Changes nothing."""
         self.check_open()
-        if self._top_key is not None:
-            if path_key(_top_path_of(fragment.settings.path)) != self._top_key:
-                raise InvalidOperation(_OTHER_ENTITY)
+        if self._top_key is not None and fragment is not self._first:
+            if _top_of(fragment.settings.path)[1] != self._top_key:
+                raise InvalidOperation(OTHER_ENTITY)
             if fragment.index != self._index:
                 raise InvalidOperation(OTHER_FRAGMENT)
+        if claims:
+            self._check_claims(claims)
+
+    def _check_claims(self, claims: int) -> None:
+        for each in self._claims.values():
+            claims += len(each)
         claims_max = self._runtime.limits.transaction_settlements_max
-        present = sum(len(each) for each in self._claims.values()) + len(self._rules)
-        if claims and present + claims > claims_max:
+        if self._rules is not None:
+            claims += len(self._rules)
+        if claims > claims_max:
             raise QuotaExceeded(f"A transaction settles and cancels at most {claims_max} messages.")
 
     def _begin(self, fragment: Fragment) -> None:
         """An operation has taken place."""
         if self._top_key is not None:
             return
-        self._top_path = _top_path_of(fragment.settings.path)
-        self._top_key = path_key(self._top_path)
+        self._first = fragment
+        self._top_path, self._top_key = _top_of(fragment.settings.path)
         self._index = fragment.index
         deadline = self._runtime.clock.monotonic() + self._runtime.limits.transaction_s
         self._timer = self._runtime.timers.at(deadline, self._timed_out)
@@ -247,7 +272,10 @@ class Transaction:
         self.check_open()
         fragment, key = place_of_messages(outlet, messages, self._partition_key)
         self._enter(fragment, 0)
-        self._sends = self._gather(self._sends, fragment, messages, are_scheduled=are_scheduled)
+        gathered = self._gather(self._sends, fragment, messages, are_scheduled=are_scheduled)
+        if self._sends is None:
+            self._sends = gathered
+            self._gathered.insert(0, gathered)
         self._partition_key = key
         self._begin(fragment)
 
@@ -264,16 +292,18 @@ class Transaction:
             sends = TransactionSends(fragment)
         elif sends.fragment is not fragment:
             raise ServerBusy("The entity was opened anew since the transaction began. Please try again.")
+        count = len(messages)
+        for each in self._gathered:
+            count += len(each.messages)
         messages_max = self._runtime.limits.transaction_messages_max
-        if sum(len(each.messages) for each in self._all_sends()) + len(messages) > messages_max:
+        if count > messages_max:
             raise InvalidOperation(f"Cannot send more than {messages_max} messages in a single transaction")
-        self._room.check(sum(message.size() for message in messages))
+        size_bytes = 0
+        for message in messages:
+            size_bytes += message.size()
+        self._room.check(size_bytes)
         self._room.held_bytes += sends.admit(messages, are_scheduled=are_scheduled)
         return sends
-
-    def _all_sends(self) -> list[TransactionSends]:
-        """Those of the entity itself first: only a topic can still refuse at the last moment."""
-        return [sends for sends in (self._sends, self._transfers) if sends is not None]
 
     # -- commit
 
@@ -284,22 +314,15 @@ class Transaction:
             self._start_commit()
 
     def _start_commit(self) -> None:
-        self._runtime.timers.cancel(self._timer)
+        self._stop_timer()
         if self._fault is not None or self._state != _OPEN:
             self._end(self._fault or TransactionUnknown())
             return
         self._state = _COMMITTING
-        if self._rules:
-            self._runtime.spawn(self._change_rules())
-        else:
-            self._advance(None)
-
-    async def _change_rules(self) -> None:
-        fault = await self._rules.carry_out()
-        if fault is None:
+        if self._rules is None:
             self._advance(None)
         else:
-            self._end(_rolled_back(fault))
+            self._runtime.spawn(self._rules.commit(self._advance))
 
     def _advance(self, _error: StoreError | None) -> None:
         """Goes on with the commit; called again when something that held it up is over."""
@@ -327,7 +350,7 @@ class Transaction:
         if fault is not None:
             self._end(_rolled_back(fault))
             return False
-        for sends in self._all_sends():
+        for sends in self._gathered:
             waits_for = sends.waits_for()
             if waits_for is not None:
                 waits_for.callbacks.append(self._advance)
@@ -335,17 +358,15 @@ class Transaction:
         return True
 
     def _obstacle(self) -> BrokerError | None:
-        for sends in self._all_sends():
+        for sends in self._gathered:
             fault = sends.obstacle()
             if fault is not None:
                 return fault
         for claims in self._claims.values():
-            if not claims.fragment.is_usable():
-                return ServerBusy("The store is not available just now. Please try again.")
-            fault = claims.fault()
+            fault = _unusable(claims.fragment) or claims.fault()
             if fault is not None:
                 return fault
-        return None
+        return None if self._rules is None or self._first is None else _unusable(self._first)
 
     def join(self, run: SentRun | None) -> None:
         """The one step. Nothing in it waits. `run`: the entity's own sends, without duplicates."""
@@ -353,7 +374,11 @@ class Transaction:
         if batch is None:
             self._end(None)
             return
-        for sends in self._all_sends():
+        fault = None if self._rules is None else self._rules.carry_out(batch)
+        if fault is not None:
+            self._end(_rolled_back(fault))
+            return
+        for sends in self._gathered:
             own_run = run if run is not None and sends is self._sends else sends.run(self._refused)
             scheduled = sends.join(own_run)
             if self._state == _OVER:  # refused at the last moment
@@ -366,9 +391,11 @@ class Transaction:
 
     def _open_batch(self) -> CommitBatch | None:
         """None for a transaction in which nothing happened."""
-        for fragment in (*(sends.fragment for sends in self._all_sends()), *self._claims):
+        for sends in self._gathered:
+            return sends.fragment.batch()
+        for fragment in self._claims:
             return fragment.batch()
-        return None
+        return None if self._rules is None or self._first is None else self._first.batch()
 
     def _refused(self, refused: list[tuple[int, BrokerError]]) -> None:
         """A run of sends is over. Once all have joined, the transaction's own callback tells the rest."""
@@ -379,7 +406,7 @@ class Transaction:
         for claims in self._claims.values():
             claims.committed(error)
         if error is None:
-            for sends in self._all_sends():
+            for sends in self._gathered:
                 sends.show_scheduled()
             self._end(None)
             return
@@ -391,9 +418,13 @@ class Transaction:
     def roll_back(self) -> None:
         """Everything is as if it had not been (TX-9). Idempotent; one that is being committed goes on."""
         if self._state == _OPEN:
-            self._runtime.timers.cancel(self._timer)
+            self._stop_timer()
             self._undo()
             self._state = _OVER
+
+    def _stop_timer(self) -> None:
+        self._runtime.timers.cancel(self._timer)
+        self._timer = None  # it refers to us: nobody should have to collect the two
 
     def _timed_out(self) -> None:
         """TX-6."""
@@ -407,8 +438,8 @@ class Transaction:
 
     def _end(self, error: BrokerError | None) -> None:
         done, self._done = self._done, None
-        if error is not None and self._rules.are_changed() and not isinstance(error, StoreOutcomeUnknown):
-            self._runtime.spawn(self._rules.take_back())
+        if self._rules is not None and self._first is not None:
+            self._rules.ended(error, self._first.store.name)
         if self._state != _OVER:
             self._undo()
             self._state = _OVER
@@ -417,7 +448,7 @@ class Transaction:
 
     def _undo(self) -> None:
         """Gives back whatever it holds; after a commit that is memory only."""
-        for sends in self._all_sends():
+        for sends in self._gathered:
             if self._state != _JOINED:
                 sends.release()
             self._room.held_bytes -= sends.bytes
@@ -425,12 +456,21 @@ class Transaction:
             for claims in self._claims.values():
                 claims.release()
         self._sends = self._transfers = None
+        self._gathered.clear()
         self._claims.clear()
 
 
-def _top_path_of(path: str) -> str:
-    """The queue or topic that a fragment with this path belongs to."""
-    return topic_path_of(EntityAddress.parse(path).path)
+@lru_cache(maxsize=_KNOWN_PATHS_MAX)
+def _top_of(path: str) -> tuple[str, str]:
+    """Path and key of the queue or topic that a fragment with this path belongs to."""
+    top_path = topic_path_of(EntityAddress.parse(path).path)
+    return top_path, path_key(top_path)
+
+
+def _unusable(fragment: Fragment) -> BrokerError | None:
+    if fragment.is_usable():
+        return None
+    return ServerBusy("The store is not available just now. Please try again.")
 
 
 def _rolled_back(reason: BrokerError) -> TransactionRolledBack:

@@ -13,7 +13,7 @@ from busway.broker.errors import BrokerError, MessageLockLost, MessageNotFound, 
 from busway.broker.locks import Lock
 from busway.broker.message_states import INPUT_OF_VERB
 from busway.broker.outcomes import Outcomes, checked_changes
-from busway.broker.settlement import Settlement
+from busway.broker.settlement import Settlement, Verb
 from busway.message import Message
 from busway.store.contract import PLACE_SCHEDULED, CommitBatch, StoreError
 
@@ -51,11 +51,12 @@ class TransactionClaims:
             if lock is None:
                 refused.append((index, fragment.lock_lost(session_id)))
                 continue
-            try:
-                checked_changes(fragment, lock, settlement)
-            except BrokerError as error:
-                refused.append((index, error))
-                continue
+            if settlement.verb is not Verb.COMPLETE:
+                try:
+                    checked_changes(fragment, lock, settlement)
+                except BrokerError as error:
+                    refused.append((index, error))
+                    continue
             fragment.locks.reserve(token, now)
             self._settled.append((token, lock, settlement))
         return refused
@@ -84,12 +85,18 @@ class TransactionClaims:
         """Carries them out. `fault` was None, and nothing has suspended since."""
         fragment = self.fragment
         was_full = fragment.locks_free() <= 0
-        if self._settled:
-            outcomes = Outcomes(fragment, batch)
-            for token, lock, settlement in self._settled:
-                fragment.locks.pop_reserved(token)
-                changed = outcomes.check(lock, settlement)
-                outcomes.settle(lock, INPUT_OF_VERB[settlement.verb], settlement, changed)
+        outcomes: Outcomes | None = None
+        for token, lock, settlement in self._settled:
+            fragment.locks.pop_reserved(token)
+            if settlement.verb is Verb.COMPLETE:
+                batch.deletes.append((fragment.key, lock.place, lock.number))
+                fragment.uncount(lock.place, lock.size)
+                continue
+            if outcomes is None:
+                outcomes = Outcomes(fragment, batch)
+            changed = outcomes.check(lock, settlement)
+            outcomes.settle(lock, INPUT_OF_VERB[settlement.verb], settlement, changed)
+        if outcomes is not None:
             outcomes.join()
         for message in self._cancelled:
             batch.deletes.append((fragment.key, PLACE_SCHEDULED, message.sequence_number))

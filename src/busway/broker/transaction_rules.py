@@ -1,53 +1,103 @@
 """Rules that a transaction adds and removes (T-13, TX-20).
 
-Rules live in the catalogue, whose home may be another store than that of the messages. So they are changed when the
-commit begins, one after the other, and changed back when it cannot be completed. What is sent in the same transaction
-is published by the new rules. This is the one part of a transaction that is not in its commit batch: between the two
-commits others can see the rules change, and a crash just there leaves them changed.
+They change in the one step of the commit, before the transaction's own messages join: what is published in the same
+transaction is published by the new rules. The changes are in its batch (`decided_rules`), so they are durable with it
+or not at all; a commit that fails takes them back. Other changes of entities and rules wait meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from busway.broker.decided_rules import DECIDED_KEY, DecidedRules, Text
 from busway.broker.errors import BrokerError
+from busway.rules.rule import Rule
+from busway.store.contract import CommitBatch, StoreError
 
-Step = Callable[[], Awaitable[object]]
+if TYPE_CHECKING:
+    from busway.broker.rule_changes import CarriedOut, RuleChanges
+
+_log = logging.getLogger("busway.broker")
+
+
+class RuleStep:
+    """A rule to add, or one to remove."""
+
+    __slots__ = ("name", "rule", "subscription_path")
+
+    def __init__(self, subscription_path: str, name: str, rule: Rule | None) -> None:
+        self.subscription_path = subscription_path
+        self.name = name
+        #: None: remove it.
+        self.rule = rule
 
 
 class TransactionRules:
-    __slots__ = ("_carried_out", "_changes")
+    """Of one transaction."""
 
-    def __init__(self) -> None:
-        #: (what is done, what undoes it)
-        self._changes: list[tuple[Step, Step]] = []
-        self._carried_out: list[Step] = []
+    __slots__ = ("_batch", "_carried_out", "_changes", "_is_decided", "_over", "_steps", "_text")
+
+    def __init__(self, changes: RuleChanges) -> None:
+        self._changes = changes
+        self._steps: list[RuleStep] = []
+        self._carried_out: list[CarriedOut] = []
+        self._batch: CommitBatch | None = None
+        self._text = ""
+        self._is_decided = False
+        self._over = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._changes)
+        return len(self._steps)
 
-    def add(self, change: Step, undo: Step) -> None:
-        self._changes.append((change, undo))
+    def add(self, step: RuleStep) -> None:
+        self._steps.append(step)
 
-    async def carry_out(self) -> BrokerError | None:
-        """All of them or none: why not, when one fails."""
-        for change, undo in self._changes:
+    async def commit(self, advance: Callable[[StoreError | None], None]) -> None:
+        """Lets the commit go on while nobody else changes the catalogue, and takes the rules over into it. When that
+        fails it is done as soon as the catalogue's home is back."""
+        async with self._changes.changing:
+            advance(None)
+            await self._over.wait()
+            if not self._is_decided:
+                return
             try:
-                await change()
+                await self._changes.take_over()
             except BrokerError as error:
-                await self.take_back()
+                _log.warning("Rules that a transaction changed are written down later: %s", error.sentence)
+
+    def carry_out(self, batch: CommitBatch) -> BrokerError | None:
+        """In the one step: all of them or none, and why not."""
+        texts: dict[str, tuple[Text, Text]] = {}
+        for step in self._steps:
+            try:
+                done = self._changes.carry_out(step)
+            except BrokerError as error:
+                self.take_back()
                 return error
-            self._carried_out.append(undo)
+            self._carried_out.append(done)
+            first = texts.get(done.row.row_key)
+            texts[done.row.row_key] = (done.before if first is None else first[0], done.after)
+        self._batch = batch
+        self._text = DecidedRules(self._changes.next_number(), texts).text()
+        batch.catalogue[DECIDED_KEY] = self._text
         return None
 
-    def are_changed(self) -> bool:
-        return bool(self._carried_out)
-
-    async def take_back(self) -> None:
-        """The last one first. What somebody else has changed meanwhile stays so."""
+    def take_back(self) -> None:
+        """The commit has failed, or did not take place. Idempotent."""
         while self._carried_out:
-            undo = self._carried_out.pop()
-            try:
-                await undo()
-            except BrokerError:
-                continue
+            self._changes.take_back(self._carried_out.pop())
+        if self._batch is not None:
+            self._batch.catalogue.pop(DECIDED_KEY, None)
+            self._batch = None
+
+    def ended(self, error: BrokerError | None, store_name: str) -> None:
+        """The transaction is over; called once."""
+        if error is not None:
+            self.take_back()
+        elif self._batch is not None:
+            self._is_decided = True
+            self._changes.decided(store_name, self._text, self._carried_out)
+        self._over.set()

@@ -15,15 +15,18 @@ if TYPE_CHECKING:
     from busway.broker.runtime import BrokerRuntime
 
 _ID_BYTES: Final = 16
+_IDS_PER_DRAW: Final = 64
 _BASIC: Final = "Basic"
 
 
 class Transactions:
-    __slots__ = ("_open", "_owners", "_room", "_runtime")
+    __slots__ = ("_draw", "_open", "_owners", "_room", "_runtime")
 
     def __init__(self, runtime: BrokerRuntime) -> None:
         self._runtime = runtime
         self._room = PayloadRoom(runtime.limits.transaction_bytes_per_connection_max)
+        #: Random bytes for ids to come: asking for each alone would be dear.
+        self._draw = b""
         self._open: dict[bytes, Transaction] = {}
         self._owners: dict[bytes, object] = {}
 
@@ -41,9 +44,15 @@ class Transactions:
         open_max = self._runtime.limits.transactions_per_connection_max
         if len(self._open) >= open_max:
             raise QuotaExceeded(f"The connection has {open_max} open transactions already.")
-        txn_id = self._runtime.entropy.bytes(_ID_BYTES)
+        txn_id = self._new_id()
         self._open[txn_id] = Transaction(txn_id, self._runtime, self._room, session)
         self._owners[txn_id] = owner
+        return txn_id
+
+    def _new_id(self) -> bytes:
+        if not self._draw:
+            self._draw = self._runtime.entropy.bytes(_ID_BYTES * _IDS_PER_DRAW)
+        txn_id, self._draw = self._draw[:_ID_BYTES], self._draw[_ID_BYTES:]
         return txn_id
 
     def find(self, txn_id: bytes) -> Transaction:

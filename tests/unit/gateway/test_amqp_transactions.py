@@ -14,6 +14,7 @@ from busway.amqp.performatives import (
     Accepted,
     Coordinator,
     Declare,
+    Declared,
     Discharge,
     Modified,
     Properties,
@@ -37,7 +38,9 @@ BATCH_FORMAT = 0x80013700
 
 async def bodies_in(peer: Peer, address: str, count: int) -> list[bytes]:
     """What a receiver that deletes gets, after everything has calmed down."""
+    own, peer.session = peer.session, peer.engine.begin()  # TX-4: one on which everything can be looked at
     link = await peer.receiver(address, deletes=True)
+    peer.session = own
     link.grant_credit(100)
     await peer.room.turns()
     found = [body_of(delivery) for delivery in peer.deliveries(link)]
@@ -80,6 +83,50 @@ def test_sends_in_a_transaction_are_answered_in_its_terms_and_visible_after_the_
         assert await bodies_in(peer, "q", 0) == []
         assert isinstance(await controller.discharge(txn_id), Accepted)
         assert await bodies_in(peer, "q", 3) == [b"a", b"b", b"c"]
+
+    in_room(scenario, QUEUE)
+
+
+def test_sends_in_a_row_are_taken_together_and_answered_each() -> None:
+    """TX-1, TX-7, S-2: of two transactions, plain ones between them; one that is refused is refused alone."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        controller = await Controller.attached(peer)
+        sender = await peer.sender("q")
+        first, second = await controller.declare(), await controller.declare()
+        sent = [
+            (first, b"1"),
+            (first, b"2"),
+            (second, b"3"),
+            (None, b"4"),
+            (second, b"5"),
+            (second, b"x" * 300_000),
+            (second, b"6"),
+            (b"unknown", b"7"),
+            (b"unknown", b"8"),
+        ]
+        deliveries = [
+            sender.send(
+                uuid4().bytes,
+                payload(body),
+                settled=False,
+                state=None if txn_id is None else TransactionalState(txn_id),
+            )
+            for txn_id, body in sent
+        ]
+        await room.until(lambda: len(peer.outcomes(sender)) == len(sent))
+        told = [peer.outcomes(sender)[delivery.delivery_id] for delivery in deliveries]
+        assert told[:2] == [TransactionalState(first, Accepted())] * 2
+        assert [told[index] for index in (2, 4, 6)] == [TransactionalState(second, Accepted())] * 3
+        assert told[3] == Accepted()
+        assert condition_of(told[5]) == "amqp:link:message-size-exceeded"
+        assert [condition_of(outcome) for outcome in told[7:]] == ["amqp:transaction:unknown-id"] * 2
+        assert await bodies_in(peer, "q", 1) == [b"4"]
+        assert isinstance(await controller.discharge(second), Accepted)
+        assert await bodies_in(peer, "q", 3) == [b"3", b"5", b"6"]
+        assert isinstance(await controller.discharge(first), Accepted)
+        assert await bodies_in(peer, "q", 2) == [b"1", b"2"]
 
     in_room(scenario, QUEUE)
 
@@ -475,6 +522,54 @@ def test_what_is_neither_declare_nor_discharge_is_refused(request_value: object,
             return
         assert condition_of(await controller.ask(request_value)) == condition
         assert await controller.declare()
+
+    in_room(scenario, QUEUE)
+
+
+@pytest.mark.parametrize("fields", ["45", "c00100", "c0020140", "d00000000400000000", "d0000000050000000140"])
+def test_a_declare_is_understood_in_every_form(fields: str) -> None:
+    """TX-5, AMQP 4.5.5."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        controller = await Controller.attached(peer)
+        for code in ("5331", "800000000000000031", "a311" + b"amqp:declare:list".hex()):
+            raw = bytes.fromhex("00537700" + code + fields)
+            [outcome] = await peer.sent(controller.link, raw)
+            assert isinstance(outcome, Declared)
+
+    in_room(scenario, QUEUE)
+
+
+@pytest.mark.parametrize(
+    ("head", "flag", "commits"),
+    [
+        ("c01402", "42", True),
+        ("c01402", "41", False),
+        ("c01402", "40", True),
+        ("c01502", "5600", True),
+        ("c01502", "5601", False),
+        ("c01301", "", True),
+        ("d00000001700000002", "42", True),
+        ("d00000001700000002", "41", False),
+    ],
+)
+def test_a_discharge_is_understood_in_every_form(head: str, flag: str, commits: bool) -> None:
+    """TX-5, AMQP 4.5.6: one byte more or less is no discharge."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        controller = await Controller.attached(peer)
+        sender = await peer.sender("q")
+        txn_id = await controller.declare()
+        await sent_in(peer, sender, txn_id, payload(b"m"))
+        raw = bytes.fromhex("005377005332" + head + "a010") + txn_id + bytes.fromhex(flag)
+        for broken in (raw[:-1], raw + b"\x42"):
+            [refusal] = await peer.sent(controller.link, broken)
+            assert condition_of(refusal) == "amqp:decode-error"
+        [outcome] = await peer.sent(controller.link, raw)
+        assert isinstance(outcome, Accepted)
+        assert room.namespace.queue("q").counts().active == (1 if commits else 0)
 
     in_room(scenario, QUEUE)
 

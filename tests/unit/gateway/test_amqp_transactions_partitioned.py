@@ -80,7 +80,7 @@ def test_a_message_without_a_key_is_refused() -> None:
         assert await conditions(peer, "p", keyed(), keyed(message_id="m")) == [NOT_ALLOWED] * 2
         assert await conditions(peer, "p", keyed(session_id="x")) == [None]
         assert await conditions(peer, "d", keyed(message_id="m"), keyed(message_id="m")) == [None, None]
-        _, deliveries = await received(peer, "d", 1)
+        _, deliveries = await received(await room.client(), "d", 1)
         assert len(deliveries) == 1  # the second was a duplicate (S-46)
 
     in_room(scenario, PARTITIONED, DETECTING)

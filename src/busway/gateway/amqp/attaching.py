@@ -211,7 +211,7 @@ class Attaching:
         """TX-5, TX-21."""
         connection = self._connection
         connection.transactions.check_offered()
-        control = ControlLink(connection, link, node, connection.now())
+        control = ControlLink(connection, link, node, self._namespace.flows.namespace, connection.now())
         connection.add_link(control)
         link.accept(
             source=link.source,

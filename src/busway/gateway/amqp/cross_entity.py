@@ -1,9 +1,10 @@
 """Cross-entity mode of an AMQP session: all it receives comes from one entity (TX-4, TX-22).
 
 Clients that work in transactions across entities open a session for that alone, and on it their control link before
-any other. So the first link of a session says what the session is for. In this mode the first receiver pins the
-session to its queue or topic, for the rest of the session's life: receivers elsewhere are refused whether or not a
-transaction is open. Clients that open a control link beside the links they have are not pinned.
+any other. So the first link of a session says what the session is for. In this mode the first receiver, or the first
+transaction that is discharged, pins the session to its queue or topic for the rest of the session's life: receivers
+elsewhere are refused whether or not a transaction is open. Clients that open a control link beside the links they have
+are not pinned.
 """
 
 from __future__ import annotations
@@ -32,12 +33,21 @@ class SessionUse:
 
     def check_receiver(self, node: Node) -> None:
         """Raises InvalidOperation for a receiver that may not stand here."""
-        if self._top_key is not None and self._top_key != _top_key(node):
+        if self._top_key is not None and self._top_key != _top_key(node.address.path):
             raise InvalidOperation(_OTHER_ENTITY)
 
+    @property
+    def is_free(self) -> bool:
+        """In this mode, and not pinned yet."""
+        return self._is_cross_entity and self._top_key is None
+
     def receiver_accepted(self, node: Node) -> None:
-        if self._is_cross_entity and self._top_key is None:
-            self._top_key = _top_key(node)
+        self.took_place_at(node.address.path)
+
+    def took_place_at(self, path: str) -> None:
+        """A receiver stands there, or a transaction was made there: the first one counts."""
+        if self.is_free:
+            self._top_key = _top_key(path)
 
 
 def use_of(session: Session, node: Node) -> SessionUse:
@@ -47,5 +57,5 @@ def use_of(session: Session, node: Node) -> SessionUse:
     return session.owner
 
 
-def _top_key(node: Node) -> str:
-    return path_key(topic_path_of(node.address.path))
+def _top_key(path: str) -> str:
+    return path_key(topic_path_of(path))

@@ -14,6 +14,7 @@ from busway.broker.copies import amqp_value
 from busway.broker.descriptions import SubscriptionDescription
 from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation
 from busway.broker.message_subject import value_of_amqp
+from busway.broker.transaction_rules import RuleStep
 from busway.gateway.amqp.managed_entity import ManagedEntity
 from busway.gateway.amqp.management_answer import NO_CONTENT, Answer, done
 from busway.gateway.amqp.management_request import INT_MAX, RequestBody
@@ -59,11 +60,9 @@ async def add_rule(entity: ManagedEntity, body: RequestBody) -> Answer:
     if entity.transaction is None:
         await entity.namespace.add_rule(path, rule)
     else:
-        entity.transaction.change_rules(
-            entity.outlet,
-            lambda: entity.namespace.add_rule(path, rule),
-            lambda: entity.namespace.remove_rule(path, rule.name),
-        )
+        changes = entity.namespace.rule_changes
+        changes.check(rule)
+        entity.transaction.change_rules(entity.outlet, changes, RuleStep(path, rule.name, rule))
     return done()
 
 
@@ -72,14 +71,9 @@ async def remove_rule(entity: ManagedEntity, body: RequestBody) -> Answer:
     if entity.transaction is None:
         await entity.namespace.remove_rule(path, name)
         return done()
-    rule = entity.namespace.subscription_rule(path, name)
-    if rule is None:
+    if entity.namespace.subscription_rule(path, name) is None:
         raise EntityNotFound(f"The rule '{name[:80]}' could not be found.")
-    entity.transaction.change_rules(
-        entity.outlet,
-        lambda: entity.namespace.remove_rule(path, name),
-        lambda: entity.namespace.add_rule(path, rule),
-    )
+    entity.transaction.change_rules(entity.outlet, entity.namespace.rule_changes, RuleStep(path, name, None))
     return done()
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 #: Longer than any run that credit admits.
 _RUN_MESSAGES_MAX: Final = 1 << 30
+_ID_MASK: Final = 0xFFFFFFFF
 
 
 class SendRun:
@@ -87,9 +88,13 @@ class SendLink(SenderEnd):
     def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
         self._credit -= len(deliveries)
         run = SendRun(self)
+        together: list[IncomingDelivery] = []
         for delivery in deliveries:
+            if together and not _follows(delivery, together):
+                self._transact(together)
+                together = []
             if delivery.state is not None and isinstance(delivery.state, TransactionalState):
-                self._transact(delivery, delivery.state)
+                together.append(delivery)
             elif delivery.message_format == BATCH_FORMAT:
                 if run.messages:
                     self._send(run)
@@ -100,6 +105,8 @@ class SendLink(SenderEnd):
                 if len(run.messages) >= self._run_messages_max:
                     self._send(run)
                     run = SendRun(self)
+        if together:
+            self._transact(together)
         if run.messages:
             self._send(run)
         self._top_up()
@@ -156,18 +163,42 @@ class SendLink(SenderEnd):
             self.watch.begun(run)
         self._entity.send_atomically(messages, run.done)
 
-    def _transact(self, delivery: IncomingDelivery, state: TransactionalState) -> None:
-        """TX-1: checked now, stored with the commit. A refusal is no part of the transaction, so it is told bare; one
-        that cannot be told dooms the transaction."""
+    def _transact(self, deliveries: list[IncomingDelivery]) -> None:
+        """TX-1: of one transaction, checked now, stored with the commit. A refusal is no part of the transaction, so
+        it is told bare; one that cannot be told dooms the transaction."""
+        state = deliveries[0].state
+        assert isinstance(state, TransactionalState)
         try:
             transaction = self.host.transactions.find(state.txn_id)
         except BrokerError as error:
-            self.refuse(delivery, error)
+            for delivery in deliveries:
+                self.refuse(delivery, error)
             return
-        via_path = transaction.via_path(self._entity.inlet, self.link.session)
-        if via_path is None or isinstance(self._entity, SendVia):
-            self._send_in(transaction, delivery, self._entity)
-            return
+        entity = self._entity
+        via_path = transaction.via_path(entity.inlet, self.link.session)
+        if via_path is None and not isinstance(entity, SendVia) and len(deliveries) > 1:
+            deliveries = self._send_together(transaction, deliveries, entity)
+        for delivery in deliveries:
+            if via_path is None or isinstance(entity, SendVia):
+                self._send_in(transaction, delivery, entity)
+            else:
+                self._send_elsewhere(transaction, delivery, via_path)
+
+    def _send_together(
+        self, transaction: Transaction, deliveries: list[IncomingDelivery], entity: Queue | Topic
+    ) -> list[IncomingDelivery]:
+        """Takes them all, with one answer for all, or returns them: then each is tried and answered by itself."""
+        try:
+            transaction.send(entity.inlet, [self._message(delivery.payload) for delivery in deliveries])
+        except (DecodeError, BrokerError):
+            return deliveries
+        self._flow.answered(len(deliveries), [])
+        outcome = TransactionalState(transaction.txn_id, ACCEPTED)
+        self.link.settle(deliveries[0].delivery_id, deliveries[-1].delivery_id, outcome)
+        return []
+
+    def _send_elsewhere(self, transaction: Transaction, delivery: IncomingDelivery, via_path: str) -> None:
+        """TX-22: to this entity by way of the one that the transaction takes place in."""
         try:
             via = self.host.send_via(via_path, self.node.address.path)
         except BrokerError as error:
@@ -233,3 +264,20 @@ class SendLink(SenderEnd):
         for message in messages:
             ensure_message_id(message, self.host.entropy)
         return messages
+
+
+def _follows(delivery: IncomingDelivery, together: list[IncomingDelivery]) -> bool:
+    """Whether a delivery can share the answer of those before it: single messages of one transaction, in a row."""
+    state = delivery.state
+    if (
+        not isinstance(state, TransactionalState)
+        or delivery.settled
+        or delivery.message_format == BATCH_FORMAT
+    ):
+        return False
+    last = together[-1]
+    if last.settled or last.message_format == BATCH_FORMAT:
+        return False
+    if delivery.delivery_id != (last.delivery_id + 1) & _ID_MASK:
+        return False
+    return isinstance(last.state, TransactionalState) and last.state.txn_id == state.txn_id

@@ -16,10 +16,12 @@ from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import ACCEPTED, Declare, Declared, Discharge, Rejected, compose
 from busway.amqp.sections import decode_message
 from busway.broker.errors import BrokerError, NotImplementedByServer, StoreOutcomeUnknown
+from busway.gateway.amqp.cross_entity import SessionUse
 from busway.gateway.amqp.error_conditions import amqp_error, undecodable
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.broker.flow import Flow
     from busway.gateway.amqp.addresses import Node
     from busway.gateway.amqp.link_host import LinkHost
 
@@ -27,14 +29,39 @@ CREDIT_MAX: Final = 1_000
 #: Far more than a declare or a discharge weighs.
 REQUEST_BYTES_MAX: Final = 4_096
 
+#: The forms in which clients write a declare without a global id: its list is empty, or its field is null.
+_DECLARES: Final = frozenset(
+    b"\x00\x53\x77\x00\x53\x31" + fields
+    for fields in (b"\x45", b"\xc0\x01\x00", b"\xc0\x02\x01\x40", b"\xd0\x00\x00\x00\x05\x00\x00\x00\x01\x40")
+)
+_DECLARE: Final = Declare()
+#: A discharge up to the size of its list8; then come size, the number of fields, the id as a binary8, and a flag.
+_DISCHARGE: Final = b"\x00\x53\x77\x00\x53\x32\xc0"
+_FLAGS: Final = {b"\x41": True, b"\x42": False, b"\x56\x00": False, b"\x56\x01": True}
+
+
+class _AskedDischarge:
+    """A discharge that waits for the end of its transaction."""
+
+    __slots__ = ("_delivery", "_owner")
+
+    def __init__(self, owner: ControlLink, delivery: IncomingDelivery) -> None:
+        self._owner = owner
+        self._delivery = delivery
+
+    def done(self, error: BrokerError | None) -> None:
+        self._owner.discharged(self._delivery, error)
+
 
 class ControlLink:
     """The receiving end of a client's control link."""
 
-    def __init__(self, host: LinkHost, link: Link, node: Node, now: float) -> None:
+    def __init__(self, host: LinkHost, link: Link, node: Node, flow: Flow, now: float) -> None:
         self.host = host
         self.link = link
         self.node = node
+        #: O-2: of the namespace.
+        self._flow = flow
         #: A-7: whoever got through SASL may have one; the operations have rights of their own.
         self.right: str | None = None
         self.used_at = now
@@ -53,10 +80,15 @@ class ControlLink:
             try:
                 self._handle(delivery)
             except DecodeError as problem:
+                self._flow.mistaken()
                 self._settle(delivery, Rejected(undecodable(problem, self.host.tracking)))
             except BrokerError as error:
-                self._settle(delivery, Rejected(amqp_error(error, self.host.tracking)))
+                self._refuse(delivery, error)
         self._top_up()
+
+    def _refuse(self, delivery: IncomingDelivery, error: BrokerError) -> None:
+        self._flow.refused(error)
+        self._settle(delivery, Rejected(amqp_error(error, self.host.tracking)))
 
     def outcomes_arrived(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None: ...
 
@@ -74,7 +106,7 @@ class ControlLink:
     # -- requests
 
     def _handle(self, delivery: IncomingDelivery) -> None:
-        request = compose(decode_message(delivery.payload).body)
+        request = _request_of(delivery.payload)
         if isinstance(request, Declare):
             self._declare(delivery, request)
         elif isinstance(request, Discharge):
@@ -87,23 +119,33 @@ class ControlLink:
             raise NotImplementedByServer("Distributed transactions are not supported: leave 'global-id' out.")
         if delivery.settled:  # nobody would ever learn its id
             return
+        self._flow.answered(1, [])
         self._settle(delivery, Declared(self.host.transactions.declare(self, self.link.session)))
 
     def _discharge(self, delivery: IncomingDelivery, request: Discharge) -> None:
-        def done(error: BrokerError | None) -> None:
-            self._discharged(delivery, error)
+        use = self.link.session.owner
+        if isinstance(use, SessionUse) and use.is_free:
+            self._pin(use, request.txn_id)
+        asked = _AskedDischarge(self, delivery)
+        self.host.transactions.discharge(self, request.txn_id, fail=request.fail is True, done=asked.done)
 
-        self.host.transactions.discharge(self, request.txn_id, fail=request.fail is True, done=done)
+    def _pin(self, use: SessionUse, txn_id: bytes) -> None:
+        """TX-4: the session keeps to the entity of its first transaction, unless a receiver was faster."""
+        path = self.host.transactions.find(txn_id).top_path()
+        if path is not None:
+            use.took_place_at(path)
 
-    def _discharged(self, delivery: IncomingDelivery, error: BrokerError | None) -> None:
+    def discharged(self, delivery: IncomingDelivery, error: BrokerError | None) -> None:
         if self._is_gone:
             return
         if error is None:
+            self._flow.answered(1, [])
             self._settle(delivery, ACCEPTED)
         elif isinstance(error, StoreOutcomeUnknown):  # S-1: no outcome can be told
+            self._flow.refused(error)
             self.host.end_link(self, amqp_error(error, self.host.tracking))
         else:
-            self._settle(delivery, Rejected(amqp_error(error, self.host.tracking)))
+            self._refuse(delivery, error)
         self.host.output_waits()
 
     def _settle(self, delivery: IncomingDelivery, outcome: object) -> None:
@@ -114,3 +156,17 @@ class ControlLink:
         if self._credit < CREDIT_MAX // 2 and not self._is_gone:
             self._credit = CREDIT_MAX
             self.link.grant_credit(CREDIT_MAX)
+
+
+def _request_of(payload: bytes) -> object:
+    """A declare or a discharge, or whatever else the message holds. Raises DecodeError."""
+    if payload in _DECLARES:
+        return _DECLARE
+    size = len(payload)
+    if size > 12 and payload[:7] == _DISCHARGE and payload[8] == 2 and payload[9] == 0xA0:
+        id_end = 11 + payload[10]
+        if size == 8 + payload[7] and id_end < size:
+            fail = _FLAGS.get(payload[id_end:])
+            if fail is not None:
+                return Discharge(payload[11:id_end], fail)
+    return compose(decode_message(payload).body)
