@@ -49,6 +49,14 @@ class BuswayServer:
         )
         return self.target(name)
 
+    def hub(self, name: str, *options: str) -> Target:
+        """A fresh event hub."""
+        command = [str(BUSWAY), "eventhub", "create", name, *options]
+        subprocess.run(
+            [*command, "--connection-string", self.server.connection_string], check=True, capture_output=True
+        )
+        return self.target(name)
+
     def target(self, path: str) -> Target:
         key = re.search("SharedAccessKey=([^;]+)", self.server.connection_string)
         assert key is not None

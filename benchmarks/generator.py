@@ -46,6 +46,8 @@ class Load:
     connections: int = 1
     #: Application properties besides the one that every message has, each "name=value".
     properties: tuple[str, ...] = ()
+    #: Messages in one transfer.
+    batch: int = 1
 
 
 def command(target: Target, mode: str, load: Load) -> list[str]:
@@ -54,6 +56,7 @@ def command(target: Target, mode: str, load: Load) -> list[str]:
         *("-u", target.user, "-p", target.password, "-x", "-i", "30"),
         *("-n", str(load.messages), "-b", str(load.body_bytes)),
         *("-w", str(load.window), "-c", str(load.connections)),
+        *(("-B", str(load.batch)) if load.batch > 1 else ()),
         *(word for each in load.properties for word in ("-P", each)),
     ]
 

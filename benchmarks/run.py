@@ -22,6 +22,7 @@ from pathlib import Path
 
 from benchmarks import generator, parts, rabbitmq, scale, topics
 from benchmarks.busway_server import BuswayServer
+from benchmarks.event_hubs import event_hubs
 from benchmarks.generator import Load
 from benchmarks.rabbitmq import RabbitMq
 from benchmarks.report import Report
@@ -38,6 +39,7 @@ PARTS: dict[str, Callable[[parts.Bench, Report], None]] = {
     "scale": scale.scale,
     "topics": topics.topics,
     "transactions": transactions,
+    "event-hubs": event_hubs,
     "sdk": parts.official_sdk,
 }
 #: Parts that run on the two servers that stand for the whole run, and those that run on RabbitMQ too.

@@ -74,7 +74,7 @@ class CuttingProxy:
         task.add_done_callback(self._pairs.discard)
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             writer.transport.abort()
             return
         budget = _Budget(self._random.randrange(1, self.cut_after_bytes) if self.cut_after_bytes else None)

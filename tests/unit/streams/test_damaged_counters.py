@@ -58,13 +58,13 @@ async def _counters(folder: Path) -> list[Counters]:
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        ("last_counter = last_counter", (40, 5)),
-        ("last_counter = 24", (40, 5)),
-        ("last_counter = 0", (40, 5)),
-        ("last_counter = 56", (56, 5)),
-        ("deferred = 21", (40, 5)),
-        ("deferred = 1 << 40", (40, 5)),
-        ("deferred = 1", (40, 1)),
+        ("UPDATE fragments SET last_counter = last_counter WHERE key = ?", (40, 5)),
+        ("UPDATE fragments SET last_counter = 24 WHERE key = ?", (40, 5)),
+        ("UPDATE fragments SET last_counter = 0 WHERE key = ?", (40, 5)),
+        ("UPDATE fragments SET last_counter = 56 WHERE key = ?", (56, 5)),
+        ("UPDATE fragments SET deferred = 21 WHERE key = ?", (40, 5)),
+        ("UPDATE fragments SET deferred = 1 << 40 WHERE key = ?", (40, 5)),
+        ("UPDATE fragments SET deferred = 1 WHERE key = ?", (40, 1)),
     ],
 )
 def test_damaged_counters_give_no_number_out_twice(
@@ -73,7 +73,7 @@ def test_damaged_counters_give_no_number_out_twice(
     """F4, H-16: the next number lies behind the last chunk, and the first is not behind the first chunk."""
     log = asyncio.run(_fill(tmp_path))
     with sqlite3.connect(tmp_path / "first.db") as database:
-        database.execute(f"UPDATE fragments SET {damage} WHERE key = {log}")
+        database.execute(damage, (log,))
     database.close()
     found = asyncio.run(_counters(tmp_path))
     assert (found[0].last_counter, found[0].deferred) == expected
