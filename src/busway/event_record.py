@@ -18,10 +18,11 @@ _SEQUENCE_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
 _OFFSET_KEY: Final = b"\xa3\x0cx-opt-offset\xa1"
 _ENQUEUED_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
 _PARTITION_KEY: Final = b"x-opt-partition-key"
+_PUBLISHER: Final = b"x-opt-publisher"
 _PRODUCER_ID: Final = b"com.microsoft:producer-id"
 _PRODUCER_EPOCH: Final = b"com.microsoft:producer-epoch"
 _PRODUCER_NUMBER: Final = b"com.microsoft:producer-sequence-number"
-_OWNED: Final = (b"x-opt-sequence-number", b"x-opt-offset", b"x-opt-enqueued-time")
+_OWNED: Final = (b"x-opt-sequence-number", b"x-opt-offset", b"x-opt-enqueued-time", _PUBLISHER)
 _PRODUCED: Final = (_PRODUCER_ID, _PRODUCER_EPOCH, _PRODUCER_NUMBER)
 _NULL: Final = 0x40
 _INTEGERS: Final[dict[int, int]] = {0x51: 1, 0x54: 1, 0x55: 1, 0x61: 2, 0x71: 4, 0x81: 8}
@@ -60,9 +61,16 @@ class Event:
     def set_partition_key(self, key: str) -> None:
         """A key that the sender's path or envelope gives to an event without one."""
         self.partition_key = key
-        raw = key.encode()
+        self._annotate(_PARTITION_KEY, key)
+
+    def set_publisher(self, name: str) -> None:
+        """H-13: whose path it came by. Nobody can say so himself."""
+        self._annotate(_PUBLISHER, name)
+
+    def _annotate(self, name: bytes, value: str) -> None:
+        raw = value.encode()
         form = b"\xa1" + bytes((len(raw),)) if len(raw) < 256 else b"\xb1" + len(raw).to_bytes(4, "big")
-        self.annotations += b"\xa3" + bytes((len(_PARTITION_KEY),)) + _PARTITION_KEY + form + raw
+        self.annotations += b"\xa3" + bytes((len(name),)) + name + form + raw
         self.annotation_count += 2
 
 

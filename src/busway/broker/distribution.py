@@ -210,6 +210,7 @@ class Distribution(Intake):
             due_bytes += message.size()
             batch.deletes.append((fragment.key, PLACE_SCHEDULED, message.sequence_number))
             fragment.uncount(PLACE_SCHEDULED, message.size())
+        fragment.touch(self._enqueued_high_ms)
         batch.counters[fragment.key] = fragment.counters
         self._join_copies(batch, copies, due_bytes)
         return len(due)
@@ -253,6 +254,7 @@ class Distribution(Intake):
         batch.bytes += published_bytes
         for into in copies.values():
             if into.messages:
+                into.main.intake.keep_up(self._enqueued_high_ms)
                 count = len(into.messages)
                 self._used_bytes += into.bytes
                 into.main.intake.join(

@@ -170,6 +170,14 @@ class EventsLost(BrokerError):
             f" Events from number {last_number + 1} on can be read."
         )
 
+    @classmethod
+    def from_number(cls, name: str, number: int) -> "EventsLost":
+        """The same where nobody can say how far it goes."""
+        return cls(
+            f"Events from number {number} on of {name} cannot be read: the store does not give them out. A reader"
+            " that begins further on may find others."
+        )
+
 
 class PublisherRevoked(BrokerError):
     """The publisher has been revoked."""

@@ -40,7 +40,8 @@ class Intake:
 
     def __init__(self, fragment: Fragment) -> None:
         self._fragment = fragment
-        # Every send also counts as an access, so this is no earlier than the last enqueued time.
+        # Every send and activation also counts as an access, so this is no earlier than the last enqueued time. Of
+        # copies the topic knows (`keep_up`).
         self._enqueued_high_ms = fragment.counters.accessed_at_ms
         self._numbering = Numbering(fragment)
         self._reserve_from = fragment.number_base + RESERVE_FROM
@@ -246,6 +247,7 @@ class Intake:
             message.enqueued_at_ms = now_ms
             size_bytes += message.size()
         fragment.counters.bytes += size_bytes
+        fragment.touch_for_send(now_ms)
         batch.bytes += size_bytes
         batch.counters[fragment.key] = fragment.counters
         self._put_scheduled(batch, messages)
@@ -298,6 +300,7 @@ class Intake:
             counters.scheduled -= count
             counters.active += count
             run.last_number = counters.last_counter
+            fragment.touch_for_send(now_ms)
             batch.counters[fragment.key] = counters
             batch.callbacks.append(run.committed)
         return len(run.entries)
@@ -320,6 +323,11 @@ class Intake:
         sweeper = fragment.runtime.sweepers.get(fragment.store.name)
         if sweeper is not None:
             sweeper.joined(expires_ms)
+
+    def keep_up(self, enqueued_ms: int) -> None:
+        """A copy is not enqueued before the message that it is of: the topic remembers its times over restarts, a
+        subscription does not, for copies are no use of it (E-111)."""
+        self._enqueued_high_ms = max(self._enqueued_high_ms, enqueued_ms)
 
     def _next_enqueued_ms(self) -> int:
         self._enqueued_high_ms = max(self._enqueued_high_ms, self._fragment.runtime.clock.wall_ms())

@@ -344,6 +344,8 @@ class Store(Protocol):
     name: str
     url: str
     state: StoreState
+    #: How many commits that it had reported were missing when it was opened last, at least; 0 in a healthy life.
+    lost_commits: int
 
     async def open(self) -> None:
         """Opens or creates it; migrates; raises StoreTooNew, StoreError with a sentence for people."""

@@ -3,6 +3,7 @@
   event_hub         what gateways work with: partitions, consumer groups, links
   key_hash          which partition a key belongs to
   partition_log     one partition: numbers, times, records; joins the store's open commit batch; the tail in memory
+  publishers        whoever sends by a path of its own
   producers         idempotent producers, and what each has had stored
   positions         where a reader begins
   readers           who reads a partition, epochs
@@ -10,6 +11,7 @@
   retention         old events leave
   captures          which partitions are written to files (`capture`: one of them; `capture_window`: which file comes
                     next; `capture_files`, `capture_parquet`: formats; `captured_event`: what they say of an event)
+  lost_commits      what a log does when its store has forgotten some
   compaction        of the events with one key only the last stays
 
 Follow a change of the namespace:

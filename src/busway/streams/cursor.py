@@ -11,7 +11,7 @@ ask.
 
 Only events whose commit was reported are handed out, even if a read has seen more. What is damaged is never stepped
 over in silence: a reader that comes to it is evicted with the numbers that are lost. One that begins behind them
-reads on.
+reads on. A read that fails is tried again a few times; then the reader is evicted too, for it would wait for ever.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 #: One fetch: a page has so many bytes, or one chunk.
 PAGE_BYTES_MAX: Final = 1024 * 1024
 _RETRY_S: Final = 1.0
+#: Reads that fail in a row before the reader is told.
+_TRIES_MAX: Final = 5
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -75,7 +77,17 @@ class EventRun:
 class Cursor:
     """See the head of this file. Made by `PartitionLog.cursor`."""
 
-    __slots__ = ("_chunk", "_is_fetching", "_log", "_page", "_place", "is_closed", "next_number", "reader")
+    __slots__ = (
+        "_chunk",
+        "_failures",
+        "_is_fetching",
+        "_log",
+        "_page",
+        "_place",
+        "is_closed",
+        "next_number",
+        "reader",
+    )
 
     def __init__(self, log: PartitionLog, from_number: int, reader: EventReader) -> None:
         self._log = log
@@ -84,6 +96,8 @@ class Cursor:
         self.next_number = from_number
         self.is_closed = False
         self._is_fetching = False
+        #: Reads that have failed, one after the other.
+        self._failures = 0
         #: The chunk that runs are cut from, and where the next one begins in it.
         self._chunk: Chunk | None = None
         self._place = 0
@@ -163,16 +177,28 @@ class Cursor:
             self._is_fetching = False
         if self.is_closed or not log.is_usable():
             return
+        self._failures = 0
         lost = self._take(page, seen_end)
         if lost is None:
             self.reader.wake()
         else:
-            self._evict_for(lost)
+            self._lost(lost)
 
     def _fetch_failed(self, error: StoreError) -> None:
+        """A store that stays open and cannot read, as a malformed file, is tried a few times."""
         log = self._log
         if self.is_closed or not log.is_usable():
             return  # whoever sees to the store evicts the reader
+        self._failures += 1
+        if self._failures >= _TRIES_MAX:
+            _log.error(
+                "Events from number %d on of %s cannot be read, a reader is detached: %s",
+                self.next_number,
+                log.name,
+                error,
+            )
+            self._evict(EventsLost.from_number(log.name, self.next_number))
+            return
         _log.warning("Cannot read events of %s: %s", log.name, error)
         log.runtime.timers.at(log.runtime.clock.monotonic() + _RETRY_S, self._try_again)
 
@@ -206,17 +232,20 @@ class Cursor:
         self.next_number = max(self.next_number, seen_end)
         return None
 
-    def _evict_for(self, lost: ChunkHead) -> None:
-        log, reader = self._log, self.reader
+    def _lost(self, lost: ChunkHead) -> None:
+        log = self._log
         _log.error(
             "Events %d to %d of %s are damaged: a reader is detached.",
             lost.first_number,
             lost.last_number,
             log.name,
         )
+        self._evict(EventsLost.in_partition(log.name, lost.first_number, lost.last_number))
+
+    def _evict(self, error: EventsLost) -> None:
         self.close()
-        log.readers.forget(reader)
-        reader.evict(EventsLost.in_partition(log.name, lost.first_number, lost.last_number))
+        self._log.readers.forget(self.reader)
+        self.reader.evict(error)
 
 
 def first_damage(page: ChunkPage, from_number: int) -> ChunkHead | None:

@@ -14,7 +14,8 @@ from busway.store.contract import FragmentKey
 from busway.streams.captures import Captures
 from busway.streams.event_hub import EventHub
 from busway.streams.hub_rows import GroupRow, HubRow
-from busway.streams.partition_log import PartitionLog
+from busway.streams.lost_commits import step_ahead
+from busway.streams.partition_log import PartitionLog, log_name
 
 
 class HubTable:
@@ -147,6 +148,7 @@ class HubTable:
 
     def regain_store(self, store_name: str) -> None:
         """Its hubs are loaded, used or not: time works on their logs too (retention, capture)."""
+        self._step_over_lost(self._keeper_of(store_name))
         for row, index, hub in self._partitions_in(store_name):
             log = self._log(row, index)
             if log is not None:
@@ -155,6 +157,19 @@ class HubTable:
         for row in self.rows.values():
             if row.key not in self._loaded and store_name in row.store_names:
                 self.hub(row)
+
+    def _step_over_lost(self, keeper: StoreKeeper) -> None:
+        """Written at once: the next opening does not know of the loss any more."""
+        lost_commits = keeper.store.lost_commits
+        if lost_commits == 0:
+            return
+        batch = keeper.store.batch()
+        for row in self.rows.values():
+            for index, share in enumerate(row.shares):
+                if share.store_name == keeper.name:
+                    counters = keeper.counters[share.log]
+                    step_ahead(log_name(row.description.path, index), counters, lost_commits)
+                    batch.counters[share.log] = counters
 
     def _partitions_in(self, store_name: str) -> list[tuple[HubRow, int, EventHub]]:
         return [

@@ -27,6 +27,7 @@ from busway.broker.commit_runs import broker_error
 from busway.broker.errors import (
     BrokerError,
     EntityDisabled,
+    EventsLost,
     MessageTooLarge,
     QuotaExceeded,
     ServerBusy,
@@ -61,6 +62,8 @@ AppendDone = Callable[[BrokerError | None], None]
 
 #: A chunk with so many bytes of records takes no more.
 CHUNK_BYTES_MAX: Final = 1024 * 1024
+#: Reads of a page for somebody who can ask again.
+_PAGE_TRIES: Final = 2
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
 
@@ -205,7 +208,7 @@ class PartitionLog:
         self.runtime = runtime
         self.settings = LogSettings(description, runtime.limits)
         #: For sentences.
-        self.name = f"partition {index} of '{description.path}'"
+        self.name = log_name(description.path, index)
         self.flow = runtime.flows.of_fragment(description.path)
         self.is_closed = False
         self.durable_end = counters.last_counter
@@ -328,11 +331,16 @@ class PartitionLog:
         )
 
     async def page(self, from_number: int, bytes_max: int) -> ChunkPage:
-        """Durable chunks as they are stored. Raises ServerBusy while the store is away."""
-        try:
-            return await self.store.chunks(self.key, from_number, bytes_max)
-        except StoreError:
-            raise self._away() from None
+        """Durable chunks as they are stored. Raises ServerBusy while the store is away, EventsLost when it is there
+        and cannot read them."""
+        for _ in range(_PAGE_TRIES):
+            try:
+                return await self.store.chunks(self.key, from_number, bytes_max)
+            except StoreError as error:
+                if not self.is_usable():
+                    raise self._away() from None
+                _log.warning("Cannot read events of %s from %d on: %s", self.name, from_number, error)
+        raise EventsLost.from_number(self.name, from_number)
 
     # -- appending
 
@@ -539,7 +547,12 @@ class PartitionLog:
         first = await self.store.first_number_since(self.key, at_ms)
         if first is None or first >= end:
             return end
-        page = await self.store.chunks(self.key, first, 1)
+        try:
+            page = await self.store.chunks(self.key, first, 1)
+        except StoreError:
+            if not self.is_usable():
+                raise
+            return first  # the reader is told that it cannot be read
         for data in page.chunks:
             try:
                 chunk = Chunk(data)
@@ -611,6 +624,11 @@ class PartitionLog:
         self._tail.clear()
         self._tail_firsts.clear()
         self._tail_bytes = 0
+
+
+def log_name(hub_path: str, index: int) -> str:
+    """For sentences."""
+    return f"partition {index} of '{hub_path}'"
 
 
 def _too_large(size_bytes: int, bytes_max: int) -> MessageTooLarge:

@@ -31,6 +31,7 @@ class EventRoom(Room):
         super().__init__(settings, limits)
         self.hubs = EventHubs(self.namespace, self.clock, SeededEntropy(3))
         self._positions_on = asyncio.Event()
+        self._chunks_on = asyncio.Event()
 
     async def open_hubs(self, *hubs: EventHubDescription) -> None:
         await self.namespace.open()
@@ -52,6 +53,19 @@ class EventRoom(Room):
 
     def release_positions(self) -> None:
         self._positions_on.set()
+
+    def hold_chunks(self) -> None:
+        """From now on the store reads no chunks."""
+        answer = self.store.chunks
+
+        async def answer_later(*question: Any) -> Any:
+            await self._chunks_on.wait()
+            return await answer(*question)
+
+        self.store.chunks = answer_later
+
+    def release_chunks(self) -> None:
+        self._chunks_on.set()
 
 
 def in_event_room(

@@ -7,7 +7,8 @@ from busway.amqp.sections import DATA, VALUE, AmqpMessage, decode_message, encod
 from busway.amqp.types import Symbol
 from busway.broker.errors import BadArgument, InvalidOperation
 from busway.event_record import Event, event_of, record_of
-from busway.gateway.amqp.event_publication import check_key, events_of_batch, put_publisher, shared_key
+from busway.gateway.amqp.event_publication import check_key, events_of_batch, shared_key
+from busway.streams.publishers import put_publisher
 
 KEY = Symbol("x-opt-partition-key")
 
@@ -89,6 +90,8 @@ def test_a_publishers_name_is_the_key_of_its_events() -> None:
     events = [event_of(event(b"a")), event_of(event(b"b", "device"))]
     put_publisher(events, "device")
     assert [annotation(one) for one in events] == ["device", "device"]
+    seen = [decode_message(record_of(one, 0, 0)).message_annotations or {} for one in events]
+    assert [each[Symbol("x-opt-publisher")] for each in seen] == ["device", "device"]
 
 
 def test_a_publisher_cannot_use_another_key() -> None:

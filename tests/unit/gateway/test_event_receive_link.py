@@ -490,6 +490,52 @@ def test_a_drain_waits_for_what_is_being_read() -> None:
     in_event_room(scenario)
 
 
+def test_a_drain_does_not_wait_for_a_slow_read() -> None:
+    """R-9: answered within 100 ms; what is read then comes with the next credit."""
+
+    async def scenario(room: EventRoom) -> None:
+        peer = await room.client()
+        await publish(peer, P0, event(b"a"), event(b"b"))
+        link = await reader(peer, credit=0)
+        room.hold_chunks()
+        link.grant_credit(10, drain=True)
+        await room.turns()
+        assert peer.seen(CreditDrained, link) == []
+        await room.pass_time(0.1)
+        assert len(peer.seen(CreditDrained, link)) == 1
+        room.release_chunks()
+        await room.turns()
+        assert peer.deliveries(link) == []
+        link.grant_credit(10, drain=True)
+        await peer.received(link, 2)
+        await room.turns()
+        assert bodies(peer, link) == [b"a", b"b"]
+        assert len(peer.seen(CreditDrained, link)) == 2
+        await room.pass_time(1)
+        assert len(peer.seen(CreditDrained, link)) == 2
+
+    in_event_room(scenario)
+
+
+def test_a_drain_that_goes_with_its_link_is_forgotten() -> None:
+    """R-9, R-22: no alarm is left behind."""
+
+    async def scenario(room: EventRoom) -> None:
+        peer = await room.client()
+        await publish(peer, P0, event(b"a"))
+        link = await reader(peer, credit=0)
+        room.hold_chunks()
+        link.grant_credit(10, drain=True)
+        await room.turns()
+        link.detach()
+        await room.turns()
+        await room.pass_time(1)
+        assert peer.closed_with() is None
+        room.release_chunks()
+
+    in_event_room(scenario)
+
+
 @pytest.mark.parametrize("leaves", ["detaches", "is cut off", "loses its hub"])
 def test_a_reader_that_leaves_before_its_position_is_found_leaves_nothing(leaves: str) -> None:
     """H-20, H-23: the answer of the store comes for nobody."""

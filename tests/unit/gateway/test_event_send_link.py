@@ -31,6 +31,7 @@ FOUR = EventHubDescription("hub", partition_count=4)
 IDEMPOTENT = Symbol("com.microsoft:idempotent-producer")
 ID = Symbol("com.microsoft:producer-id")
 EPOCH = Symbol("com.microsoft:producer-epoch")
+PUBLISHER = Symbol("x-opt-publisher")
 SEQUENCE = Symbol("com.microsoft:producer-sequence-number")
 
 
@@ -257,6 +258,23 @@ def test_a_publishers_events_share_its_partition() -> None:
         assert {annotations_of(one)[PARTITION_KEY] for one in await peer.received(link, 3)} == {"device-1"}
         [outcome] = await publish(peer, address, event(b"d", "device-2"))
         assert condition(outcome) == "amqp:not-allowed"
+
+    in_event_room(scenario, FOUR)
+
+
+def test_readers_see_who_published_and_nobody_can_pretend() -> None:
+    """H-13, H-16: the path says it, never the event."""
+
+    async def scenario(room: EventRoom) -> None:
+        peer = await room.client()
+        forged = event(b"a", "device-1", message_annotations={PUBLISHER: "device-2"})
+        await publish(peer, "hub/publishers/device-1", forged)
+        await publish(peer, "hub/publishers/device-1", envelope(forged), is_batch=True)
+        partition = partition_of_key("device-1", 4)
+        await publish(peer, f"hub/Partitions/{partition}", forged)
+        link = await reader(peer, partition)
+        publishers = [annotations_of(one).get(PUBLISHER) for one in await peer.received(link, 3)]
+        assert publishers == ["device-1", "device-1", None]
 
     in_event_room(scenario, FOUR)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from busway.event_chunk import Chunk
-from busway.store.contract import FragmentKey
+from busway.store.contract import FragmentKey, StoreError
 from busway.store.log_contract import ChunkHead, ChunkPage
 from busway.store.memory import MemoryStore
 from tests.unit.gateway.http_exchange import Exchange
@@ -61,3 +61,28 @@ def test_a_range_that_ends_before_the_damage_is_whole(
     filled(exchange, monkeypatch, 3)
     assert [number for number, _ in events(exchange, query="?from=0&to=3")] == [0, 1, 2]
     assert events(exchange, query="?from=3&to=3") == []
+
+
+@pytest.mark.parametrize("page_bytes", [1, 400])
+def test_an_answer_ends_before_what_the_store_cannot_read(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch, page_bytes: int
+) -> None:
+    """F4, H-20: as before damage, and whoever begins there is told from which number on."""
+    filled(exchange, monkeypatch)
+    monkeypatch.setattr("busway.gateway.http.bulk_route.PAGE_BYTES", page_bytes)
+    read = MemoryStore.chunks
+
+    async def chunks(self: MemoryStore, log: FragmentKey, from_number: int, bytes_max: int) -> ChunkPage:
+        if 3 <= from_number < 5:
+            raise StoreError("The database disk image is malformed.")
+        page = await read(self, log, from_number, bytes_max)
+        if from_number >= 5:
+            return page
+        return ChunkPage([data for data in page.chunks if Chunk(data).first_number < 3], [], True)
+
+    monkeypatch.setattr(MemoryStore, "chunks", chunks)
+    assert [number for number, _ in events(exchange)] == [0, 1, 2]
+    refusal = exchange.request("GET", "/clicks/partitions/0/events?from=3")
+    assert refusal.status == 500
+    assert "Events from number 3 on of partition 0 of 'clicks' cannot be read" in refusal.text
+    assert [number for number, _ in events(exchange, query="?from=5")] == [5]

@@ -34,12 +34,14 @@ class DamagingStore(MemoryStore):
         self.reads = 0
         self.head_reads = 0
         self.refuses_reads = False
+        #: Those whose chunks cannot be read.
+        self.refused_logs: set[FragmentKey] = set()
         #: First numbers of damaged chunks.
         self.damaged: set[int] = set()
 
     async def chunks(self, log: FragmentKey, from_number: int, bytes_max: int) -> ChunkPage:
         self.reads += 1
-        if self.refuses_reads:
+        if self.refuses_reads or log in self.refused_logs:
             raise StoreError("The test wanted this read to fail.")
         page = await super().chunks(log, from_number, bytes_max)
         if not self.damaged:

@@ -49,14 +49,3 @@ def check_key(key: str | None, characters_max: int) -> None:
         raise BadArgument(
             f"PartitionKey is {len(key)} characters long; at most {characters_max} are allowed."
         )
-
-
-def put_publisher(events: list[Event], publisher: str) -> None:
-    """H-13: the publisher is the key of everything it sends. Raises InvalidOperation for another one."""
-    for event in events:
-        if event.partition_key is None:
-            event.set_partition_key(publisher)
-        elif event.partition_key != publisher:
-            raise InvalidOperation(
-                "A publisher's name is the partition key of its events: they cannot have another one."
-            )

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.clock import Clock
     from busway.gateway.amqp.addresses import Node
-    from busway.gateway.amqp.link_host import LinkHost
+    from busway.gateway.amqp.link_host import Alarm, LinkHost
     from busway.streams.cursor import EventRun
     from busway.streams.event_hub import EventHub
     from busway.streams.partition_log import PartitionLog
 
+#: R-9: a drain waits so long for a read. Some clients wait 200 ms for its answer.
+_DRAIN_WAIT_S: Final = 0.08
 #: A transfer frame beside its payload.
 _FRAME_BYTES: Final = 42
 
@@ -58,6 +60,8 @@ class EventReceiveLink(EventReader):
         self._cursor: Cursor | None = None
         self._is_gone = False
         self._is_pumping = False
+        #: Rings when a drain has waited long enough; None when none waits.
+        self._drain_alarm: Alarm | None = None
         #: What is left of a run that did not fit: the chunk's bytes, where its records begin, and the next of them.
         self._data = b""
         self._bounds: list[int] = []
@@ -108,6 +112,7 @@ class EventReceiveLink(EventReader):
         self._data = b""
         self._bounds = []
         self._next = 0
+        self._silence_alarm()
         if self._cursor is not None:
             self._cursor.close()
             self.log.readers.remove(self._group, self)
@@ -169,20 +174,37 @@ class EventReceiveLink(EventReader):
         self.host.output_waits(size_bytes)
 
     def _answer_drain(self) -> None:
-        """R-9: what is there still comes under this credit; then the rest of it is gone."""
-        if self._is_gone or not self.link.drain_requested() or self._will_be_called():
+        """R-9: what is there still comes under this credit; then the rest of it is gone. A store that takes its time
+        is not waited for long: what it brings comes under the next credit."""
+        if self._is_gone or not self.link.drain_requested() or self._is_held_up():
             return
-        self.link.drained()
-        self.host.output_waits()
+        if self._is_fetching():
+            if self._drain_alarm is None:
+                self._drain_alarm = self.host.call_later(_DRAIN_WAIT_S, self._drain_waited_long)
+            return
+        self._end_drain()
 
-    def _will_be_called(self) -> bool:
-        """Something else than credit is missing to send more: the window, the socket, or a read of the store."""
+    def _is_held_up(self) -> bool:
+        """There is something to send, and the peer does not take it: the window or the socket is full."""
         link = self.link
         if link.credit() == 0 or self._cursor is None:
             return False
-        return (
-            link.room() <= 0
-            or self.host.output_room_bytes() <= 0
-            or len(self._bounds) > 0
-            or self._cursor.is_fetching()
-        )
+        return link.room() <= 0 or self.host.output_room_bytes() <= 0 or len(self._bounds) > 0
+
+    def _is_fetching(self) -> bool:
+        return self._cursor is not None and self.link.credit() > 0 and self._cursor.is_fetching()
+
+    def _drain_waited_long(self) -> None:
+        self._drain_alarm = None
+        if not self._is_gone and self.link.drain_requested() and not self._is_held_up():
+            self._end_drain()
+
+    def _end_drain(self) -> None:
+        self._silence_alarm()
+        self.link.drained()
+        self.host.output_waits()
+
+    def _silence_alarm(self) -> None:
+        if self._drain_alarm is not None:
+            self._drain_alarm.cancel()
+            self._drain_alarm = None

@@ -5,6 +5,8 @@ one partition. Single events that arrive together are put together: those withou
 few at a time, so that a burst is spread and still stored in few writes; those with a key are sorted by partition,
 in the order in which they came. Each part is answered when its fate is certain (`sender_end`).
 
+A publication whose commit hangs is given up after a while without an outcome (`send_watch`).
+
 An idempotent producer numbers its events, and the log compares the numbers (H-18): its deliveries go one by one.
 """
 
@@ -17,9 +19,11 @@ from busway.amqp.performatives import TransactionalState
 from busway.amqp.sections import BATCH_FORMAT
 from busway.broker.errors import BrokerError, InvalidOperation, StoreOutcomeUnknown
 from busway.event_record import Event, event_of
-from busway.gateway.amqp.event_publication import check_key, events_of_batch, put_publisher, shared_key
+from busway.gateway.amqp.event_publication import check_key, events_of_batch, shared_key
+from busway.gateway.amqp.send_watch import SendWatch
 from busway.gateway.amqp.sender_end import SenderEnd
 from busway.streams.key_hash import partition_of_key
+from busway.streams.publishers import put_publisher
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link
@@ -53,6 +57,7 @@ class PublishRun:
         self.size_bytes += len(delivery.payload)
 
     def done(self, error: BrokerError | None) -> None:
+        self.owner.watch.ended(self)
         failures: list[tuple[int, BrokerError]] = []
         if error is not None:
             failures = [(index, error) for index in range(len(self.ids))]
@@ -69,6 +74,8 @@ class EventSendLink(SenderEnd):
         self._hub = hub
         self._partition_id = address.partition_id
         self._publisher = address.publisher
+        #: P-32: a publication that hangs may be stored, or not; another try may find another partition.
+        self.watch = SendWatch(host, self._give_up)
         #: Of an idempotent producer, with the log that knows it.
         self._producer: Producer | None = None
         self._producer_log: PartitionLog | None = None
@@ -101,6 +108,11 @@ class EventSendLink(SenderEnd):
     def gone(self) -> None:
         self._is_gone = True
         self._hub.detach(self)
+        self.watch.stop()
+
+    def _give_up(self) -> None:
+        """P-31, S-1."""
+        self.evict(StoreOutcomeUnknown())
 
     def is_congested(self) -> bool:
         """The store of the link's own partition; of a hub, all of its stores: else there is one that takes more."""
@@ -221,6 +233,7 @@ class EventSendLink(SenderEnd):
     def _begin(self, run: PublishRun) -> None:
         self._unstored += len(run.ids)
         self.host.hold_input(run.size_bytes)
+        self.watch.begun(run)
 
 
 def _check_outside_transactions(delivery: IncomingDelivery) -> None:

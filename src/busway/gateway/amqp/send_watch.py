@@ -1,4 +1,4 @@
-"""How long a send to a partitioned entity may wait for the store it was given to (P-32).
+"""How long a send to a partitioned entity or an event hub may wait for the store it was given to (P-32).
 
 A send that no fragment has begun to store goes to another one at once; one whose commit hangs cannot, because nobody
 knows whether it is stored (P-31). So that the client still has time for a second try, its link is dropped without an

@@ -14,8 +14,8 @@ chunk may hold events outside the range; whoever reads leaves them out.
 needs the `arrow` extra on the server.
 
 The caller needs Listen on the hub. Pages are read from the store while the client takes them: a slow client holds one
-page in memory, nothing else. A damaged chunk at the start of the range is refused with what is lost; one behind it
-ends the answer before it.
+page in memory, nothing else. A chunk at the start of the range that is damaged, or that the store cannot read, is
+refused with what is lost; one behind it ends the answer before it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,11 @@ async def _pages(
         reached = span(chunks[-1])[1] + 1 if chunks else end
         if reached >= end or bytes_max <= 0:
             return
-        chunks = _before_damage(await log.page(reached, min(PAGE_BYTES, bytes_max)), reached)
+        try:
+            page = await log.page(reached, min(PAGE_BYTES, bytes_max))
+        except EventsLost:
+            return  # as before damage: whoever asks from there on is told
+        chunks = _before_damage(page, reached)
 
 
 def _before_damage(page: ChunkPage, number: int) -> list[bytes]:

@@ -20,6 +20,7 @@ from busway.gateway.http.presence import spelled_headers
 from busway.gateway.http.sent_message import batch_payloads, is_batch, single_payload
 from busway.streams.event_hub import EventHub
 from busway.streams.event_hubs import EventHubs
+from busway.streams.publishers import put_publisher
 
 Done = Callable[[BrokerError | None], None]
 
@@ -47,7 +48,7 @@ class HubMessages:
         events = self._events(call, body)
         if kind == "publishers":
             hub.check_publisher(name)
-            _give_key(events, name)
+            put_publisher(events, name)
         if kind == "partitions":
             await _published(lambda done: hub.partition(name).append(events, done))
         else:
@@ -77,17 +78,6 @@ class HubMessages:
             await _published(lambda done: hub.publish(events, done))
         else:
             await _published(lambda done: hub.publish_keyed(key, events, done))
-
-
-def _give_key(events: list[Event], publisher: str) -> None:
-    """H-13: a publisher's name is the key of all it sends."""
-    for event in events:
-        if event.partition_key is None:
-            event.set_partition_key(publisher)
-        elif event.partition_key != publisher:
-            raise InvalidOperation(
-                f"The partition key must be the publisher's name '{publisher}', or be left out."
-            )
 
 
 async def _published(start: Callable[[Done], None]) -> None:

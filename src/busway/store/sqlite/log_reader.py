@@ -7,7 +7,8 @@ step each is cheaper than the copies this makes; one CRC proves them. No transac
 (Measured behind a loop that never rests: pages of ten chunks come nine times as fast as chunk by chunk.)
 
 Whatever does not fit together sends the page to the careful way, chunk by chunk in one transaction: a damaged row,
-or one that went between the two steps. Only there damage is believed.
+one that went between the two steps, one whose pages SQLite cannot make sense of. Only there damage is believed. What
+the disk does not give out is no damage: a page ends before it, and one that begins there fails.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _FAR: Final = (1 << 63) - 1
 _FEW_CHUNKS: Final = 2
 #: A page is cut here, however much was asked for.
 _PAGE_BYTES_MAX: Final = 8 << 20
+#: What a damaged chunk counts at least, so that the page ends.
+_DAMAGE_BYTES: Final = 4 << 10
 #: From this length on `crc32` lets the interpreter go.
 _LONG_BYTES: Final = 5 << 10
 
@@ -48,8 +51,8 @@ class LogReader:
         bounds = (log, _within(from_number), min(max(bytes_max, 0), _PAGE_BYTES_MAX))
         try:
             page = self._quick_page(*bounds)
-        except (ValueError, TypeError):  # Damage may turn any column into another type.
-            page = None
+        except (ValueError, TypeError, apsw.CorruptError, apsw.IOError):
+            page = None  # Damage may turn any column into another type, or hit one page of many.
         return self._careful_page(*bounds) if page is None else page
 
     # -- the quick way
@@ -99,39 +102,47 @@ class LogReader:
     def _careful_page(self, log: FragmentKey, from_number: int, bytes_max: int) -> ChunkPage:
         self._cursor.execute(_BEGIN_READ)
         try:
-            spots, more = self._spots(log, from_number, bytes_max)
-            page = ChunkPage([], [], more)
-            after = from_number - 1
-            for key, last_number, size_bytes in spots:
+            return self._row_by_row(log, from_number, bytes_max)
+        finally:
+            if self._connection.in_transaction:  # An error may have ended it.
+                self._cursor.execute(_END_READ)
+
+    def _row_by_row(self, log: FragmentKey, from_number: int, bytes_max: int) -> ChunkPage:
+        """The index alone tells which chunks there are, so a row that cannot be read hides no other one."""
+        page = ChunkPage([], [], False)
+        after = from_number - 1
+        cursor = self._connection.cursor()
+        try:
+            for key, last_number in cursor.execute(_READ_CHUNK_SPOTS, (log, from_number)):
                 row = self._row(key)
+                size_bytes = _size_bytes(row)
+                if size_bytes > bytes_max and after >= from_number:
+                    page.more = True
+                    break
                 data = chunk_data(row)
                 if data is None or not is_of(row, log, last_number):
                     page.damaged.append(damaged_head(row, after, last_number, size_bytes))
+                    size_bytes = max(size_bytes, _DAMAGE_BYTES)
                 else:
                     page.chunks.append(data)
-                after = last_number
-            return page
-        finally:
-            self._cursor.execute(_END_READ)
-
-    def _spots(self, log: FragmentKey, from_number: int, bytes_max: int) -> tuple[list[Any], bool]:
-        """(key, last number, size) of the chunks that fit, and whether others are left. No bytes are read."""
-        spots: list[Any] = []
-        cursor = self._connection.cursor()
-        try:
-            for key, last_number, size_bytes in cursor.execute(_READ_CHUNK_SIZES, (log, from_number)):
-                if size_bytes > bytes_max and spots:
-                    return spots, True
                 bytes_max -= size_bytes
-                spots.append((key, last_number, size_bytes))
-            return spots, False
+                after = last_number
+        except (apsw.CorruptError, apsw.IOError):
+            if after < from_number:
+                raise
+            page.more = True  # Whoever goes on from here is told.
         finally:
             cursor.close()
+        return page
 
     def _row(self, key: int) -> Any:
+        """None for one that is not there, or that no try will bring. Raises IOError: another try may."""
         try:
             rows = self._cursor.execute(_READ_CHUNK, (key,)).fetchall()
-        except UnicodeDecodeError:  # A flipped bit made text of the bytes.
+        except (
+            UnicodeDecodeError,
+            apsw.CorruptError,
+        ):  # A flipped bit made text of the bytes, or broke the tree.
             return None
         return rows[0] if rows else None
 
@@ -158,6 +169,11 @@ def _cut(data: bytes, listed: list[ListedChunk]) -> list[bytes]:
     return chunks
 
 
+def _size_bytes(row: Any) -> int:
+    """Of the chunk in a row; 0 where there is none."""
+    return len(row[-1]) if row is not None and isinstance(row[-1], bytes | str) else 0
+
+
 def _within(value: int) -> int:
     return min(max(value, -_FAR), _FAR)
 
@@ -166,7 +182,7 @@ _BEGIN_READ: Final = query("begin_read")
 _END_READ: Final = query("end_read")
 _READ_CHUNK_LIST: Final = query("read_chunk_list")
 _READ_CHUNKS_JOINED: Final = query("read_chunks_joined")
-_READ_CHUNK_SIZES: Final = query("read_chunk_sizes")
+_READ_CHUNK_SPOTS: Final = query("read_chunk_spots")
 _READ_CHUNK: Final = query("read_chunk")
 _READ_CHUNK_HEADS: Final = query("read_chunk_heads")
 _READ_NUMBER_SINCE: Final = query("read_number_since")

@@ -395,11 +395,9 @@ SELECT CAST(group_concat(data, '') AS BLOB) FROM (
     SELECT data FROM log_chunks WHERE log = ? AND last_number BETWEEN ? AND ? ORDER BY last_number
 )
 
--- read_chunk_sizes --
--- Chunks from a number on: what the index says of each, and how many bytes its row has.
-SELECT found.key, found.last_number, coalesce(length(chunk.data), 0) FROM log_chunks AS found
-LEFT JOIN log_chunks AS chunk ON chunk.key = found.key
-WHERE found.log = ? AND found.last_number >= ? ORDER BY found.last_number
+-- read_chunk_spots --
+-- Chunks from a number on, by the index alone: no row is touched.
+SELECT key, last_number FROM log_chunks WHERE log = ? AND last_number >= ? ORDER BY last_number
 
 -- read_chunk --
 -- One chunk.
