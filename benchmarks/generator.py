@@ -44,6 +44,10 @@ class Load:
     body_bytes: int = 1024
     window: int = 1000
     connections: int = 1
+    #: Without a partition key, and without the other properties that clients of the service send.
+    is_bare: bool = False
+    #: Ends it, however many messages are left.
+    seconds_max: float | None = None
     #: Application properties besides the one that every message has, each "name=value".
     properties: tuple[str, ...] = ()
     #: Messages in one transfer.
@@ -53,7 +57,9 @@ class Load:
 def command(target: Target, mode: str, load: Load) -> list[str]:
     return [
         *(str(BINARY), "-m", mode, "-h", target.host_port, "-a", target.address),
-        *("-u", target.user, "-p", target.password, "-x", "-i", "30"),
+        *("-u", target.user, "-p", target.password, "-i", "30"),
+        *(() if load.is_bare else ("-x",)),
+        *(() if load.seconds_max is None else ("-t", str(load.seconds_max))),
         *("-n", str(load.messages), "-b", str(load.body_bytes)),
         *("-w", str(load.window), "-c", str(load.connections)),
         *(("-B", str(load.batch)) if load.batch > 1 else ()),

@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import generator, parts, rabbitmq, scale, topics
+from benchmarks import generator, partitions, parts, rabbitmq, scale, topics
 from benchmarks.busway_server import BuswayServer
 from benchmarks.event_hubs import event_hubs
 from benchmarks.generator import Load
@@ -40,6 +40,7 @@ PARTS: dict[str, Callable[[parts.Bench, Report], None]] = {
     "topics": topics.topics,
     "transactions": transactions,
     "event-hubs": event_hubs,
+    "partitions": partitions.partitions,
     "sdk": parts.official_sdk,
 }
 #: Parts that run on the two servers that stand for the whole run, and those that run on RabbitMQ too.

@@ -33,6 +33,7 @@ from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.serve_options import ServeOptions
 from busway.signals.log_lines import log_to_stream, prepare
 from busway.store.contract import Store
+from busway.store.sqlite.commit_step import CommitStep
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.event_hubs import EventHubs
 from busway.ticker import Ticker
@@ -68,7 +69,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def slow_the_collector() -> None:
     """Before anything large is read. Neither descriptions nor messages hold cycles: reference counts free them, and
     the cyclic collector would look at every one of them again and again."""
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(250_000, 20, 50)
 
 
 def _freeze_what_is_there() -> None:
@@ -98,6 +99,7 @@ class Server:
         self._options = options
         self._config = config
         self._clock = Clock()
+        self._commit_step = CommitStep(self._clock)
         self._entropy = Entropy()
         self._directory = DataDirectory(options.data)
         self._root_key = ""
@@ -201,10 +203,10 @@ class Server:
                 f"The store address {url!r} is not known: this version has sqlite:PATH stores."
             )
         path = Path(rest.removeprefix("//"))
-        return SqliteStore(f"store-{number}", path, self._clock)
+        return SqliteStore(f"store-{number}", path, self._clock, step=self._commit_step)
 
     def _store(self, name: str, folder: Path) -> Store:
-        return SqliteStore(name, folder / f"{name}.db", self._clock)
+        return SqliteStore(name, folder / f"{name}.db", self._clock, step=self._commit_step)
 
     async def _listen(self, stack: contextlib.AsyncExitStack, amqp: AmqpGateway, http: HttpGateway) -> None:
         options = self._options

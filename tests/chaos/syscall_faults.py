@@ -12,14 +12,17 @@ from shutil import which
 class SyscallFault:
     """`with SyscallFault(pid, "fdatasync:error=EIO:when=3", folder):` holds until the block ends.
 
-    strace counts `when` for each thread by itself. `files`: only calls on these are hit.
+    strace counts `when` for each thread by itself. `files`: only calls on these are hit. With `follows=False`
+    only the thread with that id is hit.
     """
 
-    def __init__(self, pid: int, injection: str, folder: Path, *, files: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, pid: int, injection: str, folder: Path, *, files: Sequence[Path] = (), follows: bool = True
+    ) -> None:
         self._log = folder / "strace.log"
         calls = injection.partition(":")[0]
         self._command = [
-            *("strace", "-f", "-p", str(pid), "-o", str(self._log)),
+            *("strace", *(["-f"] if follows else []), "-p", str(pid), "-o", str(self._log)),
             *("-e", f"trace={calls}", "-e", f"inject={injection}"),
             *[option for file in files for option in ("-P", str(file))],
         ]

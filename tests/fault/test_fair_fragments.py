@@ -23,6 +23,7 @@ FRAGMENTS = 16
 #: Messages of each fragment that wait when the receivers come, and stay waiting: as many come as go.
 BACKLOG = 20
 TICKS = 120
+TICK_S = 0.01
 OLDER_MAX = 2.0
 BURST = 4
 #: By the number of receivers, chance and the tick: what each of them asks for, one time after another.
@@ -96,10 +97,12 @@ async def _worst_ratio(receiver_count: int, asking: Asking) -> float:
         await bench.make()
         ages = Ages()
         for tick in range(BACKLOG):
+            bench.clock.advance(TICK_S)
             await _send_one_to_each(bench, ages, tick)
         receivers = [bench.receiver(0) for _ in range(receiver_count)]
         worst = 0.0
         for tick in range(BACKLOG, BACKLOG + TICKS):
+            bench.clock.advance(TICK_S)
             await _send_one_to_each(bench, ages, tick)
             for wanted in asking(receiver_count, chance, tick):
                 await _take(bench, ages, receivers, wanted)
@@ -109,7 +112,11 @@ async def _worst_ratio(receiver_count: int, asking: Asking) -> float:
         await bench.namespace.close()
 
 
-CASES = [pytest.param(1, _one_by_one, id="one receiver, one at a time")]
+CASES = [
+    pytest.param(count, asking, id=f"{count} receivers {asking.__name__.lstrip('_')}")
+    for count in (1, 3)
+    for asking in (_one_by_one, _in_shares, _in_bursts)
+]
 
 
 @pytest.mark.parametrize(("receivers", "asking"), CASES)

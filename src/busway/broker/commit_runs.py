@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
-from busway.broker.settlement import RunDone, Verb
+from busway.broker.settlement import PartDone, RunDone, Verb
 from busway.message import Message
 from busway.store.contract import CommitBatch, CommitUnknown, StoreError
 
 if TYPE_CHECKING:
+    from busway.broker.flow import Flow
     from busway.broker.forwarding import Transfer
     from busway.broker.fragment import Fragment
     from busway.broker.transaction import Transaction
@@ -105,13 +106,65 @@ class SentRun:
             self.fail(broker_error(error))
             fragment.commit_failed(error)
             return
+        self.landed()
+        waited_s = fragment.runtime.clock.monotonic() - self.admitted_at
+        fragment.flow.taken_in(self.count - len(self.refused), self.admitted_bytes, waited_s)
+        self.done(self.refused)
+
+    def landed(self) -> None:
+        """It is durable: receivers may have it."""
+        fragment = self.fragment
         if self.last_number > fragment.horizon.committed_high:
             fragment.horizon.committed_high = self.last_number
         if self.active:
             fragment.sent(self.active, self.active_bytes)
-        waited_s = fragment.runtime.clock.monotonic() - self.admitted_at
-        fragment.flow.taken_in(self.count - len(self.refused), self.admitted_bytes, waited_s)
-        self.done(self.refused)
+
+
+class DealtRun:
+    """The slices of one send that went to fragments of one store: one callback and one report for all of them."""
+
+    __slots__ = ("_bytes", "_done", "_places", "_refused", "_slices")
+
+    def __init__(self, done: PartDone) -> None:
+        self._done = done
+        self._slices: list[SentRun] = []
+        #: Of all its messages, and of the refused ones, in the send.
+        self._places: list[int] = []
+        self._refused: list[tuple[int, BrokerError]] = []
+        self._bytes = 0
+
+    def add(self, run: SentRun, places: list[int]) -> None:
+        """A slice with these places in the send has joined, but for what it refuses."""
+        self._slices.append(run)
+        self._places += places
+        self._bytes += run.bytes
+        if run.refused:
+            self._refused += [(places[index], error) for index, error in run.refused]
+
+    def join(self) -> None:
+        """All of its slices have been added."""
+        if len(self._refused) == len(self._places):
+            self._done(self._places, self._refused)
+        else:
+            self._slices[0].fragment.batch().callbacks.append(self.committed)
+
+    def committed(self, error: StoreError | None) -> None:
+        if error is not None:
+            self._fail(error)
+            return
+        for run in self._slices:
+            run.landed()
+        first = self._slices[0]
+        waited_s = first.fragment.runtime.clock.monotonic() - first.admitted_at
+        first.fragment.flow.taken_in(len(self._places) - len(self._refused), self._bytes, waited_s)
+        self._done(self._places, self._refused)
+
+    def _fail(self, error: StoreError) -> None:
+        refused = dict(self._refused)
+        failure = broker_error(error)
+        self._done(self._places, [(place, refused.get(place, failure)) for place in self._places])
+        for run in self._slices:
+            run.fragment.commit_failed(error)
 
 
 class SettledRun:
@@ -142,6 +195,72 @@ class SettledRun:
         failure = broker_error(error)
         self.done([(index, refused.get(index, failure)) for index in range(self.count)])
         self.fragment.commit_failed(error)
+
+
+class CompletedRun:
+    """Messages of several fragments, completed in one call, until the commits of all their stores are over."""
+
+    __slots__ = ("_count", "_done", "_flow", "_left", "_parts", "refused")
+
+    def __init__(self, count: int, flow: Flow, done: RunDone) -> None:
+        self._count = count
+        self._flow = flow
+        self._done = done
+        #: One for each store, by its batch; how many of them are not over; 1 more until all are there.
+        self._parts: dict[CommitBatch, CompletedPart] = {}
+        self._left = 1
+        self.refused: list[tuple[int, BrokerError]] = []
+
+    def add(
+        self,
+        fragment: Fragment,
+        batch: CommitBatch,
+        start: int,
+        count: int,
+        refused: list[tuple[int, BrokerError]],
+    ) -> None:
+        """So many from this place on are of that fragment."""
+        if refused:
+            self.refused += [(start + index, error) for index, error in refused]
+            if len(refused) == count:
+                return
+        part = self._parts.get(batch)
+        if part is None:
+            part = self._parts[batch] = CompletedPart(self)
+            self._left += 1
+            batch.callbacks.append(part.committed)
+        part.spans.append((fragment, start, count))
+
+    def part_over(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._flow.settled(Verb.COMPLETE, self._count - len(self.refused))
+            self._done(sorted(self.refused, key=_place_of))
+
+
+class CompletedPart:
+    """The share of one store."""
+
+    __slots__ = ("_run", "spans")
+
+    def __init__(self, run: CompletedRun) -> None:
+        self._run = run
+        #: (fragment, first place, count)
+        self.spans: list[tuple[Fragment, int, int]] = []
+
+    def committed(self, error: StoreError | None) -> None:
+        if error is not None:
+            self._fail(broker_error(error))
+        self._run.part_over()
+        if error is not None:
+            for fragment, _, _ in self.spans:
+                fragment.commit_failed(error)
+
+    def _fail(self, failure: BrokerError) -> None:
+        refused = dict(self._run.refused)
+        for _, start, count in self.spans:
+            places = range(start, start + count)
+            self._run.refused += [(place, failure) for place in places if place not in refused]
 
 
 class ArrivedRun:
@@ -177,3 +296,7 @@ class WrittenRun:
     def committed(self, error: StoreError | None) -> None:
         if error is not None:
             self.fragment.commit_failed(error)
+
+
+def _place_of(refused: tuple[int, BrokerError]) -> int:
+    return refused[0]

@@ -129,6 +129,9 @@ class Distribution(Intake):
                 run.refuse(unwanted)
         return run
 
+    def takes_slices(self) -> bool:
+        return False
+
     def join(self, run: SentRun) -> None:
         self._waiting.append(run)
         self.pending_bytes += run.bytes

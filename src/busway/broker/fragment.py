@@ -270,8 +270,7 @@ class Fragment(Outlet):
 
     def entity_bytes(self) -> int:
         """Bytes of the entity: dead letters count too (D-3)."""
-        dead_letter = self.dead_letter
-        return self.counters.bytes + (0 if dead_letter is None else dead_letter.counters.bytes)
+        return self.counters.bytes + (0 if self.dead_letter is None else self.dead_letter.counters.bytes)
 
     def touch(self, now_ms: int) -> None:
         """A send or a receive request: the entity is in use (E-41)."""
@@ -283,7 +282,7 @@ class Fragment(Outlet):
         if self.settings.allows_send:
             self.touch(now_ms)
 
-    def _touch_for_receive(self) -> None:
+    def touch_for_receive(self) -> None:
         now_ms = self.runtime.clock.wall_ms()
         self.touch(now_ms)
         if now_ms - self._access_written_ms >= _ACCESS_WRITTEN_EVERY_MS and self.is_usable():
@@ -296,8 +295,7 @@ class Fragment(Outlet):
         return self.store.is_congested()
 
     def takes(self, size_bytes: int) -> bool:
-        """Whether a send of this size would be taken just now, as far as this fragment and its store are concerned.
-        A keyless one goes elsewhere if not (P-10, P-31)."""
+        """Whether it and its store would take a send of this size; a keyless one goes elsewhere if not (P-10)."""
         return self.is_usable() and self.intake.takes(size_bytes)
 
     def append(
@@ -350,7 +348,7 @@ class Fragment(Outlet):
         self._check_receivers_max()
         self._lanes[receiver] = self.lane
         self.lane.add(receiver)
-        self._touch_for_receive()
+        self.touch_for_receive()
 
     def check_receivable(self) -> None:
         """Raises InvalidOperation where messages move on (F-4, D-20); else as `check_readable`."""
@@ -395,13 +393,8 @@ class Fragment(Outlet):
     def wake(self, receiver: Receiver) -> None:
         lane = self._lanes.get(receiver)
         if lane is not None:
-            self._touch_for_receive()
+            self.touch_for_receive()
             lane.wake(receiver)
-
-    def has_nothing_for(self, receiver: Receiver) -> bool:
-        """It waits in line already, and there is nothing to hand out: waking it would change nothing."""
-        lane = self.lane
-        return receiver in lane.waiting and lane.window.is_drained()
 
     def is_fetching(self, receiver: Receiver) -> bool:
         """True while messages may be on their way to it, by a read or by a deletion that is being committed.
@@ -416,12 +409,11 @@ class Fragment(Outlet):
     def consume(self, run: ConsumedRun) -> None:
         """Receive-and-delete: the deletion first (R-1)."""
         batch = self.store.batch()
-        key = self.key
         self._consuming += len(run.messages)
         for message in run.messages:
-            batch.deletes.append((key, PLACE_ACTIVE, message.sequence_number))
+            batch.deletes.append((self.key, PLACE_ACTIVE, message.sequence_number))
             self.uncount(ACTIVE, message.size())
-        batch.counters[key] = self.counters
+        batch.counters[self.key] = self.counters
         batch.callbacks.append(run.committed)
 
     def consumed(self, count: int) -> None:
@@ -477,13 +469,23 @@ class Fragment(Outlet):
         else:
             has_written = self._settle_otherwise(batch, tokens, settlement, session_id, refused)
         if has_written:
-            run = SettledRun(self, settlement.verb, len(tokens), refused, done)
-            batch.callbacks.append(run.committed)
+            batch.callbacks.append(SettledRun(self, settlement.verb, len(tokens), refused, done).committed)
         else:
             self.flow.settled(settlement.verb, len(tokens) - len(refused))
             done(refused)
         if was_full:
             self.serve_all()
+
+    def complete(
+        self, tokens: list[bytes], session_id: str | None, refused: list[tuple[int, BrokerError]]
+    ) -> CommitBatch:
+        """R-10 for whoever waits for the commit by itself. Raises ServerBusy."""
+        batch = self.batch()
+        was_full = self.locks_free() <= 0
+        self._complete(batch, tokens, session_id, refused)
+        if was_full:
+            self.serve_all()
+        return batch
 
     def _complete(
         self,
@@ -678,7 +680,7 @@ class Fragment(Outlet):
         """X-3…X-8. The receiver is registered for that session."""
         self.check_receivable()
         self._check_receivers_max()
-        self._touch_for_receive()
+        self.touch_for_receive()
         return await read(self.settings.path, self.sessions.accept(receiver, session_id, timeout_s))
 
     async def renew_session(self, session_id: str) -> int:

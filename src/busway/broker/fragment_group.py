@@ -1,10 +1,11 @@
 """The fragments of a partitioned entity, or of its dead-letter queue, as one (P-40…P-55).
 
 Theory of operation. Every fragment is a state machine of its own; this only deals out. A receiver stands on the
-lanes of all fragments at once, through one `ReceiverShare` each, and takes from whichever has something; each wake-up
-begins with the next fragment, so none starves. Nothing is fetched that the receiver cannot take at that moment, so no
-message waits, locked, for somebody who does not ask (P-42, P-45). Lock tokens and sequence numbers carry their
-fragment's index, so settlement, renewal and requests by number find their way without a table.
+lanes of all fragments at once, through one `ReceiverShare` each, and takes from whichever has something; each
+wake-up begins with the fragment whose first message is the oldest, so none starves. Nothing is fetched that the
+receiver cannot take at that moment, so no message waits, locked, for somebody who does not ask (P-42, P-45). Lock
+tokens and sequence numbers carry their fragment's index, so settlement, renewal and requests by number find their
+way without a table.
 
 A fragment whose store is away is None here. Receivers do not notice, except those that hold one of its sessions;
 when it is back they stand on its lane again.
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from busway.broker.awaited_settlement import settled
+from busway.broker.commit_runs import CompletedRun, DealtRun
 from busway.broker.errors import (
     BrokerError,
     EntityDisabled,
@@ -25,23 +27,25 @@ from busway.broker.errors import (
     ServerBusy,
 )
 from busway.broker.fragment import Fragment
-from busway.broker.fragment_choice import FragmentChoice, Part
+from busway.broker.fragment_choice import FragmentChoice, Part, are_keyless
 from busway.broker.fragment_settings import FragmentSettings
 from busway.broker.message_sessions import MessageSession
 from busway.broker.next_session import NextSession
 from busway.broker.outlet import Outlet
-from busway.broker.partition_keys import fragment_of_key, index_of_number, index_of_token
+from busway.broker.partition_keys import SLICE_MESSAGES_MAX, fragment_of_key, index_of_number, index_of_token
 from busway.broker.receiver import Delivery, Receiver
 from busway.broker.receiver_share import ReceiverShare
 from busway.broker.runtime import BrokerRuntime
-from busway.broker.settlement import RunDone, Settlement, Verb
-from busway.message import Message
-from busway.store.contract import first_number_base
+from busway.broker.settlement import PartDone, RunDone, Settlement, Verb
+from busway.message import NEVER_MS, Message
+from busway.store.contract import Store, first_number_base
 
 if TYPE_CHECKING:
     from busway.broker.forwarding import Transfer
 
 T = TypeVar("T")
+#: What one fragment hands to a receiver before the next one's turn, at least: little, so that all stay equally old.
+_TURN_MESSAGES: Final = 4
 #: Sessions that are listed at once by one fragment.
 _LIST_PAGE: Final = 1_000
 
@@ -96,6 +100,7 @@ class FragmentGroup(Outlet):
     def regain(self, index: int, member: Fragment) -> None:
         """Its store is back: whoever waits, waits here too."""
         self.members[index] = member
+        self._choice.members_changed()
         if not self.settings.allows_receive or self.settings.forwards:
             return
         for receiver, shares in list(self._shares.items()):
@@ -188,6 +193,31 @@ class FragmentGroup(Outlet):
         for part in parts:
             _append_part(part, messages, gathered.part(part.places), origin)
 
+    def append_in_parts(self, messages: list[Message], done: PartDone) -> None:
+        """`append` for whoever can be told part by part: what goes to one store ends together, and a store that
+        takes its time holds up nobody else's outcome."""
+        if self.settings.detects_duplicates or not are_keyless(messages):
+            for part in self._choice.of_run(messages, self.settings, None):
+                _append_part(part, messages, _PartOfRun(part.places, done).report, None)
+        else:
+            self._deal(messages, done)
+
+    def _deal(self, messages: list[Message], done: PartDone) -> None:
+        """P-30: keyless ones, in slices; one commit to wait for in each store."""
+        runs: dict[Store, DealtRun] = {}
+        for start in range(0, len(messages), SLICE_MESSAGES_MAX):
+            part = self._choice.of_slice(messages, start, self.settings)
+            fragment = part.fragment
+            if fragment is None or not fragment.intake.takes_slices():
+                _append_part(part, messages, _PartOfRun(part.places, done).report, None)
+                continue
+            run = runs.get(fragment.store)
+            if run is None:
+                run = runs[fragment.store] = DealtRun(done)
+            run.add(fragment.intake.join_slice(messages[start : start + SLICE_MESSAGES_MAX]), part.places)
+        for run in runs.values():
+            run.join()
+
     # -- receiving
 
     def check_receivable(self) -> None:
@@ -220,16 +250,33 @@ class FragmentGroup(Outlet):
             share.member.remove_receiver(share)
 
     def wake(self, receiver: Receiver) -> None:
-        """P-40: fair over the fragments."""
+        """P-40: fair over the fragments: the one whose first message is the oldest begins, and none gives much
+        before it is the next one's turn."""
         shares = self._shares.get(receiver)
         if not shares:
             return
+        shares[0].member.touch_for_receive()
+        if len(shares) > 1:
+            self._offer(shares, max(_TURN_MESSAGES, receiver.room() // len(shares)))
+            if receiver.room() <= 0:
+                return
+        for share in shares:
+            share.wake()
+
+    def _offer(self, shares: list[ReceiverShare], turn: int) -> None:
+        """What is in memory. Those that must read first start to. Of equally old ones another begins each time."""
         self._turn += 1
         start = self._turn % len(shares)
-        shares[start].member.wake(shares[start])
-        for share in shares[start + 1 :] + shares[:start]:
-            if not share.member.has_nothing_for(share):
-                share.member.wake(share)
+        turns: list[ReceiverShare] = []
+        for share in shares[start:] + shares[:start]:
+            first_ms = share.first_enqueued_ms()
+            if first_ms == 0:
+                share.wake()
+            elif first_ms < NEVER_MS:
+                turns.append(share)
+        turns.sort(key=_first_enqueued_ms)
+        while turns:
+            turns = [share for share in turns if share.take(turn) == turn]
 
     def is_fetching(self, receiver: Receiver) -> bool:
         return any(share.member.is_fetching(share) for share in self._shares.get(receiver, ()))
@@ -245,6 +292,9 @@ class FragmentGroup(Outlet):
     def settle(
         self, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None = None
     ) -> None:
+        if settlement.verb is Verb.COMPLETE:
+            self._complete(tokens, done, session_id)
+            return
         parts = _places(tokens)
         if len(parts) == 1:
             self._settle_part(next(iter(parts)), tokens, settlement, done, session_id)
@@ -253,6 +303,25 @@ class FragmentGroup(Outlet):
         for index, places in parts.items():
             some = [tokens[place] for place in places]
             self._settle_part(index, some, settlement, gathered.part(places), session_id)
+
+    def _complete(self, tokens: list[bytes], done: RunDone, session_id: str | None) -> None:
+        """The usual settlement: in one pass, neighbours of one fragment together."""
+        run = CompletedRun(len(tokens), self.flow, done)
+        start = 0
+        while start < len(tokens):
+            index = index_of_token(tokens[start])
+            end = start + 1
+            while end < len(tokens) and index_of_token(tokens[end]) == index:
+                end += 1
+            refused: list[tuple[int, BrokerError]] = []
+            try:
+                member = self._of_token(index)
+                batch = member.complete(tokens[start:end], session_id, refused)
+                run.add(member, batch, start, end - start, refused)
+            except BrokerError as error:
+                run.refused += [(place, error) for place in range(start, end)]
+            start = end
+        run.part_over()
 
     def _settle_part(
         self, index: int, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None
@@ -442,6 +511,20 @@ class _Gathered:
         return report
 
 
+class _PartOfRun:
+    """What one fragment reports, told by places in the run."""
+
+    __slots__ = ("_done", "_places")
+
+    def __init__(self, places: list[int], done: PartDone) -> None:
+        self._places = places
+        self._done = done
+
+    def report(self, refused: list[tuple[int, BrokerError]]) -> None:
+        places = self._places
+        self._done(places, [(places[at], error) for at, error in refused])
+
+
 def _place_of(refused: tuple[int, BrokerError]) -> int:
     return refused[0]
 
@@ -478,6 +561,10 @@ def _grouped(items: Iterable[T], index_of: Callable[[T], int]) -> dict[int, list
     for item in items:
         parts.setdefault(index_of(item), []).append(item)
     return parts
+
+
+def _first_enqueued_ms(share: ReceiverShare) -> int:
+    return share.first_enqueued_ms()
 
 
 def _index_of_delivery(delivery: Delivery) -> int:

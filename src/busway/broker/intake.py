@@ -107,6 +107,35 @@ class Intake:
             return None
         return self._numbering.refusal(count)
 
+    def takes_slices(self) -> bool:
+        """Messages may join now, and nothing has to be looked up, held or published before: `join_slice` will do."""
+        fragment = self._fragment
+        if fragment.settings.detects_duplicates or fragment.counters.last_counter >= self._reserve_from:
+            return False
+        return self.refusal() is None
+
+    def join_slice(self, messages: list[Message]) -> SentRun:
+        """A part of a send that is dealt out over several fragments: joined, but for what the run refuses. Whoever
+        deals waits for the commit and reports."""
+        run = self._admit(messages, _nobody_waits, False)
+        fault = self._slice_fault(run)
+        if fault is not None:
+            run.refuse([(message, fault) for message in run.messages])
+        return run
+
+    def _slice_fault(self, run: SentRun) -> BrokerError | None:
+        fragment = self._fragment
+        if not run.messages:
+            return None
+        try:
+            batch = fragment.batch()
+        except ServerBusy as error:
+            return error
+        if not fragment.runtime.namespace_size.take(run.bytes):
+            return namespace_fault(fragment.runtime.namespace_size.bytes_max)
+        self._enter(batch, run)
+        return None
+
     def _admit(self, messages: list[Message], done: RunDone, is_atomic: bool) -> SentRun:
         fragment = self._fragment
         settings = fragment.settings
@@ -143,6 +172,12 @@ class Intake:
         except (ServerBusy, QuotaExceeded) as error:
             run.fail(error)
             return
+        self._enter(batch, run)
+        run.joined(batch)
+
+    def _enter(self, batch: CommitBatch, run: SentRun) -> None:
+        """Its rows, numbers and times."""
+        fragment = self._fragment
         counters, key = fragment.counters, fragment.key
         now_ms = self._next_enqueued_ms()
         default_ttl_ms = fragment.settings.default_ttl_ms
@@ -182,7 +217,6 @@ class Intake:
         fragment.touch_for_send(now_ms)
         batch.bytes += run.bytes
         batch.counters[key] = counters
-        run.joined(batch)
         if first_in_order_ms < NEVER_MS:
             fragment.head_expiry.joined(first_in_order_ms)
 

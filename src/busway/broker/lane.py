@@ -96,7 +96,7 @@ class Lane:
             return
         self._is_serving = True
         try:
-            while self.waiting and self._serve_first():
+            while self.waiting and self._serve_first() and not self.window.is_drained():
                 pass
         finally:
             self._is_serving = False
@@ -113,7 +113,13 @@ class Lane:
         if room <= 0:
             del self.waiting[receiver]
             return True
-        room = min(room, _RUN_MESSAGES_MAX)
+        if self._hand_out(receiver, min(room, _RUN_MESSAGES_MAX)) == 0:
+            return False
+        if receiver in self.waiting:
+            self.waiting.move_to_end(receiver)
+        return True
+
+    def _hand_out(self, receiver: Receiver, room: int) -> int:
         if receiver.deletes:
             messages = self._take(room)
             if messages:
@@ -122,11 +128,22 @@ class Lane:
             messages = self._take(min(room, self.fragment.locks_free()))
             if messages:
                 self._lock(receiver, messages)
-        if not messages:
-            return False
-        if receiver in self.waiting:
-            self.waiting.move_to_end(receiver)
-        return True
+        return len(messages)
+
+    def offer(self, receiver: Receiver, limit: int) -> int:
+        """Hands out up to so many messages that are in memory, unless somebody else stands in line. How many."""
+        if self._is_serving or not self.window.messages or not self.fragment.is_usable():
+            return 0
+        if self.waiting and next(iter(self.waiting)) is not receiver:
+            return 0
+        room = receiver.room() - self.promised.get(receiver, 0)
+        if room <= 0:
+            return 0
+        self._is_serving = True
+        try:
+            return self._hand_out(receiver, min(room, limit))
+        finally:
+            self._is_serving = False
 
     def _take(self, count: int) -> list[Message]:
         """Up to `count` messages that have not expired (M-42); expired ones leave on the way."""

@@ -14,6 +14,8 @@ from busway.store.contract import COUNTER_MASK, INDEX_SHIFT
 
 #: P-30: keyless messages that came together go round in slices of so many.
 SLICE_MESSAGES_MAX: Final = 16
+#: Slices of long runs go round in one half of the fragments for so many messages, then in the other.
+SPELL_MESSAGES: Final = 1024
 
 
 def fragment_of_key(key: str, count: int) -> int:
@@ -46,4 +48,4 @@ def index_of_number(number: int) -> int:
 
 def index_of_token(token: bytes) -> int:
     """A lock token begins with its fragment's index."""
-    return int.from_bytes(token[:2], "big")
+    return token[0] << 8 | token[1] if len(token) > 1 else int.from_bytes(token, "big")

@@ -27,7 +27,7 @@ from collections import OrderedDict, deque
 from typing import Final
 
 from busway.broker.locks import LockTable
-from busway.message import Message
+from busway.message import NEVER_MS, Message
 from busway.store.contract import PLACE_ACTIVE, FragmentKey, Page, Store
 
 _log = logging.getLogger(__name__)
@@ -265,6 +265,13 @@ class ReadyWindow:
     def is_drained(self) -> bool:
         """There is nothing to hand out, here or in the store."""
         return self.is_at_tail and not self.messages and not self.returned
+
+    def first_enqueued_ms(self) -> int:
+        """When the message came in that is next to be handed out; 0 when it must be read first, and the end of time
+        when there is none."""
+        if self.messages:
+            return self.messages[0].enqueued_at_ms
+        return NEVER_MS if self.is_drained() else 0
 
     def needs_read(self) -> bool:
         """True when someone waits and memory cannot serve much longer."""

@@ -40,6 +40,19 @@ class ReceiverShare(Receiver):
         others = (share for share in self._owner.shares_of(self.receiver) if share is not self)
         return room - sum(share.promised() for share in others)
 
+    def first_enqueued_ms(self) -> int:
+        return self.member.lane.window.first_enqueued_ms()
+
+    def take(self, limit: int) -> int:
+        """Up to so many messages of its fragment that are in memory. How many it was."""
+        return self.member.lane.offer(self, limit)
+
+    def wake(self) -> None:
+        """Unless it waits in line already, and there is nothing to hand out."""
+        lane = self.member.lane
+        if self.holds_session or self not in lane.waiting or not lane.window.is_drained():
+            self.member.wake(self)
+
     def promised(self) -> int:
         return self.member.lane.promised.get(self, 0)
 

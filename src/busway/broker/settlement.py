@@ -36,3 +36,6 @@ class Settlement:
 #: Called once for each run handed over, when its fate is known: (index in the run, error) for every refused
 #: item, all others are durable. `StoreOutcomeUnknown` for an item means: give no outcome, drop the link.
 RunDone = Callable[[list[tuple[int, BrokerError]]], None]
+#: The same for a run whose parts end one by one: called for each part, with the places of its items in the run and
+#: (place in the run, error) for every refused one.
+PartDone = Callable[[list[int], list[tuple[int, BrokerError]]], None]

@@ -369,6 +369,9 @@ class Store(Protocol):
     def is_slow(self) -> bool:
         """True while a commit takes much longer than commits do: whoever can choose goes elsewhere."""
 
+    def is_stuck(self) -> bool:
+        """True while a commit takes so long that whoever comes now should rather be told to try again later."""
+
     async def flush(self) -> None:
         """Returns when everything joined so far is durable; raises what the callbacks were told."""
 

@@ -64,6 +64,8 @@ class MemoryStore:
         self._in_flight: CommitBatch | None = None
         self._is_scheduled = False
         self._is_held = False
+        #: For tests.
+        self.seems_stuck = False
         self._next_outcome: StoreError | None = None
         self._applies_lost = False
 
@@ -101,6 +103,9 @@ class MemoryStore:
 
     def is_congested(self) -> bool:
         return self._open.bytes >= self._batch_bytes_max
+
+    def is_stuck(self) -> bool:
+        return self.seems_stuck
 
     def is_slow(self) -> bool:
         return self._is_held and self._in_flight is not None

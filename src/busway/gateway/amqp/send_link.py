@@ -2,7 +2,8 @@
 
 Theory of operation. The engine reports runs of deliveries; a run becomes messages and goes to the entity in one
 call, cut only where a batch envelope (S-20) stands in between, so the order of arrival is the order of storage
-(S-4). The entity reports each part once, when its fate is certain; `sender_end` answers, and gives credit.
+(S-4). The entity reports each part once, when its fate is certain; a partitioned one reports store by store.
+`sender_end` answers, and gives credit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import ACCEPTED, TransactionalState
 from busway.amqp.sections import BATCH_FORMAT, split_batch
 from busway.broker.errors import BadArgument, BrokerError, EntityNotFound, StoreOutcomeUnknown
-from busway.broker.partition_keys import SLICE_MESSAGES_MAX
+from busway.broker.fragment_group import FragmentGroup
 from busway.broker.send_via import SendVia
 from busway.gateway.amqp.batch_envelope import check_envelope
 from busway.gateway.amqp.message_ids import ensure_message_id
@@ -30,15 +31,13 @@ if TYPE_CHECKING:
     from busway.gateway.amqp.addresses import Node
     from busway.gateway.amqp.link_host import LinkHost
 
-#: Longer than any run that credit admits.
-_RUN_MESSAGES_MAX: Final = 1 << 30
 _ID_MASK: Final = 0xFFFFFFFF
 
 
 class SendRun:
     """Deliveries handed to the entity in one call, waiting for their outcome."""
 
-    __slots__ = ("ids", "messages", "owner", "size_bytes")
+    __slots__ = ("ids", "left", "left_bytes", "messages", "owner", "size_bytes")
 
     def __init__(self, owner: SendLink) -> None:
         self.owner = owner
@@ -46,11 +45,30 @@ class SendRun:
         self.ids: list[int] = []
         self.messages: list[Message] = []
         self.size_bytes = 0
+        #: Of those that were handed over, without an outcome yet.
+        self.left = 0
+        self.left_bytes = 0
 
     def done(self, failures: list[tuple[int, BrokerError]]) -> None:
         if self.owner.watch is not None:
             self.owner.watch.ended(self)
         self.owner.run_ended(self.ids, self.size_bytes, failures)
+
+    def part_done(self, places: list[int], failures: list[tuple[int, BrokerError]]) -> None:
+        """A part of it has ended, and with it a share of the bytes: the last part's is what is left."""
+        ids = self.ids
+        if len(places) == len(ids):
+            self.done(failures)
+            return
+        self.left -= len(places)
+        if self.left == 0 and self.owner.watch is not None:
+            self.owner.watch.ended(self)
+        share_bytes = self.size_bytes * len(places) // len(ids) if self.left > 0 else self.left_bytes
+        self.left_bytes -= share_bytes
+        if failures:
+            at = {place: index for index, place in enumerate(places)}
+            failures = [(at[place], error) for place, error in failures]
+        self.owner.run_ended([ids[place] for place in places], share_bytes, failures)
 
 
 class BatchRun:
@@ -78,8 +96,8 @@ class SendLink(SenderEnd):
     ) -> None:
         super().__init__(host, link, node, entity.flow, now)
         self._entity = entity
-        #: P-30: the longest run that is handed over, and answered, at once.
-        self._run_messages_max = SLICE_MESSAGES_MAX if entity.settings.is_partitioned else _RUN_MESSAGES_MAX
+        #: Set where a run is spread over several fragments, and answered in parts.
+        self._group = _group_of(entity)
         #: P-32: of a partitioned entity, where another try helps.
         self.watch = SendWatch(host, self._give_up) if entity.settings.is_partitioned else None
 
@@ -102,9 +120,6 @@ class SendLink(SenderEnd):
                 self._send_batch(delivery)
             else:
                 self._join(run, delivery)
-                if len(run.messages) >= self._run_messages_max:
-                    self._send(run)
-                    run = SendRun(self)
         if together:
             self._transact(together)
         if run.messages:
@@ -148,7 +163,11 @@ class SendLink(SenderEnd):
         self.host.hold_input(run.size_bytes)
         if self.watch is not None:
             self.watch.begun(run)
-        self._entity.send(run.messages, run.done)
+        if self._group is None:
+            self._entity.send(run.messages, run.done)
+        else:
+            run.left, run.left_bytes = len(run.ids), run.size_bytes
+            self._group.append_in_parts(run.messages, run.part_done)
 
     def _send_batch(self, delivery: IncomingDelivery) -> None:
         try:
@@ -281,3 +300,10 @@ def _follows(delivery: IncomingDelivery, together: list[IncomingDelivery]) -> bo
     if delivery.delivery_id != (last.delivery_id + 1) & _ID_MASK:
         return False
     return isinstance(last.state, TransactionalState) and last.state.txn_id == state.txn_id
+
+
+def _group_of(entity: Queue | Topic | SendVia) -> FragmentGroup | None:
+    if isinstance(entity, SendVia):
+        return None
+    inlet = entity.inlet
+    return inlet if isinstance(inlet, FragmentGroup) else None

@@ -43,6 +43,7 @@ from busway.store.contract import (
 )
 from busway.store.shadow import Shadow
 from busway.store.sqlite.commit_batch import BatchWriter
+from busway.store.sqlite.commit_step import CommitStep
 from busway.store.sqlite.commit_thread import CommitThread
 from busway.store.sqlite.database_file import open_for_reading, open_for_writing
 from busway.store.sqlite.high_water import HighWater
@@ -64,6 +65,8 @@ _MARK_INTERVAL_S: Final = 1.0
 
 #: A commit in flight for longer than this is a slow one.
 _SLOW_COMMIT_S: Final = 0.05
+#: A commit in flight for longer than this is stuck: nobody waits behind it.
+_STUCK_COMMIT_S: Final = 2.0
 #: The longest time that a store is passed by after a slow commit.
 _SLOW_PAUSE_S_MAX: Final = 5.0
 #: Closing waits this long for a read under way before it lets its connection go.
@@ -77,7 +80,8 @@ class SqliteStore(SqliteReads):
     """`contract.Store` in the file `path`, with NAME.high-water and NAME.reserve beside it.
 
     `lost_commits` is more than 0 when the file has lost commits it had reported (damage to the file or its log).
-    `vfs` and `free_bytes` are for tests: the file system as SQLite sees it, and its free space.
+    `step` is shared with the other stores of the process. `vfs` and `free_bytes` are for tests: the file system as
+    SQLite sees it, and its free space.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class SqliteStore(SqliteReads):
         checkpoint_bytes: int = 16 * _MIB,
         vacuum_bytes: int = 16 * _MIB,
         read_threads: int = 2,
+        step: CommitStep | None = None,
         vfs: str | None = None,
         free_bytes: Callable[[], int] | None = None,
     ) -> None:
@@ -101,6 +106,7 @@ class SqliteStore(SqliteReads):
         self.url = f"sqlite:{path}"
         self._path = path
         self._clock = clock
+        self._step = step or CommitStep(clock)
         self._batch_bytes_max = batch_bytes_max
         self._checkpoint_bytes = checkpoint_bytes
         self._vacuum_bytes = vacuum_bytes
@@ -123,6 +129,8 @@ class SqliteStore(SqliteReads):
         self._sweep_rows = 0  # rows of dropped fragments the open batch removes
         self._in_flight: Shadow | None = None
         self._in_flight_since = 0.0
+        #: The last commit was a slow one.
+        self._is_suspect = False
         self._slow_until = 0.0
         self._is_scheduled = False
         self._is_writer_busy = False
@@ -214,6 +222,7 @@ class SqliteStore(SqliteReads):
         self._spans.clear()
         self._shadows.clear()
         self._in_flight = None
+        self._step.ended(self.name)
         self._is_scheduled = self._is_writer_busy = False
         self._gather_anew()
         self.state = StoreState.OPEN
@@ -267,11 +276,17 @@ class SqliteStore(SqliteReads):
         return self._batch.bytes >= self._batch_bytes_max
 
     def is_slow(self) -> bool:
-        """Also for a while after a slow commit, so that a sick disk is tried now and then, not all the time."""
+        """Also for a while after a slow commit, and then while one commit tries the disk again: a sick disk gets few
+        messages to sit on, now and then."""
         now = self._clock.monotonic()
-        if self._in_flight is not None and now - self._in_flight_since > _SLOW_COMMIT_S:
+        if self._in_flight is not None and (self._is_suspect or now - self._in_flight_since > _SLOW_COMMIT_S):
             return True
-        return now < self._slow_until
+        return self._is_suspect and (now < self._slow_until or not self._batch.is_empty())
+
+    def is_stuck(self) -> bool:
+        return (
+            self._in_flight is not None and self._clock.monotonic() - self._in_flight_since > _STUCK_COMMIT_S
+        )
 
     async def flush(self) -> None:
         self._require_open()
@@ -306,7 +321,7 @@ class SqliteStore(SqliteReads):
         """A commit starts with the loop's next turn, unless one is under way: its end starts the next."""
         if not self._is_writer_busy:
             self._is_scheduled = True
-            self._loop.call_soon(self._start, self._generation)
+            self._step.join(partial(self._start, self._generation))
 
     def _gather_anew(self) -> None:
         self._batch = CommitBatch()
@@ -331,6 +346,7 @@ class SqliteStore(SqliteReads):
             self._key_written = next_key
         self._in_flight = shadow
         self._in_flight_since = self._clock.monotonic()
+        self._step.began(self.name)
         self._is_writer_busy = True
         self._gather_anew()
         self._commit_thread.submit(partial(self._commit, shadow, self._generation))
@@ -376,6 +392,7 @@ class SqliteStore(SqliteReads):
         batch = shadow.batch
         self._in_flight = None
         self._note_duration()
+        self._step.ended(self.name)
         self._is_writer_busy = not is_writer_free
         if outcome is not None:
             self._fail(batch, outcome)
@@ -392,7 +409,8 @@ class SqliteStore(SqliteReads):
     def _note_duration(self) -> None:
         now = self._clock.monotonic()
         took_s = now - self._in_flight_since
-        if took_s > _SLOW_COMMIT_S:
+        self._is_suspect = took_s > _SLOW_COMMIT_S
+        if self._is_suspect:
             self._slow_until = now + min(took_s, _SLOW_PAUSE_S_MAX)
 
     def _upkept(self, generation: int, made_checkpoint: bool) -> None:
