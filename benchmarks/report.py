@@ -38,7 +38,7 @@ class Report:
             return
         ratio = value / peer
         shown = (f"{value:.2f} {unit}", f"{peer:.2f} {unit}", f"{ratio:.2f}x")
-        self._rows.append(Row(metric, *shown, f"<= {factor:.2g}x", ratio <= factor))
+        self._rows.append(Row(metric, *shown, f"<= {factor:.3g}x", ratio <= factor))
 
     def beside(self, metric: str, value: float, peer: float | None, unit: str) -> None:
         """Both figures and their ratio, without a bar."""
