@@ -5,7 +5,7 @@ bin=.venv/bin
 if $bin/busway --version | grep -q ", compiled$"; then
     echo "== pure Python: what concerns compiled modules"
     BUSWAY_PURE=1 $bin/python -m pytest -n 2 -q tests/unit/amqp tests/unit/broker tests/unit/gateway tests/unit/rules \
-        tests/unit/store tests/wire tests/model
+        tests/unit/store tests/unit/streams tests/wire tests/model
 fi
 echo "== the whole suite"
 # Tests with real clients wait more than they work: more of them than cores.

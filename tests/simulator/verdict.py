@@ -208,20 +208,11 @@ class _Judgement:
             if not seen.is_dead:
                 times[seen.path, fragment_index(seen.number)][seen.number] = seen.enqueued_ms
         for (path, index), by_number in times.items():
-            if self._may_forget_times(path, index):
-                continue
             latest_ms = 0
             for each, enqueued_ms in sorted(by_number.items()):
                 if enqueued_ms < latest_ms:
                     self.verdict.found("enqueued time goes back", f"{path} {index} #{each:x}")
                 latest_ms = max(latest_ms, enqueued_ms)
-
-    def _may_forget_times(self, path: str, index: int) -> bool:
-        """The latest enqueued time is remembered as long as a fragment is loaded; the clock was set back and it was
-        loaded anew."""
-        home = self.journal.homes.get((path, index))
-        is_reloaded = any(not outage.store or outage.store == home for outage in self.journal.outages)
-        return is_reloaded and "clock set back" in self.journal.counts
 
     def judge_order(self) -> None:
         """P-47: first deliveries under lock come in the order of their numbers, for each key in its fragment."""
