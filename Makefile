@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup run test test-quick lint format pages bench chaos soak clean
+.PHONY: help setup run test test-quick lint format pages bench chaos soak clean setup-spark test-spark
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,15 @@ chaos: setup ## kill, cut, crash at every write, fill, damage, fuzz: minutes (AR
 
 soak: setup ## the same for hours: make soak HOURS=8
 	@$(BIN)/python -m tests.chaos.run --hours $(or $(HOURS),1)
+
+setup-spark: .venv/.spark-installed ## what `setup` does, and Spark with what its formats need (about 1 GB)
+
+.venv/.spark-installed: pyproject.toml .venv/.installed
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --editable ".[spark]"
+	@touch $@
+
+test-spark: setup setup-spark ## Spark's formats against a real server, in one session of Spark
+	@$(PYTEST) -n 0 -q tests/spark
 
 clean: ## remove what setup made; your data stays
 	@rm -rf .venv build src/busway/_compiled node_modules

@@ -9,4 +9,10 @@ if $bin/busway --version | grep -q ", compiled$"; then
 fi
 echo "== the whole suite"
 # Tests with real clients wait more than they work: more of them than cores.
-exec $bin/python -m pytest -n 6 --dist worksteal -q tests
+$bin/python -m pytest -n 6 --dist worksteal -q tests --ignore tests/spark
+if $bin/python -c "import pyspark" 2>/dev/null; then
+    echo "== Spark (make setup-spark was run)"
+    $bin/python -m pytest -n 0 -q tests/spark
+else
+    echo "== Spark's formats are not tested: make setup-spark installs what they need, make test-spark runs them"
+fi

@@ -14,7 +14,7 @@ from busway.amqp.sections import BATCH_FORMAT, DATA, AmqpMessage, encode_message
 from busway.amqp.types import Int, Long, Short, Symbol
 from busway.client.errors import Refused
 from busway.client.messages import encode_batch
-from busway.client.sender import _SendingEnd
+from busway.client.sender import SendingEnd
 from busway.client.service_bus_client import ServiceBusClient
 
 _WISH: Final = Symbol("com.microsoft:idempotent-producer")
@@ -65,7 +65,7 @@ class IdempotentProducer:
         return encode_message(AmqpMessage([body], DATA, message_annotations=annotations))
 
 
-class _ClaimingEnd(_SendingEnd):
+class _ClaimingEnd(SendingEnd):
     async def claim(self, address: str, claim: dict[object, object]) -> dict[object, object]:
         """What the server's attach says."""
         self._wire.attach(self)

@@ -93,9 +93,13 @@ class EventReader:
 
     async def receive(self, max_wait_time: float | None = None) -> list[ServiceBusReceivedMessage]:
         """What has come since the last call; waits for the first event, at most so long (for ever with None)."""
+        return [ServiceBusReceivedMessage(payload) for payload in await self.receive_encoded(max_wait_time)]
+
+    async def receive_encoded(self, max_wait_time: float | None = None) -> list[bytes]:
+        """As `receive`, each event as the AMQP message that came."""
         if self._end is None:
             raise Refused("The reader is not open.")
-        return [ServiceBusReceivedMessage(payload) for payload in await self._end.receive(max_wait_time)]
+        return await self._end.receive(max_wait_time)
 
 
 class _ReadingEnd(LinkEnd):

@@ -43,6 +43,7 @@ class LinkEnd:
         snd_settle_mode: int,
         rcv_settle_mode: int,
         properties: dict[object, object] | None = None,
+        desired_capabilities: list[str] | None = None,
         timeout_s: float = ATTACH_TIMEOUT_S,
     ) -> None:
         """Returns when the server has accepted the link; raises its refusal."""
@@ -58,6 +59,7 @@ class LinkEnd:
             snd_settle_mode=snd_settle_mode,
             rcv_settle_mode=rcv_settle_mode,
             properties=properties,
+            desired_capabilities=desired_capabilities,
         )
         self._link.owner = self
         self._wire.flush()

@@ -109,6 +109,11 @@ class ServiceBusReceivedMessage:
         return f"<ServiceBusReceivedMessage #{self.sequence_number} {len(self.body)} bytes>"
 
     @property
+    def raw_amqp_message(self) -> AmqpMessage:
+        """All sections as they came, for what has no property here."""
+        return self._message
+
+    @property
     def body(self) -> bytes:
         """The bytes of the data sections; a value or sequence as its text."""
         value = self._message.body

@@ -36,7 +36,7 @@ class ServiceBusSender:
     def __init__(self, client: "ServiceBusClient", queue_name: str) -> None:
         self._client = client
         self._queue_name = queue_name
-        self._end: _SendingEnd | None = None
+        self._end: SendingEnd | None = None
 
     async def __aenter__(self) -> "ServiceBusSender":
         await self.open()
@@ -47,7 +47,7 @@ class ServiceBusSender:
 
     async def open(self) -> None:
         wire = await self._client.wire_for(self._queue_name)
-        self._end = _SendingEnd(wire)
+        self._end = SendingEnd(wire)
         await self._end.attach(
             is_sender=True,
             source=Source(address=f"busway-sender-{self._queue_name}"),
@@ -60,6 +60,11 @@ class ServiceBusSender:
         if self._end is not None:
             await self._end.detach()
             self._end = None
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """The largest message, and so the largest batch, that the server takes here."""
+        return self._opened().batch_bytes_max()
 
     async def send_messages(self, messages: ServiceBusMessage | list[ServiceBusMessage]) -> None:
         """Returns when the server has stored them. Several messages travel in as few batches as fit; each
@@ -104,7 +109,7 @@ class ServiceBusSender:
     async def cancel_scheduled_messages(self, sequence_numbers: list[int]) -> None:
         await self._client.get_management(self._queue_name).cancel_scheduled_messages(sequence_numbers)
 
-    def _opened(self) -> "_SendingEnd":
+    def _opened(self) -> "SendingEnd":
         if self._end is None:
             raise Refused("The sender is not open.")
         return self._end
@@ -123,7 +128,7 @@ def batches(payloads: list[bytes], bytes_max: int) -> list[list[bytes]]:
     return cut
 
 
-class _SendingEnd(LinkEnd):
+class SendingEnd(LinkEnd):
     def __init__(self, wire: "Wire") -> None:
         super().__init__(wire)
         self._tags = 0

@@ -10,6 +10,7 @@ from busway.amqp.performatives import TransactionalState
 from busway.amqp.sections import AmqpMessage
 from busway.client.connection_string import ConnectionString
 from busway.client.errors import ClientError
+from busway.client.event_producer import EventProducer, ProducerClaim
 from busway.client.event_reader import DEFAULT_GROUP, EventReader, StartPosition
 from busway.client.management import Management, read_answer
 from busway.client.receiver import PEEK_LOCK, ServiceBusReceiver
@@ -98,6 +99,12 @@ class ServiceBusClient:
     ) -> EventReader:
         """Reads one partition of an event hub from any position."""
         return EventReader(self, hub_name, partition_id, start, consumer_group)
+
+    def get_event_producer(
+        self, hub_name: str, partition_id: str, claim: ProducerClaim | None = None
+    ) -> EventProducer:
+        """Publishes to one partition; with a claim each event is stored once where the server can tell."""
+        return EventProducer(self, hub_name, partition_id, claim)
 
     def get_management(self, queue_name: str) -> Management:
         links = self._managements.get(queue_name)

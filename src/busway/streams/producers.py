@@ -9,7 +9,9 @@ was stored already: they are acknowledged and dropped, event by event, so of a g
 is stored. Anything else is a gap. Numbers go round: behind 2147483647 comes 0.
 
 Attaching with an id and a higher epoch, or with an id and none (which gives the next epoch), takes the producer over;
-the one before is refused from then on. A client that comes back after its link broke shows its own epoch and goes on.
+the one before is refused from then on. A takeover that brings a sequence number begins a new count there: a writer
+whose every round of work is an epoch of its own counts from the same number in each, and finds by the answer how far
+an interrupted round came. A client that comes back after its link broke shows its own epoch and goes on.
 What attached and never sent is forgotten first.
 """
 
@@ -88,11 +90,11 @@ class ProducerBook:
             raise _stolen(known)
         if wanted == known.epoch:
             return known
-        return await self._take_over(known, wanted)
+        return await self._take_over(known, wanted, known.last_sequence if sequence is None else sequence)
 
-    async def _take_over(self, known: Producer, epoch: int) -> Producer:
+    async def _take_over(self, known: Producer, epoch: int, last_sequence: int) -> Producer:
         """Durably, so that the one before stays refused."""
-        fresh = Producer(known.producer_id, epoch, known.last_sequence, self._now_ms(), known.is_stored)
+        fresh = Producer(known.producer_id, epoch, last_sequence, self._now_ms(), known.is_stored)
         self._producers[known.producer_id] = fresh
         if fresh.is_stored:
             self._join_row(self._log.batch(), fresh)

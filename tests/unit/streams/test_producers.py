@@ -207,6 +207,27 @@ def test_the_next_epoch_takes_over() -> None:
     play(scenario)
 
 
+def test_a_take_over_with_a_number_begins_a_new_count() -> None:
+    """H-18: a writer whose rounds are epochs counts anew in each; how far a round came is told again and again."""
+
+    async def scenario(rig: HubRig) -> None:
+        attach = rig.log.producers.attach
+        first = await attach(77, 0, 0)
+        assert await send(rig, first, 1, "a", "b", "c") is None
+        assert (await attach(77, 0, 0)).last_sequence == 3
+        second = await attach(77, 1, 0)
+        assert (second.epoch, second.last_sequence) == (1, 0)
+        assert await send(rig, second, 1, "d") is None
+        assert isinstance(await send(rig, first, 4, "x"), ProducerStolen)
+        await rig.restart()
+        again = await rig.log.producers.attach(77, 1, 0)
+        assert again.last_sequence == 1
+        assert await send(rig, again, 1, "d", "e") is None
+        assert (await rig.read()).bodies() == ["a", "b", "c", "d", "e"]
+
+    play(scenario)
+
+
 def test_a_take_over_is_durable_before_it_is_told() -> None:
     """H-18: else a crash could let the one before come back."""
 

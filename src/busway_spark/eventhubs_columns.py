@@ -1,0 +1,235 @@
+"""Events as columns: what `format("eventhubs")` gives, under the names that azure-event-hubs-spark uses.
+
+Theory of operation. A bulk answer is a row of stored chunks (`busway.event_chunk`): columns of fixed width and behind
+them the records, each an AMQP message. Numbers, times and the bounds of records and bodies are read as arrays, whole
+chunks at a time. Bodies become one Arrow array over the answer's own bytes: it alternates "what lies between two
+bodies" and "a body", and every second element is taken. An event whose record holds nothing but the broker's three
+annotations and its body is told by three bytes and two sums, for all events at once; only what is more, properties
+and keys, is read event by event (`eventhubs_heads`). Bodies that are no single data section are looked for in their
+records.
+
+Application properties and what is left of the system properties are maps of JSON texts; number, offset and time are
+not repeated among the latter.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from busway.amqp.sections import DATA, AmqpMessage, decode_message
+from busway.event_chunk import BODY_ELSEWHERE, HAS_NUMBERS, HEAD_BYTES, MAGIC, ChunkDamaged
+from busway_spark.eventhubs_heads import OFFSET, HeadColumns, json_text
+
+SCHEMA_DDL: Final = (
+    "body binary, partition string, offset string, sequenceNumber bigint, enqueuedTime timestamp,"
+    " publisher string, partitionKey string, properties map<string,string>, systemProperties map<string,string>"
+)
+_HEAD: Final = struct.Struct("<4sIIIq")
+_LENGTH: Final = struct.Struct("<I")
+#: Arrow's offsets of binary arrays.
+_ANSWER_BYTES_MAX: Final = (1 << 31) - 1
+_DATA_HEADS: Final = (5, 8)
+
+Longs = NDArray[np.int64]
+_STRING: Final = pa.string()
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
+
+@dataclass
+class EventRun:
+    """The events of an answer as arrays; positions are offsets in `data`."""
+
+    data: bytes
+    starts: Longs
+    bodies: Longs
+    ends: Longs
+    numbers: Longs
+    times_ms: Longs
+    #: Which bodies must be looked for.
+    elsewhere: NDArray[np.bool_]
+    #: The last number of the answer, also when it lies behind the range.
+    last_number: int
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+def event_run(data: bytes, first: int, end: int) -> EventRun | None:
+    """The events of an answer with numbers from `first` up to, not including, `end`. None when there is no chunk."""
+    if len(data) > _ANSWER_BYTES_MAX:
+        raise ChunkDamaged("an answer is larger than two gigabytes")
+    runs = [_chunk_run(data, at, size, first, end) for at, size in _frames(data)]
+    if not runs:
+        return None
+    return EventRun(
+        data,
+        np.concatenate([run.starts for run in runs]),
+        np.concatenate([run.bodies for run in runs]),
+        np.concatenate([run.ends for run in runs]),
+        np.concatenate([run.numbers for run in runs]),
+        np.concatenate([run.times_ms for run in runs]),
+        np.concatenate([run.elsewhere for run in runs]),
+        runs[-1].last_number,
+    )
+
+
+def _frames(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where each chunk lies."""
+    at = 0
+    while at < len(data):
+        if len(data) - at < _LENGTH.size:
+            raise ChunkDamaged("an answer ends inside of a length")
+        size: int = _LENGTH.unpack_from(data, at)[0]
+        at += _LENGTH.size
+        if size > len(data) - at:
+            raise ChunkDamaged("an answer ends inside of a chunk")
+        yield at, size
+        at += size
+
+
+def _chunk_run(data: bytes, at: int, size: int, first: int, end: int) -> EventRun:
+    if size < HEAD_BYTES:
+        raise ChunkDamaged("a chunk is shorter than its head")
+    magic, flags, count, record_bytes, first_number = _HEAD.unpack_from(data, at)
+    has_numbers = bool(flags & HAS_NUMBERS)
+    records = at + HEAD_BYTES + (24 if has_numbers else 16) * count
+    if magic != MAGIC or flags & ~HAS_NUMBERS or count == 0 or records + record_bytes != at + size:
+        raise ChunkDamaged("the head of a chunk does not fit its length")
+    column = at + HEAD_BYTES
+    ends = np.frombuffer(data, "<u4", count, column).astype(np.int64) + records
+    raw = np.frombuffer(data, "<u4", count, column + 4 * count)
+    times = np.frombuffer(data, "<i8", count, column + 8 * count)
+    if has_numbers:
+        numbers = np.frombuffer(data, "<i8", count, column + 16 * count).astype(np.int64)
+    else:
+        numbers = np.arange(first_number, first_number + count, dtype=np.int64)
+    starts = np.empty(count, np.int64)
+    starts[0], starts[1:] = records, ends[:-1]
+    elsewhere = raw == BODY_ELSEWHERE
+    bodies = np.where(elsewhere, ends, raw.astype(np.int64) + records)
+    _check(starts, bodies, ends, numbers, records + record_bytes)
+    low, high = np.searchsorted(numbers, [first, end])
+    cut = slice(int(low), int(high))
+    last = int(numbers[-1])
+    return EventRun(data, starts[cut], bodies[cut], ends[cut], numbers[cut], times[cut], elsewhere[cut], last)
+
+
+def _check(starts: Longs, bodies: Longs, ends: Longs, numbers: Longs, end: int) -> None:
+    """Bounds that came over the wire are trusted by C code afterwards."""
+    if int(ends[-1]) != end or not bool((starts <= bodies).all() and (bodies <= ends).all()):
+        raise ChunkDamaged("the records of a chunk overlap, or a body lies outside of its record")
+    if not bool((np.diff(numbers) > 0).all()):
+        raise ChunkDamaged("the numbers of a chunk do not grow")
+
+
+# -- columns
+
+
+def batch_of_run(run: EventRun, partition: str) -> pa.RecordBatch:
+    """Of a server whose offsets are its numbers, as Busway's are."""
+    numbers = pa.array(run.numbers)
+    times = pa.array(run.times_ms * 1000).cast(_TIME)
+    return _batch(_bodies(run), partition, pc.cast(numbers, _STRING), numbers, times, _heads(run))
+
+
+def _bodies(run: EventRun) -> pa.Array[Any]:
+    count = len(run)
+    bounds = np.empty(2 * count + 1, np.int32)
+    bounds[0], bounds[1::2], bounds[2::2] = run.starts[0], run.bodies, run.ends
+    buffers = [None, pa.py_buffer(bounds.data), pa.py_buffer(run.data)]
+    between = pa.Array.from_buffers(pa.binary(), 2 * count, buffers)
+    bodies = between.take(np.arange(1, 2 * count, 2))
+    if not run.elsewhere.any():
+        return bodies
+    found = bodies.to_pylist()
+    for index in np.flatnonzero(run.elsewhere).tolist():
+        record = run.data[int(run.starts[index]) : int(run.ends[index])]
+        found[index] = body_of(decode_message(record))
+    return pa.array(found, pa.binary())
+
+
+def _is_bare(run: EventRun) -> NDArray[np.bool_]:
+    """Whether a record is short annotations with three entries, and behind them at once the data section."""
+    data = np.frombuffer(run.data, np.uint8)
+    starts = run.starts
+    # The shortest record, annotations and body, is longer than what is looked at below.
+    bare: NDArray[np.bool_] = (run.bodies - starts > 16) & ~run.elsewhere
+    at = np.where(bare, starts, 0)
+    bare &= (data[at + 2] == 0x72) & (data[at + 3] == 0xC1) & (data[at + 5] == 6)
+    section = at + 5 + data[at + 4]
+    gap = run.bodies - section
+    bare &= (gap == _DATA_HEADS[0]) | (gap == _DATA_HEADS[1])
+    section = np.where(bare, section, 0)
+    bare &= (data[section + 1] == 0x53) & (data[section + 2] == 0x75)
+    return bare
+
+
+def _heads(run: EventRun) -> HeadColumns:
+    heads = HeadColumns(len(run))
+    data, starts, ends = run.data, run.starts, run.ends
+    for index in np.flatnonzero(~_is_bare(run)).tolist():
+        heads.put_record(index, data, int(starts[index]), int(ends[index]))
+    return heads
+
+
+def _batch(
+    bodies: pa.Array[Any],
+    partition: str,
+    offsets: pa.Array[Any],
+    numbers: pa.Array[Any],
+    times: pa.Array[Any],
+    heads: HeadColumns,
+) -> pa.RecordBatch:
+    columns = {
+        "body": bodies,
+        "partition": pa.repeat(pa.scalar(partition, _STRING), len(bodies)),
+        "offset": offsets,
+        "sequenceNumber": numbers,
+        "enqueuedTime": times,
+        "publisher": pa.array(heads.publishers, _STRING),
+        "partitionKey": pa.array(heads.partition_keys, _STRING),
+        "properties": heads.properties.array(),
+        "systemProperties": heads.system.array(),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+# -- single events
+
+
+def batch_of_messages(
+    messages: list[AmqpMessage], numbers: list[int], times_ms: list[int], partition: str
+) -> pa.RecordBatch:
+    """Of events that came one by one, with the offsets that the server gave them."""
+    annotations = [message.message_annotations or {} for message in messages]
+    heads = HeadColumns(len(messages))
+    for index, message in enumerate(messages):
+        heads.put_message(index, message)
+    return _batch(
+        pa.array([body_of(message) for message in messages], pa.binary()),
+        partition,
+        pa.array([str(found.get(OFFSET)) for found in annotations], _STRING),
+        pa.array(numbers, pa.int64()),
+        pa.array([at_ms * 1000 for at_ms in times_ms], pa.int64()).cast(_TIME),
+        heads,
+    )
+
+
+def body_of(message: AmqpMessage) -> bytes:
+    """The bytes of the data sections; a value or a sequence as its JSON text."""
+    value = message.body
+    if message.body_kind == DATA and isinstance(value, list):
+        return b"".join(value)
+    if value is None or isinstance(value, bytes):
+        return value or b""
+    if isinstance(value, str):
+        return value.encode()
+    return json_text(value).encode()

@@ -1,0 +1,119 @@
+"""Offsets of a stream over a hub: of each partition the number of the next event, and which hub it was.
+
+    {"hub": "orders", "createdAt": 1763200000000, "partitions": {"0": 17, "1": 4}}
+
+A range between two offsets holds the same events whenever it is read, as long as the hub keeps them. What a hub no
+longer keeps is lost for one of two reasons, which are told apart: retention went past the reader, or the hub was
+deleted and made again, which its time of creation shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from busway_spark.hub_facts import HubFacts
+
+Json = dict[str, object]
+
+
+class DataLoss(RuntimeError):
+    """Events that were due are gone; the text says why and what to do."""
+
+    @classmethod
+    def by_retention(cls, hub: str, partition: str, wanted: int, first: int) -> DataLoss:
+        return cls(
+            f"Events {wanted} to {first - 1} of partition {partition} of the hub '{hub}' are gone: retention went"
+            " past this reader. Lengthen the hub's retention or read faster; with failOnDataLoss=false reading goes"
+            f" on at event {first}."
+        )
+
+    @classmethod
+    def by_creation(cls, hub: str) -> DataLoss:
+        return cls(
+            f"The hub '{hub}' was deleted and made again since this stream read it last: what it had not read is"
+            " gone, and the numbers in its checkpoint mean other events now. Begin with a new checkpoint; with"
+            " failOnDataLoss=false reading goes on at the new hub's first event."
+        )
+
+    @classmethod
+    def by_rewind(cls, hub: str, partition: str, wanted: int, next_number: int) -> DataLoss:
+        return cls(
+            f"This stream has read partition {partition} of the hub '{hub}' up to event {wanted - 1}, but the"
+            f" partition now ends before event {next_number}: the server came back with older data. Begin with a new"
+            f" checkpoint; with failOnDataLoss=false reading goes on at event {next_number}."
+        )
+
+
+@dataclass(frozen=True)
+class HubOffset:
+    hub: str
+    created_at_ms: int
+    next_numbers: dict[str, int]
+
+    def to_json(self) -> Json:
+        return {"hub": self.hub, "createdAt": self.created_at_ms, "partitions": dict(self.next_numbers)}
+
+    @classmethod
+    def of_json(cls, given: Mapping[str, object]) -> HubOffset:
+        """Raises ValueError for what no stream of ours wrote."""
+        hub, created, partitions = given.get("hub"), given.get("createdAt"), given.get("partitions")
+        if not isinstance(hub, str) or not isinstance(created, int) or not isinstance(partitions, dict):
+            raise ValueError("The checkpoint holds an offset that is not one of the format 'eventhubs'.")
+        return cls(hub, created, {str(name): int(number) for name, number in partitions.items()})
+
+    def is_of(self, facts: HubFacts) -> bool:
+        return self.created_at_ms == facts.created_at_ms
+
+    def check_hub(self, hub: str) -> None:
+        if self.hub.lower() != hub.lower():
+            raise ValueError(
+                f"The checkpoint belongs to the hub '{self.hub}', not to '{hub}': each hub needs one of its own."
+            )
+
+    def number_of(self, partition: str) -> int:
+        """A partition that came to the hub later is read from its first event."""
+        return self.next_numbers.get(partition, 0)
+
+
+@dataclass(frozen=True)
+class EventRange:
+    """Numbers from `first` up to, not including, `end`."""
+
+    partition: str
+    first: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        return max(self.end - self.first, 0)
+
+
+def limited(start: Mapping[str, int], end: Mapping[str, int], events_max: int) -> dict[str, int]:
+    """Ends that take at most so many events, shared among the partitions in proportion to what waits in them."""
+    waiting = {name: max(number - start[name], 0) for name, number in end.items()}
+    total = sum(waiting.values())
+    if total <= events_max:
+        return dict(end)
+    shares = {name: count * events_max // total for name, count in waiting.items()}
+    left = events_max - sum(shares.values())
+    for name in sorted(waiting, key=lambda name: (shares[name] - waiting[name], name)):
+        if left > 0 and shares[name] < waiting[name]:
+            shares[name] += 1
+            left -= 1
+    return {name: start[name] + shares[name] for name in end}
+
+
+def split(ranges: list[EventRange], pieces_min: int) -> list[EventRange]:
+    """At least so many ranges, as long as there are events for them: large ranges are cut into equal pieces."""
+    filled = [one for one in ranges if one.count > 0]
+    total = sum(one.count for one in filled)
+    if total == 0 or len(filled) >= pieces_min:
+        return filled
+    cut: list[EventRange] = []
+    for one in filled:
+        pieces = max(1, min(one.count, round(one.count * pieces_min / total)))
+        bounds = [one.first + one.count * index // pieces for index in range(pieces + 1)]
+        cut += [EventRange(one.partition, a, b) for a, b in pairwise(bounds)]
+    return cut

@@ -1,0 +1,236 @@
+"""Options of `format("eventhubs")`, under the names of azure-event-hubs-spark, with or without "eventhubs." before
+them and in any case. A wrong one is refused when the source is made, by its name; values that may hold a key are
+never repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from busway.client.connection_string import BadConnectionString
+from busway_spark.bus import Bus
+from busway_spark.eventhubs_positions import END, START, Position
+from busway_spark.session import PUSHES_FILTERS
+
+PREFIX: Final = "eventhubs."
+AUTO: Final = "auto"
+BULK: Final = "bulk"
+AMQP: Final = "amqp"
+_TRANSPORTS: Final = (AUTO, BULK, AMQP)
+
+CONNECTION_STRING: Final = "connectionString"
+NAME: Final = "name"
+CONSUMER_GROUP: Final = "consumerGroup"
+STARTING_POSITION: Final = "startingPosition"
+STARTING_POSITIONS: Final = "startingPositions"
+ENDING_POSITION: Final = "endingPosition"
+ENDING_POSITIONS: Final = "endingPositions"
+MAX_EVENTS: Final = "maxEventsPerTrigger"
+MAX_BYTES: Final = "maxBytesPerTrigger"
+MIN_PARTITIONS: Final = "minPartitions"
+FAIL_ON_DATA_LOSS: Final = "failOnDataLoss"
+RECEIVER_TIMEOUT: Final = "receiverTimeout"
+FILTER_PUSHDOWN: Final = "filterPushdown"
+TRANSPORT: Final = "transport"
+CA_FILE: Final = "caFile"
+
+_KNOWN: Final = (
+    CONNECTION_STRING, NAME, CONSUMER_GROUP, STARTING_POSITION, STARTING_POSITIONS, ENDING_POSITION, ENDING_POSITIONS,
+    MAX_EVENTS, MAX_BYTES, MIN_PARTITIONS, FAIL_ON_DATA_LOSS, RECEIVER_TIMEOUT, FILTER_PUSHDOWN, TRANSPORT, CA_FILE,
+)  # fmt: skip
+#: Of azure-event-hubs-spark; jobs that bring them run, and nothing here depends on them.
+_WITHOUT_EFFECT: Final = (
+    "operationTimeout", "prefetchCount", "threadPoolSize", "useExclusiveReceiver", "maxSilentTime",
+    "dynamicPartitionDiscovery", "slowPartitionAdjustment", "maxAcceptableBatchReceiveTime", "throttlingStatusPlugin",
+    "metricPlugin", "useSimulatedClient",
+)  # fmt: skip
+#: What Spark itself hands to every source and sink.
+_OF_SPARK: Final = frozenset(
+    {"path", "checkpointlocation", "queryname", "outputmode", "serialization.format", "truncate", "numrows"}
+)
+_BY_LOWER: Final = {name.lower(): name for name in (*_KNOWN, *_WITHOUT_EFFECT)}
+_DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?", re.IGNORECASE)
+
+#: Events in one micro-batch for each partition of the hub, when no option says so.
+EVENTS_PER_PARTITION: Final = 100_000
+_RECEIVER_TIMEOUT_S: Final = 60.0
+_PARTITIONS_MAX: Final = 100_000
+
+
+class BadOption(ValueError):
+    """The text begins with the option's name."""
+
+    def __init__(self, name: str, sentence: str) -> None:
+        super().__init__(f"{PREFIX}{name}: {sentence}")
+
+
+@dataclass(frozen=True)
+class EventHubsOptions:
+    bus: Bus
+    hub: str
+    consumer_group: str = "$Default"
+    #: None where the default of batch or stream holds.
+    starting: Position | None = None
+    starting_by_partition: dict[str, Position] = field(default_factory=dict)
+    ending: Position = END
+    ending_by_partition: dict[str, Position] = field(default_factory=dict)
+    max_events: int | None = None
+    max_bytes: int | None = None
+    min_partitions: int = 0
+    fails_on_data_loss: bool = True
+    receiver_timeout_s: float = _RECEIVER_TIMEOUT_S
+    pushes_filters: bool = False
+    transport: str = AUTO
+
+    def start_of(self, partition: str, default: Position = START) -> Position:
+        return self.starting_by_partition.get(partition, default if self.starting is None else self.starting)
+
+    def end_of(self, partition: str) -> Position:
+        return self.ending_by_partition.get(partition, self.ending)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> EventHubsOptions:
+        """Raises BadOption."""
+        options = _named(given)
+        bus = _bus(options)
+        hub = options.get(NAME) or bus.target.entity_path
+        if not hub:
+            raise BadOption(
+                NAME, "neither this option nor EntityPath in the connection string names the hub."
+            )
+        if MAX_EVENTS in options and MAX_BYTES in options:
+            raise BadOption(MAX_BYTES, f"only one of {MAX_EVENTS} and {MAX_BYTES} can be given.")
+        return cls(
+            bus,
+            hub,
+            options.get(CONSUMER_GROUP, "$Default"),
+            _position(options, STARTING_POSITION),
+            _positions(options, STARTING_POSITIONS, hub),
+            _position(options, ENDING_POSITION) or END,
+            _positions(options, ENDING_POSITIONS, hub),
+            _whole(options, MAX_EVENTS, 1 << 40),
+            _whole(options, MAX_BYTES, 1 << 50),
+            _whole(options, MIN_PARTITIONS, _PARTITIONS_MAX) or 0,
+            _flag(options, FAIL_ON_DATA_LOSS, True),
+            _seconds(options, RECEIVER_TIMEOUT, _RECEIVER_TIMEOUT_S),
+            _flag(options, FILTER_PUSHDOWN, os.environ.get(PUSHES_FILTERS) == "1"),
+            _choice(options, TRANSPORT, _TRANSPORTS, AUTO),
+        )
+
+
+def _named(given: Mapping[str, str]) -> dict[str, str]:
+    """By their proper names. A prefixed name that is not known is always wrong, another one unless it is Spark's."""
+    options: dict[str, str] = {}
+    for key, value in given.items():
+        lower = key.lower()
+        bare = lower.removeprefix(PREFIX)
+        name = _BY_LOWER.get(bare)
+        if name is None:
+            if bare == lower and lower in _OF_SPARK:
+                continue
+            raise BadOption(
+                key.removeprefix(PREFIX)[:80], f"not known; known are {', '.join(sorted(_KNOWN))}."
+            )
+        if name in options and options[name] != value:
+            raise BadOption(name, "given twice, with two values.")
+        options[name] = value
+    return options
+
+
+def _bus(options: Mapping[str, str]) -> Bus:
+    text = options.get(CONNECTION_STRING)
+    if not text:
+        raise BadOption(CONNECTION_STRING, "missing.")
+    bus = Bus(text, options.get(CA_FILE))
+    try:
+        _ = bus.target
+    except BadConnectionString as error:
+        raise BadOption(CONNECTION_STRING, str(error)) from None
+    return bus
+
+
+def _position(options: Mapping[str, str], name: str) -> Position | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    return _read_position(name, _json(name, text))
+
+
+def _read_position(name: str, value: object) -> Position:
+    try:
+        return Position.of_json(value)
+    except ValueError as error:
+        raise BadOption(name, str(error)) from error
+
+
+def _positions(options: Mapping[str, str], name: str, hub: str) -> dict[str, Position]:
+    text = options.get(name)
+    if text is None:
+        return {}
+    entries = _json(name, text)
+    if not isinstance(entries, dict):
+        raise BadOption(
+            name, 'a JSON object is expected: {"{\\"ehName\\":…,\\"partitionId\\":…}": position}.'
+        )
+    return {_partition(name, key, hub): _read_position(name, value) for key, value in entries.items()}
+
+
+def _partition(name: str, key: str, hub: str) -> str:
+    """`{"ehName": …, "partitionId": …}` as a text, or the partition's id alone."""
+    if key.isascii() and key.isdigit():
+        return key
+    found = _json(name, key)
+    partition = found.get("partitionId") if isinstance(found, dict) else None
+    of_hub = found.get("ehName", hub) if isinstance(found, dict) else None
+    if of_hub != hub or not str(partition).isdigit():
+        raise BadOption(name, f"the key {key[:120]!r} names no partition of the hub '{hub}'.")
+    return str(partition)
+
+
+def _json(name: str, text: str) -> object:
+    try:
+        loaded: object = json.loads(text)
+    except ValueError:
+        raise BadOption(name, "not JSON.") from None
+    return loaded
+
+
+def _whole(options: Mapping[str, str], name: str, most: int) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18 and 1 <= int(text) <= most):
+        raise BadOption(name, f"a whole number from 1 to {most} is expected, not {text[:40]!r}.")
+    return int(text)
+
+
+def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = options.get(name)
+    if text is None:
+        return default
+    return _choice(options, name, ("true", "false"), "") == "true"
+
+
+def _choice(options: Mapping[str, str], name: str, values: tuple[str, ...], default: str) -> str:
+    text = options.get(name, default).lower()
+    if text not in values:
+        raise BadOption(name, f"one of {', '.join(values)} is expected, not {text[:40]!r}.")
+    return text
+
+
+def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
+    """ISO 8601 as azure-event-hubs-spark has it (PT60S), or seconds."""
+    text = options.get(name)
+    if text is None:
+        return default
+    match = _DURATION.fullmatch(text)
+    if match is not None and any(match.groups()):
+        hours, minutes, seconds = (float(part or 0) for part in match.groups())
+        return hours * 3600 + minutes * 60 + seconds
+    if text.isascii() and text.isdigit() and 0 < len(text) <= 6:
+        return float(text)
+    raise BadOption(name, f"a duration like PT60S is expected, not {text[:40]!r}.")

@@ -1,0 +1,67 @@
+"""Batch reading of a hub: positions and filters become ranges on the driver, ranges become rows on executors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from busway_spark.bus import BUSWAY
+from busway_spark.eventhubs_filters import ReadBounds
+from busway_spark.eventhubs_offsets import EventRange, split
+from busway_spark.eventhubs_options import EventHubsOptions
+from busway_spark.eventhubs_positions import PositionFinder
+from busway_spark.eventhubs_ranges import RangePartition, read_range, transport_of
+from busway_spark.hub_facts import HubFacts, PartitionFacts, ask_hub
+
+
+class EventHubsReader(DataSourceReader):
+    def __init__(self, options: EventHubsOptions) -> None:
+        self._options = options
+        self._bounds = ReadBounds()
+
+    def partitions(self) -> list[InputPartition]:
+        hub, ranges = asyncio.run(self._ranges())
+        transport = transport_of(self._options)
+        pieces = split(ranges, self._options.min_partitions)
+        return [RangePartition(piece, transport, hub.created_at_ms) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_range(self._options, partition)
+
+    async def _ranges(self) -> tuple[HubFacts, list[EventRange]]:
+        options = self._options
+        async with options.bus.client() as client:
+            hub = await ask_hub(client, options.bus, options.hub)
+            finder = PositionFinder(client, options.hub, options.consumer_group, options.receiver_timeout_s)
+            wanted = [facts for name, facts in hub.partitions.items() if self._bounds.wants(name)]
+            return hub, [await self._range(finder, facts) for facts in wanted]
+
+    async def _range(self, finder: PositionFinder, facts: PartitionFacts) -> EventRange:
+        options, bounds = self._options, self._bounds
+        first = await finder.number_at(options.start_of(facts.partition), facts)
+        end = await finder.number_at(options.end_of(facts.partition), facts)
+        firsts, ends = [first, facts.first_number], [end, facts.next_number]
+        limits = [bounds.numbers]
+        if options.bus.kind() == BUSWAY:
+            limits.append(bounds.offsets)
+        for low, high in limits:
+            firsts += [] if low is None else [low]
+            ends += [] if high is None else [high + 1]
+        low, high = bounds.times_ms
+        if low is not None:
+            firsts.append(await finder.number_since(low, facts))
+        if high is not None:
+            ends.append(await finder.number_since(high + 1, facts))
+        return EventRange(facts.partition, max(firsts), min(ends))
+
+
+class FilteredEventHubsReader(EventHubsReader):
+    """For sessions that hand filters down; others refuse a reader that could take them."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Shrinks the ranges; Spark keeps all filters."""
+        self._bounds.take_all(filters)
+        return filters

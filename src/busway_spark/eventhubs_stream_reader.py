@@ -1,0 +1,179 @@
+"""Reading a hub as a stream.
+
+Theory of operation. Lives in one process on the driver for the life of the query; `read` runs on executors.
+Everything that counts is in the offsets (`eventhubs_offsets`), which Spark writes to its checkpoint before a batch is
+read: a batch that is planned again after a crash has the same ranges and gets the same events. The server keeps no
+position for us, and `commit` has nothing to do.
+
+What is lost is looked for when a batch is planned, and by each task that gets fewer events than its range has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from busway_spark.bulk_reader import BulkReader
+from busway_spark.eventhubs_offsets import DataLoss, EventRange, HubOffset, Json, limited, split
+from busway_spark.eventhubs_options import (
+    BULK,
+    EVENTS_PER_PARTITION,
+    STARTING_POSITION,
+    BadOption,
+    EventHubsOptions,
+)
+from busway_spark.eventhubs_positions import END, PositionFinder
+from busway_spark.eventhubs_ranges import RangePartition, read_range, transport_of
+from busway_spark.hub_facts import HubFacts, PartitionFacts, ask_hub, read_hub
+
+#: About how large an event is where only reading it would tell.
+_EVENT_BYTES_GUESS = 1024.0
+
+
+class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: EventHubsOptions) -> None:
+        self._options = options
+        #: With availableNow: where the query ends.
+        self._target: HubOffset | None = None
+        #: The hub as the last `latestOffset` saw it, for the batch that is planned next.
+        self._seen: HubFacts | None = None
+        self._reported: Json | None = None
+
+    # -- offsets
+
+    def initialOffset(self) -> Json:
+        return asyncio.run(self._initial()).to_json()
+
+    async def _initial(self) -> HubOffset:
+        options = self._options
+        async with options.bus.client() as client:
+            hub = await ask_hub(client, options.bus, options.hub)
+            finder = PositionFinder(client, options.hub, options.consumer_group, options.receiver_timeout_s)
+            numbers = {name: await self._first(finder, facts) for name, facts in hub.partitions.items()}
+        return HubOffset(options.hub, hub.created_at_ms, numbers)
+
+    async def _first(self, finder: PositionFinder, facts: PartitionFacts) -> int:
+        number = await finder.number_at(self._options.start_of(facts.partition, END), facts)
+        if number > facts.next_number:
+            raise BadOption(
+                STARTING_POSITION,
+                f"partition {facts.partition} ends before event {facts.next_number}, so {number} cannot be first.",
+            )
+        return max(number, facts.first_number)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.max_bytes is not None:
+            return ReadMaxBytes(options.max_bytes)
+        if options.max_events is not None:
+            return ReadMaxRows(options.max_events)
+        return ReadMaxRows(EVENTS_PER_PARTITION * len(read_hub(options.bus, options.hub).partitions))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = _end_of(read_hub(self._options.bus, self._options.hub))
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        hub = read_hub(self._options.bus, self._options.hub)
+        self._seen = hub
+        end = _end_of(hub)
+        self._reported = end.to_json()
+        firsts = self._firsts(HubOffset.of_json(start), hub)
+        ends = {name: max(self._reachable(name, hub, end), first) for name, first in firsts.items()}
+        numbers = self._limited(firsts, ends, limit)
+        return HubOffset(self._options.hub, hub.created_at_ms, numbers).to_json()
+
+    def reportLatestOffset(self) -> Json | None:
+        """The hub's end: what Spark shows beside the end of a batch, so that the difference is the lag."""
+        return self._reported
+
+    def _reachable(self, partition: str, hub: HubFacts, end: HubOffset) -> int:
+        """Not behind the target of availableNow; a hub that was made again is no longer the one it was set for."""
+        number = end.next_numbers[partition]
+        if self._target is None:
+            return number
+        if not self._target.is_of(hub):
+            return hub.partitions[partition].first_number
+        return min(number, self._target.number_of(partition))
+
+    def _limited(self, firsts: dict[str, int], ends: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        if isinstance(limit, ReadMaxRows):
+            return limited(firsts, ends, limit.max_rows)
+        if isinstance(limit, ReadMaxBytes):
+            waiting = [EventRange(name, firsts[name], number) for name, number in ends.items()]
+            return limited(firsts, ends, max(1, int(limit.max_bytes / self._event_bytes(waiting))))
+        if not isinstance(limit, ReadAllAvailable):
+            raise ValueError(f"The limit {type(limit).__name__} is not one that a hub can be read by.")
+        return ends
+
+    def _event_bytes(self, waiting: list[EventRange]) -> float:
+        """The mean over the partitions, each by the events that come next, weighted by how many wait."""
+        filled = [one for one in waiting if one.count]
+        if not filled or transport_of(self._options) != BULK:
+            return _EVENT_BYTES_GUESS
+        reader = BulkReader(self._options.bus, self._options.hub)
+        total = sum(one.count * (reader.event_bytes(one) or _EVENT_BYTES_GUESS) for one in filled)
+        return total / sum(one.count for one in filled)
+
+    # -- loss
+
+    def _firsts(self, start: HubOffset, hub: HubFacts) -> dict[str, int]:
+        """Where reading goes on in each partition. Raises DataLoss when events before that are gone."""
+        start.check_hub(self._options.hub)
+        if not start.is_of(hub):
+            self._lost(DataLoss.by_creation(self._options.hub))
+            return {name: facts.first_number for name, facts in hub.partitions.items()}
+        return {name: self._go_on(start.number_of(name), facts) for name, facts in hub.partitions.items()}
+
+    def _go_on(self, number: int, facts: PartitionFacts) -> int:
+        name = self._options.hub
+        if number < facts.first_number:
+            self._lost(DataLoss.by_retention(name, facts.partition, number, facts.first_number))
+            return facts.first_number
+        if number > facts.next_number:
+            self._lost(DataLoss.by_rewind(name, facts.partition, number, facts.next_number))
+            return facts.next_number
+        return number
+
+    def _lost(self, loss: DataLoss) -> None:
+        if self._options.fails_on_data_loss:
+            raise loss
+
+    # -- batches
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        options = self._options
+        seen, self._seen = self._seen, None
+        hub = seen if seen is not None else read_hub(options.bus, options.hub)
+        until = HubOffset.of_json(end)
+        if not until.is_of(hub):
+            self._lost(DataLoss.by_creation(options.hub))
+            return []
+        firsts = self._firsts(HubOffset.of_json(start), hub)
+        ranges = [EventRange(name, firsts[name], until.number_of(name)) for name in firsts]
+        transport = transport_of(options)
+        pieces = split(ranges, options.min_partitions)
+        return [RangePartition(piece, transport, hub.created_at_ms) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_range(self._options, partition)
+
+    def commit(self, end: Json) -> None:
+        """The server keeps no position for us."""
+
+    def stop(self) -> None:
+        """Connections live no longer than a call."""
+
+
+def _end_of(hub: HubFacts) -> HubOffset:
+    numbers = {name: facts.next_number for name, facts in hub.partitions.items()}
+    return HubOffset(hub.name, hub.created_at_ms, numbers)

@@ -1,0 +1,272 @@
+"""Writing rows to a hub.
+
+Theory of operation. A task sends its rows in order, each to one partition of the hub: the one that `partitionId`
+names, the one that `partitionKey` belongs to (H-10), or the next in turn, by the row's place in the task. So the rows
+of a task that go to one partition are a fixed sequence, and a task that is tried again sends the same one. Each such
+sequence has a producer of its own (`busway.client.event_producer`), whose id is computed from the work it belongs to:
+a second try attaches under the same id, learns how many rows were stored, and leaves them out.
+
+Of a stream the work is the query, the task's place and, as the producer's epoch, the batch: with the next batch
+counting begins anew and tries of the batch before are refused. Batches that Spark repeats after a crash are therefore
+stored once. A batch job is known by a random name, so that its tasks can be repeated within it, and by nothing
+afterwards: a job that is started again writes again.
+
+On a server without idempotent producers rows are stored at least once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from busway.amqp.sections import DATA, AmqpMessage
+from busway.amqp.types import Symbol
+from busway.client.errors import Refused
+from busway.client.event_producer import EventProducer, ProducerClaim
+from busway.client.messages import PARTITION_KEY
+from busway.client.service_bus_client import ServiceBusClient
+from busway.streams.key_hash import partition_of_key
+from busway_spark.eventhubs_options import EventHubsOptions
+from busway_spark.hub_facts import ask_hub
+
+BATCH_ID: Final = "streaming.sql.batchId"
+QUERY_ID: Final = "sql.streaming.queryId"
+_BODY: Final = "body"
+_PARTITION_ID: Final = "partitionId"
+_KEY: Final = "partitionKey"
+_PROPERTIES: Final = "properties"
+#: What each column may be, as Spark's short names of types.
+_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    _BODY: ("binary", "string"),
+    _PARTITION_ID: ("string", "int", "bigint", "smallint", "tinyint"),
+    _KEY: ("string",),
+    _PROPERTIES: ("map<string,string>",),
+}
+#: Rows in turn that go to one partition before the next.
+_TURN_ROWS: Final = 64
+_EPOCHS: Final = 1 << 15
+_ID_BITS: Final = 62
+_KEY_SYMBOL: Final = Symbol(PARTITION_KEY)
+
+
+class BadRows(ValueError):
+    """The columns, or a row, cannot be written; the text says which."""
+
+
+def check_columns(schema: StructType, overwrite: bool) -> None:
+    """Raises BadRows."""
+    if overwrite:
+        raise BadRows("A hub cannot be overwritten; use mode('append').")
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if _BODY not in types:
+        raise BadRows("The column 'body' is missing.")
+    for name, kind in types.items():
+        if name not in _COLUMNS:
+            raise BadRows(f"The column '{name}' is not known; known are {', '.join(_COLUMNS)}.")
+        if kind not in _COLUMNS[name]:
+            raise BadRows(f"The column '{name}' is {kind}; {' or '.join(_COLUMNS[name])} is expected.")
+
+
+@dataclass
+class EventsWritten(WriterCommitMessage):
+    """What a task wrote, and what it found written by a try before it."""
+
+    sent: int
+    found: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a task's rows belong to."""
+
+    name: str
+    epoch: int
+    place: int
+
+    def claim(self, partition: str) -> ProducerClaim:
+        digest = hashlib.sha256(f"{self.name}\n{self.place}\n{partition}".encode()).digest()
+        return ProducerClaim(int.from_bytes(digest[:8], "big") >> (64 - _ID_BITS), self.epoch)
+
+    @classmethod
+    def of_stream(cls, query_id: str, batch_id: int, place: int) -> Work:
+        """Epochs are few: behind the last one the work gets another name."""
+        return cls(f"stream {query_id} {batch_id // _EPOCHS}", batch_id % _EPOCHS, place)
+
+    @classmethod
+    def of_job(cls, job: str, place: int) -> Work:
+        return cls(f"job {job}", 0, place)
+
+
+class EventHubsWriter(DataSourceArrowWriter):
+    def __init__(self, options: EventHubsOptions, job: str) -> None:
+        self._options = options
+        self._job = job
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return write_rows(self._options, Work.of_job(self._job, _context().partitionId()), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Rows are in the hub when their task ends."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What was sent stays: events cannot be taken back."""
+
+
+class EventHubsStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: EventHubsOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        context = _context()
+        query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        if query_id is None or batch_id is None:
+            raise BadRows("Spark does not tell which batch of which query this task belongs to.")
+        work = Work.of_stream(query_id, int(batch_id), context.partitionId())
+        return write_rows(self._options, work, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Rows are in the hub when their task ends."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What was sent stays; when the batch is repeated only the rest is sent."""
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise BadRows("Rows can only be written by a task of Spark.")
+    return context
+
+
+def write_rows(options: EventHubsOptions, work: Work, rows: Iterator[pa.RecordBatch]) -> EventsWritten:
+    with asyncio.Runner() as runner:
+        return runner.run(_write(options, work, rows))
+
+
+async def _write(options: EventHubsOptions, work: Work, rows: Iterator[pa.RecordBatch]) -> EventsWritten:
+    async with options.bus.client() as client:
+        hub = await ask_hub(client, options.bus, options.hub, ())
+        router = Router(hub.partition_count, work.place)
+        outboxes: dict[str, _Outbox] = {}
+        for batch in rows:
+            for partition, events in router.routed(batch).items():
+                outbox = outboxes.get(partition)
+                if outbox is None:
+                    outbox = outboxes[partition] = _Outbox(client, options, partition, work)
+                    await outbox.open()
+                await outbox.send(events)
+        for outbox in outboxes.values():
+            await outbox.close()
+    return EventsWritten(
+        sum(outbox.sent for outbox in outboxes.values()), sum(outbox.found for outbox in outboxes.values())
+    )
+
+
+class _Outbox:
+    """The rows of a task for one partition of the hub."""
+
+    def __init__(
+        self, client: ServiceBusClient, options: EventHubsOptions, partition: str, work: Work
+    ) -> None:
+        claim = None if options.bus.is_azure_host() else work.claim(partition)
+        self._producer: EventProducer = client.get_event_producer(options.hub, partition, claim)
+        #: Stored by a try before this one, and not yet seen among the rows.
+        self._skips = 0
+        self.found = 0
+        self.sent = 0
+
+    async def open(self) -> None:
+        await self._producer.open()
+        if self._producer.is_idempotent:
+            self._skips = self.found = self._producer.last_number
+
+    async def send(self, events: list[AmqpMessage]) -> None:
+        skipped = min(self._skips, len(events))
+        self._skips -= skipped
+        rest = events[skipped:]
+        if rest:
+            await self._producer.send(rest)
+            self.sent += len(rest)
+
+    async def close(self) -> None:
+        await self._producer.flush()
+        await self._producer.close()
+        if self._skips:
+            raise Refused(
+                "A try of this task before wrote more rows than there are now: the rows of a batch must be the same"
+                " whenever it is repeated."
+            )
+
+
+class Router:
+    """Which partition each row goes to, by nothing but the row and its place in the task."""
+
+    def __init__(self, partition_count: int, place: int) -> None:
+        self._partition_count = partition_count
+        self._place = place
+        self._rows = 0
+
+    def routed(self, batch: pa.RecordBatch) -> dict[str, list[AmqpMessage]]:
+        """Events by partition, in the order of the rows. Raises BadRows."""
+        count = batch.num_rows
+        bodies = _column(batch, _BODY)
+        keys = _column(batch, _KEY)
+        partitions = _column(batch, _PARTITION_ID)
+        properties = _column(batch, _PROPERTIES)
+        routed: dict[str, list[AmqpMessage]] = {}
+        for row in range(count):
+            partition = self._partition(partitions[row], keys[row])
+            event = _event(bodies[row], keys[row], properties[row])
+            routed.setdefault(partition, []).append(event)
+            self._rows += 1
+        return routed
+
+    def _partition(self, wanted: object, key: object) -> str:
+        if wanted is not None:
+            if key is not None:
+                raise BadRows("A row has both partitionId and partitionKey; only one of them can be given.")
+            return self._checked(str(wanted))
+        if key is not None:
+            return str(partition_of_key(str(key), self._partition_count))
+        return str((self._place + self._rows // _TURN_ROWS) % self._partition_count)
+
+    def _checked(self, wanted: str) -> str:
+        if (
+            not (wanted.isascii() and wanted.isdigit() and len(wanted) <= 9)
+            or int(wanted) >= self._partition_count
+        ):
+            raise BadRows(
+                f"partitionId {wanted[:40]!r}: the hub has the partitions 0 to {self._partition_count - 1}."
+            )
+        return str(int(wanted))
+
+
+def _column(batch: pa.RecordBatch, name: str) -> list[object]:
+    index = batch.schema.get_field_index(name)
+    values: list[object] = [None] * batch.num_rows if index < 0 else batch.column(index).to_pylist()
+    return values
+
+
+def _event(body: object, key: object, properties: object) -> AmqpMessage:
+    if body is None:
+        raise BadRows("A row has no body.")
+    content = body.encode() if isinstance(body, str) else body
+    entries = dict(properties) if isinstance(properties, list | dict) else {}
+    return AmqpMessage(
+        [content],
+        DATA,
+        application_properties=entries or None,
+        message_annotations=None if key is None else {_KEY_SYMBOL: key},
+    )

@@ -1,0 +1,238 @@
+"""A message as a row, and a row as a message.
+
+Reading builds Arrow columns, because rows of tuples cost Spark about twice the time. What is not known is null.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType, VariantVal
+
+from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
+from busway_spark.servicebus_columns import TEXT_COLUMNS
+from busway_spark.servicebus_options import JSON, ServiceBusOptions
+from busway_spark.servicebus_variant import SCALAR_METADATA, amqp_value, json_of, variant_of
+
+#: The application property by which a claim marks what it holds.
+CLAIM_PROPERTY: Final = "busway-claim"
+#: How many bits of a sequence number count inside a fragment (P-55).
+FRAGMENT_SHIFT: Final = 48
+_ENQUEUED_NUMBER: Final = "x-opt-enqueue-sequence-number"
+#: The last instant that a timestamp of Spark shows without an overflow: the end of the year 9999.
+_TIME_MS_MAX: Final = 253_402_300_799_999
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Reading = Callable[[ServiceBusReceivedMessage], object]
+
+
+class WrongRow(ValueError):
+    """A row cannot be sent; the sentence names the column."""
+
+
+class MessageColumns:
+    """Builds record batches of one schema. Rows of a claim show their messages as they were before it."""
+
+    def __init__(
+        self, schema: StructType, options: ServiceBusOptions, entity: str, *, hides_claim: bool = False
+    ) -> None:
+        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._hides_claim = hides_claim
+        readings = dict(_READINGS)
+        readings["properties"] = self._json if options.properties == JSON else self._variants
+        readings["entity"] = lambda _: entity
+        if hides_claim:
+            readings["state"] = lambda _: "active"
+        if not options.include_body:
+            readings["body"] = lambda _: None
+        self._readings: list[tuple[pa.Field[pa.DataType], Reading]] = [
+            (each, readings[each.name]) for each in self.schema
+        ]
+
+    def batch(self, messages: Sequence[ServiceBusReceivedMessage]) -> pa.RecordBatch:
+        arrays = [
+            pa.array([reading(message) for message in messages], type=each.type)
+            for each, reading in self._readings
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _variants(self, message: ServiceBusReceivedMessage) -> object:
+        return [
+            (name, {"value": variant_of(value), "metadata": SCALAR_METADATA})
+            for name, value in self._shown(message).items()
+        ]
+
+    def _json(self, message: ServiceBusReceivedMessage) -> object:
+        return json_of(self._shown(message))
+
+    def _shown(self, message: ServiceBusReceivedMessage) -> Mapping[str, object]:
+        properties = message.application_properties
+        if not self._hides_claim or CLAIM_PROPERTY not in properties:
+            return properties
+        return {name: value for name, value in properties.items() if name != CLAIM_PROPERTY}
+
+
+def fragment_of(number: int) -> int:
+    return number >> FRAGMENT_SHIFT
+
+
+def message_of(row: Mapping[str, object], message_id: str) -> bytes:
+    """The row as an encoded message; `message_id` is for rows that bring none. Raises WrongRow."""
+    texts = {name: _text(row, name) for name in TEXT_COLUMNS}
+    message = ServiceBusMessage(
+        body=_body(row),
+        application_properties=_properties(row.get("properties")),
+        message_id=texts["messageId"] or message_id,
+        session_id=texts["sessionId"],
+        partition_key=texts["partitionKey"],
+        subject=texts["subject"],
+        content_type=texts["contentType"],
+        correlation_id=texts["correlationId"],
+        to=texts["to"],
+        reply_to=texts["replyTo"],
+        reply_to_session_id=texts["replyToSessionId"],
+        time_to_live_ms=_life_ms(row.get("timeToLive")),
+    )
+    try:
+        return message.encode(_instant_ms(row.get("scheduledEnqueueTime")))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise WrongRow(f"it cannot be encoded as an AMQP message: {error}") from error
+
+
+# -- reading
+
+
+def _reading_of(name: str) -> Reading:
+    def read(message: ServiceBusReceivedMessage) -> object:
+        value = getattr(message, name)
+        return None if value is None else str(value)
+
+    return read
+
+
+def _time(message: ServiceBusReceivedMessage) -> object:
+    return _instant(message.enqueued_time_ms)
+
+
+def _scheduled(message: ServiceBusReceivedMessage) -> object:
+    return _instant(message.scheduled_enqueue_time_ms)
+
+
+def _expiry(message: ServiceBusReceivedMessage) -> object:
+    """M-17: from the time it was enqueued and the life that it has."""
+    enqueued_ms, life_ms = message.enqueued_time_ms, message.time_to_live_ms
+    return None if enqueued_ms is None or life_ms is None else _instant(enqueued_ms + life_ms)
+
+
+def _instant(ms: int | None) -> datetime | None:
+    if ms is None:
+        return None
+    return _EPOCH + timedelta(milliseconds=max(0, min(ms, _TIME_MS_MAX)))
+
+
+def _enqueued_number(message: ServiceBusReceivedMessage) -> object:
+    value = (message.raw_amqp_message.message_annotations or {}).get(_ENQUEUED_NUMBER)
+    return int(value) if isinstance(value, int) else None
+
+
+def _fragment(message: ServiceBusReceivedMessage) -> object:
+    number = message.sequence_number
+    return None if number is None else fragment_of(number)
+
+
+def _property_of(name: str) -> Reading:
+    def read(message: ServiceBusReceivedMessage) -> object:
+        value = message.application_properties.get(name)
+        return None if value is None else str(value)
+
+    return read
+
+
+_READINGS: Final[dict[str, Reading]] = {
+    "body": lambda message: message.body,
+    "messageId": _reading_of("message_id"),
+    "sessionId": _reading_of("session_id"),
+    "partitionKey": _reading_of("partition_key"),
+    "subject": _reading_of("subject"),
+    "contentType": _reading_of("content_type"),
+    "correlationId": _reading_of("correlation_id"),
+    "to": _reading_of("to"),
+    "replyTo": _reading_of("reply_to"),
+    "replyToSessionId": _reading_of("reply_to_session_id"),
+    "sequenceNumber": lambda message: message.sequence_number,
+    "enqueuedSequenceNumber": _enqueued_number,
+    "enqueuedTime": _time,
+    "expiresAt": _expiry,
+    "scheduledEnqueueTime": _scheduled,
+    "deliveryCount": lambda message: message.delivery_count,
+    "state": lambda message: message.state,
+    "fragment": _fragment,
+    "deadLetterReason": _property_of("DeadLetterReason"),
+    "deadLetterErrorDescription": _property_of("DeadLetterErrorDescription"),
+    "deadLetterSource": _reading_of("dead_letter_source"),
+}
+
+
+# -- writing
+
+
+def _text(row: Mapping[str, object], name: str) -> str | None:
+    value = row.get(name)
+    return None if value is None else str(value)
+
+
+def _body(row: Mapping[str, object]) -> bytes:
+    body = row.get("body")
+    if isinstance(body, str):
+        return body.encode()
+    return bytes(body) if isinstance(body, (bytes, bytearray)) else b""
+
+
+def _properties(value: object) -> dict[str, object]:
+    if value is None:
+        return {}
+    # Arrow gives a map as a list of pairs.
+    found = _parsed(value) if isinstance(value, str) else dict(value) if isinstance(value, list) else value
+    if not isinstance(found, dict):
+        raise WrongRow("column 'properties' must be a map or a string")
+    try:
+        return {str(name): amqp_value(_scalar(each)) for name, each in found.items()}
+    except TypeError as error:
+        raise WrongRow(f"column 'properties': {error}") from error
+
+
+def _parsed(text: str) -> dict[str, object]:
+    try:
+        loaded = json.loads(text)
+    except ValueError:
+        loaded = None
+    if not isinstance(loaded, dict):
+        raise WrongRow("column 'properties' is a string but not a JSON object")
+    return loaded
+
+
+def _scalar(value: object) -> object:
+    """A variant arrives as its two parts."""
+    if isinstance(value, dict) and value.keys() == {"value", "metadata"}:
+        value = VariantVal(value["value"], value["metadata"])
+    return value.toPython() if isinstance(value, VariantVal) else value
+
+
+def _life_ms(value: object) -> int | None:
+    if value is None:
+        return None
+    life_ms = value // timedelta(milliseconds=1) if isinstance(value, timedelta) else value
+    if not isinstance(life_ms, int) or life_ms <= 0:
+        raise WrongRow(f"column 'timeToLive' must be more than 0 (milliseconds, or an interval), not {value}")
+    return life_ms
+
+
+def _instant_ms(value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        raise WrongRow("column 'scheduledEnqueueTime' must be a timestamp")
+    return (value.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)

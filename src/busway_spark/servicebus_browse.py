@@ -1,0 +1,85 @@
+"""Batch reading: browsing, which changes nothing, and receiving that deletes, which must be asked for twice.
+
+A partitioned entity of Busway is browsed with one Spark partition for each fragment: the upper bits of a number are
+its fragment, and a walk from the first number of a fragment to its last one stays inside. Any other entity, and one
+whose fragments the key may not see (that needs Manage), is one walk.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from busway.client.administration import ServiceBusAdministrationClient
+from busway.client.errors import ClientError
+from busway_spark.bus import BUSWAY, Bus
+from busway_spark.message_columns import FRAGMENT_SHIFT, MessageColumns
+from busway_spark.servicebus_bridge import bridge
+from busway_spark.servicebus_columns import check_readable
+from busway_spark.servicebus_failure import failing
+from busway_spark.servicebus_options import ServiceBusOptions
+from busway_spark.servicebus_peek import walk
+
+_SUB_QUEUE_MARK: Final = "/$"
+
+
+@dataclass
+class NumberRange(InputPartition):
+    first: int
+    last: int
+
+
+class BrowseReader(DataSourceReader):
+    def __init__(self, schema: StructType, options: ServiceBusOptions) -> None:
+        check_readable(schema, options)
+        self._schema = schema
+        self._options = options
+        self._address = options.source_address()
+
+    def partitions(self) -> list[InputPartition]:
+        first, last = self._options.starting_number, self._options.ending_number
+        with failing(f"browse '{self._address}'"):
+            # A missing entity or right shows here, once, and not in every task.
+            work = bridge()
+            next(walk(work, work.client(self._options), self._address, first, first), None)
+        return [
+            NumberRange(*each) for each in ranges_of(first, last, _fragments(self._options, self._address))
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, NumberRange)
+        columns = MessageColumns(self._schema, self._options, self._address)
+        work = bridge()
+        with failing(f"browse '{self._address}'"):
+            client = work.client(self._options)
+            for page in walk(work, client, self._address, partition.first, partition.last):
+                yield columns.batch(page)
+
+
+def _fragments(options: ServiceBusOptions, address: str) -> list[int]:
+    """Their indexes; none where the server does not tell."""
+    bus = Bus(options.connection_text, options.ca_file)
+    if bus.kind() != BUSWAY:
+        return []
+    try:
+        with _administration(bus) as administration:
+            found = administration.fragments(address.partition(_SUB_QUEUE_MARK)[0])
+    except (ClientError, OSError, ValueError):
+        return []
+    indexes = [item.get("index") for item in found]
+    return sorted(index for index in indexes if isinstance(index, int))
+
+
+def _administration(bus: Bus) -> ServiceBusAdministrationClient:
+    return ServiceBusAdministrationClient(bus.target, None if bus.ca_file is None else Path(bus.ca_file))
+
+
+def ranges_of(first: int, last: int, fragments: list[int]) -> list[tuple[int, int]]:
+    """The numbers from first to last, cut where fragments begin: whatever the list says, every number is in one."""
+    starts = [index << FRAGMENT_SHIFT for index in fragments]
+    cuts = [start for start in starts if first < start <= last]
+    return [(begin, end - 1) for begin, end in zip([first, *cuts], [*cuts, last + 1], strict=True)]

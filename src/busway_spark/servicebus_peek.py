@@ -1,0 +1,77 @@
+"""Looking at messages without touching them: a walk through an entity, or messages by their numbers.
+
+A peek answers with the messages from a number on, at most 250 and at most so many bytes (R-65), so both go on
+after the last number that came. While Spark works on one page the next is on its way.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Final
+
+from busway.client.messages import ServiceBusReceivedMessage
+from busway.client.service_bus_client import ServiceBusClient
+from busway_spark.servicebus_bridge import Bridge
+
+PAGE_MESSAGES: Final = 250
+#: Requests for known numbers that are under way together.
+_AHEAD: Final = 4
+
+Page = list[ServiceBusReceivedMessage]
+
+
+def walk(bridge: Bridge, client: ServiceBusClient, address: str, first: int, last: int) -> Iterator[Page]:
+    """All messages with numbers from `first` to `last`, ends when no more is there."""
+    coming = bridge.submit(_peek(client, address, first, PAGE_MESSAGES))
+    while True:
+        page = coming.result()
+        if not page:
+            return
+        next_number = number_of(page[-1]) + 1
+        ends = next_number > last
+        if not ends:
+            coming = bridge.submit(_peek(client, address, next_number, PAGE_MESSAGES))
+        found = [message for message in page if number_of(message) <= last]
+        if found:
+            yield found
+        if ends:
+            return
+
+
+def by_numbers(bridge: Bridge, client: ServiceBusClient, address: str, numbers: list[int]) -> Iterator[Page]:
+    """Those of the messages that are there; `numbers` ascend."""
+    slices = deque(numbers[at : at + PAGE_MESSAGES] for at in range(0, len(numbers), PAGE_MESSAGES))
+    coming: deque[Future[Page]] = deque()
+    while slices or coming:
+        while slices and len(coming) < _AHEAD:
+            coming.append(bridge.submit(peek_numbers(client, address, slices.popleft())))
+        page = coming.popleft().result()
+        if page:
+            yield page
+
+
+async def peek_numbers(client: ServiceBusClient, address: str, numbers: list[int]) -> Page:
+    """Those of the messages that are there; `numbers` ascend."""
+    found: Page = []
+    wanted = set(numbers)
+    at = 0
+    while at < len(numbers):
+        span = numbers[-1] - numbers[at] + 1
+        page = await _peek(client, address, numbers[at], min(span, PAGE_MESSAGES))
+        if not page:
+            break
+        found += [message for message in page if message.sequence_number in wanted]
+        at = max(at + 1, bisect_right(numbers, number_of(page[-1])))
+    return found
+
+
+def number_of(message: ServiceBusReceivedMessage) -> int:
+    number = message.sequence_number
+    if number is None:
+        raise ValueError("The server sent a message without a sequence number.")
+    return number
+
+
+async def _peek(client: ServiceBusClient, address: str, first: int, count: int) -> Page:
+    return await client.get_management(address).peek_messages(count, first)

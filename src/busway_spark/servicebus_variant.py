@@ -1,0 +1,92 @@
+"""Application properties as Spark's VARIANT, and as JSON.
+
+A variant is two byte strings: metadata (names of fields; scalars need none) and the value, which begins with a
+byte that tells its type. Properties are scalars, so they are written here directly, each with its own type:
+a timestamp stays one, as do bytes. A list or map, which no client sends but a wire could bring, becomes its text.
+"""
+
+import base64
+import json
+import struct
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+from busway.amqp.types import Timestamp
+
+#: Version 1, no names.
+SCALAR_METADATA: Final = b"\x01\x00\x00"
+_NULL: Final = b"\x00"
+_TRUE: Final = b"\x04"
+_FALSE: Final = b"\x08"
+_SHORT_TEXT_MAX: Final = 0x3F
+_DOUBLE: Final = bytes([7 << 2])
+_DECIMAL16: Final = bytes([10 << 2, 0])
+_TIMESTAMP: Final = bytes([12 << 2])
+_BINARY: Final = bytes([15 << 2])
+_LONG_TEXT: Final = bytes([16 << 2])
+_INTEGERS: Final = ((1, bytes([3 << 2])), (2, bytes([4 << 2])), (4, bytes([5 << 2])), (8, bytes([6 << 2])))
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def variant_of(value: object) -> bytes:
+    """The value part; the metadata is always SCALAR_METADATA."""
+    if isinstance(value, str):
+        return _text(value)
+    if value is None:
+        return _NULL
+    if isinstance(value, bool):
+        return _TRUE if value else _FALSE
+    if isinstance(value, Timestamp):
+        return _TIMESTAMP + (value * 1000).to_bytes(8, "little", signed=True)
+    if isinstance(value, int):
+        return _integer(value)
+    if isinstance(value, float):
+        return _DOUBLE + struct.pack("<d", value)
+    if isinstance(value, bytes):
+        return _BINARY + len(value).to_bytes(4, "little") + value
+    return _text(str(value))
+
+
+def json_of(properties: Mapping[str, object]) -> str:
+    """One object; bytes in base64, times in ISO 8601."""
+    return json.dumps({name: _json_value(value) for name, value in properties.items()}, ensure_ascii=False)
+
+
+def amqp_value(value: object) -> object:
+    """A value out of a column as AMQP has it. Raises TypeError where it has no word for it."""
+    if value is None or isinstance(value, (str, bool, int, float, bytes, UUID)):
+        return value
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, datetime):
+        return Timestamp((value.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1))
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() and abs(value) < 1 << 63 else float(value)
+    raise TypeError(f"a property cannot hold a {type(value).__name__}")
+
+
+def _text(value: str) -> bytes:
+    data = value.encode()
+    if len(data) <= _SHORT_TEXT_MAX:
+        return bytes([len(data) << 2 | 1]) + data
+    return _LONG_TEXT + len(data).to_bytes(4, "little") + data
+
+
+def _integer(value: int) -> bytes:
+    for width, head in _INTEGERS:
+        if -(1 << width * 8 - 1) <= value < 1 << width * 8 - 1:
+            return head + value.to_bytes(width, "little", signed=True)
+    return _DECIMAL16 + value.to_bytes(16, "little", signed=True)
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, Timestamp):
+        return (_EPOCH + timedelta(milliseconds=value)).isoformat()
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)  # JSON knows neither infinity nor NaN
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

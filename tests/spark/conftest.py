@@ -1,0 +1,69 @@
+"""One session of Spark and one real server for all tests of the formats. Without the extra `spark` there are none."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from busway.client.administration import ServiceBusAdministrationClient
+from tests.harness.running_server import RunningServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Tests of this folder need the extra.
+collect_ignore_glob = [] if find_spec("pyspark") is not None else ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from busway_spark import spark_session
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = spark_session(
+            "busway-tests",
+            master="local[2]",
+            config={
+                "spark.sql.shuffle.partitions": "2",
+                "spark.driver.memory": "1g",
+                "spark.sql.streaming.metricsEnabled": "false",
+            },
+        )
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+    # Handles of Java objects end here: inside of a later import their end confuses Python 3.11's parser.
+    gc.collect()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path_factory.mktemp("bus")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def admin(server: RunningServer) -> Iterator[ServiceBusAdministrationClient]:
+    with ServiceBusAdministrationClient.from_connection_string(server.connection_string) as client:
+        yield client
+
+
+@pytest.fixture
+def hub(admin: ServiceBusAdministrationClient) -> str:
+    """A new hub with two partitions."""
+    name = f"hub-{uuid4().hex[:8]}"
+    admin.hubs.create(name, {"PartitionCount": 2})
+    return name
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")

@@ -1,0 +1,91 @@
+"""Chunks as columns: agreement with the engine's own decoder, and bytes from strangers."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+import pytest
+
+from busway.amqp.decode import DecodeError
+from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
+from busway.amqp.types import Int, Long, Symbol, Timestamp, UInt
+from busway.client.messages import ServiceBusMessage
+from busway.event_chunk import ChunkBuilder, ChunkDamaged
+from busway.event_record import body_in_record, event_of, record_of
+from busway_spark.eventhubs_columns import batch_of_messages, batch_of_run, event_run
+
+VALUES = [
+    "text", "ä\n\"", "", "x" * 300, 0, 1, -1, 255, 2**40, -(2**40), Int(7), Long(9), UInt(5), True, False, None, 1.5,
+    b"bytes", b"", UUID(int=7), Timestamp(1_700_000_000_000), Symbol("symbol"), [1, "two"], {"a": {"b": 1}},
+]  # fmt: skip
+
+
+def message(seed: int) -> bytes:
+    """Anything a client may send."""
+    chance = random.Random(seed)
+    if chance.random() < 0.3:
+        return encode_message(AmqpMessage([chance.randbytes(chance.choice([0, 3, 255, 256, 2000]))], DATA))
+    if chance.random() < 0.2:
+        return encode_message(AmqpMessage({"a": chance.choice(VALUES)}))
+    names = [f"name {number}" for number in range(chance.randrange(40))]
+    return ServiceBusMessage(
+        chance.randbytes(chance.randrange(600)),
+        {name: chance.choice(VALUES) for name in names},
+        message_id=chance.choice([None, "id", "i" * 400]),
+        partition_key=chance.choice([None, "key", "k" * 100]),
+        subject=chance.choice([None, "subject"]),
+    ).encode()
+
+
+def chunk(first: int, payloads: list[bytes], gap: int = 0) -> tuple[bytes, list[bytes]]:
+    """A framed chunk, and its records."""
+    builder, records = ChunkBuilder(), []
+    for place, payload in enumerate(payloads):
+        number = first + place + (gap if place else 0)
+        event = event_of(payload)
+        record = record_of(event, number, 1_000 + number)
+        records.append(record)
+        builder.add(number, 1_000 + number, record, body_in_record(event, record))
+    data = builder.data()
+    return len(data).to_bytes(4, "little") + data, records
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_say_what_the_decoder_says(seed: int) -> None:
+    """H-16: the short way and the engine give the same rows, for whatever clients send."""
+    payloads = [message(seed * 100 + place) for place in range(60)]
+    first, some = chunk(5, payloads[:25])
+    second, others = chunk(40, payloads[25:], gap=3)
+    run = event_run(first + second, 0, 1 << 60)
+    assert run is not None
+    messages = [decode_message(record) for record in some + others]
+    numbers = [*range(5, 30), 40, *range(44, 78)]
+    slow = batch_of_messages(messages, numbers, [1_000 + number for number in numbers], "3")
+    assert batch_of_run(run, "3").to_pylist() == slow.to_pylist()
+
+
+def test_events_outside_the_range_are_left_out() -> None:
+    """H-20: the first and the last chunk may hold more than was asked for."""
+    data = chunk(0, [message(n) for n in range(10)])[0] + chunk(10, [message(n) for n in range(10)])[0]
+    run = event_run(data, 7, 12)
+    assert run is not None
+    assert run.numbers.tolist() == [7, 8, 9, 10, 11]
+    assert run.last_number == 19
+    assert event_run(b"", 0, 5) is None
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_damaged_answers_are_refused_or_read(seed: int) -> None:
+    """H-20: no byte of an answer leads outside of it, or to anything but rows or a clear error."""
+    chance = random.Random(seed)
+    data = bytearray(chunk(0, [message(seed + place) for place in range(12)])[0])
+    for _ in range(chance.randrange(1, 6)):
+        data[chance.randrange(chance.choice([60, len(data)]))] = chance.randrange(256)
+    cut = bytes(data) if chance.random() < 0.7 else bytes(data[: chance.randrange(len(data))])
+    try:
+        run = event_run(cut, 0, 1 << 60)
+        if run is not None and len(run):
+            assert batch_of_run(run, "0").num_rows == len(run)
+    except (ChunkDamaged, DecodeError):
+        pass
