@@ -33,7 +33,6 @@ from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.serve_options import ServeOptions
 from busway.signals.log_lines import log_to_stream, prepare
 from busway.store.contract import Store
-from busway.store.sqlite.commit_step import CommitStep
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.event_hubs import EventHubs
 from busway.ticker import Ticker
@@ -99,7 +98,6 @@ class Server:
         self._options = options
         self._config = config
         self._clock = Clock()
-        self._commit_step = CommitStep(self._clock)
         self._entropy = Entropy()
         self._directory = DataDirectory(options.data)
         self._root_key = ""
@@ -203,10 +201,10 @@ class Server:
                 f"The store address {url!r} is not known: this version has sqlite:PATH stores."
             )
         path = Path(rest.removeprefix("//"))
-        return SqliteStore(f"store-{number}", path, self._clock, step=self._commit_step)
+        return SqliteStore(f"store-{number}", path, self._clock)
 
     def _store(self, name: str, folder: Path) -> Store:
-        return SqliteStore(name, folder / f"{name}.db", self._clock, step=self._commit_step)
+        return SqliteStore(name, folder / f"{name}.db", self._clock)
 
     async def _listen(self, stack: contextlib.AsyncExitStack, amqp: AmqpGateway, http: HttpGateway) -> None:
         options = self._options

@@ -10,11 +10,6 @@ outcomes stay in ranges (P-30). A batch is one unit whatever its size; so are it
 fragments of one store one after the other, then those of the next: a run then touches few stores, and its outcomes
 lie in few ranges.
 
-A commit costs about as much as the sending of a hundred messages, whatever is in it. So runs longer than a slice go
-round in one half of that order for `SPELL_MESSAGES`, then in the other: half as many stores commit at a time, with
-twice as much. However many messages one looks at, no fragment has more than a slice above twice the even share,
-which is the tolerance of P-30.
-
 What is forwarded here without a key goes to a fragment that follows from its number at its source: a move that is
 repeated after a crash finds its first try. It waits for that fragment.
 """
@@ -28,7 +23,6 @@ from busway.broker.fragment import Fragment
 from busway.broker.fragment_settings import FragmentSettings
 from busway.broker.partition_keys import (
     SLICE_MESSAGES_MAX,
-    SPELL_MESSAGES,
     fragment_of_forwarded,
     fragment_of_key,
     key_of,
@@ -67,7 +61,7 @@ class Part:
 class FragmentChoice:
     """See the head of this file. `members` is the group's own list: None where a store is away."""
 
-    __slots__ = ("_is_second_half", "_members", "_order", "_spell_left", "_turn")
+    __slots__ = ("_members", "_order", "_turn")
 
     def __init__(self, members: list[Fragment | None]) -> None:
         self._members = members
@@ -75,9 +69,6 @@ class FragmentChoice:
         self._order: list[int] = []
         #: Where in that order the fragment stands that took the last keyless slice.
         self._turn = -1
-        #: Which half of the order long runs go round in, and for how many more messages.
-        self._is_second_half = False
-        self._spell_left = SPELL_MESSAGES
         self.members_changed()
 
     def members_changed(self) -> None:
@@ -147,10 +138,7 @@ class FragmentChoice:
             message = messages[place]
             part.size_bytes += len(message.head) + len(message.bare)
         try:
-            if len(messages) <= SLICE_MESSAGES_MAX:
-                part.fragment = self.in_turn(part.size_bytes, settings)
-            else:
-                part.fragment = self._in_spell(end - start, part.size_bytes, settings)
+            part.fragment = self.in_turn(part.size_bytes, settings)
         except BrokerError as error:
             part.error = error
         return part
@@ -176,26 +164,11 @@ class FragmentChoice:
 
     def in_turn(self, size_bytes: int, settings: FragmentSettings) -> Fragment:
         """P-30, P-31, P-10. One that refuses, for it to say why, when all do."""
-        return self._chosen(0, len(self._order), size_bytes, settings)
-
-    def _in_spell(self, count: int, size_bytes: int, settings: FragmentSettings) -> Fragment:
-        """The same for so many messages of a long run."""
-        self._spell_left -= count
-        if self._spell_left < 0:
-            self._spell_left = SPELL_MESSAGES
-            self._is_second_half = not self._is_second_half
-        width = (len(self._order) + 1) // 2
-        low = len(self._order) - width if self._is_second_half else 0
-        return self._chosen(low, width, size_bytes, settings)
-
-    def _chosen(self, low: int, width: int, size_bytes: int, settings: FragmentSettings) -> Fragment:
-        """The next of so many places of the order, from `low` on, that takes so many bytes; else one of the rest."""
         order = self._order
         count = len(order)
-        next_turn = self._turn + 1 - low
         slow, refusing = -1, -1
-        for step in range(count):
-            turn = low + (next_turn + step) % width if step < width else (low + step) % count
+        for step in range(1, count + 1):
+            turn = (self._turn + step) % count
             member = self._members[order[turn]]
             if member is None or not member.is_usable():
                 continue

@@ -14,8 +14,6 @@ from busway.store.contract import COUNTER_MASK, INDEX_SHIFT
 
 #: P-30: keyless messages that came together go round in slices of so many.
 SLICE_MESSAGES_MAX: Final = 16
-#: Slices of long runs go round in one half of the fragments for so many messages, then in the other.
-SPELL_MESSAGES: Final = 1024
 
 
 def fragment_of_key(key: str, count: int) -> int:

@@ -247,3 +247,37 @@ def test_importing_the_contract_does_not_bring_sqlite_along() -> None:
     code = "import sys, busway.store.contract, busway.store.memory; print('apsw' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
+
+
+def test_after_a_slow_commit_one_commit_at_a_time_tries_the_disk(tmp_path: Path) -> None:
+    """P-31: a sick disk is passed by, then gets one batch to prove itself; a quick commit heals it."""
+    clock = ManualClock()
+    store = HoldableSqliteStore("a", tmp_path / "a.db", clock, reserve_bytes=0, space_low_bytes=0)
+
+    async def play() -> None:
+        await store.open()
+        try:
+            fragment = add_fragment(store)
+            await store.flush()
+            assert not store.is_slow()
+            store.hold_commits()
+            put(store, fragment, message(1))
+            await let_commits_start(store)
+            assert not store.is_slow()
+            clock.advance(2.0)
+            assert store.is_slow()
+            store.release_commits()
+            await store.flush()
+            assert store.is_slow()
+            clock.advance(2.1)
+            assert not store.is_slow()
+            put(store, fragment, message(2))
+            assert store.is_slow()
+            await store.flush()
+            assert not store.is_slow()
+            put(store, fragment, message(3))
+            assert not store.is_slow()
+        finally:
+            await store.close()
+
+    asyncio.run(play())

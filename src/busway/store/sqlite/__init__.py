@@ -4,7 +4,6 @@ store          the store: gathering, in flight, reported; failing and opening ag
 commit_batch   a batch's statements
 payloads       bodies that copies share, and who refers to them
 log_writer     the part of it about logs
-commit_step    stores of one process that commit in step
 commit_thread  where COMMIT runs
 upkeep         checkpoints and free pages, between commits
 space          watching free space; the reserve file

@@ -43,7 +43,6 @@ from busway.store.contract import (
 )
 from busway.store.shadow import Shadow
 from busway.store.sqlite.commit_batch import BatchWriter
-from busway.store.sqlite.commit_step import CommitStep
 from busway.store.sqlite.commit_thread import CommitThread
 from busway.store.sqlite.database_file import open_for_reading, open_for_writing
 from busway.store.sqlite.high_water import HighWater
@@ -80,8 +79,7 @@ class SqliteStore(SqliteReads):
     """`contract.Store` in the file `path`, with NAME.high-water and NAME.reserve beside it.
 
     `lost_commits` is more than 0 when the file has lost commits it had reported (damage to the file or its log).
-    `step` is shared with the other stores of the process. `vfs` and `free_bytes` are for tests: the file system as
-    SQLite sees it, and its free space.
+    `vfs` and `free_bytes` are for tests: the file system as SQLite sees it, and its free space.
     """
 
     def __init__(
@@ -96,7 +94,6 @@ class SqliteStore(SqliteReads):
         checkpoint_bytes: int = 16 * _MIB,
         vacuum_bytes: int = 16 * _MIB,
         read_threads: int = 2,
-        step: CommitStep | None = None,
         vfs: str | None = None,
         free_bytes: Callable[[], int] | None = None,
     ) -> None:
@@ -106,7 +103,6 @@ class SqliteStore(SqliteReads):
         self.url = f"sqlite:{path}"
         self._path = path
         self._clock = clock
-        self._step = step or CommitStep(clock)
         self._batch_bytes_max = batch_bytes_max
         self._checkpoint_bytes = checkpoint_bytes
         self._vacuum_bytes = vacuum_bytes
@@ -222,7 +218,6 @@ class SqliteStore(SqliteReads):
         self._spans.clear()
         self._shadows.clear()
         self._in_flight = None
-        self._step.ended(self.name)
         self._is_scheduled = self._is_writer_busy = False
         self._gather_anew()
         self.state = StoreState.OPEN
@@ -321,7 +316,7 @@ class SqliteStore(SqliteReads):
         """A commit starts with the loop's next turn, unless one is under way: its end starts the next."""
         if not self._is_writer_busy:
             self._is_scheduled = True
-            self._step.join(partial(self._start, self._generation))
+            self._loop.call_soon(self._start, self._generation)
 
     def _gather_anew(self) -> None:
         self._batch = CommitBatch()
@@ -346,7 +341,6 @@ class SqliteStore(SqliteReads):
             self._key_written = next_key
         self._in_flight = shadow
         self._in_flight_since = self._clock.monotonic()
-        self._step.began(self.name)
         self._is_writer_busy = True
         self._gather_anew()
         self._commit_thread.submit(partial(self._commit, shadow, self._generation))
@@ -392,7 +386,6 @@ class SqliteStore(SqliteReads):
         batch = shadow.batch
         self._in_flight = None
         self._note_duration()
-        self._step.ended(self.name)
         self._is_writer_busy = not is_writer_free
         if outcome is not None:
             self._fail(batch, outcome)
