@@ -140,8 +140,9 @@ async function sessions(client, { queue, keys }) {
     const before = receiver.sessionLockedUntilUtc;
     const renewed = await receiver.renewSessionLock();
     await receiver.setSessionState(Buffer.from(`of ${receiver.sessionId}`));
-    const peeked = await receiver.peekMessages(10);
     const messages = await receive(receiver, 2);
+    // The client goes on behind the last number that it peeked anywhere in the queue, unless it is told where to begin.
+    const peeked = await receiver.peekMessages(10, { fromSequenceNumber: messages[0].sequenceNumber });
     await receiver.deferMessage(messages[0]);
     await receiver.completeMessage(messages[1]);
     const [deferred] = await receiver.receiveDeferredMessages(messages[0].sequenceNumber);
