@@ -56,7 +56,7 @@ class StreamWorld(CrashWorld):
     async def produce(self, first_sequence: int, names: list[str], epoch: int = 0) -> None:
         """As a producer that comes back with what it was."""
         log, answer = self.log(), _Answer()
-        producer = await log.producers.attach(_PRODUCER, epoch, 0)
+        producer = await log.producers.attach(_PRODUCER, epoch, _REMEMBERED if epoch else 0)
         log.append_as(producer, _numbered(names, first_sequence), answer)
         await answer.wait()
 
@@ -180,7 +180,7 @@ def _updates(description: EventHubDescription) -> Act:
 
 
 async def _take_over(world: CrashWorld) -> None:
-    await _world(world).log().producers.attach(_PRODUCER, 1, 0)
+    await _world(world).log().producers.attach(_PRODUCER, 1, _REMEMBERED)
 
 
 async def _create_group(world: CrashWorld) -> None:
@@ -201,6 +201,8 @@ async def _repeat_what_was_produced(world: CrashWorld, steps: int) -> None:
 #: (first sequence number, events, epoch): the second repeats half of the first, the last has taken over.
 _GROUPS: Final = ((1, ("a", "b", "c"), 0), (2, ("b", "c", "d", "e"), 0), (6, ("f",), 1))
 _TAKEN_OVER_AFTER: Final = 2
+#: What whoever takes over knows of the numbers before: less than the log does (H-19).
+_REMEMBERED: Final = 3
 _HUB: Final = EventHubDescription(HUB, partition_count=1)
 _WIDE: Final = EventHubDescription(HUB, partition_count=4)
 _CLOSED: Final = EventHubDescription(HUB, partition_count=4, status="SendDisabled")

@@ -9,9 +9,10 @@ was stored already: they are acknowledged and dropped, event by event, so of a g
 is stored. Anything else is a gap. Numbers go round: behind 2147483647 comes 0.
 
 Attaching with an id and a higher epoch, or with an id and none (which gives the next epoch), takes the producer over;
-the one before is refused from then on. A takeover that brings a sequence number begins a new count there: a writer
-whose every round of work is an epoch of its own counts from the same number in each, and finds by the answer how far
-an interrupted round came. A client that comes back after its link broke shows its own epoch and goes on.
+the one before is refused from then on, and the count goes on where the log knows it to be: what a writer that crashed
+remembers may be older (H-19). A takeover that says 0 begins a new count: a writer whose every round of work is an
+epoch of its own finds by the answer how far an interrupted round came. A client that comes back after its link broke
+shows its own epoch and goes on.
 What attached and never sent is forgotten first.
 """
 
@@ -90,7 +91,7 @@ class ProducerBook:
             raise _stolen(known)
         if wanted == known.epoch:
             return known
-        return await self._take_over(known, wanted, known.last_sequence if sequence is None else sequence)
+        return await self._take_over(known, wanted, 0 if sequence == 0 else known.last_sequence)
 
     async def _take_over(self, known: Producer, epoch: int, last_sequence: int) -> Producer:
         """Durably, so that the one before stays refused."""

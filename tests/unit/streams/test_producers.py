@@ -207,7 +207,7 @@ def test_the_next_epoch_takes_over() -> None:
     play(scenario)
 
 
-def test_a_take_over_with_a_number_begins_a_new_count() -> None:
+def test_a_take_over_that_says_0_begins_a_new_count() -> None:
     """H-18: a writer whose rounds are epochs counts anew in each; how far a round came is told again and again."""
 
     async def scenario(rig: HubRig) -> None:
@@ -224,6 +224,20 @@ def test_a_take_over_with_a_number_begins_a_new_count() -> None:
         assert again.last_sequence == 1
         assert await send(rig, again, 1, "d", "e") is None
         assert (await rig.read()).bodies() == ["a", "b", "c", "d", "e"]
+
+    play(scenario)
+
+
+def test_a_take_over_with_an_old_number_stores_nothing_twice() -> None:
+    """H-19: a crashed writer that comes back behind what the log has of it goes on exactly once."""
+
+    async def scenario(rig: HubRig) -> None:
+        first = await rig.log.producers.attach(77, 0, 0)
+        assert await send(rig, first, 1, "a", "b", "c") is None
+        second = await rig.log.producers.attach(77, 1, 1)
+        assert (second.epoch, second.last_sequence) == (1, 3)
+        assert await send(rig, second, 2, "b", "c", "d") is None
+        assert (await rig.read()).bodies() == ["a", "b", "c", "d"]
 
     play(scenario)
 
