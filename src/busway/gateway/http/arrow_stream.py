@@ -28,9 +28,9 @@ class ArrowStream:
     def begin(self) -> bytes:
         return self._taken()
 
-    def batch(self, data: bytes) -> bytes:
+    def batch(self, data: bytes) -> tuple[bytes, ...]:
         self._writer.write_batch(record_batch(data))
-        return self._taken()
+        return (self._taken(),)
 
     def end(self) -> bytes:
         self._writer.close()

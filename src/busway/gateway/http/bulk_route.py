@@ -47,8 +47,8 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 _DIGITS_MAX: Final = 18
 _LENGTH: Final = struct.Struct("<I")
 
-#: The bytes of a stored chunk → the bytes that are sent.
-Encode = Callable[[bytes], bytes]
+#: The bytes of a stored chunk → what is sent, in pieces.
+Encode = Callable[[bytes], tuple[bytes, ...]]
 
 
 def is_bulk_path(segments: list[str]) -> bool:
@@ -131,13 +131,14 @@ async def _body(
     if arrow is not None:
         yield arrow.begin()
     async for chunks in pages:
-        yield b"".join([encode(data) for data in chunks])
+        yield b"".join([piece for data in chunks for piece in encode(data)])
     if arrow is not None:
         yield arrow.end()
 
 
-def _framed(data: bytes) -> bytes:
-    return _LENGTH.pack(len(data)) + data
+def _framed(data: bytes) -> tuple[bytes, ...]:
+    """In two pieces: a chunk is large and is copied once, with the others of its page."""
+    return _LENGTH.pack(len(data)), data
 
 
 def _arrow_stream() -> ArrowStream:
