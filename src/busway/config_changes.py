@@ -37,7 +37,7 @@ from busway.config_hubs import (
     hub_definitions,
 )
 from busway.config_node import ConfigError
-from busway.config_wish import Wish, described
+from busway.config_wish import Wish, described, merged_keys
 from busway.rules.rule import DEFAULT_RULE_NAME, FalseFilter, Rule
 
 _SELECTS_NOTHING: Final = Rule(DEFAULT_RULE_NAME, FalseFilter())
@@ -148,7 +148,7 @@ def changes_of(config: Config, present: Definition) -> ConfigChanges:
         rules += _rule_changes(known.path, present.rules.get(key, ()), wish.rules or ())
     _check_forwards(config, present)
     _check_names(config, present)
-    keys = _merged_keys(present.authorization_rules, config.rules)
+    keys = merged_keys(present.authorization_rules, config.rules)
     return ConfigChanges(
         tuple(created),
         tuple(updated),
@@ -214,7 +214,7 @@ def _check_forwards(config: Config, present: Definition) -> None:
 def _merged(known: Description, wish: Wish) -> Description:
     values = {name: getattr(wish.description, name) for name in wish.fields}
     if "authorization_rules" in wish.fields:
-        values["authorization_rules"] = _merged_keys(_keys_of(known), _keys_of(wish.description))
+        values["authorization_rules"] = merged_keys(_keys_of(known), _keys_of(wish.description))
     return _kept_alive(described(known, values))
 
 
@@ -237,27 +237,6 @@ def _rule_changes(path: str, present: Sequence[Rule], wanted: Sequence[Rule]) ->
             yield RuleChange(path, rule.name, rule, is_new=True)
         elif (found.filter, found.action) != (rule.filter, rule.action):
             yield RuleChange(path, found.name, replace(rule, name=found.name))
-
-
-def _merged_keys(
-    present: tuple[AuthorizationRule, ...], wanted: tuple[AuthorizationRule, ...]
-) -> tuple[AuthorizationRule, ...]:
-    """The file's rules in the place of those of the same name, new ones behind; others stay. A key that the
-    file leaves out stays as it is."""
-    named = {path_key(rule.name): rule for rule in wanted}
-    kept = [_overlaid(rule, named.pop(path_key(rule.name), rule)) for rule in present]
-    return (*kept, *named.values())
-
-
-def _overlaid(known: AuthorizationRule, wanted: AuthorizationRule) -> AuthorizationRule:
-    return replace(
-        wanted,
-        name=known.name,
-        primary_key=wanted.primary_key or known.primary_key,
-        secondary_key=wanted.secondary_key or known.secondary_key,
-        created_at_ms=known.created_at_ms,
-        modified_at_ms=known.modified_at_ms,
-    )
 
 
 def _differences(update: Update) -> Iterator[str]:

@@ -15,6 +15,7 @@ from busway.broker.entity_path import path_key
 from busway.broker.errors import BadArgument, BrokerError
 from busway.broker.limits import Limits
 from busway.config_node import ConfigError, Node
+from busway.config_wish import merged_keys
 from busway.streams.hub_checks import check_group, check_hub
 from busway.streams.hub_descriptions import (
     DEFAULT_GROUP,
@@ -196,24 +197,8 @@ def _update(wish: HubWish, known: HubDefinition) -> HubChange:
         )
     names = {path_key(group.name) for group in known.groups}
     lacking = tuple(group for group in wish.groups if path_key(group.name) not in names)
-    return HubChange(_with_present_keys(wanted, known.description), lacking, known.description)
-
-
-def _with_present_keys(wanted: EventHubDescription, present: EventHubDescription) -> EventHubDescription:
-    """Rules that the file does not name stay; a key that it leaves out stays as it is."""
-    named = {path_key(rule.name): rule for rule in wanted.authorization_rules}
-    kept = []
-    for rule in present.authorization_rules:
-        other = named.pop(path_key(rule.name), rule)
-        kept.append(
-            replace(
-                rule,
-                rights=other.rights,
-                primary_key=other.primary_key or rule.primary_key,
-                secondary_key=other.secondary_key or rule.secondary_key,
-            )
-        )
-    return replace(wanted, authorization_rules=(*kept, *named.values()))
+    keys = merged_keys(known.description.authorization_rules, wanted.authorization_rules)
+    return HubChange(replace(wanted, authorization_rules=keys), lacking, known.description)
 
 
 async def apply_hub_changes(changes: Sequence[HubChange], hubs: ConfiguredHubs) -> None:

@@ -1,9 +1,16 @@
-"""What a configuration file wants of one entity."""
+"""What a configuration file wants of one entity, and its keys laid over those that are there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from busway.broker.descriptions import Description, QueueDescription, TopicDescription, with_values
+from busway.broker.descriptions import (
+    AuthorizationRule,
+    Description,
+    QueueDescription,
+    TopicDescription,
+    with_values,
+)
+from busway.broker.entity_path import path_key
 from busway.rules.rule import Rule
 
 
@@ -24,3 +31,24 @@ def described(description: Description, values: Mapping[str, object]) -> Descrip
     if isinstance(description, TopicDescription):
         return with_values(description, values)
     return with_values(description, values)
+
+
+def merged_keys(
+    present: tuple[AuthorizationRule, ...], wanted: tuple[AuthorizationRule, ...]
+) -> tuple[AuthorizationRule, ...]:
+    """The file's rules in the place of those of the same name, new ones behind; others stay. A key that the
+    file leaves out stays as it is."""
+    named = {path_key(rule.name): rule for rule in wanted}
+    kept = [_overlaid(rule, named.pop(path_key(rule.name), rule)) for rule in present]
+    return (*kept, *named.values())
+
+
+def _overlaid(known: AuthorizationRule, wanted: AuthorizationRule) -> AuthorizationRule:
+    return replace(
+        wanted,
+        name=known.name,
+        primary_key=wanted.primary_key or known.primary_key,
+        secondary_key=wanted.secondary_key or known.secondary_key,
+        created_at_ms=known.created_at_ms,
+        modified_at_ms=known.modified_at_ms,
+    )

@@ -14,5 +14,6 @@ the official Python client where it has them. It knows the server by the wire on
   messages            what is sent and received
   entity_entry        a queue, topic or subscription as ATOM tells it (`entity_properties`: properties and options)
   rule_entry          a subscription's rule as ATOM tells it
+  json_answer         answers that are JSON
   errors              what can go wrong
 """

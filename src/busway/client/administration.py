@@ -38,6 +38,7 @@ from busway.client.errors import (
     Unreachable,
 )
 from busway.client.hub_administration import HubAdministration
+from busway.client.json_answer import objects_of
 from busway.client.rule_entry import read_rule, rule_element, write_rule
 from busway.client.sas_token import token_for
 from busway.rules.rule import Rule
@@ -185,11 +186,11 @@ class ServiceBusAdministrationClient:
     # -- the namespace
     def fragments(self, path: str) -> list[dict[str, object]]:
         """Of a queue, topic or subscription: where each lies, how its store is, what it holds."""
-        return _list_of_objects(self._request("GET", f"/$fragments{_path(path)}"))
+        return objects_of(self._request("GET", f"/$fragments{_path(path)}"))
 
     def stores(self) -> list[dict[str, object]]:
         """[{name, url, state, fragments}]"""
-        return _list_of_objects(self._request("GET", "/$stores"))
+        return objects_of(self._request("GET", "/$stores"))
 
     def set_store_enabled(self, name: str, enabled: bool) -> None:
         self._request("POST", f"/$stores/{quote(name, safe='')}/{'enable' if enabled else 'disable'}")
@@ -199,7 +200,7 @@ class ServiceBusAdministrationClient:
         return next((each.text or "" for each in document.iter() if each.tag.endswith("}Name")), "")
 
     def key_rules(self) -> list[KeyRule]:
-        return [_rule(item) for item in _list_of_objects(self._request("GET", "/$rules"))]
+        return [_rule(item) for item in objects_of(self._request("GET", "/$rules"))]
 
     def put_key_rule(self, rule: KeyRule) -> None:
         body = {
@@ -277,16 +278,6 @@ def _entry(kind: EntityKind, name: str, answer: bytes) -> EntityEntry:
     if other is not None and other is not kind:
         raise EntityMissing(f"There is no {kind.word} '{name}': that is the name of a {other.word}.")
     return read_entry(kind, found[0])
-
-
-def _list_of_objects(answer: bytes) -> list[dict[str, object]]:
-    try:
-        loaded = json.loads(answer)
-    except ValueError as error:
-        raise Refused("The server answered with something that is not JSON.") from error
-    if not isinstance(loaded, list) or not all(isinstance(item, dict) for item in loaded):
-        raise Refused("The server answered with JSON of another shape than a list of objects.")
-    return loaded
 
 
 def _rule(item: dict[str, object]) -> KeyRule:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 from urllib.parse import quote
 
-from busway.client.errors import Refused
+from busway.client.json_answer import Json, object_of, objects_of
 
-Json = dict[str, object]
 _HUBS: Final = "/$eventhubs"
 _UPDATES: Final = {"If-Match": "*"}
 
@@ -40,23 +39,23 @@ class HubAdministration:
         return self._put(_hub_url(name), properties, _UPDATES)
 
     def get(self, name: str) -> Json:
-        return _object(self._exchange("GET", _hub_url(name), content="json"))
+        return object_of(self._exchange("GET", _hub_url(name), content="json"))
 
     def list(self) -> list[Json]:
-        return _objects(self._exchange("GET", _HUBS, content="json"))
+        return objects_of(self._exchange("GET", _HUBS, content="json"))
 
     def delete(self, name: str) -> None:
         self._exchange("DELETE", _hub_url(name), content="json")
 
     def partitions(self, name: str) -> "Sequence[Json]":
         """Of each: store, health, first and last number, events, size."""
-        return _objects(self._exchange("GET", f"{_hub_url(name)}/partitions", content="json"))
+        return objects_of(self._exchange("GET", f"{_hub_url(name)}/partitions", content="json"))
 
     def create_group(self, hub: str, name: str, properties: Mapping[str, object] | None = None) -> Json:
         return self._put(_group_url(hub, name), properties or {})
 
     def groups(self, hub: str) -> "Sequence[Json]":
-        return _objects(self._exchange("GET", f"{_hub_url(hub)}/consumergroups", content="json"))
+        return objects_of(self._exchange("GET", f"{_hub_url(hub)}/consumergroups", content="json"))
 
     def delete_group(self, hub: str, name: str) -> None:
         self._exchange("DELETE", _group_url(hub, name), content="json")
@@ -65,7 +64,7 @@ class HubAdministration:
         self, url: str, properties: Mapping[str, object], headers: Mapping[str, str] | None = None
     ) -> Json:
         body = json.dumps(properties).encode()
-        return _object(self._exchange("PUT", url, body, headers, content="json"))
+        return object_of(self._exchange("PUT", url, body, headers, content="json"))
 
 
 def _hub_url(name: str) -> str:
@@ -74,24 +73,3 @@ def _hub_url(name: str) -> str:
 
 def _group_url(hub: str, name: str) -> str:
     return f"{_hub_url(hub)}/consumergroups/{quote(name, safe='$')}"
-
-
-def _object(answer: bytes) -> Json:
-    loaded = _loaded(answer)
-    if not isinstance(loaded, dict):
-        raise Refused("The server answered with JSON of another shape than an object.")
-    return loaded
-
-
-def _objects(answer: bytes) -> list[Json]:
-    loaded = _loaded(answer)
-    if not isinstance(loaded, list) or not all(isinstance(item, dict) for item in loaded):
-        raise Refused("The server answered with JSON of another shape than a list of objects.")
-    return loaded
-
-
-def _loaded(answer: bytes) -> object:
-    try:
-        return json.loads(answer)
-    except ValueError as error:
-        raise Refused("The server answered with something that is not JSON.") from error

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from busway.broker.entity_path import path_key
 from busway.signals import metric_names as names
 from busway.signals.metric_names import Metric
 from busway.streams.captures import Captures
@@ -49,7 +50,7 @@ class HubFigures:
         self._copy_capture(hubs.captures, path)
 
     def _copy_capture(self, captures: Captures, path: str) -> None:
-        key = path.lower()
+        key = path_key(path)
         figures = captures.figures(key)
         if figures is not None:
             values = (figures.events, figures.bytes, figures.failures, captures.backlog(key))

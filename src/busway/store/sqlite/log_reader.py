@@ -4,7 +4,6 @@ Theory of operation. Every statement's step, and every CRC of a few kilobytes, l
 get it back; behind a busy event loop that takes longer than the step. So a page takes few of them: one step lists the
 chunks that fit, as one text; one brings the bytes of all of them in a row, unless they are so few and large that a
 step each is cheaper than the copies this makes; one CRC proves them. No transaction: it would be two steps more.
-(Measured behind a loop that never rests: pages of ten chunks come nine times as fast as chunk by chunk.)
 
 Whatever does not fit together sends the page to the careful way, chunk by chunk in one transaction: a damaged row,
 one that went between the two steps, one whose pages SQLite cannot make sense of. Only there damage is believed. What
