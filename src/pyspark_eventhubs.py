@@ -1,6 +1,6 @@
 """Found by Spark for `format("eventhubs")`: every top-level module named pyspark_… with a DefaultSource is asked."""
 
-from busway_spark.eventhubs_source import EventHubsSource
+from busway_spark.eventhubs.source import EventHubsSource
 
 
 class DefaultSource(EventHubsSource):

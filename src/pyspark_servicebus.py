@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from busway_spark.servicebus_options import ServiceBusOptions
+    from busway_spark.servicebus.options import ServiceBusOptions
 
 
 class DefaultSource(DataSource):
@@ -29,31 +29,31 @@ class DefaultSource(DataSource):
         return "servicebus"
 
     def schema(self) -> "StructType":
-        from busway_spark.servicebus_columns import readable_schema
+        from busway_spark.servicebus.columns import readable_schema
 
         return readable_schema(self._read_options())
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
-        from busway_spark.servicebus_source import batch_reader
+        from busway_spark.servicebus.source import batch_reader
 
         return batch_reader(schema, self._read_options())
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
-        from busway_spark.servicebus_source import stream_reader
+        from busway_spark.servicebus.source import stream_reader
 
         return stream_reader(schema, self._read_options())
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
-        from busway_spark.servicebus_source import batch_writer
+        from busway_spark.servicebus.source import batch_writer
 
         return batch_writer(schema, self._read_options(), overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
-        from busway_spark.servicebus_source import stream_writer
+        from busway_spark.servicebus.source import stream_writer
 
         return stream_writer(schema, self._read_options(), overwrite)
 
     def _read_options(self) -> "ServiceBusOptions":
-        from busway_spark.servicebus_options import read_options
+        from busway_spark.servicebus.options import read_options
 
         return read_options(dict(self.options))

@@ -6,10 +6,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from busway_spark import eventhubs_stream_reader
-from busway_spark.eventhubs_offsets import DataLoss, HubOffset
-from busway_spark.eventhubs_options import EventHubsOptions
-from busway_spark.eventhubs_stream_reader import EventHubsStreamReader
-from busway_spark.hub_facts import HubFacts, PartitionFacts
+from busway_spark.eventhubs.facts import HubFacts, PartitionFacts
+from busway_spark.eventhubs.offsets import DataLoss, HubOffset
+from busway_spark.eventhubs.options import EventHubsOptions
+from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
 
 CONNECTION = "Endpoint=sb://localhost;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true"
 

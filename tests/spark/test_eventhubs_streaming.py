@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
-from busway_spark.eventhubs_offsets import EventRange, limited, split
+from busway_spark.eventhubs.offsets import EventRange, limited, split
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import expected, fill, stream
 

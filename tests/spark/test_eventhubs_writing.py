@@ -12,8 +12,8 @@ import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.streams.key_hash import partition_of_key
-from busway_spark.eventhubs_options import EventHubsOptions
-from busway_spark.eventhubs_writer import EventsWritten, Work, write_rows
+from busway_spark.eventhubs.options import EventHubsOptions
+from busway_spark.eventhubs.writer import EventsWritten, Work, write_rows
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import expected, fill, frame, stream, texts
 

@@ -14,12 +14,12 @@ from pyspark.sql.types import StructType
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.servicebus_bridge import bridge, close_bridge
-from busway_spark.servicebus_claim import Claim
-from busway_spark.servicebus_claim_desk import ClaimDesk
-from busway_spark.servicebus_claim_reader import ClaimStreamReader
-from busway_spark.servicebus_columns import readable_schema
-from busway_spark.servicebus_options import ServiceBusOptions, read_options
+from busway_spark.servicebus.bridge import bridge, close_bridge
+from busway_spark.servicebus.claim import Claim
+from busway_spark.servicebus.claim_desk import ClaimDesk
+from busway_spark.servicebus.claim_reader import ClaimStreamReader
+from busway_spark.servicebus.columns import readable_schema
+from busway_spark.servicebus.options import ServiceBusOptions, read_options
 from tests.harness.running_server import RunningServer
 
 QUEUE = "claims"

@@ -12,12 +12,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Var
 
 from busway.amqp.sections import decode_message
 from busway.amqp.types import Timestamp, ULong
-from busway_spark.message_columns import WrongRow, message_of
-from busway_spark.servicebus_browse import ranges_of
-from busway_spark.servicebus_claim import Claim, WrongOffset
-from busway_spark.servicebus_columns import WrongColumns, check_readable, check_writable, readable_schema
-from busway_spark.servicebus_options import ServiceBusOptions, WrongOption, read_options
-from busway_spark.servicebus_variant import SCALAR_METADATA, json_of, variant_of
+from busway_spark.servicebus.browse import ranges_of
+from busway_spark.servicebus.claim import Claim, WrongOffset
+from busway_spark.servicebus.columns import WrongColumns, check_readable, check_writable, readable_schema
+from busway_spark.servicebus.message_columns import WrongRow, message_of
+from busway_spark.servicebus.options import ServiceBusOptions, WrongOption, read_options
+from busway_spark.servicebus.variant import SCALAR_METADATA, json_of, variant_of
 
 SECRET = "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 CONNECTION = f"Endpoint=sb://localhost:5672;SharedAccessKeyName=k;SharedAccessKey={SECRET}"

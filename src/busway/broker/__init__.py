@@ -41,7 +41,8 @@
 Follow a change of the namespace:
 
   namespace          what exists, where it lies, who may change it, everything that time brings
-  catalogue          its rows, at home in the first store and copied to all (`catalogue_rows`: what they say)
+  catalogue          its rows, at home in the first store and copied to all (`catalogue_rows`: what they say;
+                     `late_fragments`: what turns out to exist when it is read anew)
   opening placement  the first moments of a namespace; which store a new entity goes to
   entity_changes     how queues, topics and subscriptions come, change and go
   rule_changes       how rules do (`rule_checks`: which may be added; `rule_rows`: what their rows say)

@@ -151,13 +151,10 @@ class EntityChanges:
             self._put_new(row)
 
     def _put_new(self, row: EntityRow) -> None:
-        self._note_counters(row)
-        self._room.entities.put(row)
-
-    def _note_counters(self, row: EntityRow) -> None:
         for index, share in enumerate(row.shares):
             for key in share.fragments:
                 self._room.keepers[share.store_name].counters[key] = _first_counters(index)
+        self._room.entities.put(row)
 
     def _drop_created(self, rows: list[EntityRow], store_names: set[str]) -> None:
         """No row names them, certainly. Where that fails now they go when their store is opened next."""
@@ -287,8 +284,6 @@ class EntityChanges:
                 raise ServerBusy(
                     f"The store {name} failed: nothing was created. Please try again."
                 ) from error
-        for row in rows:  # should the outcome of the rows' commit be unknown, they may turn out to exist
-            self._note_counters(row)
 
     # -- update
 

@@ -46,6 +46,7 @@ from busway.broker.errors import (
 )
 from busway.broker.expiry import ExpirySweeper
 from busway.broker.fragment import Fragment
+from busway.broker.late_fragments import LateFragments
 from busway.broker.limits import Limits
 from busway.broker.opening import added_stores, first_rows, public_url, with_root_key
 from busway.broker.operations_log import OperationsLog
@@ -577,7 +578,10 @@ class Namespace:
         """A store was opened. Raises StoreError when it does not fit; drops what belongs to nobody."""
         async with self.changing:
             if await self.catalogue.reload(keeper):
+                late = LateFragments()
+                await late.read(other for other in self.keepers.values() if other is not keeper)
                 self._adopt()
+                late.take_up(self._keys_in)
             await self._take_over_rules()
             lost = self._keys_in(keeper) - keeper.counters.keys()
             if lost:

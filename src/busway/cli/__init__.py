@@ -13,6 +13,7 @@ receiving           receive, peek, purge
 resubmitting        resubmit; `resubmission` is the work, `received_subject` what its filter sees
 eventhubs           eventhub create|show|list|update|delete, eventhub group create|list|delete
 events              events send|tail
+pipeline            jobs on Spark: pipeline capture|compact|backfill|deadletters|report|replay
 keys                key list|create|rotate|delete
 definitions         export, import; `remote_definition` reads and changes a namespace by its management API
 stores              stores [disable|enable]

@@ -17,6 +17,7 @@ from busway.cli import (
     eventhubs,
     events,
     keys,
+    pipeline,
     programs,
     queues,
     receiving,
@@ -68,7 +69,7 @@ def _root(
 
 for family in (
     *(serving, queues, topics, subscriptions, rules, sending, receiving, resubmitting),
-    *(eventhubs, events),
+    *(eventhubs, events, pipeline),
     *(keys, stores, definitions, connection_strings, programs),
 ):
     family.register(app)

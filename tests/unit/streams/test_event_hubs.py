@@ -15,6 +15,7 @@ from busway.broker.errors import (
     InvalidOperation,
     QuotaExceeded,
     ServerBusy,
+    StoreOutcomeUnknown,
 )
 from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
@@ -33,9 +34,10 @@ class Bus:
     """A namespace with hubs over stores that outlast it."""
 
     def __init__(self, stores: list[MemoryStore], limits: Limits) -> None:
-        clock = ManualClock()
-        self.namespace = Namespace("bus", stores, clock, SeededEntropy(), limits)
-        self.hubs = EventHubs(self.namespace, clock, SeededEntropy(2))
+        self.stores = stores
+        self.clock = ManualClock()
+        self.namespace = Namespace("bus", stores, self.clock, SeededEntropy(), limits)
+        self.hubs = EventHubs(self.namespace, self.clock, SeededEntropy(2))
 
     async def publish(self, path: str, partition: str, *bodies: bytes) -> None:
         ended: asyncio.Future[BrokerError | None] = asyncio.get_running_loop().create_future()
@@ -105,6 +107,33 @@ def test_a_hub_its_groups_and_its_events_outlast_a_restart() -> None:
         await second.namespace.close()
 
     asyncio.run(whole())
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_a_hub_whose_creation_has_an_unknown_outcome_can_be_used_if_it_turns_out_to_exist(
+    is_applied: bool,
+) -> None:
+    """H-1, E-1: its logs lie in stores that never failed; only the catalogue's home did."""
+
+    async def work(bus: Bus) -> None:
+        namespace, stores = bus.namespace, bus.stores
+        counted = {name: keeper.fragment_count for name, keeper in namespace.keepers.items()}
+        stores[0].lose_next_commit(is_applied=is_applied)
+        with pytest.raises(StoreOutcomeUnknown):
+            await bus.hubs.create(EventHubDescription("h", 4))
+        for _ in range(10):
+            bus.clock.advance(0.5)
+            namespace.tick()
+            for _ in range(50):
+                await asyncio.sleep(0)
+        assert bus.hubs.kind_of("h") == ("an event hub" if is_applied else None)
+        if is_applied:
+            for partition in range(4):
+                await bus.publish("h", str(partition), b"a")
+        else:
+            assert counted == {name: keeper.fragment_count for name, keeper in namespace.keepers.items()}
+
+    run(work)
 
 
 def test_a_deleted_hub_takes_its_events_along() -> None:

@@ -13,9 +13,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, VariantVal
 
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
-from busway_spark.servicebus_columns import TEXT_COLUMNS
-from busway_spark.servicebus_options import JSON, ServiceBusOptions
-from busway_spark.servicebus_variant import SCALAR_METADATA, amqp_value, json_of, variant_of
+from busway_spark.servicebus.columns import TEXT_COLUMNS
+from busway_spark.servicebus.options import JSON, ServiceBusOptions
+from busway_spark.servicebus.variant import SCALAR_METADATA, amqp_value, json_of, variant_of
 
 #: The application property by which a claim marks what it holds.
 CLAIM_PROPERTY: Final = "busway-claim"

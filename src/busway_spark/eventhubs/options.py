@@ -13,7 +13,7 @@ from typing import Final
 
 from busway.client.connection_string import BadConnectionString
 from busway_spark.bus import Bus
-from busway_spark.eventhubs_positions import END, START, Position
+from busway_spark.eventhubs.positions import END, START, Position
 from busway_spark.session import PUSHES_FILTERS
 
 PREFIX: Final = "eventhubs."

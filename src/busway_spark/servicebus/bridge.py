@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.servicebus_options import ServiceBusOptions
+from busway_spark.servicebus.options import ServiceBusOptions
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """Reading a hub as a stream.
 
 Theory of operation. Lives in one process on the driver for the life of the query; `read` runs on executors.
-Everything that counts is in the offsets (`eventhubs_offsets`), which Spark writes to its checkpoint before a batch is
+Everything that counts is in the offsets (`offsets`), which Spark writes to its checkpoint before a batch is
 read: a batch that is planned again after a crash has the same ranges and gets the same events. The server keeps no
 position for us, and `commit` has nothing to do.
 
@@ -23,18 +23,18 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from busway_spark.bulk_reader import BulkReader
-from busway_spark.eventhubs_offsets import DataLoss, EventRange, HubOffset, Json, limited, split
-from busway_spark.eventhubs_options import (
+from busway_spark.eventhubs.bulk_reader import BulkReader
+from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub, read_hub
+from busway_spark.eventhubs.offsets import DataLoss, EventRange, HubOffset, Json, limited, split
+from busway_spark.eventhubs.options import (
     BULK,
     EVENTS_PER_PARTITION,
     STARTING_POSITION,
     BadOption,
     EventHubsOptions,
 )
-from busway_spark.eventhubs_positions import END, PositionFinder
-from busway_spark.eventhubs_ranges import RangePartition, read_range, transport_of
-from busway_spark.hub_facts import HubFacts, PartitionFacts, ask_hub, read_hub
+from busway_spark.eventhubs.positions import END, PositionFinder
+from busway_spark.eventhubs.ranges import RangePartition, read_range, transport_of
 
 #: About how large an event is where only reading it would tell.
 _EVENT_BYTES_GUESS = 1024.0

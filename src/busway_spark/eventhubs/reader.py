@@ -9,12 +9,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from busway_spark.bus import BUSWAY
-from busway_spark.eventhubs_filters import ReadBounds
-from busway_spark.eventhubs_offsets import EventRange, split
-from busway_spark.eventhubs_options import EventHubsOptions
-from busway_spark.eventhubs_positions import PositionFinder
-from busway_spark.eventhubs_ranges import RangePartition, read_range, transport_of
-from busway_spark.hub_facts import HubFacts, PartitionFacts, ask_hub
+from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub
+from busway_spark.eventhubs.filters import ReadBounds
+from busway_spark.eventhubs.offsets import EventRange, split
+from busway_spark.eventhubs.options import EventHubsOptions
+from busway_spark.eventhubs.positions import PositionFinder
+from busway_spark.eventhubs.ranges import RangePartition, read_range, transport_of
 
 
 class EventHubsReader(DataSourceReader):

@@ -5,7 +5,7 @@ them the records, each an AMQP message. Numbers, times and the bounds of records
 chunks at a time. Bodies become one Arrow array over the answer's own bytes: it alternates "what lies between two
 bodies" and "a body", and every second element is taken. An event whose record holds nothing but the broker's three
 annotations and its body is told by three bytes and two sums, for all events at once; only what is more, properties
-and keys, is read event by event (`eventhubs_heads`). Bodies that are no single data section are looked for in their
+and keys, is read event by event (`heads`). Bodies that are no single data section are looked for in their
 records.
 
 Application properties and what is left of the system properties are maps of JSON texts; number, offset and time are
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from busway.amqp.sections import DATA, AmqpMessage, decode_message
 from busway.event_chunk import BODY_ELSEWHERE, HAS_NUMBERS, HEAD_BYTES, MAGIC, ChunkDamaged
-from busway_spark.eventhubs_heads import OFFSET, HeadColumns, json_text
+from busway_spark.eventhubs.heads import OFFSET, HeadColumns, json_text
 
 SCHEMA_DDL: Final = (
     "body binary, partition string, offset string, sequenceNumber bigint, enqueuedTime timestamp,"

@@ -18,8 +18,8 @@ from busway.client.errors import TimedOut
 from busway.client.event_reader import EventReader, StartPosition
 from busway.client.messages import ENQUEUED_TIME, SEQUENCE_NUMBER
 from busway_spark.bus import Bus
-from busway_spark.eventhubs_columns import batch_of_messages
-from busway_spark.eventhubs_offsets import EventRange
+from busway_spark.eventhubs.columns import batch_of_messages
+from busway_spark.eventhubs.offsets import EventRange
 
 _ROWS: Final = 5_000
 _BYTES: Final = 8 * 1024 * 1024

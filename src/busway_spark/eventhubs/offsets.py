@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from busway_spark.hub_facts import HubFacts
+from busway_spark.eventhubs.facts import HubFacts
 
 Json = dict[str, object]
 

@@ -17,12 +17,12 @@ from pyspark.sql.types import StructType
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
 from busway_spark.bus import BUSWAY, Bus
-from busway_spark.message_columns import FRAGMENT_SHIFT, MessageColumns
-from busway_spark.servicebus_bridge import bridge
-from busway_spark.servicebus_columns import check_readable
-from busway_spark.servicebus_failure import failing
-from busway_spark.servicebus_options import ServiceBusOptions
-from busway_spark.servicebus_peek import walk
+from busway_spark.servicebus.bridge import bridge
+from busway_spark.servicebus.columns import check_readable
+from busway_spark.servicebus.failure import failing
+from busway_spark.servicebus.message_columns import FRAGMENT_SHIFT, MessageColumns
+from busway_spark.servicebus.options import ServiceBusOptions
+from busway_spark.servicebus.peek import walk
 
 _SUB_QUEUE_MARK: Final = "/$"
 

@@ -14,11 +14,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from busway_spark.eventhubs_columns import SCHEMA_DDL
-from busway_spark.eventhubs_options import EventHubsOptions
-from busway_spark.eventhubs_reader import EventHubsReader, FilteredEventHubsReader
-from busway_spark.eventhubs_stream_reader import EventHubsStreamReader
-from busway_spark.eventhubs_writer import EventHubsStreamWriter, EventHubsWriter, check_columns
+from busway_spark.eventhubs.columns import SCHEMA_DDL
+from busway_spark.eventhubs.options import EventHubsOptions
+from busway_spark.eventhubs.reader import EventHubsReader, FilteredEventHubsReader
+from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
+from busway_spark.eventhubs.writer import EventHubsStreamWriter, EventHubsWriter, check_columns
 
 
 class EventHubsSource(DataSource):

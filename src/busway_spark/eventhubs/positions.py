@@ -14,7 +14,7 @@ from typing import Final
 from busway.client.errors import TimedOut
 from busway.client.event_reader import StartPosition
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.hub_facts import PartitionFacts
+from busway_spark.eventhubs.facts import PartitionFacts
 
 _FIELDS: Final = frozenset({"offset", "seqNo", "enqueuedTime", "isInclusive"})
 _OFFSET_CHARACTERS_MAX: Final = 64

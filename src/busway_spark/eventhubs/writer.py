@@ -38,8 +38,8 @@ from busway.client.event_producer import EventProducer, ProducerClaim
 from busway.client.messages import PARTITION_KEY
 from busway.client.service_bus_client import ServiceBusClient
 from busway.streams.key_hash import partition_of_key
-from busway_spark.eventhubs_options import EventHubsOptions
-from busway_spark.hub_facts import ask_hub
+from busway_spark.eventhubs.facts import ask_hub
+from busway_spark.eventhubs.options import EventHubsOptions
 
 BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from busway_spark.amqp_reader import AmqpReader
-from busway_spark.bulk_reader import BulkReader
 from busway_spark.bus import BUSWAY
-from busway_spark.eventhubs_offsets import DataLoss, EventRange
-from busway_spark.eventhubs_options import AMQP, AUTO, BULK, EventHubsOptions
-from busway_spark.hub_facts import read_hub
+from busway_spark.eventhubs.amqp_reader import AmqpReader
+from busway_spark.eventhubs.bulk_reader import BulkReader
+from busway_spark.eventhubs.facts import read_hub
+from busway_spark.eventhubs.offsets import DataLoss, EventRange
+from busway_spark.eventhubs.options import AMQP, AUTO, BULK, EventHubsOptions
 
 
 @dataclass

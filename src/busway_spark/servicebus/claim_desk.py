@@ -34,10 +34,10 @@ from busway.client.errors import ClientError, LockLost, Refused, Unreachable
 from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.receiver import ServiceBusReceiver
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.message_columns import CLAIM_PROPERTY, fragment_of
-from busway_spark.servicebus_claim import Claim
-from busway_spark.servicebus_entrance import Entrance
-from busway_spark.servicebus_peek import PAGE_MESSAGES, number_of, peek_numbers
+from busway_spark.servicebus.claim import Claim
+from busway_spark.servicebus.entrance import Entrance
+from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, fragment_of
+from busway_spark.servicebus.peek import PAGE_MESSAGES, number_of, peek_numbers
 
 #: A link remembers what it delivered until it is settled, and settling goes another way here: so a link is used for
 #: at most so many messages. Also the most that is taken of one session at once.

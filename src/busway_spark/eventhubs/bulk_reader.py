@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Refused, Unreachable
 from busway_spark.bus import Bus
-from busway_spark.eventhubs_columns import EventRun, batch_of_run, event_run
-from busway_spark.eventhubs_offsets import EventRange
+from busway_spark.eventhubs.columns import EventRun, batch_of_run, event_run
+from busway_spark.eventhubs.offsets import EventRange
 
 CHUNKS_TYPE: Final = "application/vnd.busway.chunks"
 ANSWER_BYTES: Final = 8 * 1024 * 1024

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from busway_spark.servicebus_options import JSON, ServiceBusOptions, WrongOption
+from busway_spark.servicebus.options import JSON, ServiceBusOptions, WrongOption
 
 _TEXT: Final = StringType()
 _TYPES: Final[dict[str, DataType]] = {

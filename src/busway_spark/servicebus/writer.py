@@ -24,11 +24,11 @@ from pyspark.sql.types import StructType
 from busway.client.errors import ClientError
 from busway.client.sender import ServiceBusSender, batches
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.message_columns import WrongRow, message_of
-from busway_spark.servicebus_bridge import bridge
-from busway_spark.servicebus_columns import check_writable
-from busway_spark.servicebus_failure import BusFailure, failing
-from busway_spark.servicebus_options import ServiceBusOptions
+from busway_spark.servicebus.bridge import bridge
+from busway_spark.servicebus.columns import check_writable
+from busway_spark.servicebus.failure import BusFailure, failing
+from busway_spark.servicebus.message_columns import WrongRow, message_of
+from busway_spark.servicebus.options import ServiceBusOptions
 
 #: Encoded bytes, and rows, that are sent before the next are encoded.
 _FLIGHT_BYTES: Final = 2 * 1024 * 1024

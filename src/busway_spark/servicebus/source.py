@@ -8,10 +8,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from busway_spark.servicebus_browse import BrowseReader
-from busway_spark.servicebus_claim_reader import ClaimStreamReader
-from busway_spark.servicebus_drain import DrainReader
-from busway_spark.servicebus_options import (
+from busway_spark.servicebus.browse import BrowseReader
+from busway_spark.servicebus.claim_reader import ClaimStreamReader
+from busway_spark.servicebus.drain import DrainReader
+from busway_spark.servicebus.options import (
     BROWSE,
     CLAIM,
     PEEK_LOCK,
@@ -19,7 +19,7 @@ from busway_spark.servicebus_options import (
     ServiceBusOptions,
     WrongOption,
 )
-from busway_spark.servicebus_writer import ServiceBusStreamWriter, ServiceBusWriter
+from busway_spark.servicebus.writer import ServiceBusStreamWriter, ServiceBusWriter
 
 
 def batch_reader(schema: StructType, options: ServiceBusOptions) -> DataSourceReader:

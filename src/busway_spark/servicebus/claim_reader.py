@@ -1,4 +1,4 @@
-"""Streams of messages: each micro-batch is a claim (see `servicebus_claim_desk` for the protocol).
+"""Streams of messages: each micro-batch is a claim (see `claim_desk` for the protocol).
 
 Spark asks the driver's process for offsets and partitions, in this order: `latestOffset(start)` on every trigger,
 where `start` is the end of the last batch that Spark has committed; then it logs what it got, and asks for
@@ -17,14 +17,14 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from busway.client.messages import ServiceBusReceivedMessage
-from busway_spark.message_columns import CLAIM_PROPERTY, MessageColumns, fragment_of
-from busway_spark.servicebus_bridge import bridge
-from busway_spark.servicebus_claim import Claim
-from busway_spark.servicebus_claim_desk import ClaimDesk, Taken, is_stamped
-from busway_spark.servicebus_columns import check_readable
-from busway_spark.servicebus_failure import BusFailure, failing
-from busway_spark.servicebus_options import NUMBER_MAX, ServiceBusOptions
-from busway_spark.servicebus_peek import by_numbers, number_of, walk
+from busway_spark.servicebus.bridge import bridge
+from busway_spark.servicebus.claim import Claim
+from busway_spark.servicebus.claim_desk import ClaimDesk, Taken, is_stamped
+from busway_spark.servicebus.columns import check_readable
+from busway_spark.servicebus.failure import BusFailure, failing
+from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, MessageColumns, fragment_of
+from busway_spark.servicebus.options import NUMBER_MAX, ServiceBusOptions
+from busway_spark.servicebus.peek import by_numbers, number_of, walk
 
 #: How far the clocks of the bus and of the driver may be apart without "available now" ending too early.
 _SKEW_MS: Final = 60_000

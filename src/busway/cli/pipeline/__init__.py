@@ -1,0 +1,18 @@
+"""`busway pipeline`: jobs on Spark. One file per job; Spark is imported when one runs, so help stays quick.
+
+running            what all jobs share: options, the session, progress, stopping
+"""
+
+import typer
+
+from busway.cli.output import example
+
+family = typer.Typer(
+    help="Jobs on Spark: history into files, out of files, and what it tells. Needs the extra busway[spark].",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(family, name="pipeline", epilog=example("busway pipeline capture clicks --to lake"))

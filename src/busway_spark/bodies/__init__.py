@@ -1,0 +1,1 @@
+"""`bodyFormat`: bodies of messages and events as columns, in both formats."""

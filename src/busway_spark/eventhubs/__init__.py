@@ -1,0 +1,18 @@
+"""`format("eventhubs")`: event hubs as tables and streams. Names of options and columns are those of
+azure-event-hubs-spark.
+
+  source             what Spark asks for readers and writers
+  options            options, checked
+  facts              what a hub tells about itself and its partitions
+  positions          positions in options and the numbers they come to
+  offsets            offsets of streams, ranges, and what can be lost
+  filters            filters that Spark hands down, as bounds
+  bulk_reader        ranges of events by Busway's bulk route
+  amqp_reader        ranges of events over AMQP
+  columns            events as Arrow columns
+  heads              what events bring beside their bodies, as columns
+  ranges             reading one range in one task
+  reader             batch reading
+  stream_reader      stream reading
+  writer             writing, batch and stream
+"""
