@@ -162,8 +162,7 @@ class StoreKeeper:
         """Out of service by an operator's word, until `enable`."""
         self.is_disabled = True
         self._cancel()
-        self._leave_service(StoreUnavailable(f"The store {self.name} was taken out of service."))
-        await self.store.close()
+        await self._leave_for_good()
 
     async def enable(self) -> None:
         """Back into service; when that fails the attempts go on by themselves."""
@@ -207,6 +206,10 @@ class StoreKeeper:
         if was_in_service:
             self._lost(self, error)
 
+    async def _leave_for_good(self) -> None:
+        self._leave_service(StoreUnavailable(f"The store {self.name} was taken out of service."))
+        await self.store.close()
+
     def _arm(self) -> None:
         deadline = self._clock.monotonic() + self._pause_s
         self._pause_s = min(self._pause_s * 2, _PAUSE_LAST_S)
@@ -236,8 +239,7 @@ class StoreKeeper:
         finally:
             self._is_attempting = False
         if not self._should_be_open():  # the operator's word came meanwhile
-            self._in_service = False
-            await self.store.close()
+            await self._leave_for_good()
 
     def _should_be_open(self) -> bool:
         return not self.is_disabled and not self._is_closed

@@ -204,3 +204,32 @@ def test_rows_on_their_way_are_counted_once_when_a_destination_store_comes_back_
         assert (await bench.namespace.counts("target")).active == 8
 
     on_a_topic_bench(test, 4, replace(Limits(), partition_count=4))
+
+
+def test_a_store_that_is_disabled_while_it_comes_back_leaves_nothing_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P-30, D-11: a fragment that outlived such a moment shared its rows with the next one, and each hid some."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.queue("q", enable_partitioning=True)
+        store, gate = bench.stores[1], asyncio.Event()
+        reopen = store.reopen
+
+        async def slow() -> None:
+            await gate.wait()
+            await reopen()
+
+        monkeypatch.setattr(store, "reopen", slow)
+        store.refuse_next_commit()
+        _send(bench, "q", *[message_of(encoded(f"{n}"), False) for n in range(8)])
+        await bench.advance(0.5, 0.1)  # it failed, and an attempt to open it is under way
+        disabling = asyncio.create_task(bench.namespace.disable_store(store.name))
+        await settle(60)
+        gate.set()
+        await settle(60)
+        await disabling
+        fragments = bench.namespace.queue("q").outlet(False).fragments()
+        assert [fragment.store.name for fragment in fragments] == ["store-0", "store-2", "store-3"]
+
+    on_a_topic_bench(test, 4, replace(Limits(), partition_count=4))
