@@ -18,13 +18,13 @@ setup: .venv/.installed ## install into .venv and compile the hot modules where 
 run: setup ## start the bus on embedded stores in ./data
 	@$(BIN)/busway serve --data data
 
-test: setup ## everything: what the README promises, and the model, wire and fault tests
+test: setup setup-spark ## everything: what the README promises, the model, wire and fault tests, Spark's jobs
 	@scripts/run_tests.sh
 
 test-quick: setup ## unit, wire and store tests, pure Python
 	@BUSWAY_PURE=1 $(PYTEST) -n 2 -q tests/unit tests/wire tests/store_contract
 
-lint: setup ## formatting, ruff, mypy --strict, storeys (import-linter)
+lint: setup setup-spark ## formatting, ruff, mypy --strict, storeys (import-linter)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy

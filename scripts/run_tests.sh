@@ -10,9 +10,5 @@ fi
 echo "== the whole suite"
 # Tests with real clients wait more than they work: more of them than cores.
 $bin/python -m pytest -n 6 --dist worksteal -q tests --ignore tests/spark
-if $bin/python -c "import pyspark" 2>/dev/null; then
-    echo "== Spark (make setup-spark was run)"
-    $bin/python -m pytest -n 0 -q tests/spark
-else
-    echo "== Spark's formats are not tested: make setup-spark installs what they need, make test-spark runs them"
-fi
+echo "== Spark: formats and jobs against a real server, in one session"
+$bin/python -m pytest -n 0 -q tests/spark
