@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from busway_spark import eventhubs_stream_reader
+from busway_spark.eventhubs import stream_reader
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts
 from busway_spark.eventhubs.offsets import DataLoss, HubOffset
 from busway_spark.eventhubs.options import EventHubsOptions
@@ -20,7 +20,7 @@ def facts(first: int, next_number: int, created_at_ms: int = 1) -> HubFacts:
 
 
 def latest(monkeypatch: pytest.MonkeyPatch, hub: HubFacts, at: int, fails: bool) -> dict[str, object]:
-    monkeypatch.setattr(eventhubs_stream_reader, "read_hub", lambda *_: hub)
+    monkeypatch.setattr(stream_reader, "read_hub", lambda *_: hub)
     given = {"connectionString": CONNECTION, "name": "hub", "failOnDataLoss": str(fails).lower()}
     reader = EventHubsStreamReader(EventHubsOptions.parse(given))
     return reader.latestOffset(HubOffset("hub", 1, {"0": at}).to_json(), ReadAllAvailable())

@@ -1,11 +1,14 @@
 """Captured messages and events: the columns, names and folders of their files.
 
     ROOT/entity=orders/date=2026-11-15/hour=09/partition=3/3-00000000000000000042.parquet
+    ROOT/entity=orders/date=2026-11-15/hour=08/partition=3/3-00000000000000000007-00000000000000000041.parquet
 
 Hubs, queues and subscriptions are captured alike, so that every job reads every capture. A folder is named by the
 hour in which its messages were enqueued (UTC), a file by its partition (of a hub) or fragment and by the first
-sequence number in it; numbers in a file rise, and no two files of a partition overlap. Whatever begins with `_`
-or `.` is no data: any reader of Parquet leaves it out. A file appears whole or not at all.
+sequence number in it; a file that `compact` has put together also by its last one. Numbers in a file rise. Files of
+a hub's partition never overlap; those of queues and subscriptions may, where messages were taken out of their order
+(sessions, several stores), but no number is in two files. Whatever begins with `_` or `.` is no data: any reader of
+Parquet leaves it out. A file appears whole or not at all, and never changes.
 
 Application properties are kept twice: `properties` is one JSON object that people and other tools can read, and
 `propertyTypes` names the AMQP types that JSON cannot tell apart, so that a message can be sent again as it was.
@@ -13,6 +16,7 @@ Application properties are kept twice: `properties` is one JSON object that peop
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -52,7 +56,9 @@ SCHEMA: Final = pa.schema(_FIELDS)
 #: The folders' own columns, in their order.
 FOLDERS: Final = ("entity", "date", "hour", "partition")
 SUFFIX: Final = ".parquet"
+NOT_TOLD: Final = -1
 _NUMBER_WIDTH: Final = 20
+_NAME: Final = re.compile(rf"(\d{{1,5}})-(\d{{{_NUMBER_WIDTH}}})(?:-(\d{{{_NUMBER_WIDTH}}}))?\{SUFFIX}", re.ASCII)
 
 
 @dataclass(frozen=True, order=True)
@@ -63,11 +69,14 @@ class CapturedFile:
     hour: datetime
     partition: int
     first_number: int
+    #: Only the name of a file that was put together tells it; -1 is not told.
+    last_number: int = NOT_TOLD
 
     @property
     def path(self) -> PurePosixPath:
         """Below the root."""
-        name = f"{self.partition}-{self.first_number:0{_NUMBER_WIDTH}}{SUFFIX}"
+        last = "" if self.last_number == NOT_TOLD else f"-{self.last_number:0{_NUMBER_WIDTH}}"
+        name = f"{self.partition}-{self.first_number:0{_NUMBER_WIDTH}}{last}{SUFFIX}"
         return folder_of(self.entity, self.hour, self.partition) / name
 
 
@@ -84,11 +93,12 @@ def folder_of(entity: str, hour: datetime, partition: int) -> PurePosixPath:
 def parse_path(path: PurePosixPath) -> CapturedFile | None:
     """What a path below the root says; None for what is no captured file."""
     parts = dict(part.split("=", 1) for part in path.parts[:-1] if "=" in part)
-    partition, _, number = path.name.removesuffix(SUFFIX).partition("-")
-    if tuple(parts) != FOLDERS or not path.name.endswith(SUFFIX) or parts["partition"] != partition:
+    name = _NAME.fullmatch(path.name)
+    if tuple(parts) != FOLDERS or name is None or parts["partition"] != name[1]:
         return None
     try:
         hour = datetime.strptime(f"{parts['date']} {parts['hour']}", "%Y-%m-%d %H").replace(tzinfo=UTC)
-        return CapturedFile(unquote(parts["entity"]), hour, int(partition), int(number))
     except ValueError:
         return None
+    last = NOT_TOLD if name[3] is None else int(name[3])
+    return CapturedFile(unquote(parts["entity"]), hour, int(name[1]), int(name[2]), last)
