@@ -18,19 +18,19 @@ setup: .venv/.installed ## install into .venv and compile the hot modules where 
 run: setup ## start the bus on embedded stores in ./data
 	@$(BIN)/busway serve --data data
 
-test: setup setup-spark ## everything: what the README promises, the model, wire and fault tests, Spark's jobs
+test: .venv/.installed setup-spark ## everything: what the README promises, the model, wire and fault tests, Spark's jobs
 	@scripts/run_tests.sh
 
 test-quick: setup ## unit, wire and store tests, pure Python
 	@BUSWAY_PURE=1 $(PYTEST) -n 2 -q tests/unit tests/wire tests/store_contract
 
-lint: setup setup-spark ## formatting, ruff, mypy --strict, storeys (import-linter)
+lint: .venv/.installed setup-spark ## formatting, ruff, mypy --strict, storeys (import-linter)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-format: setup ## what lint would complain about and can be mended by itself
+format: .venv/.installed ## what lint would complain about and can be mended by itself
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
