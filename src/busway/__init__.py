@@ -19,6 +19,7 @@ rules          the language of subscription rules
 message clock  a message as the broker holds it (`message_head`, `bare_message`: its bytes, taken apart); time and
                chance as arguments
 event_record event_chunk   an event as it lies in a log and leaves it; runs of events as they are stored
+claimed_run    messages of a claim as they travel in bulk
 redaction      secrets taken out of text
 atom_names     names of the management API that both ends write
 compiled       whether the hot modules run compiled

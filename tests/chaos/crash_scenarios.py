@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from busway.amqp.types import Int
+from busway.broker.claims import Claims
 from busway.broker.descriptions import AuthorizationRule, Description, QueueDescription
+from busway.broker.errors import ServerBusy
 from busway.broker.settlement import Settlement, Verb
 from busway.message import Message
 from tests.chaos.crash_world import QUEUE, CrashWorld, queue
@@ -257,6 +259,34 @@ def steps(*acts: Act) -> tuple[Step, ...]:
     return tuple(Step(act) for act in acts)
 
 
+def _claims(stamp: str, count: int) -> Act:
+    """Takes so many and holds them, in one commit."""
+
+    async def act(world: CrashWorld) -> None:
+        claims, outlet = Claims(world.clock), world.queue.outlet(False)
+        claim = await claims.take(world.queue, outlet, stamp, count, 0.0)
+        numbers = [number for part in claim.parts for number in part.numbers]
+        if len(numbers) < count or await claims.hold(outlet, stamp, numbers) != numbers:
+            raise ServerBusy("the store failed before the messages were held")
+
+    return act
+
+
+def _settles_claim(stamp: str) -> Act:
+    async def act(world: CrashWorld) -> None:
+        numbers = list(range(1, 100))
+        assert (await Claims(world.clock).settle(world.queue.outlet(False), stamp, numbers))[1] == 0
+
+    return act
+
+
+def _releases_claim(stamp: str) -> Act:
+    async def act(world: CrashWorld) -> None:
+        await Claims(world.clock).release(world.queue.outlet(False), stamp)
+
+    return act
+
+
 _PROPERTIES: dict[str, object] = {"reason": "tired", "tries": Int(2)}
 
 SCENARIOS: tuple[CrashScenario, ...] = (
@@ -281,6 +311,11 @@ SCENARIOS: tuple[CrashScenario, ...] = (
     CrashScenario(
         "defer",
         steps(_settles(Settlement(Verb.DEFER, _PROPERTIES), 2), _complete_deferred, _complete_deferred),
+        prepare=_fill,
+    ),
+    CrashScenario(
+        "claims",
+        steps(_claims("a", 3), _claims("b", 2), _settles_claim("a"), _releases_claim("b")),
         prepare=_fill,
     ),
     CrashScenario(

@@ -12,6 +12,7 @@ from tests.store_contract.scenario import (
     message,
     numbers_of,
     put,
+    put_in_session,
 )
 
 
@@ -127,5 +128,58 @@ def test_a_row_may_be_moved_again_in_the_same_batch(world: World) -> None:
         await store.flush()
         assert await active_numbers(store, fragment) == [3]
         assert numbers_of(await store.messages(fragment, PLACE_DEFERRED, 0, 10, LOTS)) == []
+
+    world.run(play)
+
+
+def test_a_run_of_rows_moves_in_one_batch_and_back(world: World) -> None:
+    """R-13: with gaps, with rows that are gone already, each with its own changes; sessions and expiry go along."""
+
+    async def play(store: Any) -> None:
+        fragment, other = add_fragment(store), add_fragment(store)
+        expiring = [message(number, b"%d" % number) for number in (3, 4, 5, 9)]
+        for each in expiring:
+            each.expires_at_ms = 1_700_000_000_000 + each.sequence_number
+        put(store, fragment, *expiring)
+        put_in_session(store, fragment, "s", 1, 2)
+        put(store, other, message(4, b"other"))
+        await store.flush()
+        numbers = [9, 1, 2, 3, 5, 7, 4]
+        batch = store.batch()
+        for number in numbers:
+            batch.moves.append(
+                Move(
+                    fragment, PLACE_ACTIVE, number, fragment, PLACE_DEFERRED, number, changes=b"c%d" % number
+                )
+            )
+        batch.moves.append(Move(other, PLACE_ACTIVE, 4, other, PLACE_DEFERRED, 4))
+        await store.flush()
+        assert await active_numbers(store, fragment) == await active_numbers(store, other) == []
+        assert await store.next_sessions(fragment, 0, 10) == []
+        page = await store.messages(fragment, PLACE_DEFERRED, 0, 10, LOTS)
+        assert [(m.sequence_number, m.changes) for m in page.messages] == [
+            (number, b"c%d" % number) for number in (1, 2, 3, 4, 5, 9)
+        ]
+        batch = store.batch()
+        for number in (1, 2, 3, 9):
+            session_id = "s" if number < 3 else None
+            batch.moves.append(
+                Move(
+                    fragment,
+                    PLACE_DEFERRED,
+                    number,
+                    fragment,
+                    PLACE_ACTIVE,
+                    number,
+                    session_id=session_id,
+                    with_expiry_entry=number > 2,
+                )
+            )
+        await store.flush()
+        assert await active_numbers(store, fragment) == [1, 2, 3, 9]
+        assert await store.next_sessions(fragment, 0, 10) == [("s", 1)]
+        assert await store.expired_entries(1_800_000_000_000, 10) == [(fragment, 3), (fragment, 9)]
+        rest = await store.messages(fragment, PLACE_DEFERRED, 0, 10, LOTS)
+        assert (numbers_of(rest), rest.damaged) == ([4, 5], [])
 
     world.run(play)

@@ -41,6 +41,7 @@ class MessageInput(Enum):
     EXPIRED = "expired"  # and the entity drops expired messages
     EXPIRED_TO_DEAD_LETTER = "expired-to-dead-letter"
     DELETED = "deleted"  # batch delete
+    CLAIM_RELEASED = "claim-released"  # the claim that had deferred it gives it up
     RESTARTED = "restarted"  # the broker lost its memory
 
 
@@ -84,6 +85,9 @@ TRANSITIONS: Final[dict[tuple[MessageState, MessageInput], tuple[MessageState, E
     (_S.DEFERRED, _I.EXPIRED): (_S.GONE, _E.REMOVE),
     (_S.DEFERRED, _I.EXPIRED_TO_DEAD_LETTER): (_S.DEAD_LETTERED, _E.MOVE),
     (_S.DEFERRED, _I.RESTARTED): (_S.DEFERRED, _E.NONE),
+    # What a claim holds knows no expiry until it is released; the pairs with EXPIRED arise only then.
+    (_S.DEFERRED, _I.COMPLETED): (_S.GONE, _E.REMOVE),
+    (_S.DEFERRED, _I.CLAIM_RELEASED): (_S.ACTIVE, _E.MOVE),
     # Whatever ends the lock of a deferred message without settling it leaves it deferred.
     (_S.LOCKED_DEFERRED, _I.COMPLETED): (_S.GONE, _E.REMOVE),
     (_S.LOCKED_DEFERRED, _I.ABANDONED): (_S.DEFERRED, _E.COUNT),

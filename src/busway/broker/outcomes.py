@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from busway.broker.dead_letter import EXPIRED, HEADER_SIZE_EXCEEDED, DeadLetterRun, deliveries_used_up
 from busway.broker.errors import BadArgument
+from busway.broker.journal import ABANDON, DEFER, EXPIRE, LOCK_LOST, note_locks
 from busway.broker.lane import Lane
 from busway.broker.locks import Lock
 from busway.broker.message_states import Effect, MessageInput, MessageState, transition
@@ -25,12 +26,28 @@ if TYPE_CHECKING:
 _FAILURES = (MessageInput.ABANDONED, MessageInput.LOCK_ENDED)
 #: Inputs after which the message would be available again, so that its expiry takes effect (M-43).
 _RETURNS = (MessageInput.ABANDONED, MessageInput.LOCK_ENDED, MessageInput.RELEASED)
+#: What the journal calls an input; of those that are not here it hears nothing, or by what they lead to.
+_OPERATIONS = {
+    MessageInput.ABANDONED: ABANDON,
+    MessageInput.DEFERRED: DEFER,
+    MessageInput.LOCK_ENDED: LOCK_LOST,
+}
 
 
 class Outcomes:
     """The ends of some locks of one fragment, in one commit batch."""
 
-    __slots__ = ("_batch", "_dead_letters", "_fragment", "_lanes", "_now_ms", "has_written")
+    __slots__ = (
+        "_batch",
+        "_dead_letters",
+        "_first_changes",
+        "_first_settlement",
+        "_fragment",
+        "_lanes",
+        "_noted",
+        "_now_ms",
+        "has_written",
+    )
 
     def __init__(self, fragment: Fragment, batch: CommitBatch) -> None:
         self._fragment = fragment
@@ -38,11 +55,21 @@ class Outcomes:
         self._now_ms = fragment.runtime.clock.wall_ms()
         self._dead_letters: DeadLetterRun | None = None
         self._lanes: dict[Lane, None] = {}
+        #: The settlement that was checked last, and what it makes of a message without earlier changes, as most are.
+        self._first_settlement: Settlement | None = None
+        self._first_changes: bytes | None = None
+        #: For the journal, by operation; None without one.
+        self._noted: dict[int, list[Lock]] | None = None if fragment.runtime.journal is None else {}
         #: False as long as only memory has changed: then there is no commit to wait for.
         self.has_written = False
 
     def check(self, lock: Lock, settlement: Settlement) -> bytes | None:
-        return checked_changes(self._fragment, lock, settlement)
+        if lock.changes is not None:
+            return checked_changes(self._fragment, lock, settlement)
+        if self._first_settlement is not settlement:
+            self._first_changes = checked_changes(self._fragment, lock, settlement)
+            self._first_settlement = settlement
+        return self._first_changes
 
     def settle(
         self, lock: Lock, happened: MessageInput, settlement: Settlement, changed: bytes | None
@@ -62,6 +89,8 @@ class Outcomes:
         """The lock ends by `happened`, unless that was the last delivery, or the message has expired."""
         fragment = self._fragment
         settings = fragment.settings
+        if self._noted is not None and happened in _OPERATIONS:
+            self._noted.setdefault(_OPERATIONS[happened], []).append(lock)
         if not settings.is_dead_letter:
             if happened in _FAILURES and lock.delivery_count + 1 >= settings.max_delivery_count:
                 properties = deliveries_used_up(lock.delivery_count + 1)
@@ -79,6 +108,9 @@ class Outcomes:
 
     def join(self) -> None:
         """The last step; then whoever waits for what came back is served."""
+        if self._noted is not None:
+            for operation, locks in self._noted.items():
+                note_locks(self._fragment, self._batch, operation, locks)
         if self._dead_letters is not None:
             self._dead_letters.join()
         if self.has_written:
@@ -97,6 +129,8 @@ class Outcomes:
         if after is MessageState.GONE:
             self._batch.deletes.append((self._fragment.key, lock.place, lock.number))
             self._fragment.uncount(lock.place, lock.size)
+            if self._noted is not None:  # completions do not come here
+                self._noted.setdefault(EXPIRE, []).append(lock)
         elif after is MessageState.DEAD_LETTERED:
             self._dead_letter(lock, changed, properties)
         elif effect is Effect.MOVE:
@@ -141,7 +175,17 @@ class Outcomes:
             self._dead_letters = DeadLetterRun(self._fragment, self._batch)
         size = lock.size + _growth(lock, changed)
         self._fragment.counters.bytes += size - lock.size
-        self._dead_letters.add(lock.place, lock.number, size, lock.delivery_count, changed, properties)
+        session_id = None if lock.session is None else lock.session.session_id
+        self._dead_letters.add(
+            lock.place,
+            lock.number,
+            size,
+            lock.delivery_count,
+            changed,
+            properties,
+            lock.enqueued_at_ms,
+            session_id,
+        )
 
 
 def checked_changes(fragment: Fragment, lock: Lock, settlement: Settlement) -> bytes | None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from busway.broker.claim_stamp import stamp_of
 from busway.broker.commit_runs import WrittenRun
 from busway.broker.dead_letter import DeadLetterRun
 from busway.broker.errors import ArgumentOutOfRange, MessageNotFound, ServerBusy, SessionLockLost
+from busway.broker.journal import CANCEL, COMPLETE, DELETE, EXPIRE, RECEIVE, note_messages, tell_messages
 from busway.broker.locks import NO_DEADLINE
 from busway.broker.receiver import Delivery
 from busway.message import DEFERRED, Message
@@ -84,6 +86,9 @@ class ReadRequests:
         else:
             deliveries = self._lock(found, session)
         fragment.flow.handed_out(len(found), sum(message.size() for message in found))
+        tell_messages(fragment, RECEIVE, found)
+        if deletes:
+            tell_messages(fragment, COMPLETE, found)
         return deliveries
 
     def _session_for(self, session_id: str | None) -> MessageSession | None:
@@ -102,7 +107,11 @@ class ReadRequests:
         now_ms = fragment.runtime.clock.wall_ms()
         found = [m for m in page.messages if m.sequence_number not in fragment.locks.deferred]
         if not fragment.settings.is_dead_letter:
-            expired = [message for message in found if message.expires_at_ms <= now_ms]
+            expired = [
+                message
+                for message in found
+                if message.expires_at_ms <= now_ms and stamp_of(message.changes) is None
+            ]
             if expired:
                 self._expire(expired)
                 raise MessageNotFound
@@ -113,7 +122,7 @@ class ReadRequests:
         return found
 
     def _expire(self, messages: list[Message]) -> None:
-        """M-45: an expired deferred message leaves when somebody asks for it."""
+        """M-45: an expired deferred message leaves when somebody asks for it, unless a claim holds it."""
         fragment = self._fragment
         batch = fragment.batch()
         if fragment.settings.dead_letters_expired and fragment.dead_letter is not None:
@@ -122,6 +131,7 @@ class ReadRequests:
             dead_letters.join()
         else:
             self._join_deletes(messages, PLACE_DEFERRED)
+            note_messages(fragment, batch, EXPIRE, messages)
         batch.callbacks.append(WrittenRun(fragment).committed)
 
     def _lock(self, messages: list[Message], session: MessageSession | None) -> list[Delivery]:
@@ -159,6 +169,7 @@ class ReadRequests:
             if free:
                 fragment.withdraw(free)
                 self._join_deletes(free, PLACE_ACTIVE)
+                note_messages(fragment, fragment.batch(), DELETE, free)
                 deleted += len(free)
             if not page.more or len(candidates) < len(page.messages):
                 break
@@ -191,7 +202,9 @@ class ReadRequests:
     async def cancel_scheduled(self, numbers: list[int]) -> None:
         """S-33: one missing number fails the whole request."""
         if numbers:
-            await self._delete(await self.cancellable(numbers), PLACE_SCHEDULED)
+            found = await self.cancellable(numbers)
+            await self._delete(found, PLACE_SCHEDULED)
+            tell_messages(self._fragment, CANCEL, found)
 
     async def cancellable(self, numbers: list[int]) -> list[Message]:
         """The scheduled messages with these numbers. Raises MessageNotFound when one is missing, ServerBusy."""

@@ -45,15 +45,15 @@ class MessageEntities:
         found.detach(visitor)
         return found
 
-    def receive_point(self, path: str) -> ReceivePoint:
-        """Raises EntityNotFound, ServerBusy; InvalidOperation for topics (E-9), and for sessions, which HTTP does
-        not have (R-23)."""
+    def receive_point(self, path: str, *, with_sessions: bool = False) -> ReceivePoint:
+        """Raises EntityNotFound, ServerBusy; InvalidOperation for topics (E-9), and for sessions, which messages over
+        HTTP do not have (R-23)."""
         address = self._address(path)
         if address.transfer_dead_letter:
             return self._transfer_dead_letters(address.path)
         found = self._namespace.queue(address.path)
         outlet = found.outlet(address.dead_letter)
-        if outlet.requires_session:
+        if outlet.requires_session and not with_sessions:
             raise InvalidOperation(
                 f"'{path}' requires sessions, which cannot be received over HTTP. It is not possible for an entity"
                 " that requires sessions to create a non-sessionful message receiver."

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -147,8 +147,12 @@ class BatchWriter:
         for (source, target), group in groupby(moves, _source_and_target):
             run = list(group)
             self._delete_entries([row_key(move.from_fragment, move.from_number) for move in run], source)
-            for move in run:
-                self._move_row(move, source, target)
+            # Inside of one table a row may move on to where another of the run came from, so only one by one.
+            if len(run) > 1 and source != target:
+                self._move_run(run, source, target)
+            else:
+                for move in run:
+                    self._move_row(move, source, target)
             self._enter_moved(run, target)
 
     def _move_row(self, move: Move, source: int, target: int) -> None:
@@ -156,20 +160,19 @@ class BatchWriter:
         front = self._front(source, from_key)
         if front is None:  # Gone already: nothing to move.
             return
-        key, enqueued_at_ms, expires_at_ms, checksum, session_id, scheduled_at_ms, more = rewritten(
-            front,
-            row_key(move.to_fragment, move.to_number),
-            move.enqueued_at_ms,
-            move.expires_at_ms,
-            move.delivery_count,
-            move.changes,
-        )
-        values = (key, enqueued_at_ms, expires_at_ms, checksum)
+        values = _moved(move, front, target)
         if target == PLACE_ACTIVE:
-            self._cursor.execute(_MOVE_TO_ACTIVE[source], (*values, more, from_key, from_key))
+            self._cursor.execute(_MOVE_TO_ACTIVE[source], (*values, from_key))
         else:
-            aside = (*values, session_id, scheduled_at_ms, more, from_key, from_key)
-            self._cursor.execute(_MOVE_ASIDE[source][target], aside)
+            self._cursor.execute(_MOVE_ASIDE[source][target], (*values, from_key))
+
+    def _move_run(self, run: list[Move], source: int, target: int) -> None:
+        by_key = {row_key(move.from_fragment, move.from_number): move for move in run}
+        ranges = runs(list(by_key))
+        fronts: list[Any] = self._cursor.executemany(_READ_FRONTS_OF_RUN[source], ranges).fetchall()
+        copy = _COPY_TO_ACTIVE[source] if target == PLACE_ACTIVE else _COPY_ASIDE[source][target]
+        self._cursor.executemany(copy, [_moved(by_key[front[0]], front, target) for front in fronts])
+        self._cursor.executemany(_DELETE_RUN[source], ranges)
 
     def _front(self, place: int, key: int) -> Front | None:
         """A row without its body."""
@@ -300,6 +303,21 @@ class BatchWriter:
         return self._cursor.connection.changes()
 
 
+def _moved(move: Move, front: Front, target: int) -> tuple[int | str | bytes | None, ...]:
+    """What a row is at its new place, without its body, and the key that it had."""
+    key, enqueued_at_ms, expires_at_ms, checksum, session_id, scheduled_at_ms, more = rewritten(
+        front,
+        row_key(move.to_fragment, move.to_number),
+        move.enqueued_at_ms,
+        move.expires_at_ms,
+        move.delivery_count,
+        move.changes,
+    )
+    if target == PLACE_ACTIVE:
+        return key, enqueued_at_ms, expires_at_ms, checksum, more, front[0]
+    return key, enqueued_at_ms, expires_at_ms, checksum, session_id, scheduled_at_ms, more, front[0]
+
+
 def _source_and_target(move: Move) -> tuple[int, int]:
     return move.from_place, move.to_place
 
@@ -320,14 +338,13 @@ def _counter_values(counters: Counters) -> tuple[int, int, int, int, int, int, i
     )
 
 
-def _moves_to_active() -> tuple[str, ...]:
-    return tuple(query("move_to_active", source=source) for source in PLACE_TABLES)
+def _by_source(name: str) -> tuple[str, ...]:
+    return tuple(query(name, source=source) for source in PLACE_TABLES)
 
 
-def _moves_aside() -> tuple[tuple[str, ...], ...]:
+def _by_source_and_target(name: str) -> tuple[tuple[str, ...], ...]:
     return tuple(
-        tuple(query("move_aside", source=source, target=target) for target in PLACE_TABLES)
-        for source in PLACE_TABLES
+        tuple(query(name, source=source, target=target) for target in PLACE_TABLES) for source in PLACE_TABLES
     )
 
 
@@ -346,8 +363,11 @@ _BEGIN: Final = query("begin")
 _PUT_ACTIVE: Final = query("put_active")
 _PUT_ASIDE: Final = by_place("put_aside")
 _READ_FRONT: Final = by_place("read_front")
-_MOVE_TO_ACTIVE: Final = _moves_to_active()
-_MOVE_ASIDE: Final = _moves_aside()
+_MOVE_TO_ACTIVE: Final = _by_source("move_to_active")
+_MOVE_ASIDE: Final = _by_source_and_target("move_aside")
+_READ_FRONTS_OF_RUN: Final = by_place("read_fronts_of_run")
+_COPY_TO_ACTIVE: Final = _by_source("copy_to_active")
+_COPY_ASIDE: Final = _by_source_and_target("copy_aside")
 _CHANGE: Final = by_place("change")
 _DELETE_RUN: Final = by_place("delete_run")
 _SESSION_ENTRY_PUT: Final = query("session_entry_put")

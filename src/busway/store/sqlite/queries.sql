@@ -45,6 +45,20 @@ DELETE FROM {source} WHERE key = ?1
 INSERT INTO {target} SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, bare FROM {source} WHERE key = ?8;
 DELETE FROM {source} WHERE key = ?1
 
+-- read_fronts_of_run --
+-- Rows with consecutive keys without their bodies; casts as above.
+SELECT
+    key, CAST(enqueued_at AS INTEGER), CAST(expires_at AS INTEGER), CAST(checksum AS INTEGER), CAST(more AS BLOB)
+FROM {place} WHERE key BETWEEN ? AND ?
+
+-- copy_to_active --
+-- The first half of a move; the rows of a run leave their old place together.
+INSERT INTO messages SELECT ?1, ?2, ?3, ?4, ?5, bare FROM {source} WHERE key = ?6
+
+-- copy_aside --
+-- The same, to the deferred or scheduled rows.
+INSERT INTO {target} SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, bare FROM {source} WHERE key = ?8
+
 -- change --
 -- New values of `more` for a row that stays.
 UPDATE {place} SET checksum = ?, more = ? WHERE key = ?

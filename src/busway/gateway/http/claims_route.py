@@ -1,0 +1,248 @@
+"""Claims over HTTP (`busway.broker.claims`): how Spark takes, reads and settles messages by the thousand.
+
+    GET   E/$claims                         which claims hold messages: {"claims": [{"stamp": …, "messages": …}]}
+    POST  E/$claims/STAMP/take?count=&wait= locks messages: {"held": RUNS, "oldest_ms": …, "locked_until_ms": …,
+                                            "available": …}, the last being how many nobody has taken yet
+    POST  E/$claims/STAMP/renew             keeps locks and sessions: {"locked_until_ms": …}
+    POST  E/$claims/STAMP/hold      RUNS    defers what is locked: {"held": RUNS}
+    POST  E/$claims/STAMP/read      RUNS    what is held, in frames (`busway.claimed_run`), as long as there is more
+    POST  E/$claims/STAMP/settle    RUNS    deletes what is held: {"settled": …, "locked": …}
+    POST  E/$claims/STAMP/release           gives up what is held or locked: {"released": …, "locked": …}
+
+E is an entity as everywhere, also one with sessions. STAMP is the client's name for the claim. RUNS are ascending
+runs of sequence numbers, [[first, count], …], as a body {"held": RUNS}; those that are taken of sessions have the
+session's id as a third item. Each request may be repeated after a lost answer. All need Listen.
+
+`count` is at most 100,000. `wait` are seconds for the first message. While messages are read one page of them is in
+memory; an answer that the store cannot finish is cut off, and its client notices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from busway.bare_message import changed_bare
+from busway.broker.authorization import path_segments
+from busway.broker.claim_stamp import stamped, unstamped
+from busway.broker.claims import COUNT_MAX, Claims, available
+from busway.broker.descriptions import LISTEN
+from busway.broker.entity_path import EntityAddress, check_path, shown
+from busway.broker.errors import BadArgument
+from busway.broker.outlet import Outlet
+from busway.claimed_run import claimed_frame
+from busway.clock import Clock
+from busway.gateway.http.call import Call, ManagedNamespace
+from busway.gateway.http.json_input import parse_json
+from busway.gateway.http.message_entities import MessageEntities, ReceivePoint
+from busway.gateway.http.statuses import HttpRefusal
+from busway.message import Message
+
+CLAIMS_KEYWORD: Final = "$claims"
+FRAMES_TYPE: Final = "application/vnd.busway.claimed"
+WAIT_S_MAX: Final = 30.0
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+_STAMP: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SECONDS: Final = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,6})?")
+_COUNT: Final = re.compile(r"[0-9]{1,7}")
+_NUMBER_MAX: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class ClaimAddress:
+    entity: str
+    stamp: str = ""
+    verb: str = ""
+
+
+def claim_address(path: str) -> ClaimAddress | None:
+    """None when the request is not about claims. No entity's name has a segment that begins with '$'."""
+    segments = path.removesuffix("/").split("/")
+    if len(segments) > 1 and segments[-1].lower() == CLAIMS_KEYWORD:
+        return ClaimAddress("/".join(segments[:-1]))
+    if len(segments) > 3 and segments[-3].lower() == CLAIMS_KEYWORD:
+        return ClaimAddress("/".join(segments[:-3]), segments[-2], segments[-1].lower())
+    return None
+
+
+class ClaimsRoute:
+    def __init__(self, namespace: ManagedNamespace, clock: Clock) -> None:
+        self._limits = namespace.limits
+        self._entities = MessageEntities(namespace)
+        self._claims = Claims(clock)
+        self._verbs: dict[str, Callable[[Call, ClaimAddress], Awaitable[Response]]] = {
+            "take": self._take,
+            "renew": self._renew,
+            "hold": self._hold,
+            "read": self._read,
+            "settle": self._settle,
+            "release": self._release,
+        }
+
+    async def handle(self, call: Call, address: ClaimAddress) -> Response:
+        """Raises BrokerError or HttpRefusal."""
+        if path_segments(address.entity) is None:
+            # No token can be for such a path; everybody is told what is wrong with it (E-6).
+            check_path(EntityAddress.parse(address.entity).path, self._limits.path_characters_max)
+        call.require_for(address.entity, f"{address.entity}/{CLAIMS_KEYWORD}", LISTEN)
+        self._point(address)
+        if not address.stamp:
+            call.allow("GET", "HEAD")
+            return await self._list(address)
+        verb = self._verbs.get(address.verb)
+        if verb is None:
+            raise HttpRefusal(404, f"A claim knows {', '.join(self._verbs)}, not {shown(address.verb)}.")
+        call.allow("POST")
+        if _STAMP.fullmatch(address.stamp) is None:
+            raise BadArgument(
+                f"The claim {shown(address.stamp)} cannot be used: letters, digits, '-' and '_', at most 64 of them."
+            )
+        return await verb(call, address)
+
+    def _point(self, address: ClaimAddress) -> ReceivePoint:
+        return self._entities.receive_point(address.entity, with_sessions=True)
+
+    def _outlet(self, address: ClaimAddress) -> Outlet | None:
+        """None where nothing can ever be."""
+        return self._point(address).outlet
+
+    async def _list(self, address: ClaimAddress) -> Response:
+        outlet = self._outlet(address)
+        found = {} if outlet is None else await self._claims.stamps(outlet)
+        claims = [{"stamp": stamp, "messages": found[stamp]} for stamp in sorted(found)]
+        return JSONResponse({"claims": claims})
+
+    async def _take(self, call: Call, address: ClaimAddress) -> Response:
+        count = int(_query(call, "count", _COUNT, "1000"))
+        wait_s = min(float(_query(call, "wait", _SECONDS, "0")), WAIT_S_MAX)
+        if not 1 <= count <= COUNT_MAX:
+            raise BadArgument(f"count: {count} is not a number from 1 to {COUNT_MAX}.")
+        await call.body()
+        point = self._point(address)
+        if point.outlet is None:
+            return JSONResponse({"held": [], "oldest_ms": 0, "locked_until_ms": 0, "available": 0})
+        claim = await self._claims.take(point.entity, point.outlet, address.stamp, count, wait_s)
+        held: list[list[object]] = []
+        for part in claim.parts:
+            tail = [] if part.session_id is None else [part.session_id]
+            held += [[first, size, *tail] for first, size in runs_of(sorted(part.numbers))]
+        return JSONResponse(
+            {
+                "held": held,
+                "oldest_ms": claim.oldest_ms(),
+                "locked_until_ms": claim.locked_until_ms,
+                "available": available(point.outlet),
+            }
+        )
+
+    async def _renew(self, call: Call, address: ClaimAddress) -> Response:
+        await call.body()
+        outlet = self._outlet(address)
+        until_ms = 0 if outlet is None else await self._claims.renew(outlet, address.stamp)
+        return JSONResponse({"locked_until_ms": until_ms})
+
+    async def _hold(self, call: Call, address: ClaimAddress) -> Response:
+        numbers = numbers_of(await call.body(BODY_BYTES_MAX))
+        outlet = self._outlet(address)
+        held = [] if outlet is None else await self._claims.hold(outlet, address.stamp, numbers)
+        return JSONResponse({"held": [list(run) for run in runs_of(sorted(held))]})
+
+    async def _read(self, call: Call, address: ClaimAddress) -> Response:
+        numbers = numbers_of(await call.body(BODY_BYTES_MAX))
+        outlet = self._outlet(address)
+        if outlet is None:
+            return Response(b"", media_type=FRAMES_TYPE)
+        pages = self._claims.read(outlet, address.stamp, numbers)
+        frames = _frames(pages, address.stamp)
+        # The first one now, so that what is wrong can still be said.
+        first = await anext(frames, b"")
+        return StreamingResponse(_begun(first, frames), media_type=FRAMES_TYPE)
+
+    async def _settle(self, call: Call, address: ClaimAddress) -> Response:
+        numbers = numbers_of(await call.body(BODY_BYTES_MAX))
+        outlet = self._outlet(address)
+        count, locked = (
+            (0, 0) if outlet is None else await self._claims.settle(outlet, address.stamp, numbers)
+        )
+        return JSONResponse({"settled": count, "locked": locked})
+
+    async def _release(self, call: Call, address: ClaimAddress) -> Response:
+        await call.body()
+        outlet = self._outlet(address)
+        count, locked = (0, 0) if outlet is None else await self._claims.release(outlet, address.stamp)
+        return JSONResponse({"released": count, "locked": locked})
+
+
+async def _frames(pages: AsyncIterator[list[Message]], stamp: str) -> AsyncIterator[bytes]:
+    fresh = stamped(stamp)
+    async for page in pages:
+        if page:
+            yield claimed_frame(page, [_shown_bare(message, fresh) for message in page])
+
+
+def _shown_bare(message: Message, fresh: bytes) -> bytes:
+    if message.changes == fresh:
+        return message.bare
+    return changed_bare(message.bare, unstamped(message.changes))
+
+
+async def _begun(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if first:
+        yield first
+        async for frame in rest:
+            yield frame
+
+
+def numbers_of(body: bytes) -> list[int]:
+    """The numbers of a body {"held": [[first, count], …]}. Raises BadArgument."""
+    given = parse_json(body, "The body")
+    runs = given.get("held") if isinstance(given, dict) else None
+    if not isinstance(runs, list):
+        raise BadArgument('The body must be {"held": [[first, count], …]}.')
+    numbers: list[int] = []
+    last = 0
+    for run in runs:
+        first, count = _run(run)
+        if first <= last or first + count - 1 > _NUMBER_MAX:
+            raise BadArgument("The runs of numbers must ascend and must not overlap.")
+        if len(numbers) + count > COUNT_MAX:
+            raise BadArgument(f"A claim has at most {COUNT_MAX} messages.")
+        numbers.extend(range(first, first + count))
+        last = first + count - 1
+    return numbers
+
+
+def _run(run: object) -> tuple[int, int]:
+    match run:
+        case [int(first), int(count)] if not isinstance(first, bool) and not isinstance(count, bool):
+            if first >= 1 and count >= 1:
+                return first, count
+    raise BadArgument("A run is [first, count], two whole numbers of at least 1.")
+
+
+def runs_of(numbers: list[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as (first, count)."""
+    found: list[tuple[int, int]] = []
+    first = last = -1
+    for number in numbers:
+        if number != last + 1 or first < 0:
+            if first >= 0:
+                found.append((first, last - first + 1))
+            first = number
+        last = number
+    if first >= 0:
+        found.append((first, last - first + 1))
+    return found
+
+
+def _query(call: Call, name: str, form: re.Pattern[str], default: str) -> str:
+    found = call.request.query_params.getlist(name)
+    if not found:
+        return default
+    if len(found) > 1 or form.fullmatch(found[0]) is None:
+        raise BadArgument(f"{name}: {shown(found[-1][:32])} is not a number.")
+    return found[0]
