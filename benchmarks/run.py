@@ -24,6 +24,7 @@ from benchmarks import generator, partitions, parts, rabbitmq, scale, topics
 from benchmarks.busway_server import BuswayServer
 from benchmarks.event_hubs import event_hubs
 from benchmarks.generator import Load
+from benchmarks.journal import journal
 from benchmarks.rabbitmq import RabbitMq
 from benchmarks.report import Report
 from benchmarks.transactions import transactions
@@ -41,6 +42,7 @@ PARTS: dict[str, Callable[[parts.Bench, Report], None]] = {
     "transactions": transactions,
     "event-hubs": event_hubs,
     "partitions": partitions.partitions,
+    "journal": journal,
     "sdk": parts.official_sdk,
 }
 #: Parts that run on the two servers that stand for the whole run, and those that run on RabbitMQ too.

@@ -16,6 +16,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import pkgutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -65,6 +66,7 @@ HOT_MODULES: Final = (
     "busway.broker.settlement",
     "busway.broker.admission",
     "busway.broker.flow",
+    "busway.broker.journal",
     "busway.broker.commit_runs",
     "busway.broker.intake",
     "busway.broker.numbering",
@@ -93,6 +95,8 @@ HOT_MODULES: Final = (
     "busway.streams.readers",
     "busway.streams.producers",
     "busway.streams.partition_log",
+    "busway.journal.run_column",
+    "busway.journal.recorder",
     "busway.gateway.amqp.message_ids",
     "busway.gateway.amqp.message_mapping",
     "busway.gateway.amqp.outcomes",
@@ -120,15 +124,30 @@ def source_hash() -> str:
     """Changes with any hot source and with the interpreter."""
     digest = hashlib.sha256(sys.version.encode())
     for module in HOT_MODULES:
-        digest.update(source_of(module).read_bytes())
+        digest.update(_source(module))
     return digest.hexdigest()
+
+
+def _source(module: str) -> bytes:
+    """Also where the sources came out of an archive, as on executors of Spark."""
+    file = source_of(module)
+    found = None if PACKAGE.is_dir() else pkgutil.get_data("busway", str(file.relative_to(PACKAGE)))
+    return file.read_bytes() if found is None else found
+
+
+def _folder() -> Path:
+    """Nothing compiled can be loaded out of an archive, but an installed copy of the same sources may have it."""
+    if PACKAGE.is_dir():
+        return FOLDER
+    installed = (Path(entry) / PACKAGE.name / FOLDER.name for entry in sys.path if entry)
+    return next((folder for folder in installed if (folder / "source-hash").is_file()), FOLDER)
 
 
 def status() -> str:
     """For `busway --version`: what runs and why."""
     if os.environ.get("BUSWAY_PURE") == "1":
         return "pure Python (BUSWAY_PURE=1)"
-    recorded = FOLDER / "source-hash"
+    recorded = _folder() / "source-hash"
     if not recorded.exists():
         return "pure Python (not compiled)"
     if recorded.read_text() != source_hash():
@@ -140,8 +159,9 @@ class _CompiledFinder(importlib.abc.MetaPathFinder):
     """Answers for the hot modules and their shared library, for nothing else."""
 
     def __init__(self) -> None:
-        self._files = {name: FOLDER / (name.replace(".", "/") + _SUFFIX) for name in HOT_MODULES}
-        self._files[f"{GROUP}__mypyc"] = FOLDER / f"{GROUP}__mypyc{_SUFFIX}"
+        folder = _folder()
+        self._files = {name: folder / (name.replace(".", "/") + _SUFFIX) for name in HOT_MODULES}
+        self._files[f"{GROUP}__mypyc"] = folder / f"{GROUP}__mypyc{_SUFFIX}"
 
     def find_spec(
         self, fullname: str, path: object = None, target: ModuleType | None = None

@@ -103,6 +103,9 @@ _SERVER_KEYS: Final[Mapping[str, type]] = {
     "TlsPort": int,
     "HttpsPort": int,
     "Capture": str,
+    "Journal": str,
+    "JournalSeconds": int,
+    "JournalKeepDays": int,
     "LogFormat": str,
     "LogLevel": str,
 }

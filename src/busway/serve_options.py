@@ -14,11 +14,13 @@ from typing import Final
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 PORT_MAX: Final = 65_535
 PARTITIONS_MAX: Final = 256
+JOURNAL_SECONDS_MAX: Final = 3_600
+JOURNAL_DAYS_MAX: Final = 36_500
 LOG_FORMATS: Final = ("text", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 #: Keys of a configuration file's `Server` section: an option in PascalCase.
 _FIELD_OF_KEY: Final = {"Store": "store_urls"}
-_PATH_KEYS: Final = frozenset({"Data", "ReadyFile", "TlsCert", "TlsKey", "KeyFile", "Capture"})
+_PATH_KEYS: Final = frozenset({"Data", "ReadyFile", "TlsCert", "TlsKey", "KeyFile", "Capture", "Journal"})
 
 
 def default_data_directory() -> Path:
@@ -53,6 +55,9 @@ class ServeOptions:
     tls_port: int | None = None  # AMQP over TLS off loopback; None: 5671
     https_port: int | None = None  # HTTPS and WebSocket off loopback; None: 443
     capture: Path | None = None  # where captured events are written; None: below the data directory
+    journal: Path | None = None  # where the operation journal is written; None: nowhere
+    journal_seconds: int = 60  # a file of it appears so often
+    journal_keep_days: int = 0  # then they are removed; 0: never
     log_format: str = "text"  # or "json"
     log_level: str = "info"
 
@@ -80,6 +85,7 @@ class ServeOptions:
         _check_partitions(self)
         _check_tls(self)
         _check_log(self)
+        _check_journal(self)
         if self.dev_key and not self.is_loopback:
             raise WrongOptions(
                 "--dev-key is a key that everybody knows: it works on a loopback address only."
@@ -110,6 +116,16 @@ def _check_stores(options: ServeOptions) -> None:
         )
     if options.stores is not None and options.stores < 1:
         raise WrongOptions(f"--stores must be at least 1, not {options.stores}.")
+
+
+def _check_journal(options: ServeOptions) -> None:
+    bounds = {
+        "--journal-seconds": (options.journal_seconds, 1, JOURNAL_SECONDS_MAX),
+        "--journal-keep-days": (options.journal_keep_days, 0, JOURNAL_DAYS_MAX),
+    }
+    for name, (value, least, most) in bounds.items():
+        if not least <= value <= most:
+            raise WrongOptions(f"{name} must be between {least} and {most}, not {value}.")
 
 
 def _check_log(options: ServeOptions) -> None:

@@ -30,6 +30,8 @@ from busway.gateway.amqp.payloads import Payloads
 from busway.gateway.amqp.protocol import AmqpProtocol
 from busway.gateway.certificates import ensure_certificates, server_context
 from busway.gateway.http.app import HttpGateway, HttpSettings
+from busway.journal import feed as journal_feed
+from busway.journal.writer import WriterSettings
 from busway.serve_options import ServeOptions
 from busway.signals.log_lines import log_to_stream, prepare
 from busway.store.contract import Store
@@ -105,6 +107,7 @@ class Server:
         self._port = 0
         self._https_port: int | None = None
         self._ca_file: Path | None = None
+        self._journal: journal_feed.Feed | None = None
 
     async def start(self, stack: contextlib.AsyncExitStack) -> None:
         options = self._options
@@ -129,6 +132,7 @@ class Server:
             Payloads(self._entropy),
             HttpSettings.for_host(options.host, options.is_loopback),
             hubs,
+            self._journal,
         )
         stack.push_async_callback(amqp.close)
         stack.push_async_callback(http.close)
@@ -158,6 +162,7 @@ class Server:
         )
         capture_folder = options.capture or self._directory.capture
         hubs = EventHubs(namespace, self._clock, self._entropy, capture_folder)
+        self._start_journal(stack, namespace)
         await namespace.open()
         stack.push_async_callback(namespace.close)
         self._root_key = namespace.root_key
@@ -168,6 +173,25 @@ class Server:
         ticker.start()
         stack.callback(ticker.stop)
         return namespace, hubs
+
+    def _start_journal(self, stack: contextlib.AsyncExitStack, namespace: Namespace) -> None:
+        """Before the namespace opens; it ends after it, so the last commits are in it."""
+        options = self._options
+        if options.journal is None:
+            return
+        try:
+            journal_feed.check(options.journal)
+        except journal_feed.JournalUnavailable as error:
+            raise ServerFailed(str(error)) from error
+        settings = WriterSettings(
+            str(options.journal.absolute()),
+            file_s=options.journal_seconds,
+            keep_days=options.journal_keep_days,
+        )
+        self._journal = journal_feed.Feed(settings, self._clock)
+        self._journal.start()
+        stack.push_async_callback(self._journal.stop)
+        namespace.runtime.journal = self._journal.recorder
 
     def _note_root_key(self, key: str) -> None:
         """The root rule's key may have been rotated: `busway connection-string` must follow."""

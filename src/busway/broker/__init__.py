@@ -27,14 +27,18 @@
   held_destinations  where it cannot move to just now; what is for others passes by
   property_changes   application properties that settlement changed
   message_sessions   sessions: claims, the line for the next one, states (`session_state_room`: how many)
+  backfill           history for a subscription: copies that no publish made, each once
   transaction        what a client does together or not at all (`transactions`: those of a connection;
                      `transaction_sends`, `transaction_claims`: what one will send, and settle or cancel;
                      `transaction_place`: which fragment it keeps to; `transaction_rules`: rules it changes;
                      `decided_rules`: how those get into the catalogue)
   send_via           messages for one entity by way of another: transfer queues
   read_requests      peek, receive by number, batch delete, cancellation
+  claims             many messages taken, held and settled together (`claim_rows`: what a claim holds; `claim_stamp`:
+                     how that is marked)
   expiry schedule    what time does to messages (`wall_alarm`: a timer for a wall time)
   flow               what flows through each entity, counted
+  journal            what happens to messages, told to whoever keeps a record of it
   runtime            what all fragments share (`timers`, `limits`, `namespace_size`)
   fragment_settings  the part of a description that a fragment works by
 
@@ -45,7 +49,8 @@ Follow a change of the namespace:
                      `late_fragments`: what turns out to exist when it is read anew)
   opening placement  the first moments of a namespace; which store a new entity goes to
   entity_changes     how queues, topics and subscriptions come, change and go
-  rule_changes       how rules do (`rule_checks`: which may be added; `rule_rows`: what their rows say)
+  rule_changes       how rules do (`rule_checks`: which may be added; `rule_rows`: what their rows say;
+                     `rule_births`: when they began)
   entity_table       every entity's row always, its fragments from its first use (`rule_table`: its rules)
   other_entities     what lives in the namespace besides: event hubs (`streams`)
   store_keeper       one store: in service, failed and coming back, or out of service

@@ -34,6 +34,7 @@ class SentRun:
         "bytes",
         "count",
         "done",
+        "dropped",
         "fragment",
         "is_atomic",
         "last_number",
@@ -62,6 +63,8 @@ class SentRun:
         #: Those that were admitted.
         self.messages = messages
         self.bytes = message_bytes
+        #: Duplicates that were among them; None when there were none.
+        self.dropped: list[Message] | None = None
         #: How many the sender handed over.
         self.count = count
         self.refused = refused

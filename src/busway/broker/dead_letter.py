@@ -16,7 +16,8 @@ from busway.broker.errors import (
     InvalidOperation,
     QuotaExceeded,
 )
-from busway.broker.property_changes import dead_letter_properties, merge_changes
+from busway.broker.journal import DEAD_LETTER, OperationRow, note_rows
+from busway.broker.property_changes import DEAD_LETTER_REASON, dead_letter_properties, merge_changes
 from busway.message import Message
 from busway.store.contract import PLACE_ACTIVE, CommitBatch, Move
 
@@ -71,6 +72,7 @@ def put_dead_letters(
     assert target is not None, "only main fragments have dead letters"
     now_ms = source.runtime.clock.wall_ms()
     arrivals = ArrivedRun(target)
+    noted: list[OperationRow] = []
     for message, properties in dead:
         source.counters.last_counter += 1
         message.sequence_number = source.counters.last_counter
@@ -79,9 +81,26 @@ def put_dead_letters(
         batch.puts.append((target.key, PLACE_ACTIVE, message))
         target.expect(message.sequence_number, message.size())
         arrivals.entries.append((message.sequence_number, None))
+        noted.append(
+            OperationRow(
+                message.sequence_number,
+                message.size(),
+                message.delivery_count,
+                now_ms,
+                message.session_id,
+                message.partition_key,
+                reason_in(properties),
+            )
+        )
+    note_rows(source, batch, DEAD_LETTER, noted)
     batch.counters[source.key] = source.counters
     batch.counters[target.key] = target.counters
     batch.callbacks.append(arrivals.committed)
+
+
+def reason_in(properties: dict[str, object] | None) -> str | None:
+    reason = None if properties is None else properties.get(DEAD_LETTER_REASON)
+    return str(reason) if isinstance(reason, str) else None
 
 
 def deliveries_used_up(delivery_count: int) -> dict[str, object]:
@@ -95,7 +114,7 @@ def deliveries_used_up(delivery_count: int) -> dict[str, object]:
 class DeadLetterRun:
     """Messages that one batch moves out of one fragment into its dead-letter fragment."""
 
-    __slots__ = ("_arrivals", "_batch", "_source", "_target")
+    __slots__ = ("_arrivals", "_batch", "_noted", "_source", "_target")
 
     def __init__(self, source: Fragment, batch: CommitBatch) -> None:
         if source.dead_letter is None:
@@ -104,6 +123,8 @@ class DeadLetterRun:
         self._target: Fragment = source.dead_letter
         self._batch = batch
         self._arrivals = ArrivedRun(self._target)
+        #: For the journal; None without one.
+        self._noted: list[OperationRow] | None = None if source.runtime.journal is None else []
 
     def add(
         self,
@@ -113,12 +134,16 @@ class DeadLetterRun:
         delivery_count: int,
         changes: bytes | None,
         properties: dict[str, object] | None,
+        enqueued_at_ms: int,
+        session_id: str | None = None,
+        partition_key: str | None = None,
     ) -> None:
         """`size` and `changes` are those of the row as it is; `properties` are laid over it (D-6)."""
         source, target, batch = self._source, self._target, self._batch
         changed = merge_changes(changes, properties)
         if changed is not None and len(changed) > source.runtime.limits.header_bytes_max:
-            changed = merge_changes(changes, HEADER_SIZE_EXCEEDED)
+            properties = HEADER_SIZE_EXCEEDED
+            changed = merge_changes(changes, properties)
         batch.moves.append(
             Move(
                 source.key,
@@ -135,6 +160,11 @@ class DeadLetterRun:
         grown = (0 if changed is None else len(changed)) - (0 if changes is None else len(changes))
         target.expect(number, size + grown)
         self._arrivals.entries.append((number, None))
+        if self._noted is not None:
+            reason = reason_in(properties)
+            self._noted.append(
+                OperationRow(number, size, delivery_count, enqueued_at_ms, session_id, partition_key, reason)
+            )
 
     def add_expired(self, place: int, messages: list[Message]) -> None:
         """D-11."""
@@ -146,6 +176,9 @@ class DeadLetterRun:
                 message.delivery_count,
                 message.changes,
                 EXPIRED,
+                message.enqueued_at_ms,
+                message.session_id,
+                message.partition_key,
             )
 
     def join(self) -> None:
@@ -153,4 +186,5 @@ class DeadLetterRun:
         if self._arrivals.entries:
             self._batch.counters[self._source.key] = self._source.counters
             self._batch.counters[self._target.key] = self._target.counters
+            note_rows(self._source, self._batch, DEAD_LETTER, self._noted)
             self._batch.callbacks.append(self._arrivals.committed)

@@ -25,6 +25,7 @@ from busway.broker.copies import changed_copy, plain_copy
 from busway.broker.dead_letter import SESSION_ID_IS_NULL, put_dead_letters, rule_failed
 from busway.broker.errors import BrokerError, NoMatchingSubscription, QuotaExceeded, ServerBusy
 from busway.broker.intake import Intake
+from busway.broker.journal import ACTIVATE, note_messages
 from busway.broker.message_subject import MessageSubject
 from busway.broker.settlement import RunDone
 from busway.message import ACTIVE, Message
@@ -195,6 +196,8 @@ class Distribution(Intake):
             run.active = []
         fragment.touch(now_ms)
         batch.counters[fragment.key] = counters
+        if fragment.runtime.journal is not None:
+            self._note(batch, run)
         self._join_copies(batch, copies, run.bytes)
         run.joined(batch)
 
@@ -215,6 +218,7 @@ class Distribution(Intake):
             fragment.uncount(PLACE_SCHEDULED, message.size())
         fragment.touch(self._enqueued_high_ms)
         batch.counters[fragment.key] = fragment.counters
+        note_messages(fragment, batch, ACTIVATE, due)
         self._join_copies(batch, copies, due_bytes)
         return len(due)
 

@@ -127,6 +127,9 @@ class DuplicateFilter:
             if message_id is not None:
                 if message_id in known or message_id in seen or self._is_remembered(message_id):
                     run.bytes -= message.size()
+                    if run.dropped is None:
+                        run.dropped = []
+                    run.dropped.append(message)
                     continue
                 seen.add(message_id)
                 new_ids.append(message_id)

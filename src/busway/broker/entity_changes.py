@@ -44,6 +44,7 @@ from busway.broker.limits import Limits
 from busway.broker.operations_log import OperationsLog
 from busway.broker.other_entities import OtherEntities
 from busway.broker.placement import choose_store, spread_over
+from busway.broker.rule_births import births_of_new, note_births
 from busway.broker.rule_checks import check_new_rules
 from busway.broker.rule_rows import RuleRow
 from busway.broker.sas_keys import completed_rules
@@ -127,6 +128,7 @@ class EntityChanges:
                 self._record("Create", row.description)
             for rule in rules:
                 room.entities.rules.put(topic_key_of(rule.subscription_key), rule)
+            await note_births(room, rules)
         room.auto_delete.arm()
         return [row.description for row in rows]
 
@@ -265,9 +267,11 @@ class EntityChanges:
         for new, row in zip(completed, rows, strict=True):
             if isinstance(row.description, SubscriptionDescription):
                 rules = new.rules or (Rule(DEFAULT_RULE_NAME, TrueFilter()),)
-                began = published(self._room, topic_key_of(row.key))
+                topic_key = topic_key_of(row.key)
+                began = published(self._room, topic_key)
+                births = births_of_new(self._room, topic_key)
                 for order, rule in enumerate(rules, 1):
-                    made.append(RuleRow(row.key, replace(rule, created_at_ms=now_ms), order, began))
+                    made.append(RuleRow(row.key, replace(rule, created_at_ms=now_ms), order, began, births))
         check_new_rules(self._room.entities, made, self._room.limits)
         return made
 

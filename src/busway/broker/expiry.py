@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from busway.broker.commit_runs import WrittenRun
 from busway.broker.dead_letter import DeadLetterRun
+from busway.broker.journal import EXPIRE, note_messages
 from busway.broker.wall_alarm import WallAlarm
 from busway.message import NEVER_MS, Message
 from busway.store.contract import PLACE_ACTIVE, FragmentKey, Page, Store, StoreError, StoreState
@@ -203,6 +204,7 @@ def expire(fragment: Fragment, messages: list[Message]) -> None:
         dead_letters.join()
     else:
         fragment.remove_rows(batch, messages)
+        note_messages(fragment, batch, EXPIRE, messages)
     batch.counters[fragment.key] = fragment.counters
     batch.callbacks.append(WrittenRun(fragment).committed)
 

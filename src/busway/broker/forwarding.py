@@ -33,6 +33,7 @@ from busway.broker.errors import (
     StoreOutcomeUnknown,
 )
 from busway.broker.held_destinations import Destination, HeldDestinations
+from busway.broker.journal import FORWARD, note_messages
 from busway.broker.message_subject import MessageSubject
 from busway.broker.partition_keys import fragment_of_forwarded
 from busway.broker.property_changes import DEAD_LETTER_REASON, read_changes
@@ -106,6 +107,7 @@ class Transfer:
         source = self._source
         if store_name == source.store.name:
             source.remove_rows(batch, rows)
+            note_messages(source, batch, FORWARD, rows)
             self.removed.update(row.sequence_number for row in rows)
             return
         for row in rows:
@@ -132,6 +134,7 @@ class Transfer:
             transfers.remember(place, marked)
             raise
         source.remove_rows(batch, left)
+        note_messages(source, batch, FORWARD, left)
 
         def removed(error: StoreError | None) -> None:
             if error is None:
@@ -374,7 +377,15 @@ class Forwarder:
         dead_letters = DeadLetterRun(fragment, fragment.batch())
         for row, properties in rows:
             dead_letters.add(
-                ACTIVE, row.sequence_number, row.size(), row.delivery_count, row.changes, properties
+                ACTIVE,
+                row.sequence_number,
+                row.size(),
+                row.delivery_count,
+                row.changes,
+                properties,
+                row.enqueued_at_ms,
+                row.session_id,
+                row.partition_key,
             )
         dead_letters.join()
 

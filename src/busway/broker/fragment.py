@@ -32,8 +32,9 @@ from busway.broker.errors import (
 from busway.broker.expiry import HeadExpiry
 from busway.broker.fragment_settings import FragmentSettings
 from busway.broker.intake import Intake
+from busway.broker.journal import COMPLETE, note_locks
 from busway.broker.lane import ConsumedRun, Lane
-from busway.broker.locks import LockTable
+from busway.broker.locks import Lock, LockTable
 from busway.broker.message_sessions import MessageSession, MessageSessions
 from busway.broker.message_states import INPUT_OF_VERB, MessageInput
 from busway.broker.outcomes import Outcomes
@@ -403,8 +404,7 @@ class Fragment(Outlet):
         return lane is not None and lane.is_fetching(receiver)
 
     def locks_free(self) -> int:
-        locks = self.locks
-        return self.runtime.limits.locks_per_fragment_max - len(locks.live) - len(locks.reserved)
+        return self.runtime.limits.locks_per_fragment_max - len(self.locks.live) - len(self.locks.reserved)
 
     def consume(self, run: ConsumedRun) -> None:
         """Receive-and-delete: the deletion first (R-1)."""
@@ -496,6 +496,7 @@ class Fragment(Outlet):
     ) -> None:
         key, pop, deletes, counters = self.key, self.locks.pop, batch.deletes, self.counters
         now = self.runtime.clock.monotonic()
+        noted: list[Lock] | None = None if self.runtime.journal is None else []
         active = 0
         for index, token in enumerate(tokens):
             lock = pop(token, now)
@@ -503,6 +504,8 @@ class Fragment(Outlet):
                 refused.append((index, self.lock_lost(session_id)))
                 continue
             deletes.append((key, lock.place, lock.number))
+            if noted is not None:
+                noted.append(lock)
             if lock.place == ACTIVE:
                 active += 1
                 counters.bytes -= lock.size
@@ -512,6 +515,7 @@ class Fragment(Outlet):
         if counters.active == 0 and self._consuming == 0:
             counters.expiry_high_ms = 0
         batch.counters[key] = counters
+        note_locks(self, batch, COMPLETE, noted)
 
     def settlement_fault(self, settlement: Settlement) -> BrokerError | None:
         """Why no message here can be settled so."""
@@ -647,11 +651,8 @@ class Fragment(Outlet):
     # -- requests that begin with a read
 
     async def peek(self, from_number: int, count: int, session_id: str | None = None) -> list[Message]:
-        limits = self.runtime.limits
-        page = await read(
-            self.settings.path, self.reads.peek(from_number, count, limits.peek_bytes_max, session_id)
-        )
-        return page.messages
+        found = self.reads.peek(from_number, count, self.runtime.limits.peek_bytes_max, session_id)
+        return (await read(self.settings.path, found)).messages
 
     async def receive_by_number(
         self, numbers: list[int], *, deletes: bool, session_id: str | None = None
@@ -661,9 +662,8 @@ class Fragment(Outlet):
     async def delete_messages(
         self, count: int, enqueued_before_ms: int, session_id: str | None = None
     ) -> int:
-        return await read(
-            self.settings.path, self.reads.delete_messages(count, enqueued_before_ms, session_id)
-        )
+        deleted = self.reads.delete_messages(count, enqueued_before_ms, session_id)
+        return await read(self.settings.path, deleted)
 
     async def cancel_scheduled(self, numbers: list[int]) -> None:
         await read(self.settings.path, self.reads.cancel_scheduled(numbers))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from busway.broker.admission import batch_fault, fault_of, has_keys, namespace_fault, quota_fault
 from busway.broker.commit_runs import ArrivedRun, SentRun
 from busway.broker.errors import BrokerError, EntityDisabled, QuotaExceeded, ServerBusy
+from busway.broker.journal import ACTIVATE, DUPLICATE, SCHEDULE, SEND, OperationRow, note_messages, note_rows
 from busway.broker.numbering import RESERVE_FROM, Numbering
 from busway.broker.settlement import RunDone
 from busway.message import ACTIVE, NEVER_MS, SCHEDULED, Message
@@ -217,8 +218,22 @@ class Intake:
         fragment.touch_for_send(now_ms)
         batch.bytes += run.bytes
         batch.counters[key] = counters
+        if fragment.runtime.journal is not None:
+            self._note(batch, run)
         if first_in_order_ms < NEVER_MS:
             fragment.head_expiry.joined(first_in_order_ms)
+
+    def _note(self, batch: CommitBatch, run: SentRun) -> None:
+        """For the journal."""
+        fragment = self._fragment
+        if run.dropped is not None:
+            note_messages(fragment, batch, DUPLICATE, run.dropped)
+        scheduled = [message for message in run.messages if message.state == SCHEDULED]
+        if scheduled:
+            note_messages(fragment, batch, SCHEDULE, scheduled)
+            note_messages(fragment, batch, SEND, [m for m in run.messages if m.state != SCHEDULED])
+        else:
+            note_messages(fragment, batch, SEND, run.messages)
 
     def _join_scheduled(self, batch: CommitBatch, run: SentRun, scheduled: list[Message]) -> None:
         self._put_scheduled(batch, scheduled)
@@ -285,6 +300,7 @@ class Intake:
         batch.bytes += size_bytes
         batch.counters[fragment.key] = fragment.counters
         self._put_scheduled(batch, messages)
+        note_messages(fragment, batch, SCHEDULE, messages)
 
     # -- time
 
@@ -304,6 +320,7 @@ class Intake:
         wall_ms = fragment.runtime.clock.wall_ms()
         batch = fragment.batch()
         run = ArrivedRun(fragment)
+        noted: list[OperationRow] | None = None if fragment.runtime.journal is None else []
         for message in messages:
             if not self.may_activate(message, wall_ms):
                 continue
@@ -329,6 +346,8 @@ class Intake:
             self._note_expiry(expires_ms)
             batch.moves.append(move)
             run.entries.append((number, session_id))
+            if noted is not None:
+                noted.append(_activated(message, number, now_ms))
         if run.entries:
             count = len(run.entries)
             counters.scheduled -= count
@@ -336,6 +355,7 @@ class Intake:
             run.last_number = counters.last_counter
             fragment.touch_for_send(now_ms)
             batch.counters[fragment.key] = counters
+            note_rows(fragment, batch, ACTIVATE, noted)
             batch.callbacks.append(run.committed)
         return len(run.entries)
 
@@ -370,6 +390,10 @@ class Intake:
 
 def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
     """What a transaction sends is answered by the transaction."""
+
+
+def _activated(message: Message, number: int, now_ms: int) -> OperationRow:
+    return OperationRow(number, message.size(), 0, now_ms, message.session_id, message.partition_key)
 
 
 def _expiry_ms(enqueued_at_ms: int, ttl_ms: int) -> int:

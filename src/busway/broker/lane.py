@@ -15,6 +15,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.expiry import expire
+from busway.broker.journal import COMPLETE, RECEIVE, tell_messages
 from busway.broker.locks import NO_DEADLINE
 from busway.broker.ready_window import ReadyWindow
 from busway.broker.receiver import Delivery, Receiver
@@ -184,7 +185,10 @@ class Lane:
             self.waiting.pop(receiver, None)
             run_bytes -= _bytes_of(refused)
             self._take_back(refused, epoch)
-        fragment.flow.handed_out(len(messages) - len(refused), run_bytes)
+            messages = _without(messages, refused)
+        fragment.flow.handed_out(len(messages), run_bytes)
+        if fragment.runtime.journal is not None:
+            tell_messages(fragment, RECEIVE, messages)
 
     def _take_back(self, refused: list[Delivery], epoch: int) -> None:
         """Handed over but not sent: unlocked without a count, and still in memory for the next in line."""
@@ -241,9 +245,20 @@ class ConsumedRun:
             self.bytes -= _bytes_of(refused)
             lane.fragment.put_back([delivery.message for delivery in refused])
         lane.fragment.flow.handed_out(len(deliveries) - len(refused), self.bytes)
+        if lane.fragment.runtime.journal is not None:
+            taken = _without(self.messages, refused)
+            tell_messages(lane.fragment, RECEIVE, taken)
+            tell_messages(lane.fragment, COMPLETE, taken)
         lane.fragment.consumed(len(self.messages))
         if not lane.is_fetching(receiver):
             receiver.caught_up()
+
+
+def _without(messages: list[Message], refused: list[Delivery]) -> list[Message]:
+    if not refused:
+        return messages
+    back = {id(delivery.message) for delivery in refused}
+    return [message for message in messages if id(message) not in back]
 
 
 def _bytes_of(deliveries: list[Delivery]) -> int:

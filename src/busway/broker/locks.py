@@ -42,6 +42,7 @@ class Lock:
         "changes",
         "deadline",
         "delivery_count",
+        "enqueued_at_ms",
         "expires_at_ms",
         "number",
         "place",
@@ -59,6 +60,7 @@ class Lock:
         changes: bytes | None,
         session: MessageSession | None,
         deadline: float,
+        enqueued_at_ms: int,
     ) -> None:
         self.number = number
         self.place = place
@@ -68,6 +70,7 @@ class Lock:
         self.changes = changes
         self.session = session
         self.deadline = deadline
+        self.enqueued_at_ms = enqueued_at_ms
 
 
 class LockTable:
@@ -135,6 +138,7 @@ class LockTable:
                 changes,
                 session,
                 deadline,
+                message.enqueued_at_ms,
             )
             deliveries.append(Delivery(message, token, locked_until_ms))
         self.run_bytes = run_bytes

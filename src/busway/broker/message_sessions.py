@@ -27,6 +27,7 @@ from busway.broker.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
+from busway.broker.journal import SESSION_ACCEPT, SESSION_END, tell_session
 from busway.broker.lane import Lane
 from busway.broker.message_states import MessageInput
 from busway.broker.receiver import Receiver
@@ -161,6 +162,7 @@ class MessageSessions:
         session = MessageSession(self, session_id, receiver)
         self._held[session_id] = session
         self._extend(session)
+        tell_session(self._fragment, SESSION_ACCEPT, session_id)
         self._fragment.register(receiver, session.lane)
         return session
 
@@ -258,6 +260,7 @@ class MessageSessions:
         fragment.unregister(session.receiver)
         session.lane.window.close()
         fragment.session_ended(session, happened)
+        tell_session(fragment, SESSION_END, session.session_id)
         self._match()
 
     def close_all(self, error: BrokerError) -> None:

@@ -53,6 +53,7 @@ from busway.broker.operations_log import OperationsLog
 from busway.broker.other_entities import NoOtherEntities, OtherEntities
 from busway.broker.queue import Queue
 from busway.broker.ready_window import WindowBudget
+from busway.broker.rule_births import beginnings
 from busway.broker.rule_changes import RuleChanges
 from busway.broker.rule_rows import rule_rows
 from busway.broker.runtime import BrokerRuntime
@@ -376,6 +377,10 @@ class Namespace:
         row = self.rule_changes.subscription(subscription_path)
         found = self.entities.rules.get(row.key, path_key(name))
         return None if found is None else found.rule
+
+    def rule_beginnings(self, subscription_path: str) -> dict[str, object]:
+        """When each rule of the subscription began to apply. Raises EntityNotFound."""
+        return beginnings(self, self.rule_changes.subscription(subscription_path))
 
     def filter_counts(self, topic_path: str) -> tuple[int, int]:
         """How many SQL and how many correlation filters the topic has."""

@@ -11,6 +11,7 @@ from busway.broker.catalogue_rows import EntityRow
 from busway.broker.descriptions import SubscriptionDescription
 from busway.broker.entity_changes import ChangeRoom, published
 from busway.broker.entity_path import not_found, path_key, topic_key_of
+from busway.broker.rule_births import births_of_new, note_births
 from busway.broker.rule_checks import check_filter_counts, check_new_rules, check_rule_text
 from busway.broker.rule_rows import RuleRow
 from busway.clock import Clock
@@ -44,8 +45,7 @@ class RuleChanges:
         async with room.changing:
             subscription = self.subscription(subscription_path)
             row = self._new_row(subscription, rule)
-            await room.write({row.row_key: row.text(None)})
-            room.entities.rules.put(topic_key_of(subscription.key), row)
+            await self._begin(row)
             room.entities.touch(subscription, row.rule.created_at_ms)
             self._record("Create", subscription, rule.name)
         return row.rule
@@ -54,9 +54,18 @@ class RuleChanges:
         room = self._room
         order = room.entities.rules.next_order(subscription.key)
         stamped = replace(rule, created_at_ms=self._clock.wall_ms())
-        row = RuleRow(subscription.key, stamped, order, published(room, topic_key_of(subscription.key)))
+        topic_key = topic_key_of(subscription.key)
+        row = RuleRow(
+            subscription.key, stamped, order, published(room, topic_key), births_of_new(room, topic_key)
+        )
         check_new_rules(room.entities, [row], room.limits)
         return row
+
+    async def _begin(self, row: RuleRow) -> None:
+        room = self._room
+        await room.write({row.row_key: row.text(room.catalogue.rows.get(row.row_key))})
+        room.entities.rules.put(topic_key_of(row.subscription_key), row)
+        await note_births(room, [row])
 
     async def replace(self, subscription_path: str, rule: Rule) -> Rule:
         """Another filter or action under the same name; it keeps its place and its time."""
@@ -69,9 +78,13 @@ class RuleChanges:
             if _is_correlation(rule) != _is_correlation(present.rule):
                 check_filter_counts(room.entities, topic_key, [rule], room.limits)
             kept = replace(rule, name=present.rule.name, created_at_ms=present.rule.created_at_ms)
-            row = replace(present, rule=kept, began_after=published(room, topic_key))
-            await room.write({row.row_key: row.text(room.catalogue.rows.get(row.row_key))})
-            room.entities.rules.put(topic_key, row)
+            row = replace(
+                present,
+                rule=kept,
+                began_after=published(room, topic_key),
+                births=births_of_new(room, topic_key),
+            )
+            await self._begin(row)
             room.entities.touch(subscription, self._clock.wall_ms())
             self._record("Update", subscription, rule.name)
         return kept

@@ -13,6 +13,7 @@ from busway.broker.catalogue_rows import damaged_row, read_row, written_row
 from busway.broker.descriptions import Json, integer_at, list_at, text_at
 from busway.broker.entity_path import path_key
 from busway.broker.errors import BadArgument
+from busway.broker.rule_births import Births, births_json, births_of_json
 from busway.rules.rule import (
     COMPATIBILITY_LEVEL,
     VALUE_TYPES,
@@ -47,6 +48,8 @@ class RuleRow:
     rule: Rule
     order: int
     began_after: int = 0
+    #: The same in the numbers of subscriptions that history is captured through; None: not known.
+    births: Births | None = ()
 
     @property
     def key(self) -> str:
@@ -58,7 +61,12 @@ class RuleRow:
         return f"{RULE_PREFIX}{self.subscription_key}{_RULES_SEGMENT}{self.key}"
 
     def text(self, previous: str | None) -> str:
-        known: Json = {**rule_json(self.rule), "order": self.order, "began_after": self.began_after}
+        known: Json = {
+            **rule_json(self.rule),
+            "order": self.order,
+            "began_after": self.began_after,
+            "births": births_json(self.births),
+        }
         return written_row(known, previous)
 
     @classmethod
@@ -70,6 +78,7 @@ class RuleRow:
                 rule_of_json(data),
                 integer_at(data, "order"),
                 integer_at(data, "began_after"),
+                births_of_json(data),
             )
         except BadArgument as error:
             raise damaged_row(row_key) from error

@@ -16,6 +16,7 @@ from busway.store.contract import Store, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.expiry import ExpirySweeper
+    from busway.broker.journal import Journal
     from busway.broker.schedule import Activator
 
 Spawn = Callable[[Coroutine[None, None, None]], object]
@@ -38,6 +39,7 @@ class BrokerRuntime:
         "clock",
         "entropy",
         "flows",
+        "journal",
         "limits",
         "namespace_size",
         "spawn",
@@ -65,6 +67,8 @@ class BrokerRuntime:
         self.timers = timers
         #: What flows through each entity (O-1).
         self.flows = FlowTable()
+        #: Who keeps a record of what happens to messages; None: nobody. Set before the first fragment works.
+        self.journal: Journal | None = None
         self.window_budget = window_budget
         #: What logs of event hubs keep of their ends for readers that follow.
         self.tail_budget = WindowBudget(limits.tails_bytes_max)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from busway.broker.errors import BrokerError, MessageLockLost, MessageNotFound, SessionLockLost
+from busway.broker.journal import CANCEL, COMPLETE, note_locks, note_messages
 from busway.broker.locks import Lock
 from busway.broker.message_states import INPUT_OF_VERB
 from busway.broker.outcomes import Outcomes, checked_changes
@@ -86,11 +87,13 @@ class TransactionClaims:
         fragment = self.fragment
         was_full = fragment.locks_free() <= 0
         outcomes: Outcomes | None = None
+        completed: list[Lock] = []
         for token, lock, settlement in self._settled:
             fragment.locks.pop_reserved(token)
             if settlement.verb is Verb.COMPLETE:
                 batch.deletes.append((fragment.key, lock.place, lock.number))
                 fragment.uncount(lock.place, lock.size)
+                completed.append(lock)
                 continue
             if outcomes is None:
                 outcomes = Outcomes(fragment, batch)
@@ -102,6 +105,8 @@ class TransactionClaims:
             batch.deletes.append((fragment.key, PLACE_SCHEDULED, message.sequence_number))
             fragment.uncount(PLACE_SCHEDULED, message.size())
             fragment.intake.withheld.discard(message.sequence_number)
+        note_locks(fragment, batch, COMPLETE, completed)
+        note_messages(fragment, batch, CANCEL, self._cancelled)
         batch.counters[fragment.key] = fragment.counters
         if was_full:
             fragment.serve_all()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from busway.broker.fragment import Fragment
+from busway.broker.journal import FORWARD, note_messages
 from busway.broker.store_keeper import StoreKeeper
 from busway.store.contract import PLACE_ACTIVE, FragmentKey, TransferMark
 
@@ -81,6 +82,7 @@ class Transfers:
             batch = source.batch()
             source.withdraw(page.messages)
             source.remove_rows(batch, page.messages)
+            note_messages(source, batch, FORWARD, page.messages)
         await source.durable()
         self.forget(place, arrived)
 

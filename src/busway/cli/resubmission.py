@@ -6,10 +6,10 @@ by it; a dry run ends here.
 
 Then messages are received under lock, in slices, until as many are moved as were chosen or no more come. One that
 is chosen is sent and then completed, in this order: a crash between the two leaves it in both places, never in
-none; its id stays the same, so that duplicate detection can drop the second one. One that is not chosen, or lies
-beyond the fence (it came back meanwhile), is held: its lock is kept, and renewed, so that the server goes on to the
-next one, and at the end it is released, which leaves its delivery count as it was (R-12). Only tokens of held
-messages are kept in memory, and no more than `HELD_MAX`.
+none; its id, its own or what follows from it (`resubmitted_id`), is the same then, so that duplicate detection can
+drop the second one. One that is not chosen, or lies beyond the fence (it came back meanwhile), is held: its lock is
+kept, and renewed, so that the server goes on to the next one, and at the end it is released, which leaves its
+delivery count as it was (R-12). Only tokens of held messages are kept in memory, and no more than `HELD_MAX`.
 
 Locks outlive links (R-19), so settling goes by tokens through the management node, and a link is given up for a new
 one before it has more unsettled deliveries than a server allows.
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from busway.client.errors import ClientError, LockLost
+from busway.client.resubmitted_id import resubmitted_id
 
 if TYPE_CHECKING:
     from busway.client.messages import ServiceBusReceivedMessage
@@ -81,12 +82,15 @@ class Resubmission:
         chooses: Chooser,
         *,
         without: tuple[str, ...] = DEAD_LETTER_PROPERTIES,
+        source: str | None = None,
     ) -> None:
+        """`source`: whose dead letters they are, where the destination detects duplicates and would drop old ids."""
         self._client = client
         self._path = dead_letters
         self._sender = sender
         self._chooses = chooses
         self._without = without
+        self._source = source
         self._management = client.get_management(dead_letters)
         self._held: list[UUID] = []
         self._renew_at = 0.0
@@ -150,7 +154,7 @@ class Resubmission:
     async def _send(self, chosen: "list[ServiceBusReceivedMessage]") -> "list[ServiceBusReceivedMessage]":
         """Those that arrived. When none did, it is not the messages that are wrong."""
         try:
-            payloads = [message.encode_again(self._without) for message in chosen]
+            payloads = [message.encode_again(self._without, self._new_id(message)) for message in chosen]
             refusals = await self._sender.send_each(payloads)
         except BaseException:
             self._held += _tokens(chosen)
@@ -164,6 +168,11 @@ class Resubmission:
             raise first
         self.refusal = self.refusal or ("" if first is None else str(first))
         return [message for message, refusal in pairs if refusal is None]
+
+    def _new_id(self, message: "ServiceBusReceivedMessage") -> str | None:
+        if self._source is None:
+            return None
+        return resubmitted_id(message.message_id, self._source, message.sequence_number or 0)
 
     @property
     def _handled(self) -> int:

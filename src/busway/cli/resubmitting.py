@@ -30,7 +30,8 @@ _HELP: Final = """Send dead-lettered messages again: those of a queue to it, tho
 
 Every subscription of that topic is offered the message again; --to QUEUE sends it elsewhere instead.
 A message is sent first and then taken from the dead-letter queue, so it is never lost; if the work is cut off in
-between it may be in both places, with the same message id. DeadLetterReason and DeadLetterErrorDescription are
+between it may be in both places, with the same message id. Where the destination detects duplicates it would drop
+the old id, so the message gets one that follows from it. DeadLetterReason and DeadLetterErrorDescription are
 removed (--keep-properties keeps them). Messages that the filter does not choose stay as they are.
 Ctrl-C ends it after the messages at hand; run it again to go on."""
 
@@ -130,6 +131,7 @@ class _Work:
         keeps_properties: bool,
     ) -> None:
         self._target = target
+        self._source = source
         self._dead_letters = source + _DEAD_LETTER
         self._destination = destination
         self._chooses = chooses
@@ -146,7 +148,22 @@ class _Work:
         async with ServiceBusClient(self._target.connection, self._target.ca_file) as client:
             return await survey(client, self._dead_letters, self._chooses), 0
 
+    def _drops_old_ids(self) -> bool:
+        """Whether the destination detects duplicates; a key that may not ask takes no chances."""
+        from busway.cli.target import administration_of
+        from busway.client.entity_entry import BadAnswer
+        from busway.client.errors import ClientError
+
+        try:
+            with administration_of(self._target) as administration:
+                known = administration.get_queue_or_topic(self._destination)
+        except (ClientError, BadAnswer):
+            return True
+        return known.properties.get("RequiresDuplicateDetection") is not False
+
     async def run(self) -> "tuple[Survey, int]":
+        import asyncio
+
         from busway.cli.resubmission import DEAD_LETTER_PROPERTIES, Resubmission, survey
         from busway.client.service_bus_client import ServiceBusClient
 
@@ -156,7 +173,10 @@ class _Work:
         ):
             found = await survey(client, self._dead_letters, self._chooses)
             without = () if self._keeps_properties else DEAD_LETTER_PROPERTIES
-            work = Resubmission(client, self._dead_letters, sender, self._chooses, without=without)
+            source = self._source if await asyncio.to_thread(self._drops_old_ids) else None
+            work = Resubmission(
+                client, self._dead_letters, sender, self._chooses, without=without, source=source
+            )
             with (
                 _stopped_by_interrupt(work),
                 progress(f"Resubmitting to {self._destination}", found.chosen) as bar,

@@ -23,6 +23,9 @@ _NAMESPACE_PARTITIONS = (
 )
 _TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."
 _CAPTURE = "Where event hubs with --capture write their files; below the data directory if not given."
+_JOURNAL = "Write what happens to each message to Parquet files there; needs pyarrow (busway[arrow])."
+_JOURNAL_SECONDS = "A file of the journal is finished, and can be read, so often."
+_JOURNAL_KEEP_DAYS = "Remove files of the journal that are older; 0 keeps them all."
 _LOG_FORMAT = "The form of the log on standard error: text, or json with one object on each line."
 _LOG_LEVEL = "What is logged: debug, info, warning or error, and everything above."
 _HTTPS_PORT = "HTTPS and WebSocket, beyond loopback; 443, where the SDKs look, if not given."
@@ -36,7 +39,11 @@ def _file(name: str, meaning: str) -> object:
     return typer.Option(name, metavar="FILE", help=meaning)
 
 
-def _port(name: str, variable: str, meaning: str) -> object:
+def _folder(name: str, variable: str, meaning: str) -> object:
+    return typer.Option(name, metavar="DIR", envvar=variable, help=meaning)
+
+
+def _number(name: str, variable: str, meaning: str) -> object:
     return typer.Option(name, metavar="NUMBER", envvar=variable, help=meaning, show_default=True)
 
 
@@ -46,15 +53,12 @@ def _word(name: str, variable: str, meaning: str) -> object:
 
 def start(
     context: typer.Context,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="DIR", envvar="BUSWAY_DATA", help=_DATA),
-    ] = None,
+    data: Annotated[Path | None, _folder("--data", "BUSWAY_DATA", _DATA)] = None,
     host: Annotated[
         str, typer.Option("--host", metavar="ADDRESS", help=_HOST, show_default=True)
     ] = "127.0.0.1",
     port: Annotated[
-        int, _port("--port", "BUSWAY_PORT", "The one port on loopback; 0 takes a free one.")
+        int, _number("--port", "BUSWAY_PORT", "The one port on loopback; 0 takes a free one.")
     ] = 5672,
     config: Annotated[
         Path | None,
@@ -75,11 +79,16 @@ def start(
     tls_cert: Annotated[Path | None, _file("--tls-cert", "The certificate to show, with its chain.")] = None,
     tls_key: Annotated[Path | None, _file("--tls-key", "The certificate's private key.")] = None,
     key_file: Annotated[Path | None, _file("--key-file", _KEY_FILE)] = None,
-    tls_port: Annotated[int | None, _port("--tls-port", "BUSWAY_TLS_PORT", _TLS_PORT)] = None,
-    https_port: Annotated[int | None, _port("--https-port", "BUSWAY_HTTPS_PORT", _HTTPS_PORT)] = None,
-    capture: Annotated[
-        Path | None, typer.Option("--capture", metavar="DIR", envvar="BUSWAY_CAPTURE", help=_CAPTURE)
-    ] = None,
+    tls_port: Annotated[int | None, _number("--tls-port", "BUSWAY_TLS_PORT", _TLS_PORT)] = None,
+    https_port: Annotated[int | None, _number("--https-port", "BUSWAY_HTTPS_PORT", _HTTPS_PORT)] = None,
+    capture: Annotated[Path | None, _folder("--capture", "BUSWAY_CAPTURE", _CAPTURE)] = None,
+    journal: Annotated[Path | None, _folder("--journal", "BUSWAY_JOURNAL", _JOURNAL)] = None,
+    journal_seconds: Annotated[
+        int, _number("--journal-seconds", "BUSWAY_JOURNAL_SECONDS", _JOURNAL_SECONDS)
+    ] = 60,
+    journal_keep_days: Annotated[
+        int, _number("--journal-keep-days", "BUSWAY_JOURNAL_KEEP_DAYS", _JOURNAL_KEEP_DAYS)
+    ] = 0,
     log_format: Annotated[str, _word("--log-format", "BUSWAY_LOG_FORMAT", _LOG_FORMAT)] = "text",
     log_level: Annotated[str, _word("--log-level", "BUSWAY_LOG_LEVEL", _LOG_LEVEL)] = "info",
 ) -> None:
@@ -101,6 +110,9 @@ def start(
         tls_port=tls_port,
         https_port=https_port,
         capture=capture,
+        journal=journal,
+        journal_seconds=journal_seconds,
+        journal_keep_days=journal_keep_days,
         log_format=log_format,
         log_level=log_level,
     )

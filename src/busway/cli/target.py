@@ -57,9 +57,12 @@ class Target:
 def administration(
     text: str | None, ca_file: Path | None, data: Path | None
 ) -> "ServiceBusAdministrationClient":
+    return administration_of(find_target(text, ca_file, data))
+
+
+def administration_of(target: Target) -> "ServiceBusAdministrationClient":
     from busway.client.administration import ServiceBusAdministrationClient
 
-    target = find_target(text, ca_file, data)
     return ServiceBusAdministrationClient(target.connection, target.ca_file)
 
 

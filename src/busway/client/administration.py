@@ -38,7 +38,7 @@ from busway.client.errors import (
     Unreachable,
 )
 from busway.client.hub_administration import HubAdministration
-from busway.client.json_answer import objects_of
+from busway.client.json_answer import Json, object_of, objects_of
 from busway.client.rule_entry import read_rule, rule_element, write_rule
 from busway.client.sas_token import token_for
 from busway.rules.rule import Rule
@@ -194,6 +194,18 @@ class ServiceBusAdministrationClient:
 
     def set_store_enabled(self, name: str, enabled: bool) -> None:
         self._request("POST", f"/$stores/{quote(name, safe='')}/{'enable' if enabled else 'disable'}")
+
+    # -- claims
+    def claims(self, path: str) -> list[Json]:
+        """[{stamp, messages}] of a queue or subscription, or of its dead letters: what streams hold there."""
+        found = object_of(self._request("GET", f"{_path(path)}/$claims")).get("claims")
+        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+    def release_claim(self, path: str, stamp: str) -> tuple[int, int]:
+        """How many messages are available again, and how many are not because somebody has locked them."""
+        address = f"{_path(path)}/$claims/{quote(stamp, safe='')}/release"
+        answer = object_of(self._request("POST", address, b"", content="json"))
+        return int(str(answer.get("released", 0))), int(str(answer.get("locked", 0)))
 
     def namespace_name(self) -> str:
         document = parse_document(self._request("GET", "/$namespaceinfo"))

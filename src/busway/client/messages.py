@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -18,6 +19,7 @@ SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY: Final = "x-opt-partition-key"
 MESSAGE_STATE: Final = "x-opt-message-state"
 DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
+ENQUEUED_NUMBER: Final = "x-opt-enqueue-sequence-number"
 #: Annotations that a sender does not send.
 _GIVEN_BY_SERVER: Final = frozenset(
     {
@@ -27,11 +29,12 @@ _GIVEN_BY_SERVER: Final = frozenset(
         SCHEDULED_TIME,
         MESSAGE_STATE,
         DEAD_LETTER_SOURCE,
-        "x-opt-enqueue-sequence-number",
+        ENQUEUED_NUMBER,
     }
 )
 NO_BODY: Final = 0
-_STATES: Final = {0: "active", 1: "deferred", 2: "scheduled"}
+_NO_PROPERTIES: Final = Properties()
+STATES: Final = {0: "active", 1: "deferred", 2: "scheduled"}
 
 
 @dataclass(frozen=True)
@@ -95,9 +98,8 @@ class ServiceBusReceivedMessage:
     def __init__(
         self, payload: bytes, *, lock_token: UUID | None = None, delivery_id: int | None = None
     ) -> None:
-        self._payload = payload
-        self._message = decode_message(payload)
-        self._properties = self._message.properties or Properties()
+        #: The encoded message as it came.
+        self.payload = payload
         #: None when it was peeked or is deleted already.
         self.lock_token = lock_token
         #: None when it did not come by a link.
@@ -108,16 +110,20 @@ class ServiceBusReceivedMessage:
     def __repr__(self) -> str:
         return f"<ServiceBusReceivedMessage #{self.sequence_number} {len(self.body)} bytes>"
 
-    @property
+    @cached_property
     def raw_amqp_message(self) -> AmqpMessage:
-        """All sections as they came, for what has no property here."""
-        return self._message
+        """All sections as they came, for what has no property here. It is decoded when it is first asked for."""
+        return decode_message(self.payload)
+
+    @property
+    def _properties(self) -> Properties:
+        return self.raw_amqp_message.properties or _NO_PROPERTIES
 
     @property
     def body(self) -> bytes:
         """The bytes of the data sections; a value or sequence as its text."""
-        value = self._message.body
-        if self._message.body_kind == DATA and isinstance(value, list):
+        value = self.raw_amqp_message.body
+        if self.raw_amqp_message.body_kind == DATA and isinstance(value, list):
             return b"".join(value)
         if value is None or isinstance(value, bytes):
             return value or b""
@@ -125,7 +131,7 @@ class ServiceBusReceivedMessage:
 
     @property
     def application_properties(self) -> dict[str, object]:
-        return self._message.application_properties or {}
+        return self.raw_amqp_message.application_properties or {}
 
     @property
     def message_id(self) -> object:
@@ -181,53 +187,54 @@ class ServiceBusReceivedMessage:
 
     @property
     def time_to_live_ms(self) -> int | None:
-        header = self._message.header
+        header = self.raw_amqp_message.header
         return None if header is None else header.ttl
 
     @property
     def delivery_count(self) -> int:
-        header = self._message.header
+        header = self.raw_amqp_message.header
         return 0 if header is None or header.delivery_count is None else header.delivery_count
 
     @property
     def state(self) -> str:
         number = self._number(MESSAGE_STATE)
-        return _STATES.get(0 if number is None else number, "active")
+        return STATES.get(0 if number is None else number, "active")
 
     @property
     def reply_to_session_id(self) -> str | None:
         return self._properties.reply_to_group_id
 
-    def encode_again(self, without: Collection[str] = ()) -> bytes:
-        """The message as a sender would send it: its body and footer byte for byte, its id and its life, without
-        what the server gave it, and without the application properties that are named."""
+    def encode_again(self, without: Collection[str] = (), message_id: str | None = None) -> bytes:
+        """The message as a sender would send it: its body and footer byte for byte, its life, its id unless another
+        is given, without what the server gave it, and without the application properties that are named."""
         properties = {
             name: value for name, value in self.application_properties.items() if name not in without
         }
+        named = self._properties if message_id is None else replace(self._properties, message_id=message_id)
         head = AmqpMessage(
             None,
             NO_BODY,
             header=self._sent_header(),
             message_annotations=self._sent_annotations() or None,
-            properties=replace(self._properties, absolute_expiry_time=None, creation_time=None),
+            properties=replace(named, absolute_expiry_time=None, creation_time=None),
             application_properties=properties or None,
         )
-        found = scan(self._payload)
-        tail = self._payload[found.body_start : found.body_end] if found.body_kind else b""
+        found = scan(self.payload)
+        tail = self.payload[found.body_start : found.body_end] if found.body_kind else b""
         if found.footer_at >= 0:
-            tail += self._payload[found.footer_start : found.footer_end]
+            tail += self.payload[found.footer_start : found.footer_end]
         return encode_message(head) + tail
 
     def _sent_header(self) -> Header | None:
-        header = self._message.header
+        header = self.raw_amqp_message.header
         return None if header is None else Header(header.durable, header.priority, header.ttl)
 
     def _sent_annotations(self) -> dict[object, object]:
-        annotations = self._message.message_annotations or {}
+        annotations = self.raw_amqp_message.message_annotations or {}
         return {name: value for name, value in annotations.items() if str(name) not in _GIVEN_BY_SERVER}
 
     def _annotation(self, name: str) -> object:
-        return (self._message.message_annotations or {}).get(name)
+        return (self.raw_amqp_message.message_annotations or {}).get(name)
 
     def _number(self, name: str) -> int | None:
         value = self._annotation(name)

@@ -2,8 +2,10 @@
 
     DIR/date=2026-11-15/hour=09/NAME.parquet
 
-One row for each operation on a message. Folders are named by the hour of `time` (UTC); a file appears whole or not
-at all, and what begins with `_` or `.` is not finished.
+One row for each operation on a message. An operation that leads to another has a row for each: the abandonment that
+was one too many is an `abandon` and a `deadLetter`, a copy for a subscription is a `send` there besides that of its
+topic, a forwarded message is a `forward` here and a `send` there. Folders are named by the hour of `time` (UTC); a
+file appears whole or not at all, and what begins with `_` or `.` is not finished.
 """
 
 from typing import Final
@@ -24,7 +26,7 @@ COLUMNS: Final[dict[str, str]] = {
     "sessionId": TEXT,
     "partitionKey": TEXT,
     "sizeBytes": LONG,
-    "deliveryCount": INTEGER,
+    "deliveryCount": INTEGER,  # failed deliveries so far, the one that ends here included
     "enqueuedTime": TIMESTAMP,  # of the message: `time` − `enqueuedTime` of a `complete` is its latency
     "reason": TEXT,  # why it was dead-lettered
 }
@@ -39,14 +41,15 @@ COMPLETE: Final = "complete"  # also by receive-and-delete
 ABANDON: Final = "abandon"
 DEFER: Final = "defer"
 DEAD_LETTER: Final = "deadLetter"
-EXPIRE: Final = "expire"
+EXPIRE: Final = "expire"  # and was dropped; one that goes to the dead-letter queue is a `deadLetter`
 LOCK_LOST: Final = "lockLost"
 FORWARD: Final = "forward"
 SESSION_ACCEPT: Final = "sessionAccept"
 SESSION_END: Final = "sessionEnd"  # closed or lost
 PUBLISH: Final = "publish"  # into a hub
+DELETE: Final = "delete"  # by a batch delete: nobody received it
 
 OPERATIONS: Final = (
     SEND, DUPLICATE, SCHEDULE, CANCEL, ACTIVATE, RECEIVE, COMPLETE, ABANDON, DEFER, DEAD_LETTER, EXPIRE,
-    LOCK_LOST, FORWARD, SESSION_ACCEPT, SESSION_END, PUBLISH,
+    LOCK_LOST, FORWARD, SESSION_ACCEPT, SESSION_END, PUBLISH, DELETE,
 )  # fmt: skip

@@ -52,10 +52,25 @@ class MeasuredNamespace(Protocol):
     def fragment_counts(self, path: str) -> list[FragmentCounts]: ...
 
 
+class MeasuredJournal(Protocol):
+    """The operation journal: rows in finished files, rows that were left out."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def rows_left_out(self) -> int: ...
+
+
 class Exposition:
-    def __init__(self, namespace: MeasuredNamespace, hubs: MeasuredHubs | None = None) -> None:
+    def __init__(
+        self,
+        namespace: MeasuredNamespace,
+        hubs: MeasuredHubs | None = None,
+        journal: MeasuredJournal | None = None,
+    ) -> None:
         self._namespace = namespace
         self._hubs = hubs
+        self._journal = journal
         self._scrape: asyncio.Task[bytes] | None = None
 
     async def text(self) -> bytes:
@@ -72,6 +87,8 @@ class Exposition:
 
     async def _written(self) -> bytes:
         snapshot = Snapshot()
+        if self._journal is not None:
+            snapshot.copy_journal(self._journal)
         await snapshot.fill(self._namespace, self._hubs)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(snapshot)
@@ -91,6 +108,11 @@ class Snapshot(Collector):
         #: Of partitioned entities: the labels' values, and the fragment.
         self._fragments: list[tuple[list[str], FragmentCounts]] = []
         self._hubs = HubFigures()
+        #: In the order of JOURNAL_METRICS; None where no journal is kept.
+        self._journal: list[float] | None = None
+
+    def copy_journal(self, journal: MeasuredJournal) -> None:
+        self._journal = [journal.rows, journal.rows_left_out]
 
     async def fill(self, namespace: MeasuredNamespace, hubs: MeasuredHubs | None = None) -> None:
         described: list[QueueDescription | TopicDescription] = [*namespace.queues(), *namespace.topics()]
@@ -166,6 +188,11 @@ class Snapshot(Collector):
         yield stores
         yield from self._of_fragments()
         yield from self._hubs.collect()
+        if self._journal is not None:
+            for value, metric in zip(self._journal, names.JOURNAL_METRICS, strict=True):
+                family = family_of(metric, [])
+                family.add_metric([], value)
+                yield family
 
     def _of_fragments(self) -> Iterator[Family]:
         labels = ["entity", "fragment", "store"]

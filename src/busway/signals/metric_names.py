@@ -215,6 +215,19 @@ CAPTURE_METRICS: Final = (
     ),
 )
 
+#: Of a server that keeps an operation journal; no label.
+JOURNAL_METRICS: Final = (
+    Metric(
+        "", "busway_journal_rows_total", COUNTER, "Rows of the operation journal that are in finished files."
+    ),
+    Metric(
+        "",
+        "busway_journal_rows_left_out_total",
+        COUNTER,
+        "Rows that it left out: its writer was behind or dead, or its disk full.",
+    ),
+)
+
 NAMESPACE_METRICS: Final = (
     ACTIVE_CONNECTIONS,
     CONNECTIONS_OPENED,
@@ -233,6 +246,7 @@ METRICS: Final = (
     PARTITION_UP,
     *PARTITION_GAUGES,
     *CAPTURE_METRICS,
+    *JOURNAL_METRICS,
 )
 
 #: Names of the service that stand for nothing here.

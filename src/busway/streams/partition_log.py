@@ -136,7 +136,7 @@ class LogInfo:
 class AppendedRun:
     """What one log has in one batch, until that is durable."""
 
-    __slots__ = ("builders", "end_number", "last_at_ms", "log", "waiting")
+    __slots__ = ("builders", "end_number", "last_at_ms", "log", "noted", "waiting")
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
@@ -146,6 +146,8 @@ class AppendedRun:
         self.last_at_ms = 0
         #: (done, events, their bytes, when they came)
         self.waiting: list[tuple[AppendDone, int, int, float]] = []
+        #: For the journal: (number of the first, their time, the events).
+        self.noted: list[tuple[int, int, list[Event]]] = []
 
     def committed(self, error: StoreError | None) -> None:
         log = self.log
@@ -405,6 +407,8 @@ class PartitionLog:
         if now_ms < counters.expiry_high_ms:
             now_ms = counters.expiry_high_ms
         run = self._run_in(batch)
+        if self.runtime.journal is not None:
+            run.noted.append((counters.last_counter, now_ms, events))
         stored_bytes = self._lay_down(batch, run, events, now_ms)
         counters.last_counter += len(events)
         counters.active += len(events)
@@ -485,6 +489,10 @@ class PartitionLog:
         for _, count, size_bytes, came_at in run.waiting:
             if count > 0:
                 self.flow.taken_in(count, size_bytes, now - came_at)
+        journal = self.runtime.journal
+        if journal is not None:
+            for first_number, at_ms, events in run.noted:
+                journal.events(self.settings.path, self.index, first_number, at_ms, events)
         run.tell(None)
         if self._waiting:
             self._wake_waiting()

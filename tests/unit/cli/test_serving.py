@@ -79,3 +79,19 @@ def test_the_form_of_the_log_is_an_option(
     assert run(["serve", "--log-format", "xml"]) == 2
     assert run(["serve", "--log-level", "loud"]) == 2
     assert "--log-format must be text or json, not 'xml'." in capsys.readouterr().err
+
+
+def test_the_journal_is_an_option(
+    tmp_path: Path, served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Journal: none unless asked for, by an option, a variable or the file; bounds are told."""
+    assert run(["serve"]) == 0
+    assert run(["serve", "--journal", "j", "--journal-seconds", "5", "--journal-keep-days", "7"]) == 0
+    assert run(["serve", "--config", config(tmp_path, Journal="k", JournalSeconds=9, JournalKeepDays=1)]) == 0
+    monkeypatch.setenv("BUSWAY_JOURNAL", "v")
+    assert run(["serve"]) == 0
+    asked = [(options.journal, options.journal_seconds, options.journal_keep_days) for options in served]
+    assert asked == [(None, 60, 0), (Path("j"), 5, 7), (Path("k"), 9, 1), (Path("v"), 60, 0)]
+    assert run(["serve", "--journal-seconds", "0"]) == 2
+    assert run(["serve", "--journal-keep-days", "-1"]) == 2
+    assert "--journal-seconds must be between 1 and 3600, not 0." in capsys.readouterr().err

@@ -179,6 +179,24 @@ def test_chosen_dead_letters_go_back_and_the_others_stay_as_they_are(shell: Shel
     assert shell.json("receive", f"{queue}/$DeadLetterQueue", "--count", "9", "--wait", "2")
 
 
+def test_a_queue_that_detects_duplicates_takes_its_dead_letters_back(shell: Shell) -> None:
+    """D-2, M-7: it would drop their old ids, and with them the messages."""
+    queue = f"q-{uuid4()}"
+    shell("queue", "create", queue, "--requires-duplicate-detection")
+    for message_id in ("a", "b"):
+        shell("send", queue, "--body", message_id, "--message-id", message_id)
+    _dead_letter(shell, queue, 2)
+    assert shell.json("resubmit", queue)["moved"] == 2
+    back = shell.json("peek", queue)
+    assert [(message["body"], message["message_id"].split("~")[0]) for message in back] == [
+        ("a", "a"),
+        ("b", "b"),
+    ]
+    _dead_letter(shell, queue, 2)
+    assert shell.json("resubmit", queue)["moved"] == 2
+    assert [message["message_id"].count("~") for message in shell.json("peek", queue)] == [1, 1]
+
+
 def test_properties_can_be_kept_and_another_place_be_chosen(shell: Shell, queue: str) -> None:
     """D-6: --keep-properties and --to; the dead-letter queue's own path means the same."""
     other = f"q-{uuid4()}"

@@ -391,3 +391,20 @@ def test_what_strangers_send_is_not_in_the_log(exchange: Exchange, caplog: pytes
     assert [answer.status for answer in answers] == [401, 401, 201, 201]
     for secret in [*secrets, "my-own-key"]:
         assert secret not in caplog.text
+
+
+class CountedJournal:
+    rows = 12
+    rows_left_out = 3
+
+
+def test_a_journal_has_its_figures_and_none_has_none() -> None:
+    """Journal: rows written and rows left out."""
+
+    async def scraped(journal: CountedJournal | None) -> Samples:
+        return samples((await Exposition(ManyQueues(0), journal=journal).text()).decode())
+
+    found = asyncio.run(scraped(CountedJournal()))
+    assert found["busway_journal_rows_total", ""] == 12
+    assert found["busway_journal_rows_left_out_total", ""] == 3
+    assert not [name for name, _ in asyncio.run(scraped(None)) if "journal" in name]

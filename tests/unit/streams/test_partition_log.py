@@ -19,6 +19,7 @@ from busway.broker.errors import (
 from busway.broker.limits import Limits
 from busway.event_chunk import Chunk
 from busway.streams.partition_log import CHUNK_BYTES_MAX
+from tests.unit.broker.told_journal import ToldJournal
 from tests.unit.streams.rig import HubRig, Told, body_of, event, play
 
 
@@ -356,5 +357,29 @@ def test_a_commit_that_ends_after_the_log_is_made_anew_changes_nothing_there() -
         assert await rig.append("b") is None
         assert (await rig.read()).bodies() == ["a", "b"]
         await asyncio.sleep(0)
+
+    play(scenario)
+
+
+def test_published_events_are_told_to_the_journal_when_they_are_durable() -> None:
+    """Journal: one call for each append, with numbers, sizes and keys; none for what is repeated or fails."""
+
+    async def scenario(rig: HubRig) -> None:
+        journal = ToldJournal()
+        rig.runtime.journal = journal
+        rig.append_later("a", "bcd", key="k")
+        rig.append_later("e")
+        assert journal.told == []
+        await rig.calm()
+        now_ms = rig.clock.wall_ms()
+        assert [(row.number, row.key, row.enqueued_at_ms) for row in journal.told] == [
+            (0, "k", now_ms), (1, "k", now_ms), (2, None, now_ms),
+        ]  # fmt: skip
+        assert {(row.operation, row.path, row.index) for row in journal.told} == {("publish", "clicks", 0)}
+        assert journal.told[1].size - journal.told[0].size == 2
+        assert journal.calls == 2
+        rig.store.refuse_next_commit()
+        await rig.append("lost")
+        assert journal.calls == 2
 
     play(scenario)

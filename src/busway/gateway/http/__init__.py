@@ -10,6 +10,7 @@ atom             those documents, read and written (`xml_input`: XML from strang
 entity_xml       queues, topics, subscriptions in them; `rule_xml` rules, `typed_value_xml` their values
 forward_targets  whether the caller may forward there
 operator_routes  stores and namespace rules in JSON
+backfill_route   history for a subscription
 metrics_route    the figures for Prometheus
 status_page      the page at the console's address
 statuses         the table of errors: status, sub-code, body
@@ -24,6 +25,7 @@ one_receive        a receiver for one message: it stands in line as a link does
 received_message   a delivery as an answer
 broker_properties  system properties in JSON (`http_times`: instants)
 custom_properties  application properties as headers, and which headers are none
+claims_route       many messages taken, read and settled together
 
 Follow an event:
 

@@ -28,7 +28,9 @@ from busway.broker.caller import NOBODY, note_caller
 from busway.broker.errors import BrokerError, InternalError
 from busway.broker.flow import Flow
 from busway.clock import Clock, Entropy
+from busway.gateway.http.backfill_route import BackfillRoute
 from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
+from busway.gateway.http.claims_route import CLAIMS_KEYWORD, ClaimsRoute, claim_address
 from busway.gateway.http.hub_door import HubDoor
 from busway.gateway.http.management import Management
 from busway.gateway.http.message_address import message_address
@@ -41,6 +43,7 @@ from busway.gateway.http.statuses import HttpRefusal, error_response
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve_websocket
 from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.gateway.tracking import Tracking
+from busway.signals.exposition import MeasuredJournal
 from busway.streams.event_hubs import EventHubs
 
 _log = logging.getLogger("busway.http")
@@ -78,6 +81,7 @@ class HttpGateway:
         codec: MessageCodec,
         settings: HttpSettings | None = None,
         hubs: EventHubs | None = None,
+        journal: MeasuredJournal | None = None,
     ) -> None:
         self._namespace = namespace
         self._hubs = None if hubs is None else HubDoor(hubs, clock)
@@ -87,8 +91,11 @@ class HttpGateway:
         self._tracking = Tracking(namespace.name, clock, entropy)
         self._management = Management(namespace, clock)
         self._messages = Messages(namespace, clock, codec)
+        self._backfill = BackfillRoute(namespace, codec)
+        self._claims = ClaimsRoute(namespace, clock)
         self._operators = OperatorRoutes(namespace, clock, entropy)
-        self._metrics = MetricsRoute(namespace, hubs, is_open=self._settings.loopback_hosts is not None)
+        is_open = self._settings.loopback_hosts is not None
+        self._metrics = MetricsRoute(namespace, hubs, journal, is_open=is_open)
         self._state = ServerState()
         self._idlers = Idlers()
         self.app = Starlette(
@@ -156,7 +163,9 @@ class HttpGateway:
     def _flow(self, path: str) -> Flow:
         """Requests about messages count for their entity, all others for the namespace (O-2)."""
         flows = self._namespace.flows
-        return flows.nearest(path) if "/messages" in path.lower() else flows.namespace
+        lower = path.lower()
+        is_about_messages = "/messages" in lower or f"/{CLAIMS_KEYWORD}" in lower
+        return flows.nearest(path) if is_about_messages else flows.namespace
 
     async def _route(self, call: Call) -> Response:
         if self._metrics.is_meant(call):
@@ -168,6 +177,9 @@ class HttpGateway:
             at_hub = self._hubs.route(call)
             if at_hub is not None:
                 return await at_hub(call)
+        claim = claim_address(call.path)
+        if claim is not None:
+            return await self._claims.handle(call, claim)
         address = message_address(call.method, call.request.scope["raw_path"])
         if address is not None:
             return await self._messages.handle(call, address)
@@ -181,6 +193,8 @@ class HttpGateway:
         handler = routes.get((segments[0], len(segments)), self._management.handle)
         if segments[0] == "$fragments" and len(segments) > 1:
             handler = self._operators.fragments
+        if segments[0] == "$backfill" and len(segments) > 1:
+            handler = self._backfill.handle
         if segments[0] == "$stores" and len(segments) == 3 and segments[2] not in ("enable", "disable"):
             handler = self._management.handle
         return await handler(call)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from busway.broker.descriptions import LISTEN, MANAGE
 from busway.gateway.http.call import Call
-from busway.signals.exposition import CONTENT_TYPE, Exposition, MeasuredNamespace
+from busway.signals.exposition import CONTENT_TYPE, Exposition, MeasuredJournal, MeasuredNamespace
 from busway.signals.hub_figures import MeasuredHubs
 
 METRICS_PATH: Final = "metrics"
@@ -23,9 +23,14 @@ _HEADERS: Final = {"Cache-Control": "no-store"}
 
 class MetricsRoute:
     def __init__(
-        self, namespace: MeasuredNamespace, hubs: MeasuredHubs | None = None, *, is_open: bool
+        self,
+        namespace: MeasuredNamespace,
+        hubs: MeasuredHubs | None = None,
+        journal: MeasuredJournal | None = None,
+        *,
+        is_open: bool,
     ) -> None:
-        self._exposition = Exposition(namespace, hubs)
+        self._exposition = Exposition(namespace, hubs, journal)
         self._is_open = is_open
 
     @staticmethod
