@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup run test test-quick lint format pages bench chaos soak clean setup-spark test-spark
+.PHONY: help setup run test test-quick lint format pages bench chaos soak clean setup-spark test-spark bench-spark
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,8 +50,11 @@ soak: setup ## the same for hours: make soak HOURS=8
 setup-spark: .venv/.spark-installed ## what `setup` does, and Spark with what its formats need (about 1 GB)
 
 .venv/.spark-installed: pyproject.toml .venv/.installed
-	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --editable ".[spark]"
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --editable ".[spark,spark-connect]"
 	@touch $@
+
+bench-spark: setup setup-spark ## measure the pipeline on Spark (python -m benchmarks.spark --help for parts)
+	@$(BIN)/python -m benchmarks.spark $(ARGS)
 
 test-spark: setup setup-spark ## Spark's formats against a real server, in one session of Spark
 	@$(PYTEST) -n 0 -q tests/spark

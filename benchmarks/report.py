@@ -16,8 +16,13 @@ class Row:
 
 
 class Report:
-    def __init__(self, headline: str) -> None:
+    def __init__(
+        self,
+        headline: str,
+        remark: str = "Compared with RabbitMQ's quorum queue in the same run, unless the metric names another.",
+    ) -> None:
         self._headline = headline
+        self._remark = remark
         self._rows: list[Row] = []
 
     def at_least(
@@ -68,7 +73,7 @@ class Report:
             "",
             self._headline,
             "",
-            "Compared with RabbitMQ's quorum queue in the same run, unless the metric names another.",
+            self._remark,
             "",
             "| metric | Busway | compared with | ratio | bar | holds |",
             "|---|---|---|---|---|---|",

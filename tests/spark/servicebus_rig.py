@@ -19,9 +19,11 @@ T = TypeVar("T")
 
 
 class ServiceBusRig:
-    def __init__(self, spark: SparkSession, connection_string: str) -> None:
+    def __init__(self, spark: SparkSession, connection_string: str, claim_operations: str = "auto") -> None:
         self.spark = spark
         self.connection_string = connection_string
+        #: By which operations streams claim.
+        self.claim_operations = claim_operations
 
     # -- the bus
 
@@ -85,7 +87,8 @@ class ServiceBusRig:
         return self.spark.read.format("servicebus").options(**self.options(**options)).load()
 
     def read_stream(self, **options: Any) -> DataFrame:
-        return self.spark.readStream.format("servicebus").options(**self.options(**options)).load()
+        given = self.options(claimOperations=self.claim_operations, **options)
+        return self.spark.readStream.format("servicebus").options(**given).load()
 
     def write(self, rows: DataFrame, **options: Any) -> None:
         rows.write.format("servicebus").mode("append").options(**self.options(**options)).save()

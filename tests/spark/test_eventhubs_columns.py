@@ -13,7 +13,7 @@ from busway.amqp.types import Int, Long, Symbol, Timestamp, UInt
 from busway.client.messages import ServiceBusMessage
 from busway.event_chunk import ChunkBuilder, ChunkDamaged
 from busway.event_record import body_in_record, event_of, record_of
-from busway_spark.eventhubs.columns import batch_of_messages, batch_of_run, event_run
+from busway_spark.eventhubs.columns import batch_of_messages, batch_of_payloads, batch_of_run, event_run
 
 VALUES = [
     "text", "ä\n\"", "", "x" * 300, 0, 1, -1, 255, 2**40, -(2**40), Int(7), Long(9), UInt(5), True, False, None, 1.5,
@@ -63,6 +63,35 @@ def test_columns_say_what_the_decoder_says(seed: int) -> None:
     numbers = [*range(5, 30), 40, *range(44, 78)]
     slow = batch_of_messages(messages, numbers, [1_000 + number for number in numbers], "3")
     assert batch_of_run(run, "3").to_pylist() == slow.to_pylist()
+
+
+def annotated(payload: bytes, number: int, chance: random.Random) -> bytes:
+    """As a server other than ours may send it: what it annotates stands anywhere, its offset is no number."""
+    found = decode_message(payload)
+    own: list[tuple[object, object]] = [
+        (Symbol("x-opt-sequence-number"), Long(number)),
+        (Symbol("x-opt-offset"), f"{number * 512}"),
+        (Symbol("x-opt-enqueued-time"), Timestamp(1_000 + number)),
+        *(found.message_annotations or {}).items(),
+        *([(Symbol("x-opt-publisher"), chance.choice(["me", None, 7]))] if chance.random() < 0.3 else []),
+    ]
+    chance.shuffle(own)
+    found.message_annotations = dict(own)
+    return encode_message(found)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_events_that_came_one_by_one_are_the_same_columns(seed: int) -> None:
+    """H-22: over AMQP too all events at once and one after the other give the same rows."""
+    chance = random.Random(seed)
+    payloads = [annotated(message(seed * 100 + number), number, chance) for number in range(50)]
+    messages = [decode_message(payload) for payload in payloads]
+    times = [1_000 + number for number in range(50)]
+    slow = batch_of_messages(messages, list(range(50)), times, "1")
+    batch, numbers = batch_of_payloads(payloads, "1")
+    assert batch.to_pylist() == slow.to_pylist()
+    assert batch.schema == slow.schema
+    assert numbers.tolist() == list(range(50))
 
 
 def test_events_outside_the_range_are_left_out() -> None:

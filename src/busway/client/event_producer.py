@@ -14,6 +14,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from busway.amqp.encode import encode_value
 from busway.amqp.performatives import RECEIVER_FIRST, SENDER_UNSETTLED, Source, Target
 from busway.amqp.sections import BATCH_FORMAT, AmqpMessage, encode_message
 from busway.amqp.types import Int, Long, Short, Symbol
@@ -52,7 +53,7 @@ class EventProducer:
         self._address = f"{hub_name}/Partitions/{partition_id}"
         self._claim = claim
         self._end: SendingEnd | None = None
-        self._under_way: list[asyncio.Task[None]] = []
+        self._under_way: list[asyncio.Future[None]] = []
         #: Whether the server keeps the count.
         self.is_idempotent = False
         #: Of the last event that was stored before, or handed to `send` since.
@@ -94,20 +95,45 @@ class EventProducer:
 
     async def send(self, events: list[AmqpMessage]) -> None:
         """Under the numbers behind the last. Returns with them on their way; `flush` tells whether they arrived."""
-        if self._end is None:
-            raise Refused("The producer is not open.")
+        end = self._opened()
         payloads = [self._encode(event) for event in events]
-        for batch in batches(payloads, self._end.batch_bytes_max()):
-            while len(self._under_way) >= _UNDER_WAY_MAX:
-                await self._under_way.pop(0)
-            self._under_way.append(asyncio.create_task(self._end.send(encode_batch(batch), BATCH_FORMAT)))
-            # Starts the task: groups reach the link in their order.
-            await asyncio.sleep(0)
+        for batch in batches(payloads, end.batch_bytes_max()):
+            await self._post(encode_batch(batch))
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """The largest group that the server takes."""
+        return self._opened().batch_bytes_max()
+
+    def marks(self) -> bytes:
+        """Encoded annotations that each event bears, up to the value of the last one, its number (an int); nothing
+        when the server does not count."""
+        if not self.is_idempotent or self._claim is None:
+            return b""
+        named = (_ID, Long(self._claim.producer_id)), (_EPOCH, Short(self._claim.epoch))
+        known = b"".join(encode_value(part) for entry in named for part in entry)
+        return known + encode_value(_NUMBER)
+
+    async def send_group(self, sections: bytes, count: int) -> None:
+        """As `send`, for so many events that are encoded already, each in a data section and under its number."""
+        self._opened()
+        self.last_number += count
+        await self._post(sections)
 
     async def flush(self) -> None:
         """Returns when everything is stored; raises what the server refused with."""
         while self._under_way:
             await self._under_way.pop(0)
+
+    async def _post(self, sections: bytes) -> None:
+        while len(self._under_way) >= _UNDER_WAY_MAX:
+            await self._under_way.pop(0)
+        self._under_way.append(await self._opened().post(sections, BATCH_FORMAT))
+
+    def _opened(self) -> SendingEnd:
+        if self._end is None:
+            raise Refused("The producer is not open.")
+        return self._end
 
     def _properties(self) -> dict[object, object] | None:
         claim = self._claim

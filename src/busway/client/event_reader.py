@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 DEFAULT_GROUP: Final = "$Default"
 SELECTOR: Final = Symbol("apache.org:selector-filter:string")
-#: Events on their way that nobody has taken yet.
+#: Events on their way that nobody has taken yet: few as long as their size is not known, then about so many bytes.
 PREFETCH: Final = 300
+_PREFETCH_MIN: Final = 16
+_PREFETCH_MAX: Final = 4_000
+_PREFETCH_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -95,11 +98,14 @@ class EventReader:
         """What has come since the last call; waits for the first event, at most so long (for ever with None)."""
         return [ServiceBusReceivedMessage(payload) for payload in await self.receive_encoded(max_wait_time)]
 
-    async def receive_encoded(self, max_wait_time: float | None = None) -> list[bytes]:
-        """As `receive`, each event as the AMQP message that came."""
+    async def receive_encoded(
+        self, max_wait_time: float | None = None, wanted: int | None = None
+    ) -> list[bytes]:
+        """As `receive`, each event as the AMQP message that came. Whoever wants no more than so many events says so:
+        then hardly more are sent."""
         if self._end is None:
             raise Refused("The reader is not open.")
-        return await self._end.receive(max_wait_time)
+        return await self._end.receive(max_wait_time, _PREFETCH_MAX if wanted is None else wanted)
 
 
 class _ReadingEnd(LinkEnd):
@@ -107,17 +113,22 @@ class _ReadingEnd(LinkEnd):
         super().__init__(wire)
         self._arrived: list[bytes] = []
         self._credit = 0
+        self._prefetch = PREFETCH
 
-    async def receive(self, wait_s: float | None) -> list[bytes]:
-        if self._credit < PREFETCH // 2:
-            self._credit = PREFETCH
-            self.link.grant_credit(PREFETCH)
+    async def receive(self, wait_s: float | None, wanted: int) -> list[bytes]:
+        missing = min(self._prefetch, wanted - len(self._arrived))
+        if missing > 0 and self._credit <= missing // 2:
+            self._credit = missing
+            self.link.grant_credit(missing)
             self._wire.flush()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while not self._arrived:
                     await self.changed()
         taken, self._arrived = self._arrived, []
+        if taken:
+            event_bytes = sum(map(len, taken)) // len(taken) + 1
+            self._prefetch = min(max(_PREFETCH_BYTES // event_bytes, _PREFETCH_MIN), _PREFETCH_MAX)
         return taken
 
     def happened_while_open(self, event: Event) -> None:

@@ -41,12 +41,19 @@ class Management:
     async def peek_messages(
         self, max_message_count: int = 1, sequence_number: int = 0, session_id: str | None = None
     ) -> list[ServiceBusReceivedMessage]:
+        found = await self.peek_encoded(max_message_count, sequence_number, session_id)
+        return [ServiceBusReceivedMessage(payload) for payload in found]
+
+    async def peek_encoded(
+        self, max_message_count: int = 1, sequence_number: int = 0, session_id: str | None = None
+    ) -> list[bytes]:
+        """As `peek_messages`, each message as it came."""
         body: dict[str, object] = {
             "from-sequence-number": Long(sequence_number),
             "message-count": Int(max_message_count),
         }
         answer = await self.ask("peek-message", _with_session(body, session_id))
-        return [ServiceBusReceivedMessage(payload) for payload, _ in _messages(answer)]
+        return [payload for payload, _ in _messages(answer)]
 
     async def schedule_messages(self, messages: list[ServiceBusMessage], schedule_time_ms: int) -> list[int]:
         entries = [

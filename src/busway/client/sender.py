@@ -85,6 +85,12 @@ class ServiceBusSender:
             if result is not None:
                 raise result
 
+    async def post(self, payload: bytes, *, is_batch: bool) -> "asyncio.Future[None]":
+        """Returns with an encoded message, or the data sections of a batch, on its way; the answer tells what became
+        of it. What is posted in order arrives in order."""
+        message_format = BATCH_FORMAT if is_batch else 0
+        return await self._opened().post(payload, message_format, self._client.transaction_state())
+
     async def send_each(self, payloads: list[bytes]) -> list[ClientError | None]:
         """For each encoded message None, or why the server refused it. Those of a refused batch are sent once more
         one by one, so that a message that cannot be sent keeps no other from it. Raises when the connection or the
@@ -142,6 +148,12 @@ class SendingEnd(LinkEnd):
     async def send(
         self, payload: bytes, message_format: int, state: TransactionalState | None = None
     ) -> None:
+        await (await self.post(payload, message_format, state))
+
+    async def post(
+        self, payload: bytes, message_format: int, state: TransactionalState | None = None
+    ) -> asyncio.Future[None]:
+        """Waits for room to send; whoever has the answer waits for the outcome."""
         while self.link.room() < 1:
             await self.changed()
         self.check()
@@ -152,11 +164,9 @@ class SendingEnd(LinkEnd):
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         delivery.owner = outcome
         self._outcomes.add(outcome)
+        outcome.add_done_callback(self._outcomes.discard)
         self._wire.flush()
-        try:
-            await outcome
-        finally:
-            self._outcomes.discard(outcome)
+        return outcome
 
     async def refusal(
         self, payload: bytes, message_format: int, state: TransactionalState | None
@@ -178,7 +188,7 @@ class SendingEnd(LinkEnd):
                 self.link.answer(event.deliveries, event.state)
 
     def ended(self, failure: ClientError) -> None:
-        for outcome in self._outcomes:
+        for outcome in list(self._outcomes):
             if not outcome.done():
                 outcome.set_exception(failure)
 

@@ -2,7 +2,7 @@
 azure-event-hubs-spark.
 
   source             what Spark asks for readers and writers
-  options            options, checked
+  options            options, checked (`ported_options`: those of azure-event-hubs-spark without an effect here)
   facts              what a hub tells about itself and its partitions
   positions          positions in options and the numbers they come to
   offsets            offsets of streams, ranges, and what can be lost
@@ -10,7 +10,7 @@ azure-event-hubs-spark.
   bulk_reader        ranges of events by Busway's bulk route
   amqp_reader        ranges of events over AMQP
   columns            events as Arrow columns
-  heads              what events bring beside their bodies, as columns
+  head_arrays        what events bring beside their bodies, all at once (`heads`: event by event)
   ranges             reading one range in one task
   reader             batch reading
   stream_reader      stream reading

@@ -11,14 +11,16 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
-from busway.amqp.sections import AmqpMessage, decode_message
+from busway.amqp.sections import decode_message
 from busway.client.errors import TimedOut
 from busway.client.event_reader import EventReader, StartPosition
-from busway.client.messages import ENQUEUED_TIME, SEQUENCE_NUMBER
+from busway.client.messages import SEQUENCE_NUMBER
+from busway_spark.amqp_arrays.message_cut import Longs
 from busway_spark.bus import Bus
-from busway_spark.eventhubs.columns import batch_of_messages
+from busway_spark.eventhubs.columns import batch_of_payloads
 from busway_spark.eventhubs.offsets import EventRange
 
 _ROWS: Final = 5_000
@@ -41,27 +43,40 @@ class AmqpReader:
             )
             try:
                 runner.run(reader.open())
-                reached = wanted.first
-                while reached < wanted.end:
-                    gathered = runner.run(self._gather(reader, wanted))
-                    reached = gathered.next_number
-                    if gathered.numbers:
-                        yield gathered.batch(wanted.partition)
+                rest = wanted
+                while rest.count:
+                    payloads, rest = runner.run(self._gather(reader, rest))
+                    batch = _within(wanted, *batch_of_payloads(payloads, wanted.partition))
+                    if batch.num_rows:
+                        yield batch
             finally:
                 runner.run(client.close())
 
-    async def _gather(self, reader: EventReader, wanted: EventRange) -> _Gathered:
-        gathered = _Gathered()
-        while gathered.next_number < wanted.end and not gathered.is_full():
-            payloads = await reader.receive_encoded(self._timeout_s)
+    async def _gather(self, reader: EventReader, wanted: EventRange) -> tuple[list[bytes], EventRange]:
+        """Events for one batch, and the range that is left behind them."""
+        gathered: list[bytes] = []
+        size = 0
+        while wanted.count and len(gathered) < _ROWS and size < _BYTES:
+            payloads = await reader.receive_encoded(self._timeout_s, wanted.count)
             if not payloads:
                 raise TimedOut(
                     f"Partition {wanted.partition} of '{self._hub}' sent no event in {self._timeout_s:g} s, but the"
                     f" range ends with event {wanted.end - 1}."
                 )
-            for payload in payloads:
-                gathered.add(payload, wanted)
-        return gathered
+            gathered += payloads
+            size += sum(map(len, payloads))
+            wanted = EventRange(wanted.partition, _number(payloads[-1]) + 1, wanted.end)
+        return gathered, wanted
+
+
+def _number(payload: bytes) -> int:
+    return int((decode_message(payload).message_annotations or {})[SEQUENCE_NUMBER])
+
+
+def _within(wanted: EventRange, batch: pa.RecordBatch, numbers: Longs) -> pa.RecordBatch:
+    """Numbers ascend; what was under way when the range ended lies behind it."""
+    low, high = np.searchsorted(numbers, [wanted.first, wanted.end])
+    return batch.slice(int(low), int(high - low))
 
 
 def _start(number: int) -> StartPosition:
@@ -69,29 +84,3 @@ def _start(number: int) -> StartPosition:
     if number == 0:
         return StartPosition.first()
     return StartPosition(f"amqp.annotation.x-opt-sequence-number > '{number - 1}'")
-
-
-class _Gathered:
-    def __init__(self) -> None:
-        self.messages: list[AmqpMessage] = []
-        self.numbers: list[int] = []
-        self.times_ms: list[int] = []
-        self.next_number = 0
-        self._bytes = 0
-
-    def add(self, payload: bytes, wanted: EventRange) -> None:
-        message = decode_message(payload)
-        annotations = message.message_annotations or {}
-        number = int(annotations[SEQUENCE_NUMBER])
-        self.next_number = number + 1
-        if wanted.first <= number < wanted.end:
-            self.messages.append(message)
-            self.numbers.append(number)
-            self.times_ms.append(int(annotations[ENQUEUED_TIME]))
-            self._bytes += len(payload)
-
-    def is_full(self) -> bool:
-        return len(self.numbers) >= _ROWS or self._bytes >= _BYTES
-
-    def batch(self, partition: str) -> pa.RecordBatch:
-        return batch_of_messages(self.messages, self.numbers, self.times_ms, partition)

@@ -5,8 +5,7 @@ them the records, each an AMQP message. Numbers, times and the bounds of records
 chunks at a time. Bodies become one Arrow array over the answer's own bytes: it alternates "what lies between two
 bodies" and "a body", and every second element is taken. An event whose record holds nothing but the broker's three
 annotations and its body is told by three bytes and two sums, for all events at once; only what is more, properties
-and keys, is read event by event (`heads`). Bodies that are no single data section are looked for in their
-records.
+and keys, is looked for in the records (`head_arrays`), and so are bodies that are no single data section.
 
 Application properties and what is left of the system properties are maps of JSON texts; number, offset and time are
 not repeated among the latter.
@@ -23,14 +22,37 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from busway.amqp.sections import DATA, AmqpMessage, decode_message
 from busway.event_chunk import BODY_ELSEWHERE, HAS_NUMBERS, HEAD_BYTES, MAGIC, ChunkDamaged
+from busway_spark.amqp_arrays.message_cut import DATA as SECTION_DATA
+from busway_spark.amqp_arrays.message_cut import Longs, MessageCut, joined
+from busway_spark.amqp_arrays.row_columns import RowColumn
+from busway_spark.amqp_arrays.value_arrays import contents
+from busway_spark.eventhubs.head_arrays import HeadArrays
 from busway_spark.eventhubs.heads import OFFSET, HeadColumns, json_text
 
-SCHEMA_DDL: Final = (
-    "body binary, partition string, offset string, sequenceNumber bigint, enqueuedTime timestamp,"
-    " publisher string, partitionKey string, properties map<string,string>, systemProperties map<string,string>"
+SCHEMA: Final = StructType(
+    [
+        StructField("body", BinaryType()),
+        StructField("partition", StringType()),
+        StructField("offset", StringType()),
+        StructField("sequenceNumber", LongType()),
+        StructField("enqueuedTime", TimestampType()),
+        StructField("publisher", StringType()),
+        StructField("partitionKey", StringType()),
+        StructField("properties", MapType(StringType(), StringType())),
+        StructField("systemProperties", MapType(StringType(), StringType())),
+    ]
 )
 _HEAD: Final = struct.Struct("<4sIIIq")
 _LENGTH: Final = struct.Struct("<I")
@@ -38,7 +60,6 @@ _LENGTH: Final = struct.Struct("<I")
 _ANSWER_BYTES_MAX: Final = (1 << 31) - 1
 _DATA_HEADS: Final = (5, 8)
 
-Longs = NDArray[np.int64]
 _STRING: Final = pa.string()
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
@@ -172,12 +193,8 @@ def _is_bare(run: EventRun) -> NDArray[np.bool_]:
     return bare
 
 
-def _heads(run: EventRun) -> HeadColumns:
-    heads = HeadColumns(len(run))
-    data, starts, ends = run.data, run.starts, run.ends
-    for index in np.flatnonzero(~_is_bare(run)).tolist():
-        heads.put_record(index, data, int(starts[index]), int(ends[index]))
-    return heads
+def _heads(run: EventRun) -> HeadArrays:
+    return HeadArrays(MessageCut(run.data, run.starts, run.ends, np.flatnonzero(~_is_bare(run))))
 
 
 def _batch(
@@ -186,7 +203,7 @@ def _batch(
     offsets: pa.Array[Any],
     numbers: pa.Array[Any],
     times: pa.Array[Any],
-    heads: HeadColumns,
+    heads: HeadArrays | HeadColumns,
 ) -> pa.RecordBatch:
     columns = {
         "body": bodies,
@@ -194,15 +211,31 @@ def _batch(
         "offset": offsets,
         "sequenceNumber": numbers,
         "enqueuedTime": times,
-        "publisher": pa.array(heads.publishers, _STRING),
-        "partitionKey": pa.array(heads.partition_keys, _STRING),
-        "properties": heads.properties.array(),
-        "systemProperties": heads.system.array(),
+        "publisher": heads.publishers(),
+        "partitionKey": heads.partition_keys(),
+        "properties": heads.properties(),
+        "systemProperties": heads.system(),
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 # -- single events
+
+
+def batch_of_payloads(payloads: list[bytes], partition: str) -> tuple[pa.RecordBatch, Longs]:
+    """Of events that came one by one, with the offsets that the server gave them; and their numbers."""
+    data, starts, ends = joined(payloads)
+    cut = MessageCut(data, starts, ends)
+    heads = HeadArrays(cut, with_positions=True)
+    bodies = RowColumn(len(payloads), pa.binary())
+    sections = cut.section(SECTION_DATA)
+    bodies.add(sections.rows, contents(cut, sections))
+    rest = np.setdiff1d(np.arange(len(payloads)), sections.rows, assume_unique=True)
+    found = [body_of(heads.odd[row]) if row in heads.odd else b"" for row in rest.tolist()]
+    bodies.add(rest, pa.array(found, pa.binary()))
+    times = pa.array(heads.times_ms * 1000).cast(_TIME)
+    numbers = pa.array(heads.numbers)
+    return _batch(bodies.array(), partition, heads.offsets(), numbers, times, heads), heads.numbers
 
 
 def batch_of_messages(

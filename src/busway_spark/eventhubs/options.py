@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from busway.client.connection_string import BadConnectionString
-from busway_spark.bus import Bus
+from busway_spark.authority import authority_text
+from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions, WrongBodyOption, read_body_options
+from busway_spark.bodies.body_options import NAMES as BODY_NAMES
+from busway_spark.bus import TABLES_REFUSED, Bus
+from busway_spark.eventhubs.ported_options import PORTED, REFUSED, seconds_of
 from busway_spark.eventhubs.positions import END, START, Position
 from busway_spark.session import PUSHES_FILTERS
 
@@ -38,22 +41,19 @@ FILTER_PUSHDOWN: Final = "filterPushdown"
 TRANSPORT: Final = "transport"
 CA_FILE: Final = "caFile"
 
-_KNOWN: Final = (
+KNOWN: Final = (
     CONNECTION_STRING, NAME, CONSUMER_GROUP, STARTING_POSITION, STARTING_POSITIONS, ENDING_POSITION, ENDING_POSITIONS,
     MAX_EVENTS, MAX_BYTES, MIN_PARTITIONS, FAIL_ON_DATA_LOSS, RECEIVER_TIMEOUT, FILTER_PUSHDOWN, TRANSPORT, CA_FILE,
+    *BODY_NAMES,
 )  # fmt: skip
-#: Of azure-event-hubs-spark; jobs that bring them run, and nothing here depends on them.
-_WITHOUT_EFFECT: Final = (
-    "operationTimeout", "prefetchCount", "threadPoolSize", "useExclusiveReceiver", "maxSilentTime",
-    "dynamicPartitionDiscovery", "slowPartitionAdjustment", "maxAcceptableBatchReceiveTime", "throttlingStatusPlugin",
-    "metricPlugin", "useSimulatedClient",
-)  # fmt: skip
+#: Comes among the options of a table in the catalogue.
+_OF_TABLES: Final = "provider"
 #: What Spark itself hands to every source and sink.
 _OF_SPARK: Final = frozenset(
     {"path", "checkpointlocation", "queryname", "outputmode", "serialization.format", "truncate", "numrows"}
 )
-_BY_LOWER: Final = {name.lower(): name for name in (*_KNOWN, *_WITHOUT_EFFECT)}
-_DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?", re.IGNORECASE)
+_BY_LOWER: Final = {name.lower(): name for name in (*KNOWN, *PORTED)}
+_REFUSED_BY_LOWER: Final = {name.lower(): name for name in REFUSED}
 
 #: Events in one micro-batch for each partition of the hub, when no option says so.
 EVENTS_PER_PARTITION: Final = 100_000
@@ -85,6 +85,7 @@ class EventHubsOptions:
     receiver_timeout_s: float = _RECEIVER_TIMEOUT_S
     pushes_filters: bool = False
     transport: str = AUTO
+    bodies: BodyOptions = AS_THEY_ARE
 
     def start_of(self, partition: str, default: Position = START) -> Position:
         return self.starting_by_partition.get(partition, default if self.starting is None else self.starting)
@@ -119,6 +120,7 @@ class EventHubsOptions:
             _seconds(options, RECEIVER_TIMEOUT, _RECEIVER_TIMEOUT_S),
             _flag(options, FILTER_PUSHDOWN, os.environ.get(PUSHES_FILTERS) == "1"),
             _choice(options, TRANSPORT, _TRANSPORTS, AUTO),
+            _bodies(options),
         )
 
 
@@ -129,28 +131,55 @@ def _named(given: Mapping[str, str]) -> dict[str, str]:
         lower = key.lower()
         bare = lower.removeprefix(PREFIX)
         name = _BY_LOWER.get(bare)
+        if lower == _OF_TABLES:
+            raise BadOption(CONNECTION_STRING, TABLES_REFUSED)
         if name is None:
             if bare == lower and lower in _OF_SPARK:
                 continue
-            raise BadOption(
-                key.removeprefix(PREFIX)[:80], f"not known; known are {', '.join(sorted(_KNOWN))}."
-            )
+            raise _unknown(key)
         if name in options and options[name] != value:
             raise BadOption(name, "given twice, with two values.")
+        _check_ported(name, value)
         options[name] = value
     return options
+
+
+def _unknown(key: str) -> BadOption:
+    refused = _REFUSED_BY_LOWER.get(key.lower().removeprefix(PREFIX))
+    if refused is not None:
+        return BadOption(refused, REFUSED[refused])
+    name = key[len(PREFIX) :] if key.lower().startswith(PREFIX) else key
+    return BadOption(name[:80], f"not known; known are {', '.join(sorted(KNOWN))}.")
+
+
+def _check_ported(name: str, value: str) -> None:
+    entry = PORTED.get(name)
+    expected = None if entry is None else entry[0](value.strip())
+    if expected is not None:
+        raise BadOption(name, f"{expected} is expected, not {value[:40]!r}.")
 
 
 def _bus(options: Mapping[str, str]) -> Bus:
     text = options.get(CONNECTION_STRING)
     if not text:
         raise BadOption(CONNECTION_STRING, "missing.")
-    bus = Bus(text, options.get(CA_FILE))
+    try:
+        authority = authority_text(options.get(CA_FILE))
+    except ValueError as error:
+        raise BadOption(CA_FILE, str(error)) from None
+    bus = Bus(text, authority)
     try:
         _ = bus.target
     except BadConnectionString as error:
         raise BadOption(CONNECTION_STRING, str(error)) from None
     return bus
+
+
+def _bodies(options: Mapping[str, str]) -> BodyOptions:
+    try:
+        return read_body_options(options.get)
+    except WrongBodyOption as error:
+        raise BadOption(error.option, error.sentence) from None
 
 
 def _position(options: Mapping[str, str], name: str) -> Position | None:
@@ -223,14 +252,10 @@ def _choice(options: Mapping[str, str], name: str, values: tuple[str, ...], defa
 
 
 def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
-    """ISO 8601 as azure-event-hubs-spark has it (PT60S), or seconds."""
     text = options.get(name)
     if text is None:
         return default
-    match = _DURATION.fullmatch(text)
-    if match is not None and any(match.groups()):
-        hours, minutes, seconds = (float(part or 0) for part in match.groups())
-        return hours * 3600 + minutes * 60 + seconds
-    if text.isascii() and text.isdigit() and 0 < len(text) <= 6:
-        return float(text)
-    raise BadOption(name, f"a duration like PT60S is expected, not {text[:40]!r}.")
+    seconds = seconds_of(text.strip())
+    if seconds is None or seconds <= 0:
+        raise BadOption(name, f"a duration like PT60S is expected, not {text[:40]!r}.")
+    return seconds

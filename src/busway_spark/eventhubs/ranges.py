@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from busway_spark.bodies.body_columns import BodyColumns
 from busway_spark.bus import BUSWAY
 from busway_spark.eventhubs.amqp_reader import AmqpReader
 from busway_spark.eventhubs.bulk_reader import BulkReader
@@ -43,10 +44,11 @@ def read_range(options: EventHubsOptions, partition: InputPartition) -> Iterator
     if not isinstance(partition, RangePartition):
         return
     wanted = partition.events
+    bodies = None if options.bodies.is_binary else BodyColumns(options.bodies, options.hub)
     count = 0
     for batch in _batches(options, partition):
         count += batch.num_rows
-        yield batch
+        yield batch if bodies is None else bodies.apply(batch)
     if count < wanted.count and options.fails_on_data_loss:
         _check_loss(options, partition)
 

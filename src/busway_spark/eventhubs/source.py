@@ -14,8 +14,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from busway_spark.eventhubs.columns import SCHEMA_DDL
-from busway_spark.eventhubs.options import EventHubsOptions
+from busway_spark.bodies.body_columns import with_bodies
+from busway_spark.bodies.body_options import BODY_FORMAT
+from busway_spark.eventhubs.columns import SCHEMA
+from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.eventhubs.reader import EventHubsReader, FilteredEventHubsReader
 from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
 from busway_spark.eventhubs.writer import EventHubsStreamWriter, EventHubsWriter, check_columns
@@ -30,8 +32,8 @@ class EventHubsSource(DataSource):
     def name(cls) -> str:
         return "eventhubs"
 
-    def schema(self) -> str:
-        return SCHEMA_DDL
+    def schema(self) -> StructType:
+        return with_bodies(SCHEMA, self._settings.bodies)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 (Spark's signature)
         if self._settings.pushes_filters:
@@ -42,9 +44,17 @@ class EventHubsSource(DataSource):
         return EventHubsStreamReader(self._settings)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        self._check_bodies()
         check_columns(schema, overwrite)
         return EventHubsWriter(self._settings, uuid4().hex)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        self._check_bodies()
         check_columns(schema, overwrite)
         return EventHubsStreamWriter(self._settings)
+
+    def _check_bodies(self) -> None:
+        if not self._settings.bodies.is_binary:
+            raise BadOption(
+                BODY_FORMAT, "is for reading; write bodies that are binary or string (to_json makes one)."
+            )

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -31,13 +32,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from busway.amqp.sections import DATA, AmqpMessage
+from busway.amqp.encode import encode_value
 from busway.amqp.types import Symbol
 from busway.client.errors import Refused
 from busway.client.event_producer import EventProducer, ProducerClaim
 from busway.client.messages import PARTITION_KEY
 from busway.client.service_bus_client import ServiceBusClient
 from busway.streams.key_hash import partition_of_key
+from busway_spark.amqp_arrays import arrow, encoding
+from busway_spark.amqp_arrays.encoded_rows import ENVELOPE_BYTES, EncodedRows, pieces
+from busway_spark.amqp_arrays.message_cut import Column, Longs
 from busway_spark.eventhubs.facts import ask_hub
 from busway_spark.eventhubs.options import EventHubsOptions
 
@@ -58,7 +62,10 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 _TURN_ROWS: Final = 64
 _EPOCHS: Final = 1 << 15
 _ID_BITS: Final = 62
-_KEY_SYMBOL: Final = Symbol(PARTITION_KEY)
+_KEY_ENTRY: Final = encode_value(Symbol(PARTITION_KEY))
+#: What stands before the number of an event, and the keys and values that a producer marks it with.
+_INT: Final = b"\x71"
+_MARKS: Final = 6
 
 
 class BadRows(ValueError):
@@ -161,12 +168,13 @@ async def _write(options: EventHubsOptions, work: Work, rows: Iterator[pa.Record
         router = Router(hub.partition_count, work.place)
         outboxes: dict[str, _Outbox] = {}
         for batch in rows:
-            for partition, events in router.routed(batch).items():
-                outbox = outboxes.get(partition)
-                if outbox is None:
-                    outbox = outboxes[partition] = _Outbox(client, options, partition, work)
-                    await outbox.open()
-                await outbox.send(events)
+            for piece in pieces(batch):
+                for partition, events in router.routed(piece).items():
+                    outbox = outboxes.get(partition)
+                    if outbox is None:
+                        outbox = outboxes[partition] = _Outbox(client, options, partition, work)
+                        await outbox.open()
+                    await outbox.send(events)
         for outbox in outboxes.values():
             await outbox.close()
     return EventsWritten(
@@ -192,13 +200,15 @@ class _Outbox:
         if self._producer.is_idempotent:
             self._skips = self.found = self._producer.last_number
 
-    async def send(self, events: list[AmqpMessage]) -> None:
-        skipped = min(self._skips, len(events))
+    async def send(self, events: pa.RecordBatch) -> None:
+        skipped = min(self._skips, events.num_rows)
         self._skips -= skipped
-        rest = events[skipped:]
-        if rest:
-            await self._producer.send(rest)
-            self.sent += len(rest)
+        rest = events.slice(skipped)
+        if rest.num_rows:
+            encoded = encode_events(rest, self._producer.marks(), self._producer.last_number + 1)
+            for first, end in encoded.cut(self._producer.batch_bytes_max - ENVELOPE_BYTES):
+                await self._producer.send_group(encoded.batch(first, end), end - first)
+            self.sent += rest.num_rows
 
     async def close(self) -> None:
         await self._producer.flush()
@@ -218,31 +228,32 @@ class Router:
         self._place = place
         self._rows = 0
 
-    def routed(self, batch: pa.RecordBatch) -> dict[str, list[AmqpMessage]]:
-        """Events by partition, in the order of the rows. Raises BadRows."""
-        count = batch.num_rows
-        bodies = _column(batch, _BODY)
-        keys = _column(batch, _KEY)
-        partitions = _column(batch, _PARTITION_ID)
-        properties = _column(batch, _PROPERTIES)
-        routed: dict[str, list[AmqpMessage]] = {}
-        for row in range(count):
-            partition = self._partition(partitions[row], keys[row])
-            event = _event(bodies[row], keys[row], properties[row])
-            routed.setdefault(partition, []).append(event)
-            self._rows += 1
-        return routed
-
-    def _partition(self, wanted: object, key: object) -> str:
-        if wanted is not None:
-            if key is not None:
+    def routed(self, batch: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
+        """Rows by partition, in their order. Raises BadRows."""
+        turns = np.arange(self._rows, self._rows + batch.num_rows) // _TURN_ROWS
+        partitions: Longs = (self._place + turns) % self._partition_count
+        self._rows += batch.num_rows
+        is_chosen = np.zeros(batch.num_rows, np.bool_)
+        for name, choose in ((_PARTITION_ID, self._checked), (_KEY, self._of_key)):
+            if name not in batch.schema.names:
+                continue
+            words, places = arrow.words(batch.column(name).cast(pa.string()))
+            has = places >= 0
+            if (has & is_chosen).any():
                 raise BadRows("A row has both partitionId and partitionKey; only one of them can be given.")
-            return self._checked(str(wanted))
-        if key is not None:
-            return str(partition_of_key(str(key), self._partition_count))
-        return str((self._place + self._rows // _TURN_ROWS) % self._partition_count)
+            is_chosen |= has
+            if has.any():
+                chosen = np.array([choose(word) for word in words], np.int64)
+                partitions[has] = chosen[places[has]]
+        found = np.unique(partitions).tolist()
+        if len(found) == 1:
+            return {str(found[0]): batch}
+        return {str(each): arrow.rows_where(batch, partitions == each) for each in found}
 
-    def _checked(self, wanted: str) -> str:
+    def _of_key(self, key: str) -> int:
+        return partition_of_key(key, self._partition_count)
+
+    def _checked(self, wanted: str) -> int:
         if (
             not (wanted.isascii() and wanted.isdigit() and len(wanted) <= 9)
             or int(wanted) >= self._partition_count
@@ -250,23 +261,42 @@ class Router:
             raise BadRows(
                 f"partitionId {wanted[:40]!r}: the hub has the partitions 0 to {self._partition_count - 1}."
             )
-        return str(int(wanted))
+        return int(wanted)
 
 
-def _column(batch: pa.RecordBatch, name: str) -> list[object]:
-    index = batch.schema.get_field_index(name)
-    values: list[object] = [None] * batch.num_rows if index < 0 else batch.column(index).to_pylist()
-    return values
-
-
-def _event(body: object, key: object, properties: object) -> AmqpMessage:
-    if body is None:
+def encode_events(rows: pa.RecordBatch, marks: bytes, first_number: int) -> EncodedRows:
+    """The rows as events, all at once; with the producer's marks, when there are any, and numbers behind them."""
+    numbers = np.arange(first_number, first_number + rows.num_rows)
+    body = encoding.as_binary(rows.column(_BODY))
+    if body.null_count:
         raise BadRows("A row has no body.")
-    content = body.encode() if isinstance(body, str) else body
-    entries = dict(properties) if isinstance(properties, list | dict) else {}
-    return AmqpMessage(
-        [content],
-        DATA,
-        application_properties=entries or None,
-        message_annotations=None if key is None else {_KEY_SYMBOL: key},
-    )
+    parts: list[Column] = []
+    annotations = _annotations(rows, marks, numbers)
+    if annotations is not None:
+        parts.append(annotations)
+    if _PROPERTIES in rows.schema.names:
+        properties = rows.column(_PROPERTIES)
+        parts.append(encoding.map_sections(encoding.APPLICATION_PROPERTIES, properties, _texts))
+    parts += encoding.data_section(body)
+    return EncodedRows.of(numbers, arrow.joined(*parts))
+
+
+def _annotations(rows: pa.RecordBatch, marks: bytes, numbers: Longs) -> Column | None:
+    entries: list[Column] = []
+    counts: Longs = np.zeros(rows.num_rows, np.int64)
+    if _KEY in rows.schema.names and rows.column(_KEY).null_count < rows.num_rows:
+        keys = rows.column(_KEY)
+        key_entries = arrow.joined(_KEY_ENTRY, encoding.variable(keys, encoding.TEXT_FORM))
+        entries.append(arrow.filled(key_entries, b""))
+        counts += 2 * arrow.is_valid(keys)
+    if marks:
+        entries.append(encoding.fixed(rows.column(_BODY), numbers.astype(">i4"), marks + _INT))
+        counts += _MARKS
+    if not entries:
+        return None
+    body = encoding.compound(arrow.joined(*entries), counts, encoding.MAP_FORM)
+    return encoding.only_where(counts > 0, encoding.section(encoding.MESSAGE_ANNOTATIONS, body))
+
+
+def _texts(items: Column) -> Column:
+    return encoding.variable(items, encoding.TEXT_FORM)

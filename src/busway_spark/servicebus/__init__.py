@@ -2,14 +2,19 @@
 
 source             which reader or writer a query gets
 options            options, checked
-columns            columns and their types
+columns            columns and their types (`body_readers`: readers whose bodies are decoded, see `bodies`)
 message_columns    a message as a row, a row as a message (`variant`: its properties)
+message_arrays     messages as columns, all at once (`variant_arrays`: their properties)
 bridge             from Spark's blocking calls to the asynchronous client (`failure`: its errors)
 peek               walks and looks by number that touch nothing
 browse             batch reading
 drain              batch reading that deletes (`entrance`: receivers with and without sessions)
 claim              what a micro-batch consists of, as an offset
-claim_desk         taking, holding and settling messages: the protocol
 claim_reader       stream reading
-writer             batch and stream writing
+claim_desk         taking, holding and settling messages by stock operations: the protocol (`stock_claims`: as Spark
+                   calls it)
+bulk_claims        the same by Busway's own operations (`claim_routes`: its requests)
+claimed_columns    messages of a bulk answer as rows (`bare_spans`: all of them at once; `property_maps`)
+writer             batch and stream writing (`duplicate_check`: the warning that rows can arrive twice)
+row_messages       rows as messages, all at once (`property_entries`: their properties)
 """

@@ -11,10 +11,10 @@ import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, TypeVar
 
 from busway.client.service_bus_client import ServiceBusClient
+from busway_spark.authority import authority_file
 from busway_spark.servicebus.options import ServiceBusOptions
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Bridge:
 
 async def _made(options: ServiceBusOptions) -> ServiceBusClient:
     """On the loop, where its locks belong."""
-    return ServiceBusClient(options.target, None if options.ca_file is None else Path(options.ca_file))
+    return ServiceBusClient(options.target, authority_file(options.ca_file))
 
 
 _bridge: Bridge | None = None

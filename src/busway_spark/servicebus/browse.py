@@ -7,7 +7,6 @@ whose fragments the key may not see (that needs Manage), is one walk.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -16,13 +15,15 @@ from pyspark.sql.types import StructType
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
+from busway_spark.authority import authority_file
 from busway_spark.bus import BUSWAY, Bus
 from busway_spark.servicebus.bridge import bridge
 from busway_spark.servicebus.columns import check_readable
 from busway_spark.servicebus.failure import failing
-from busway_spark.servicebus.message_columns import FRAGMENT_SHIFT, MessageColumns
+from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
+from busway_spark.servicebus.message_columns import MessageColumns
 from busway_spark.servicebus.options import ServiceBusOptions
-from busway_spark.servicebus.peek import walk
+from busway_spark.servicebus.peek import encoded_walk, walk
 
 _SUB_QUEUE_MARK: Final = "/$"
 
@@ -56,8 +57,8 @@ class BrowseReader(DataSourceReader):
         work = bridge()
         with failing(f"browse '{self._address}'"):
             client = work.client(self._options)
-            for page in walk(work, client, self._address, partition.first, partition.last):
-                yield columns.batch(page)
+            for page in encoded_walk(work, client, self._address, partition.first, partition.last):
+                yield columns.batch_of_payloads(page)
 
 
 def _fragments(options: ServiceBusOptions, address: str) -> list[int]:
@@ -75,7 +76,7 @@ def _fragments(options: ServiceBusOptions, address: str) -> list[int]:
 
 
 def _administration(bus: Bus) -> ServiceBusAdministrationClient:
-    return ServiceBusAdministrationClient(bus.target, None if bus.ca_file is None else Path(bus.ca_file))
+    return ServiceBusAdministrationClient(bus.target, authority_file(bus.ca_file))
 
 
 def ranges_of(first: int, last: int, fragments: list[int]) -> list[tuple[int, int]]:

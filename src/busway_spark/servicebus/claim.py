@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
+#: Numbers, ascending, by session; None is the key where there are no sessions.
+Held = dict[str | None, list[int]]
+
 
 class WrongOffset(ValueError):
     """The checkpoint does not fit the query."""
@@ -21,11 +24,10 @@ class Claim:
     number: int = 0
     #: What the messages that it holds bear; unique, so that nobody else's deferred messages are taken for its own.
     stamp: str = ""
-    #: Numbers, ascending, by session; None is the key where there are no sessions.
-    held: Mapping[str | None, list[int]] = field(default_factory=dict)
+    held: Held = field(default_factory=dict)
 
     def next_of(self, taken: Iterable[tuple[str | None, int]]) -> "Claim":
-        held: dict[str | None, list[int]] = {}
+        held: Held = {}
         for session_id, number in taken:
             held.setdefault(session_id, []).append(number)
         ordered = {session_id: sorted(numbers) for session_id, numbers in held.items()}
@@ -35,7 +37,7 @@ class Claim:
         runs: list[list[object]] = []
         for session_id, numbers in self.held.items():
             tail = [] if session_id is None else [session_id]
-            runs += [[first, count, *tail] for first, count in _runs(numbers)]
+            runs += [[first, count, *tail] for first, count in runs_of(numbers)]
         return {"entity": self.entity, "claim": self.number, "stamp": self.stamp, "held": runs}
 
     @classmethod
@@ -52,7 +54,8 @@ class Claim:
         return cls(entity, number, stamp, _held(runs))
 
 
-def _runs(numbers: list[int]) -> list[tuple[int, int]]:
+def runs_of(numbers: list[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as (first, count)."""
     found: list[tuple[int, int]] = []
     for number in numbers:
         if found and found[-1][0] + found[-1][1] == number:
@@ -62,8 +65,8 @@ def _runs(numbers: list[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _held(runs: list[object]) -> dict[str | None, list[int]]:
-    held: dict[str | None, list[int]] = {}
+def _held(runs: list[object]) -> Held:
+    held: Held = {}
     for run in runs:
         match run:
             case [int(first), int(count), str(session_id)]:

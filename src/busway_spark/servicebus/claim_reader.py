@@ -3,7 +3,10 @@
 Spark asks the driver's process for offsets and partitions, in this order: `latestOffset(start)` on every trigger,
 where `start` is the end of the last batch that Spark has committed; then it logs what it got, and asks for
 `partitions`. After a crash a logged batch is planned again by `partitions` alone. `commit` comes late or never, so
-settling does not depend on it. Executors only peek.
+settling does not depend on it. Executors only look.
+
+Against Busway a claim is taken, held, read and settled by operations of its own (`bulk_claims`), elsewhere by those
+that every Service Bus has (`stock_claims`). Both leave the same marks, so a query may change between them.
 """
 
 import time
@@ -16,16 +19,21 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from busway.client.messages import ServiceBusReceivedMessage
-from busway_spark.servicebus.bridge import bridge
-from busway_spark.servicebus.claim import Claim
-from busway_spark.servicebus.claim_desk import ClaimDesk, Taken, is_stamped
+from busway_spark.bus import BUSWAY, Bus
+from busway_spark.servicebus.bulk_claims import BulkClaims, BulkReading
+from busway_spark.servicebus.claim import Claim, Held
 from busway_spark.servicebus.columns import check_readable
 from busway_spark.servicebus.failure import BusFailure, failing
-from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, MessageColumns, fragment_of
-from busway_spark.servicebus.options import NUMBER_MAX, ServiceBusOptions
-from busway_spark.servicebus.peek import by_numbers, number_of, walk
+from busway_spark.servicebus.message_columns import fragment_of
+from busway_spark.servicebus.options import BULK, STOCK, ServiceBusOptions
+from busway_spark.servicebus.stock_claims import StockClaims, StockReading
 
+#: A micro-batch costs Spark a few tenths of a second whatever is in it; stock operations cost so much more that locks
+#: would not last for larger ones.
+_BULK_PER_TRIGGER: Final = 20_000
+_STOCK_PER_TRIGGER: Final = 5_000
+_BULK_PER_PARTITION: Final = 5_000
+_STOCK_PER_PARTITION: Final = 1_000
 #: How far the clocks of the bus and of the driver may be apart without "available now" ending too early.
 _SKEW_MS: Final = 60_000
 
@@ -38,6 +46,7 @@ class ClaimedMessageMissing(BusFailure):
 class ClaimedNumbers(InputPartition):
     stamp: str
     numbers: list[int]
+    is_bulk: bool = False
 
 
 class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -47,11 +56,10 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._address = options.source_address()
         self._is_durable = is_durable
-        self._desk: ClaimDesk | None = None
-        #: The newest claim that this process has taken, what it has locked, and what of it is held.
+        self._claims: BulkClaims | StockClaims | None = None
+        #: The newest claim that this process has taken or planned, and what of it is held.
         self._claim = Claim(self._address)
-        self._taken: list[Taken] = []
-        self._kept: set[int] | None = None
+        self._held: Held | None = None
         self._settled = 0
         #: Messages enqueued after this are for a later run; None without "available now".
         self._target_ms: int | None = None
@@ -63,7 +71,7 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Claim(self._address).offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._options.messages_per_trigger_max)
+        return ReadMaxRows(self._per_trigger())
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target_ms = int(time.time() * 1000) + _SKEW_MS
@@ -74,130 +82,116 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._settle(done)
             if self._claim.number > done.number:
                 return self._claim.offset()
-            taken = [] if self._is_over else self._take(done, limit)
-        if not taken:
+            claim = None if self._is_over else self._take(done, limit)
+        if claim is None:
             return start
-        self._claim = done.next_of((each.session_id, each.number) for each in taken)
-        self._taken = taken
-        self._kept = None
-        self._is_over = self._target_ms is not None and all(
-            each.enqueued_ms > self._target_ms for each in taken
-        )
-        return self._claim.offset()
+        self._claim = claim
+        self._held = None
+        self._is_over = self._target_ms is not None and self._opened().oldest_ms > self._target_ms
+        return claim.offset()
+
+    def reportLatestOffset(self) -> dict[str, object] | None:
+        """For the progress: how many messages wait behind the claim, as the server told when it was taken."""
+        available = None if self._claims is None else self._claims.available
+        if available is None:
+            return None
+        return {"entity": self._address, "claim": self._claim.number, "available": available}
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         claim = Claim.of_offset(end, self._address)
         if claim.number == Claim.of_offset(start, self._address).number:
             return []
         with failing(f"claim messages of '{self._address}'"):
-            kept = self._held(claim)
-        per_partition = self._options.messages_per_partition
-        return [ClaimedNumbers(claim.stamp, numbers) for numbers in _shares(claim, kept, per_partition)]
+            held = self._hold(claim)
+        is_bulk = self._is_bulk()
+        default = _BULK_PER_PARTITION if is_bulk else _STOCK_PER_PARTITION
+        shares = _shares(held, self._options.messages_per_partition or default)
+        return [ClaimedNumbers(claim.stamp, numbers, is_bulk) for numbers in shares]
 
     def commit(self, end: dict[str, object]) -> None:
         with failing(f"settle messages of '{self._address}'"):
             self._settle(Claim.of_offset(end, self._address))
 
     def stop(self) -> None:
-        if self._desk is not None:
-            bridge().run(self._desk.close())
+        if self._claims is not None:
+            self._claims.close()
 
-    def _take(self, done: Claim, limit: ReadLimit) -> list[Taken]:
-        work = bridge()
-        if done.number == 0 and self._options.adopts_claims:
-            adopted = work.run(self._opened().adopt(self._left_behind()))
-            if adopted:
-                return adopted
-        count = self._options.messages_per_trigger_max
+    def _take(self, done: Claim, limit: ReadLimit) -> Claim | None:
+        count = self._per_trigger()
         if isinstance(limit, ReadMaxRows):
             count = min(count, limit.max_rows)
-        return work.run(self._opened().take(count, self._options.wait_s))
+        claims = self._opened()
+        if done.number == 0 and self._options.adopts_claims:
+            return claims.adopt(done, count, self._options.wait_s)
+        return claims.take(done, count, self._options.wait_s)
 
-    def _left_behind(self) -> list[ServiceBusReceivedMessage]:
-        work = bridge()
-        pages = walk(work, work.client(self._options), self._address, 0, NUMBER_MAX)
-        return [
-            message
-            for page in pages
-            for message in page
-            if message.state == "deferred" and CLAIM_PROPERTY in message.application_properties
-        ]
-
-    def _held(self, claim: Claim) -> set[int]:
+    def _hold(self, claim: Claim) -> Held:
         """What the batch consists of; the same whenever it is planned."""
-        is_ours = claim.stamp == self._claim.stamp
-        if is_ours and self._kept is not None:
-            return self._kept
-        desk, work = self._opened(), bridge()
-        if is_ours and self._taken:
-            self._kept = work.run(desk.hold(claim, self._taken))
-        else:
-            self._kept = work.run(desk.kept(claim))
-            self._claim, self._taken = claim, []
-        return self._kept
+        if claim.stamp == self._claim.stamp and self._held is not None:
+            return self._held
+        self._held = self._opened().hold(claim)
+        self._claim = claim
+        return self._held
 
     def _settle(self, done: Claim) -> None:
         """Everything up to a batch that Spark has committed. Earlier ones were settled before it was taken."""
-        if done.number <= self._settled:
-            return
-        desk, work = self._opened(), bridge()
-        is_ours = done.stamp == self._claim.stamp
-        kept = self._kept if is_ours else None
-        if kept is None:
-            kept = work.run(desk.kept(done)) if self._is_durable else set()
-        work.run(desk.settle(done, kept, self._taken if is_ours else []))
-        self._settled = done.number
+        if done.number > self._settled:
+            self._opened().settle(done)
+            self._settled = done.number
 
-    def _opened(self) -> ClaimDesk:
-        if self._desk is None:
-            client = bridge().client(self._options)
-            self._desk = ClaimDesk(client, self._address, is_durable=self._is_durable)
-        return self._desk
+    def _per_trigger(self) -> int:
+        default = _BULK_PER_TRIGGER if self._is_bulk() else _STOCK_PER_TRIGGER
+        return self._options.messages_per_trigger_max or default
+
+    def _is_bulk(self) -> bool:
+        return isinstance(self._opened(), BulkClaims)
+
+    def _opened(self) -> BulkClaims | StockClaims:
+        if self._claims is None:
+            self._claims = self._chosen()
+        return self._claims
+
+    def _chosen(self) -> BulkClaims | StockClaims:
+        wanted, bus = self._options.claim_operations, self._bus()
+        if self._is_durable and (wanted == BULK or (wanted != STOCK and bus.kind() == BUSWAY)):
+            return BulkClaims(bus, self._address)
+        return StockClaims(self._options, self._address, is_durable=self._is_durable)
+
+    def _bus(self) -> Bus:
+        return Bus(self._options.connection_text, self._options.ca_file)
 
     # -- on executors
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ClaimedNumbers)
-        columns = MessageColumns(self._schema, self._options, self._address, hides_claim=self._is_durable)
-        work = bridge()
         missing = set(partition.numbers)
         with failing(f"read messages of '{self._address}'"):
-            client = work.client(self._options)
-            for page in by_numbers(work, client, self._address, partition.numbers):
-                found = [each for each in page if self._is_of(partition, each)]
-                missing.difference_update(number_of(each) for each in found)
-                if found:
-                    yield columns.batch(found)
+            yield from self._reading(partition).batches(partition.stamp, partition.numbers, missing)
         if missing and self._is_durable and self._options.fail_on_data_loss:
             raise ClaimedMessageMissing(
                 f"{len(missing)} message(s) of '{self._address}' that this batch had claimed are gone, the first is "
                 f"{min(missing)}: somebody else received them by their numbers. Set failOnDataLoss=false to go on."
             )
 
-    def _is_of(self, partition: ClaimedNumbers, message: ServiceBusReceivedMessage) -> bool:
-        return not self._is_durable or is_stamped(message, partition.stamp)
+    def _reading(self, partition: ClaimedNumbers) -> BulkReading | StockReading:
+        if partition.is_bulk:
+            return BulkReading(self._bus(), self._address, self._schema, self._options)
+        return StockReading(self._address, self._schema, self._options, is_durable=self._is_durable)
 
     def __getstate__(self) -> dict[str, object]:
         """Executors get what reading needs; the claim and its locks stay on the driver."""
-        return {
-            **self.__dict__,
-            "_desk": None,
-            "_taken": [],
-            "_kept": None,
-            "_claim": Claim(self._address),
-        }
+        return {**self.__dict__, "_claims": None, "_held": None, "_claim": Claim(self._address)}
 
 
-def _shares(claim: Claim, kept: set[int], per_partition: int) -> list[list[int]]:
+def _shares(held: Held, per_partition: int) -> list[list[int]]:
     """Tasks of about so many messages; a session is never cut, a task without sessions stays in one fragment."""
     shares: list[list[int]] = []
     fill: list[int] = []
-    for session_id, numbers in claim.held.items():
-        own = [number for number in numbers if number in kept]
+    for session_id, numbers in held.items():
         if session_id is None:
-            shares += _cut(own, per_partition)
+            shares += _cut(numbers, per_partition)
             continue
-        fill += own
+        fill += numbers
         if len(fill) >= per_partition:
             shares.append(sorted(fill))
             fill = []

@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from busway_spark.bodies.body_columns import BODY, CORRUPT, NUMBER
 from busway_spark.servicebus.options import JSON, ServiceBusOptions, WrongOption
 
 _TEXT: Final = StringType()
@@ -44,6 +45,8 @@ _TYPES: Final[dict[str, DataType]] = {
     "properties": MapType(_TEXT, VariantType()),
     "entity": _TEXT,
 }
+#: Only where option `columns` names them: the AMQP types of the properties whose JSON does not tell them.
+_ON_REQUEST: Final[dict[str, DataType]] = {"propertyTypes": _TEXT}
 #: What a sender may set as text.
 TEXT_COLUMNS: Final = (
     "messageId", "sessionId", "partitionKey", "subject", "contentType", "correlationId", "to", "replyTo",
@@ -60,14 +63,16 @@ class WrongColumns(ValueError):
 
 def readable_schema(options: ServiceBusOptions) -> StructType:
     """What a query gets: all columns, or those of option `columns` in their order. Raises WrongOption."""
-    names = tuple(_TYPES) if options.columns is None else options.columns
-    by_lower = {name.lower(): name for name in _TYPES}
+    types = _types(options)
+    names = tuple(types) if options.columns is None else options.columns
+    types |= _ON_REQUEST
+    by_lower = {name.lower(): name for name in types}
     fields: list[StructField] = []
     for name in names:
         proper = by_lower.get(name.lower())
         if proper is None:
-            raise WrongOption("columns", f"'{name[:60]}' is not a column. There are {', '.join(_TYPES)}.")
-        fields.append(StructField(proper, _type_of(proper, options)))
+            raise WrongOption("columns", f"'{name[:60]}' is not a column. There are {', '.join(types)}.")
+        fields.append(StructField(proper, types[proper]))
     if not fields or len({each.name for each in fields}) < len(fields):
         raise WrongOption("columns", "must name at least one column, and none twice.")
     return StructType(fields)
@@ -75,12 +80,13 @@ def readable_schema(options: ServiceBusOptions) -> StructType:
 
 def check_readable(schema: StructType, options: ServiceBusOptions) -> None:
     """A schema that the query brought may leave columns out and order them. Raises WrongColumns."""
+    types = {**_types(options), **_ON_REQUEST}
     for each in schema.fields:
-        if each.name not in _TYPES:
+        expected = types.get(each.name)
+        if expected is None:
             raise WrongColumns(
-                f"'{each.name}' is not a column of 'servicebus'. There are {', '.join(_TYPES)}."
+                f"'{each.name}' is not a column of 'servicebus'. There are {', '.join(types)}."
             )
-        expected = _type_of(each.name, options)
         if each.dataType != expected:
             raise WrongColumns(
                 f"Column '{each.name}' of 'servicebus' is {expected.simpleString()}, "
@@ -123,5 +129,21 @@ def _check_type(name: str, kind: DataType) -> None:
         raise WrongColumns("Column 'properties' must have keys of type string.")
 
 
-def _type_of(name: str, options: ServiceBusOptions) -> DataType:
-    return _TEXT if name == "properties" and options.properties == JSON else _TYPES[name]
+def binary_schema(schema: StructType) -> StructType:
+    """What a reader must give so that bodies can be decoded: they are binary and have their numbers beside them."""
+    fields = {each.name: each for each in schema.fields if each.name not in (BODY, CORRUPT)}
+    for name in (BODY, NUMBER):
+        fields[name] = StructField(name, _TYPES[name])
+    return StructType(list(fields.values()))
+
+
+def _types(options: ServiceBusOptions) -> dict[str, DataType]:
+    """Of the columns that a query gets unless it names others, as its options want them."""
+    types = dict(_TYPES)
+    if options.properties == JSON:
+        types["properties"] = _TEXT
+    if not options.bodies.is_binary:
+        types[BODY] = options.bodies.body_type()
+    if options.bodies.keeps_corrupt:
+        types[CORRUPT] = BinaryType()
+    return types

@@ -8,22 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, VariantVal
 
-from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
+from busway.client.messages import (
+    ENQUEUED_NUMBER,
+    ENQUEUED_TIME,
+    SCHEDULED_TIME,
+    SEQUENCE_NUMBER,
+    ServiceBusMessage,
+    ServiceBusReceivedMessage,
+)
+from busway_spark.amqp_arrays import arrow
+from busway_spark.amqp_arrays.message_cut import Column, Longs, MessageCut, joined
+from busway_spark.amqp_arrays.row_columns import RowColumn
+from busway_spark.property_types import types_of
 from busway_spark.servicebus.columns import TEXT_COLUMNS
+from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT, MESSAGE_TEXTS, TIME_MS_MAX, MessageArrays
 from busway_spark.servicebus.options import JSON, ServiceBusOptions
 from busway_spark.servicebus.variant import SCALAR_METADATA, amqp_value, json_of, variant_of
 
 #: The application property by which a claim marks what it holds.
 CLAIM_PROPERTY: Final = "busway-claim"
-#: How many bits of a sequence number count inside a fragment (P-55).
-FRAGMENT_SHIFT: Final = 48
-_ENQUEUED_NUMBER: Final = "x-opt-enqueue-sequence-number"
-#: The last instant that a timestamp of Spark shows without an overflow: the end of the year 9999.
-_TIME_MS_MAX: Final = 253_402_300_799_999
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Reading = Callable[[ServiceBusReceivedMessage], object]
@@ -41,6 +49,8 @@ class MessageColumns:
     ) -> None:
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._hides_claim = hides_claim
+        self._entity = entity
+        self._options = options
         readings = dict(_READINGS)
         readings["properties"] = self._json if options.properties == JSON else self._variants
         readings["entity"] = lambda _: entity
@@ -53,6 +63,54 @@ class MessageColumns:
         ]
 
     def batch(self, messages: Sequence[ServiceBusReceivedMessage]) -> pa.RecordBatch:
+        return self.batch_of_payloads([message.payload for message in messages])
+
+    def batch_of_payloads(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
+        """All messages at once; those that are built unusually one by one. Raises DecodeError."""
+        cut = MessageCut(*joined(payloads))
+        try:
+            usual = self._usual_rows(cut)
+        except pa.ArrowInvalid:
+            # Some text is none: the decoder finds out whose.
+            return self._batch_of_each(payloads)
+        odd = np.flatnonzero(cut.is_odd)
+        if not len(odd):
+            return usual
+        return arrow.with_rows(usual, odd, self._batch_of_each([payloads[at] for at in odd.tolist()]))
+
+    def _usual_rows(self, cut: MessageCut) -> pa.RecordBatch:
+        hidden = CLAIM_PROPERTY if self._hides_claim else None
+        found = MessageArrays(cut, set(self.schema.names), hidden_property=hidden)
+        columns = [self._column(found, each, len(cut.starts)).cast(each.type) for each in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _column(self, found: MessageArrays, field: "pa.Field[pa.DataType]", count: int) -> Column:
+        name = field.name
+        if name == "entity":
+            return arrow.repeated(self._entity, pa.string(), count)
+        if name == "state" and self._hides_claim:
+            return arrow.repeated("active", pa.string(), count)
+        if name == "body" and not self._options.include_body:
+            return arrow.nulls(field.type, count)
+        if name == "properties":
+            is_json = self._options.properties == JSON
+            return found.json_objects() if is_json else found.variant_maps(field.type)
+        if name in MESSAGE_TEXTS:
+            return found.text(name)
+        reading = _COLUMNS.get(name)
+        return self._read_rows(found, field) if reading is None else reading(found)
+
+    def _read_rows(self, found: MessageArrays, field: "pa.Field[pa.DataType]") -> Column:
+        """A column that is only read message by message: of all messages, or of those that may have a value."""
+        wanted = _ROWS.get(field.name, MessageArrays.rows)(found)
+        reading = next(reading for each, reading in self._readings if each.name == field.name)
+        values = [reading(ServiceBusReceivedMessage(found.payload(row))) for row in wanted.tolist()]
+        column = RowColumn(found.count, field.type)
+        column.add(wanted, pa.array(values, type=field.type))
+        return column.array()
+
+    def _batch_of_each(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
+        messages = [ServiceBusReceivedMessage(payload) for payload in payloads]
         arrays = [
             pa.array([reading(message) for message in messages], type=each.type)
             for each, reading in self._readings
@@ -84,7 +142,7 @@ def message_of(row: Mapping[str, object], message_id: str) -> bytes:
     texts = {name: _text(row, name) for name in TEXT_COLUMNS}
     message = ServiceBusMessage(
         body=_body(row),
-        application_properties=_properties(row.get("properties")),
+        application_properties=read_properties(row.get("properties")),
         message_id=texts["messageId"] or message_id,
         session_id=texts["sessionId"],
         partition_key=texts["partitionKey"],
@@ -130,11 +188,11 @@ def _expiry(message: ServiceBusReceivedMessage) -> object:
 def _instant(ms: int | None) -> datetime | None:
     if ms is None:
         return None
-    return _EPOCH + timedelta(milliseconds=max(0, min(ms, _TIME_MS_MAX)))
+    return _EPOCH + timedelta(milliseconds=max(0, min(ms, TIME_MS_MAX)))
 
 
 def _enqueued_number(message: ServiceBusReceivedMessage) -> object:
-    value = (message.raw_amqp_message.message_annotations or {}).get(_ENQUEUED_NUMBER)
+    value = (message.raw_amqp_message.message_annotations or {}).get(ENQUEUED_NUMBER)
     return int(value) if isinstance(value, int) else None
 
 
@@ -173,6 +231,25 @@ _READINGS: Final[dict[str, Reading]] = {
     "deadLetterReason": _property_of("DeadLetterReason"),
     "deadLetterErrorDescription": _property_of("DeadLetterErrorDescription"),
     "deadLetterSource": _reading_of("dead_letter_source"),
+    "propertyTypes": lambda message: types_of(message.application_properties),
+}
+
+
+#: For all messages at once, beside the texts.
+_COLUMNS: Final[dict[str, Callable[[MessageArrays], Column]]] = {
+    "body": MessageArrays.body,
+    "sequenceNumber": lambda found: found.number(SEQUENCE_NUMBER),
+    "enqueuedSequenceNumber": lambda found: found.number(ENQUEUED_NUMBER),
+    "enqueuedTime": lambda found: found.time(ENQUEUED_TIME),
+    "expiresAt": MessageArrays.expiry,
+    "scheduledEnqueueTime": lambda found: found.time(SCHEDULED_TIME),
+    "deliveryCount": MessageArrays.delivery_count,
+    "state": MessageArrays.state,
+    "fragment": MessageArrays.fragment,
+}
+#: Which rows may have a value in a column that is read message by message; all of them where nothing is said.
+_ROWS: Final[dict[str, Callable[[MessageArrays], Longs]]] = {
+    "propertyTypes": MessageArrays.rows_with_rare_properties,
 }
 
 
@@ -191,7 +268,8 @@ def _body(row: Mapping[str, object]) -> bytes:
     return bytes(body) if isinstance(body, (bytes, bytearray)) else b""
 
 
-def _properties(value: object) -> dict[str, object]:
+def read_properties(value: object) -> dict[str, object]:
+    """Raises WrongRow."""
     if value is None:
         return {}
     # Arrow gives a map as a list of pairs.
@@ -199,9 +277,14 @@ def _properties(value: object) -> dict[str, object]:
     if not isinstance(found, dict):
         raise WrongRow("column 'properties' must be a map or a string")
     try:
-        return {str(name): amqp_value(_scalar(each)) for name, each in found.items()}
+        return {str(name): property_value(each) for name, each in found.items()}
     except TypeError as error:
         raise WrongRow(f"column 'properties': {error}") from error
+
+
+def property_value(value: object) -> object:
+    """As AMQP has it. Raises TypeError."""
+    return amqp_value(_scalar(value))
 
 
 def _parsed(text: str) -> dict[str, object]:

@@ -9,12 +9,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from busway.client.connection_string import BadConnectionString, ConnectionString
+from busway_spark.authority import authority_text
+from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions, WrongBodyOption, read_body_options
+from busway_spark.bodies.body_options import NAMES as BODY_NAMES
+from busway_spark.bus import TABLES_REFUSED
 
 BROWSE: Final = "browse"
 CLAIM: Final = "claim"
 PEEK_LOCK: Final = "peekLock"
 RECEIVE_AND_DELETE: Final = "receiveAndDelete"
 MODES: Final = (BROWSE, CLAIM, PEEK_LOCK, RECEIVE_AND_DELETE)
+
+#: How a stream claims: by operations of Busway, or by those that every Service Bus has; `auto` asks the server.
+AUTO: Final = "auto"
+BULK: Final = "bulk"
+STOCK: Final = "stock"
 
 VARIANT: Final = "variant"
 JSON: Final = "json"
@@ -25,13 +34,16 @@ _SUB_QUEUES: Final = {
     "deadletter": "/$DeadLetterQueue",
     "transferdeadletter": "/$Transfer/$DeadLetterQueue",
 }
-_KNOWN: Final = (
+KNOWN: Final = (
     "connectionString", "caFile", "queue", "topic", "subscription", "entity", "subQueue",
     "mode", "allowDestructive", "properties", "columns", "includeBody",
     "startingSequenceNumber", "endingSequenceNumber", "maxMessages", "maxWaitSeconds",
-    "maxMessagesPerTrigger", "messagesPerPartition", "failOnDataLoss", "adoptClaims", "writeId",
+    "maxMessagesPerTrigger", "messagesPerPartition", "failOnDataLoss", "adoptClaims", "claimOperations", "writeId",
+    *BODY_NAMES,
 )  # fmt: skip
-_BY_LOWER: Final = {name.lower(): name for name in _KNOWN}
+_BY_LOWER: Final = {name.lower(): name for name in KNOWN}
+#: Comes first among the options of a table in the catalogue, which Spark hands over once and not to its queries.
+_OF_TABLES: Final = "provider"
 #: Spark's own, which reach a source beside its options.
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "querytimeout", "queryname", "outputmode"})
 
@@ -47,7 +59,8 @@ class WrongOption(ValueError):
 @dataclass(frozen=True)
 class ServiceBusOptions:
     connection_text: str = field(repr=False)
-    ca_file: str | None = None
+    #: PEM text.
+    ca_file: str | None = field(default=None, repr=False)
     #: What is read from or written to, with its sub-queue; None only where each row names its target.
     address: str | None = None
     #: None: what is usual for the kind of query.
@@ -62,11 +75,14 @@ class ServiceBusOptions:
     #: Of a reading that deletes; None: until nothing comes.
     messages_max: int | None = None
     wait_s: float = 0.5
-    messages_per_trigger_max: int = 5_000
-    messages_per_partition: int = 1_000
+    #: None: what suits the operations by which a stream claims.
+    messages_per_trigger_max: int | None = None
+    messages_per_partition: int | None = None
     fail_on_data_loss: bool = True
     adopts_claims: bool = False
+    claim_operations: str = AUTO
     write_id: str | None = None
+    bodies: BodyOptions = AS_THEY_ARE
 
     @property
     def target(self) -> ConnectionString:
@@ -89,7 +105,7 @@ def read_options(given: Mapping[str, str]) -> ServiceBusOptions:
         raise WrongOption("endingSequenceNumber", f"{ending} is before startingSequenceNumber {starting}.")
     return ServiceBusOptions(
         connection_text=text,
-        ca_file=reader.text("caFile"),
+        ca_file=_authority(reader),
         address=_address(reader, path),
         mode=reader.choice("mode", MODES),
         allow_destructive=reader.switch("allowDestructive", False),
@@ -100,12 +116,22 @@ def read_options(given: Mapping[str, str]) -> ServiceBusOptions:
         ending_number=ending,
         messages_max=reader.integer("maxMessages", 0, 1) or None,
         wait_s=reader.seconds("maxWaitSeconds", 0.5),
-        messages_per_trigger_max=reader.integer("maxMessagesPerTrigger", 5_000, 1, 100_000),
-        messages_per_partition=reader.integer("messagesPerPartition", 1_000, 1, 1_000_000),
+        messages_per_trigger_max=reader.integer("maxMessagesPerTrigger", 0, 1, 100_000) or None,
+        messages_per_partition=reader.integer("messagesPerPartition", 0, 1, 1_000_000) or None,
         fail_on_data_loss=reader.switch("failOnDataLoss", True),
         adopts_claims=reader.switch("adoptClaims", False),
+        claim_operations=reader.choice("claimOperations", (AUTO, BULK, STOCK)) or AUTO,
         write_id=_write_id(reader),
+        bodies=_bodies(reader),
     )
+
+
+def _authority(reader: "_Given") -> str | None:
+    """As text: executors need not have the file."""
+    try:
+        return authority_text(reader.text("caFile"))
+    except ValueError as error:
+        raise WrongOption("caFile", str(error)) from None
 
 
 class _Given:
@@ -116,8 +142,10 @@ class _Given:
         for key, value in given.items():
             lower = key.lower().removeprefix("servicebus.")
             name = _BY_LOWER.get(lower)
+            if lower == _OF_TABLES:
+                raise WrongOption("connectionString", TABLES_REFUSED)
             if name is None and lower not in _OF_SPARK:
-                raise WrongOption(key[:60], f"is not known. Known are {', '.join(_KNOWN)}.")
+                raise WrongOption(key[:60], f"is not known. Known are {', '.join(KNOWN)}.")
             if name is not None:
                 self._values[name] = value
 
@@ -205,6 +233,13 @@ def _entity(reader: _Given) -> str | None:
     if topic is not None and subscription is not None:
         return f"{topic.strip('/')}/Subscriptions/{subscription.strip('/')}"
     return topic or reader.text("queue") or reader.text("entity")
+
+
+def _bodies(reader: _Given) -> BodyOptions:
+    try:
+        return read_body_options(reader.text)
+    except WrongBodyOption as error:
+        raise WrongOption(error.option, error.sentence) from None
 
 
 def _write_id(reader: _Given) -> str | None:

@@ -8,9 +8,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from busway_spark.bodies.body_options import BODY_FORMAT
+from busway_spark.servicebus.body_readers import (
+    DecodingBrowseReader,
+    DecodingClaimStreamReader,
+    DecodingDrainReader,
+    decodes,
+)
 from busway_spark.servicebus.browse import BrowseReader
 from busway_spark.servicebus.claim_reader import ClaimStreamReader
 from busway_spark.servicebus.drain import DrainReader
+from busway_spark.servicebus.duplicate_check import warn_if_rows_can_repeat
 from busway_spark.servicebus.options import (
     BROWSE,
     CLAIM,
@@ -24,27 +32,42 @@ from busway_spark.servicebus.writer import ServiceBusStreamWriter, ServiceBusWri
 
 def batch_reader(schema: StructType, options: ServiceBusOptions) -> DataSourceReader:
     mode = options.mode or BROWSE
+    is_decoding = decodes(schema, options)
     if mode == RECEIVE_AND_DELETE:
-        return DrainReader(schema, options)
+        return (DecodingDrainReader if is_decoding else DrainReader)(schema, options)
     if mode != BROWSE:
         raise WrongOption("mode", f"{mode} is for streams; a batch has {BROWSE} or {RECEIVE_AND_DELETE}.")
-    return BrowseReader(schema, options)
+    return (DecodingBrowseReader if is_decoding else BrowseReader)(schema, options)
 
 
 def stream_reader(schema: StructType, options: ServiceBusOptions) -> DataSourceStreamReader:
     mode = options.mode or CLAIM
     if mode not in (CLAIM, PEEK_LOCK):
         raise WrongOption("mode", f"{mode} is for batches; a stream has {CLAIM} or {PEEK_LOCK}.")
-    return ClaimStreamReader(schema, options, is_durable=mode == CLAIM)
+    reader = DecodingClaimStreamReader if decodes(schema, options) else ClaimStreamReader
+    return reader(schema, options, is_durable=mode == CLAIM)
 
 
 def batch_writer(schema: StructType, options: ServiceBusOptions, overwrite: bool) -> DataSourceWriter:
     if overwrite:
         raise WrongOption("mode", "messages can only be added: write with mode('append').")
-    return ServiceBusWriter(schema, options)
+    _check_bodies(options)
+    writer = ServiceBusWriter(schema, options)
+    warn_if_rows_can_repeat(options)
+    return writer
 
 
 def stream_writer(schema: StructType, options: ServiceBusOptions, overwrite: bool) -> DataSourceStreamWriter:
     if overwrite:
         raise WrongOption("outputMode", "messages can only be added: write with outputMode('append').")
-    return ServiceBusStreamWriter(schema, options)
+    _check_bodies(options)
+    writer = ServiceBusStreamWriter(schema, options)
+    warn_if_rows_can_repeat(options)
+    return writer
+
+
+def _check_bodies(options: ServiceBusOptions) -> None:
+    if not options.bodies.is_binary:
+        raise WrongOption(
+            BODY_FORMAT, "is for reading; write bodies that are binary or string (to_json makes one)."
+        )

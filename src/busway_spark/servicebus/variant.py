@@ -55,6 +55,11 @@ def json_of(properties: Mapping[str, object]) -> str:
     return json.dumps({name: _json_value(value) for name, value in properties.items()}, ensure_ascii=False)
 
 
+def json_value_text(value: object) -> str:
+    """One value as `json_of` writes it."""
+    return json.dumps(_json_value(value), ensure_ascii=False)
+
+
 def amqp_value(value: object) -> object:
     """A value out of a column as AMQP has it. Raises TypeError where it has no word for it."""
     if value is None or isinstance(value, (str, bool, int, float, bytes, UUID)):

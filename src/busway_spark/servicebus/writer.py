@@ -1,10 +1,11 @@
 """Writing rows as messages, in batches and in streams.
 
-Theory of operation. Each task encodes its rows and sends them in as large batches as the server takes, some of them
-under way together. A row without a `messageId` gets one that is made of where the row stands: of the query and the
-batch (or of the write), the Spark partition and the row's place in it. Spark gives a task that it repeats the same
-rows in the same places, so a repetition sends the same ids, and an entity that detects duplicates keeps each
-message once. Without duplicate detection a repetition sends again: at least once.
+Theory of operation. Each task encodes its rows, piece by piece (`row_messages`), and sends them in as large batches
+as the server takes, those of one piece under way together while the next piece is encoded. Pieces follow each other,
+so that rows reach an entity in their order. A row without a `messageId` gets one that is made of where the row
+stands: of the query and the batch (or of the write), the Spark partition and the row's place in it. Spark gives a
+task that it repeats the same rows in the same places, so a repetition sends the same ids, and an entity that detects
+duplicates keeps each message once. Without duplicate detection a repetition sends again: at least once.
 
 A refused batch is all or nothing (S-20), so its messages are sent once more, one by one: either the server does not
 take them together (S-23: a partitioned entity, different keys) or one of them is at fault, and its row is named.
@@ -12,27 +13,28 @@ take them together (S-23: a partitioned entity, different keys) or one of them i
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from busway.client.errors import ClientError
-from busway.client.sender import ServiceBusSender, batches
+from busway.client.sender import ServiceBusSender
 from busway.client.service_bus_client import ServiceBusClient
+from busway_spark.amqp_arrays import arrow
+from busway_spark.amqp_arrays.encoded_rows import ENVELOPE_BYTES, EncodedRows, pieces
 from busway_spark.servicebus.bridge import bridge
 from busway_spark.servicebus.columns import check_writable
 from busway_spark.servicebus.failure import BusFailure, failing
-from busway_spark.servicebus.message_columns import WrongRow, message_of
 from busway_spark.servicebus.options import ServiceBusOptions
+from busway_spark.servicebus.row_messages import RowRefused, encode_rows
 
-#: Encoded bytes, and rows, that are sent before the next are encoded.
-_FLIGHT_BYTES: Final = 2 * 1024 * 1024
-_FLIGHT_ROWS: Final = 4_000
 _FAULTS_NAMED: Final = 3
 
 
@@ -79,63 +81,62 @@ def send_rows(
     place = f"{write_id}/{0 if context is None else context.partitionId()}"
     work = bridge()
     outgoing = _Outgoing(work.client(options))
+    under_way: Future[None] | None = None
     rows = 0
     try:
         for record_batch in record_batches:
-            for row in record_batch.to_pylist():
-                outgoing.add(rows, _target(row, rows, options), _encoded(row, rows, f"{place}/{rows}"))
-                rows += 1
-                if outgoing.is_full:
-                    work.run(outgoing.flush())
-        work.run(outgoing.flush())
+            for piece in pieces(record_batch):
+                parts = _parts(piece, rows, place, options)
+                if under_way is not None:
+                    under_way.result()
+                under_way = work.submit(outgoing.send(parts))
+                rows += piece.num_rows
+        if under_way is not None:
+            under_way.result()
     finally:
+        if under_way is not None:
+            under_way.cancel()
         work.run(outgoing.close())
     return RowsSent(rows)
 
 
-def _target(row: dict[str, object], at: int, options: ServiceBusOptions) -> str:
-    """The option names one for all rows; else each row does."""
-    target = row.get("entity") if options.address is None else options.address
-    if not isinstance(target, str) or not target:
-        raise RowsRefused(f"Row {at} of its task has no 'entity', and no option names one for all rows.")
-    return target
-
-
-def _encoded(row: dict[str, object], at: int, message_id: str) -> bytes:
+def _parts(
+    piece: pa.RecordBatch, first_row: int, place: str, options: ServiceBusOptions
+) -> dict[str, EncodedRows]:
+    """Encoded messages by their entity, in the order of the rows."""
     try:
-        return message_of(row, message_id)
-    except WrongRow as error:
-        raise RowsRefused(f"Row {at} of its task cannot be sent: {error}.") from error
+        messages = encode_rows(piece, place, first_row)
+    except RowRefused as error:
+        raise RowsRefused(f"Row {first_row + error.at} of its task cannot be sent: {error}.") from error
+    rows = np.arange(first_row, first_row + piece.num_rows)
+    if options.address is not None:
+        return {options.address: EncodedRows.of(rows, messages)}
+    names, places = arrow.words(piece.column("entity"))
+    nameless = np.isin(places, [-1, *(at for at, name in enumerate(names) if not name)])
+    if nameless.any():
+        at = first_row + int(np.argmax(nameless))
+        raise RowsRefused(f"Row {at} of its task has no 'entity', and no option names one for all rows.")
+    parts: dict[str, EncodedRows] = {}
+    for at, name in enumerate(names):
+        wanted = places == at
+        parts[str(name)] = EncodedRows.of(rows[wanted], messages.filter(pa.array(wanted)))
+    return parts
 
 
 class _Outgoing:
-    """Encoded rows that wait for their sending, by entity, and the senders that a task has opened."""
+    """The senders that a task has opened, and what it learned about their entities."""
 
     def __init__(self, client: ServiceBusClient) -> None:
         self._client = client
-        self._waiting: dict[str, list[tuple[int, bytes]]] = {}
         self._senders: dict[str, ServiceBusSender] = {}
         #: Entities that do not take messages together.
         self._apart: set[str] = set()
-        self._rows = 0
-        self._bytes = 0
 
-    def add(self, at: int, entity: str, payload: bytes) -> None:
-        self._waiting.setdefault(entity, []).append((at, payload))
-        self._rows += 1
-        self._bytes += len(payload)
-
-    @property
-    def is_full(self) -> bool:
-        return self._bytes >= _FLIGHT_BYTES or self._rows >= _FLIGHT_ROWS
-
-    async def flush(self) -> None:
-        """Returns when the server has stored what waited."""
-        waiting, self._waiting = self._waiting, {}
-        self._rows = self._bytes = 0
-        for entity, rows in waiting.items():
+    async def send(self, parts: dict[str, EncodedRows]) -> None:
+        """Returns when the server has stored them."""
+        for entity, messages in parts.items():
             with failing(f"send to '{entity}'"):
-                faults = await self._send(entity, rows)
+                faults = await self._send(entity, messages)
             if faults:
                 raise RowsRefused(_sentence(entity, faults))
 
@@ -144,28 +145,34 @@ class _Outgoing:
             await sender.close()
         self._senders.clear()
 
-    async def _send(self, entity: str, rows: list[tuple[int, bytes]]) -> list[tuple[int, ClientError]]:
+    async def _send(self, entity: str, messages: EncodedRows) -> list[tuple[int, ClientError]]:
         sender = await self._sender(entity)
         if entity in self._apart:
-            return await _send_apart(sender, rows)
-        cut = _cut(rows, sender.batch_bytes_max)
-        sends = [sender.send_encoded([payload for _, payload in part]) for part in cut]
-        results = await asyncio.gather(*sends, return_exceptions=True)
+            return await _send_apart(sender, messages, 0, len(messages))
+        cut = list(messages.cut(sender.batch_bytes_max - ENVELOPE_BYTES))
+        posted = [await _post(sender, messages, *each) for each in cut]
+        results = await asyncio.gather(*posted, return_exceptions=True)
         faults: list[tuple[int, ClientError]] = []
         for part, result in zip(cut, results, strict=True):
             if result is None:
                 continue
             if not isinstance(result, ClientError):
                 raise result
-            faults += await self._once_more(entity, sender, part, result)
+            faults += await self._once_more(entity, sender, messages, part, result)
         return faults
 
     async def _once_more(
-        self, entity: str, sender: ServiceBusSender, part: list[tuple[int, bytes]], refusal: ClientError
+        self,
+        entity: str,
+        sender: ServiceBusSender,
+        messages: EncodedRows,
+        part: tuple[int, int],
+        refusal: ClientError,
     ) -> list[tuple[int, ClientError]]:
-        if len(part) == 1:
-            return [(part[0][0], refusal)]
-        faults = await _send_apart(sender, part)
+        first, end = part
+        if end - first == 1:
+            return [(int(messages.rows[first]), refusal)]
+        faults = await _send_apart(sender, messages, first, end)
         if not faults:
             self._apart.add(entity)
         return faults
@@ -179,27 +186,27 @@ class _Outgoing:
         return sender
 
 
-def _cut(rows: list[tuple[int, bytes]], bytes_max: int) -> list[list[tuple[int, bytes]]]:
-    cut: list[list[tuple[int, bytes]]] = []
-    at = 0
-    for payloads in batches([payload for _, payload in rows], bytes_max):
-        cut.append(rows[at : at + len(payloads)])
-        at += len(payloads)
-    return cut
+async def _post(
+    sender: ServiceBusSender, messages: EncodedRows, first: int, end: int
+) -> "asyncio.Future[None]":
+    if end - first == 1:
+        return await sender.post(messages.message(first), is_batch=False)
+    return await sender.post(messages.batch(first, end), is_batch=True)
 
 
 async def _send_apart(
-    sender: ServiceBusSender, rows: list[tuple[int, bytes]]
+    sender: ServiceBusSender, messages: EncodedRows, first: int, end: int
 ) -> list[tuple[int, ClientError]]:
     """One message a transfer, all under way together. Raises what is not the fault of a message."""
-    sends = [sender.send_encoded([payload]) for _, payload in rows]
+    posted = [await _post(sender, messages, at, at + 1) for at in range(first, end)]
     faults: list[tuple[int, ClientError]] = []
-    for (at, _), result in zip(rows, await asyncio.gather(*sends, return_exceptions=True), strict=True):
+    results = await asyncio.gather(*posted, return_exceptions=True)
+    for at, result in zip(range(first, end), results, strict=True):
         if isinstance(result, ClientError):
-            faults.append((at, result))
+            faults.append((int(messages.rows[at]), result))
         elif result is not None:
             raise result
-    if len(faults) == len(rows) > 1:
+    if len(faults) == end - first > 1:
         raise faults[0][1]
     return faults
 

@@ -1,0 +1,139 @@
+"""Rows as encoded messages, all rows of a piece at once.
+
+Theory of operation. Each column becomes its part of the messages (`amqp_arrays.encoding`), and the parts are joined
+row by row.
+
+Columns that cannot be encoded together, because some row holds a value that needs a closer look, are encoded row by
+row: then the row at fault is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from busway_spark.amqp_arrays import arrow, encoding
+from busway_spark.amqp_arrays.message_cut import Column, Longs
+from busway_spark.servicebus.message_columns import WrongRow, message_of
+from busway_spark.servicebus.property_entries import property_sections
+
+_TTL_MS_MAX: Final = (1 << 32) - 1
+#: Columns by their place in the properties of a message; None where there is none.
+_FIELDS: Final = (
+    "messageId", None, "to", "subject", "replyTo", "correlationId", "contentType", None, None, None, "sessionId",
+    None, "replyToSessionId",
+)  # fmt: skip
+_HEADER: Final = b"\x00\x53\x70\xc0\x08\x03\x40\x40\x70"
+_KEY_ENTRY: Final = b"\xa3\x13x-opt-partition-key"
+_TIME_ENTRY: Final = b"\xa3\x1cx-opt-scheduled-enqueue-time\x83"
+
+
+class RowRefused(ValueError):
+    """A row that cannot be encoded: its place in the piece, and why."""
+
+    def __init__(self, at: int, reason: WrongRow) -> None:
+        super().__init__(str(reason))
+        self.at = at
+
+
+def encode_rows(piece: pa.RecordBatch, place: str, first_row: int) -> Column:
+    """The messages; rows without an id get `place` and their number as one. Raises RowRefused."""
+    try:
+        return _encode(piece, place, first_row)
+    except (encoding.NotEncodable, pa.ArrowInvalid):
+        return pa.array(list(_encode_each(piece, place, first_row)), encoding.BINARY)
+
+
+def _encode_each(piece: pa.RecordBatch, place: str, first_row: int) -> Iterator[bytes]:
+    for at, row in enumerate(piece.to_pylist()):
+        try:
+            yield message_of(row, f"{place}/{first_row + at}")
+        except WrongRow as error:
+            raise RowRefused(at, error) from error
+
+
+def _encode(piece: pa.RecordBatch, place: str, first_row: int) -> Column:
+    names = set(piece.schema.names)
+    parts: list[Column] = []
+    if "timeToLive" in names:
+        parts.append(_headers(piece.column("timeToLive")))
+    if names & {"partitionKey", "scheduledEnqueueTime"}:
+        parts.append(_annotations(piece, names))
+    parts.append(_properties(piece, names, _ids(piece, names, place, first_row)))
+    if "properties" in names:
+        parts.append(property_sections(piece.column("properties")))
+    body = encoding.as_binary(piece.column("body"))
+    parts += encoding.data_section(arrow.filled(body, b""))
+    return arrow.joined(*parts)
+
+
+def _ids(piece: pa.RecordBatch, names: set[str], place: str, first_row: int) -> Column:
+    if "messageId" in names:
+        given = piece.column("messageId").cast(pa.string())
+        has_one = arrow.flags(arrow.differs(given, ""))
+        return given if has_one.all() else arrow.chosen(has_one, given, _made(piece, place, first_row))
+    return _made(piece, place, first_row)
+
+
+def _made(piece: pa.RecordBatch, place: str, first_row: int) -> Column:
+    numbers = pa.array(np.arange(first_row, first_row + piece.num_rows)).cast(pa.string())
+    return arrow.joined_texts(f"{place}/", numbers)
+
+
+def _properties(piece: pa.RecordBatch, names: set[str], ids: Column) -> Column:
+    given = [name if name in names or name == "messageId" else None for name in _FIELDS]
+    count = max(at for at, name in enumerate(given) if name is not None) + 1
+    fields: list[Column | bytes] = []
+    for name in given[:count]:
+        if name is None:
+            fields.append(encoding.NULL)
+            continue
+        column = ids if name == "messageId" else piece.column(name)
+        fields.append(_field(name, column))
+    body = arrow.joined(*fields)
+    return encoding.section(
+        encoding.PROPERTIES, encoding.compound(body, np.full(len(body), count), encoding.LIST_FORM)
+    )
+
+
+def _field(name: str, column: Column) -> Column | bytes:
+    if column.null_count == len(column):
+        return encoding.NULL
+    if name != "contentType":
+        return encoding.with_null(encoding.variable(column, encoding.TEXT_FORM))
+    if not arrow.is_ascii(column):
+        raise encoding.NotEncodable("a content type is not ASCII")
+    return encoding.with_null(encoding.variable(column, encoding.SYMBOL_FORM))
+
+
+def _headers(lives: Column) -> Column:
+    """M-17: a life is more than nothing, and at most what an unsigned number of 32 bits tells."""
+    is_interval = pa.types.is_duration(lives.type)
+    numbers = arrow.longs(lives.cast(pa.duration("us")) if is_interval else lives, 1_000_000)
+    numbers = numbers // 1000 if is_interval else numbers
+    if (numbers <= 0).any():
+        raise encoding.NotEncodable("a life is not more than 0")
+    found = encoding.fixed(lives, np.minimum(numbers, _TTL_MS_MAX).astype(">u4"), _HEADER)
+    return arrow.filled(found, b"")
+
+
+def _annotations(piece: pa.RecordBatch, names: set[str]) -> Column:
+    entries: list[Column] = []
+    counts: Longs = np.zeros(piece.num_rows, np.int64)
+    if "partitionKey" in names:
+        keys = piece.column("partitionKey")
+        entries.append(arrow.joined(_KEY_ENTRY, encoding.variable(keys, encoding.TEXT_FORM)))
+    if "scheduledEnqueueTime" in names:
+        times = piece.column("scheduledEnqueueTime")
+        millis = arrow.longs(times.cast(pa.timestamp("us", "UTC"))) // 1000
+        entries.append(encoding.fixed(times, millis.astype(">i8"), _TIME_ENTRY))
+    for each in entries:
+        counts += 2 * arrow.is_valid(each)
+    body = arrow.joined(*(arrow.filled(each, b"") for each in entries))
+    sections = encoding.section(
+        encoding.MESSAGE_ANNOTATIONS, encoding.compound(body, counts, encoding.MAP_FORM)
+    )
+    return encoding.only_where(counts > 0, sections)

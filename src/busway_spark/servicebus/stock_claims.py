@@ -1,0 +1,116 @@
+"""Claims by operations that every Service Bus has (`claim_desk`), from Spark's blocking calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from busway.client.messages import ServiceBusReceivedMessage
+from busway_spark.servicebus.bridge import bridge
+from busway_spark.servicebus.claim import Claim, Held
+from busway_spark.servicebus.claim_desk import ClaimDesk, Taken, is_stamped
+from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, MessageColumns
+from busway_spark.servicebus.options import NUMBER_MAX, ServiceBusOptions
+from busway_spark.servicebus.peek import by_numbers, number_of, walk
+
+
+class StockClaims:
+    """On the driver. One that is not durable (`mode=peekLock`) keeps locks and holds nothing."""
+
+    #: Nobody tells.
+    available: int | None = None
+
+    def __init__(self, options: ServiceBusOptions, address: str, *, is_durable: bool) -> None:
+        self._options = options
+        self._address = address
+        self._is_durable = is_durable
+        self._desk: ClaimDesk | None = None
+        #: What the newest claim has locked, and what of it is held.
+        self._stamp = ""
+        self._taken: list[Taken] = []
+        self._kept: set[int] | None = None
+        #: Of the newest claim: when its oldest message was enqueued.
+        self.oldest_ms = 0
+
+    def take(self, done: Claim, count: int, wait_s: float) -> Claim | None:
+        return self._claimed(done, bridge().run(self._opened().take(count, wait_s)))
+
+    def adopt(self, done: Claim, count: int, wait_s: float) -> Claim | None:
+        adopted = self._claimed(done, bridge().run(self._opened().adopt(self._left_behind())))
+        return self.take(done, count, wait_s) if adopted is None else adopted
+
+    def hold(self, claim: Claim) -> Held:
+        kept = self._held(claim)
+        return {session_id: [n for n in numbers if n in kept] for session_id, numbers in claim.held.items()}
+
+    def settle(self, claim: Claim) -> None:
+        desk, work = self._opened(), bridge()
+        is_ours = claim.stamp == self._stamp
+        kept = self._kept if is_ours else None
+        if kept is None:
+            kept = work.run(desk.kept(claim)) if self._is_durable else set()
+        work.run(desk.settle(claim, kept, self._taken if is_ours else []))
+
+    def close(self) -> None:
+        if self._desk is not None:
+            bridge().run(self._desk.close())
+
+    def _claimed(self, done: Claim, taken: list[Taken]) -> Claim | None:
+        if not taken:
+            return None
+        claim = done.next_of((each.session_id, each.number) for each in taken)
+        self._stamp, self._taken, self._kept = claim.stamp, taken, None
+        self.oldest_ms = min(each.enqueued_ms for each in taken)
+        return claim
+
+    def _held(self, claim: Claim) -> set[int]:
+        is_ours = claim.stamp == self._stamp
+        if is_ours and self._kept is not None:
+            return self._kept
+        desk, work = self._opened(), bridge()
+        if is_ours and self._taken:
+            self._kept = work.run(desk.hold(claim, self._taken))
+        else:
+            self._kept = work.run(desk.kept(claim))
+            self._stamp, self._taken = claim.stamp, []
+        return self._kept
+
+    def _left_behind(self) -> list[ServiceBusReceivedMessage]:
+        work = bridge()
+        pages = walk(work, work.client(self._options), self._address, 0, NUMBER_MAX)
+        return [
+            message
+            for page in pages
+            for message in page
+            if message.state == "deferred" and CLAIM_PROPERTY in message.application_properties
+        ]
+
+    def _opened(self) -> ClaimDesk:
+        if self._desk is None:
+            client = bridge().client(self._options)
+            self._desk = ClaimDesk(client, self._address, is_durable=self._is_durable)
+        return self._desk
+
+
+class StockReading:
+    """On executors: by peeking."""
+
+    def __init__(
+        self, address: str, schema: StructType, options: ServiceBusOptions, *, is_durable: bool
+    ) -> None:
+        self._address = address
+        self._options = options
+        self._is_durable = is_durable
+        self._columns = MessageColumns(schema, options, address, hides_claim=is_durable)
+
+    def batches(self, stamp: str, numbers: list[int], missing: set[int]) -> Iterator[pa.RecordBatch]:
+        """Takes what comes out of `missing`, which holds all of the numbers at first."""
+        work = bridge()
+        client = work.client(self._options)
+        for page in by_numbers(work, client, self._address, numbers):
+            found = [each for each in page if not self._is_durable or is_stamped(each, stamp)]
+            missing.difference_update(number_of(each) for each in found)
+            if found:
+                yield self._columns.batch(found)
