@@ -10,6 +10,7 @@ rules               rule create|list|delete
 rule_testing        rule test; `trial_message` is its message, `explanation` says why
 sending             send
 receiving           receive, peek, purge
+claims              claims list|release: what streams of Spark hold
 resubmitting        resubmit; `resubmission` is the work, `received_subject` what its filter sees
 eventhubs           eventhub create|show|list|update|delete, eventhub group create|list|delete
 events              events send|tail

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from busway.cli import (
+    claims,
     connection_strings,
     definitions,
     eventhubs,
@@ -68,7 +69,7 @@ def _root(
 
 
 for family in (
-    *(serving, queues, topics, subscriptions, rules, sending, receiving, resubmitting),
+    *(serving, queues, topics, subscriptions, rules, sending, receiving, claims, resubmitting),
     *(eventhubs, events, pipeline),
     *(keys, stores, definitions, connection_strings, programs),
 ):

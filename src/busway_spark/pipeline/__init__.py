@@ -2,4 +2,39 @@
 
 job                what all jobs share: the bus, the session, how progress is told
 captured           files of captured messages: their columns, their names, their folders
+capture            hubs, topics and queues into captured files
+  entity_kind          hub, queue, topic or subscription
+  capture_root         the directory or object store where files lie
+  capture_sink         what Spark writes to
+  captured_rows        rows of both formats in the columns of captured files
+  captured_writer      the files of a task, not yet seen by anybody
+  capture_commit       the files of a batch put in place, once
+  delta                the same into a Delta table
+compact            small files into larger ones
+  compact_swap         old files against new ones, in one step
+captured_history   captured files as history, in order
+replay             history back into a hub, a queue or a topic
+  replay_selection     only what a condition holds for
+  replay_target        sent once
+  replay_state         how far it has come
+backfill           history for a new subscription, by its rules
+  backfill_plan        which rules, up to where, out of which files
+  backfill_matches     what they select, by columns alone
+  backfill_sending     selected messages as copies, each once
+  backfill_door        the server's door for them
+deadletters        triage of dead letters and their way back
+  deadletters_columns  browsed and chosen, as a table
+  deadletters_groups   counted
+  deadletters_fix      changed
+  deadletters_route    where to, and what keeps each from going twice
+  deadletters_plan     which ones, and what became of them
+  deadletters_move     moved, each once
+  deadletters_report   told: Parquet and a page
+report             what captured data and the journal tell
+  report_events        both as one table
+  report_figures       counted and measured
+  report_remarks       what is remarkable, in sentences
+  report_page          shown
+spark_sentence     what Spark says when something goes wrong
+page               a report as one HTML file (`charts`: plots as SVG, `chart_scale`: their axes)
 """

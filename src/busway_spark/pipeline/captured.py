@@ -42,14 +42,16 @@ _FIELDS: Final[list[pa.Field[Any]]] = [
     pa.field("replyToSessionId", pa.string()),
     pa.field("expiresAt", _TIME),
     pa.field("scheduledEnqueueTime", _TIME),
-    #: Of the topic, in captures through a subscription; rules begin and end by it.
+    #: Of forwarded messages (M-15): the number that each had where it was first sent. Null for all others, so also
+    #: for what a topic gave to its subscription.
     pa.field("enqueuedSequenceNumber", pa.int64()),
     pa.field("offset", pa.string()),
     pa.field("publisher", pa.string()),
     #: A JSON object: bytes in base64, times in ISO 8601, what is no number in JSON (NaN) as text.
     pa.field("properties", pa.string()),
     #: A JSON object of name → AMQP type for the properties whose JSON value does not say it; null when all do.
-    #: JSON says: string, boolean, long (whole numbers), double (others), null.
+    #: JSON says: string, boolean, long (whole numbers), double (with a fraction), null. Names are those of AMQP
+    #: (`busway_spark.property_types`). Of events only doubles are told: the format "eventhubs" brings JSON.
     pa.field("propertyTypes", pa.string()),
 ]
 SCHEMA: Final = pa.schema(_FIELDS)
@@ -58,7 +60,9 @@ FOLDERS: Final = ("entity", "date", "hour", "partition")
 SUFFIX: Final = ".parquet"
 NOT_TOLD: Final = -1
 _NUMBER_WIDTH: Final = 20
-_NAME: Final = re.compile(rf"(\d{{1,5}})-(\d{{{_NUMBER_WIDTH}}})(?:-(\d{{{_NUMBER_WIDTH}}}))?\{SUFFIX}", re.ASCII)
+_NAME: Final = re.compile(
+    rf"(\d{{1,5}})-(\d{{{_NUMBER_WIDTH}}})(?:-(\d{{{_NUMBER_WIDTH}}}))?\{SUFFIX}", re.ASCII
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -80,10 +84,14 @@ class CapturedFile:
         return folder_of(self.entity, self.hour, self.partition) / name
 
 
+def entity_folder(entity: str) -> PurePosixPath:
+    return PurePosixPath(f"entity={quote(entity, safe='')}")
+
+
 def folder_of(entity: str, hour: datetime, partition: int) -> PurePosixPath:
     moment = hour.astimezone(UTC)
     return PurePosixPath(
-        f"entity={quote(entity, safe='')}",
+        entity_folder(entity),
         f"date={moment:%Y-%m-%d}",
         f"hour={moment:%H}",
         f"partition={partition}",

@@ -1,6 +1,12 @@
 """`busway pipeline`: jobs on Spark. One file per job; Spark is imported when one runs, so help stays quick.
 
 running            what all jobs share: options, the session, progress, stopping
+capture            hubs and topics into files
+compact            small files into larger ones
+replay             files back into hubs, queues and topics
+backfill           history for a new subscription
+deadletters        triage of dead letters
+report             what the bus did, as a page
 """
 
 import typer
@@ -16,3 +22,13 @@ family = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     app.add_typer(family, name="pipeline", epilog=example("busway pipeline capture clicks --to lake"))
+
+
+from busway.cli.pipeline import (  # noqa: E402, F401  # noqa: E402, F401
+    backfill,
+    capture,
+    compact,
+    deadletters,
+    replay,
+    report,
+)

@@ -1,0 +1,63 @@
+"""`busway pipeline compact`."""
+
+import re
+from typing import Annotated, Final
+
+import typer
+
+from busway.cli.failures import CommandFailed, WrongCall
+from busway.cli.output import example, print_json
+from busway.cli.pipeline import family
+from busway.cli.pipeline.capture import COMPRESSIONS, CompressionOption, check_choice
+from busway.cli.pipeline.running import QuietOption, progress, require_spark
+from busway.cli.target import JsonOption
+
+_SIZE: Final = re.compile(r"(\d{1,9})\s*([KMG]?)i?B?", re.IGNORECASE | re.ASCII)
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@family.command("compact", epilog=example("busway pipeline compact lake --target-size 256M"))
+def compact(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="Where captured files lie: a directory or a URI.")
+    ],
+    entity: Annotated[
+        str | None, typer.Option("--entity", metavar="NAME", help="Only this one's files.")
+    ] = None,
+    target_size: Annotated[
+        str, typer.Option("--target-size", metavar="SIZE", help="About how large files become: 64M, 1G.")
+    ] = "128M",
+    compression: CompressionOption = "zstd",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be done.")] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Merge the small captured files of each partition and hour into larger ones.
+
+    Safe while captures and readers run: hours that are not over are left alone, and a folder changes in one step.
+    """
+    check_choice("--compression", compression, COMPRESSIONS)
+    target_bytes = parse_size(target_size, "--target-size")
+    require_spark()
+    from busway_spark.pipeline.compact import CompactOptions
+    from busway_spark.pipeline.compact import compact as run
+    from busway_spark.pipeline.job import JobFailed
+
+    options = CompactOptions(directory, entity, target_bytes, compression, dry_run)
+    with progress(quiet=quiet, as_json=as_json) as told:
+        try:
+            result = run(options, told)
+        except JobFailed as error:
+            raise CommandFailed(str(error)) from error
+    if as_json:
+        print_json({**vars(result), "dry_run": dry_run})
+        return
+    verb = "would become" if dry_run else "became"
+    typer.echo(f"{result.files_before:,} files in {result.folders:,} folders {verb} {result.files_after:,}.")
+
+
+def parse_size(text: str, option: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise WrongCall(f"{option}: a size like 128M is expected, not '{text[:40]}'.")
+    return int(match[1]) * _UNITS[match[2].upper()]

@@ -1,0 +1,103 @@
+"""`busway pipeline report`."""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from busway.cli.failures import CommandFailed, WrongCall
+from busway.cli.instants import parse_duration_ms, parse_instant_ms
+from busway.cli.output import example, print_json
+from busway.cli.pipeline import family
+from busway.cli.pipeline.running import (
+    LOCAL_MASTER,
+    ConfOption,
+    MasterOption,
+    QuietOption,
+    progress,
+    require_spark,
+    settings,
+)
+from busway.cli.target import JsonOption
+
+_HELP: Final = """Tell what the bus did, as a page with charts and as figures.
+
+From captured data (busway pipeline capture) and from the operation journal (busway serve --journal DIR), or either:
+throughput by entity and fragment, how evenly fragments are used, latency from enqueued to completed, lost locks and
+deliveries, reasons of dead letters over time, duplicates, hot keys and sessions. What is remarkable stands on top.
+It reads files alone and needs no server. DIR/report.html is one file that needs no network; DIR/figures has the
+same as Parquet, DIR/figures.json as JSON."""
+
+
+@family.command(
+    "report",
+    help=_HELP,
+    epilog=example("busway pipeline report --journal journal --since PT24H --out report"),
+)
+def report(
+    captured: Annotated[
+        str | None,
+        typer.Option("--captured", metavar="DIR", help="Captured data: the folder above entity=…."),
+    ] = None,
+    journal: Annotated[
+        str | None, typer.Option("--journal", metavar="DIR", help="The journal: the folder above date=….")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="2030-01-01T08:00Z, or PT24H for the last day."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Likewise; not included.")
+    ] = None,
+    entities: Annotated[
+        list[str] | None,
+        typer.Option("--entity", metavar="NAME", help="Only this and what is below it; repeatable."),
+    ] = None,
+    sizes: Annotated[
+        bool, typer.Option("--sizes", help="Count bytes of captured bodies too, which is slower.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where the page and the figures go.")
+    ] = Path("report"),
+    master: MasterOption = LOCAL_MASTER,
+    conf: ConfOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """See `_HELP`."""
+    if captured is None and journal is None:
+        raise WrongCall("Nothing to report on: give --captured DIR or --journal DIR.")
+    first, last = _instant(since, "--since"), _instant(until, "--until")
+    require_spark()
+    from busway_spark.pipeline.job import JobFailed
+    from busway_spark.pipeline.report import Report, run
+    from busway_spark.session import spark_session
+
+    options = Report(captured, journal, first, last, tuple(entities or ()), sizes, out)
+    with progress(quiet=quiet, as_json=as_json) as told:
+        try:
+            spark = spark_session("busway pipeline report", master=master, config=settings(conf))
+            done = run(spark, options, told)
+        except JobFailed as error:
+            raise (WrongCall if str(error).startswith("--") else CommandFailed)(str(error)) from error
+    if as_json:
+        print_json(done.as_json())
+        return
+    for sentence in done.remarkable:
+        typer.echo(sentence)
+    typer.echo(f"Report: {done.page}")
+
+
+def _instant(text: str | None, option: str) -> datetime | None:
+    """A duration means: that long ago."""
+    if text is None:
+        return None
+    now_ms = round(time.time() * 1000)
+    is_span = text[:1] in ("P", "p")
+    at_ms = now_ms - parse_duration_ms(text, option) if is_span else parse_instant_ms(text, option, now_ms)
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError) as error:
+        raise WrongCall(f"{option}: '{text}' is too far away.") from error

@@ -1,0 +1,145 @@
+"""The sink of `capture`: rows of the formats "eventhubs" and "servicebus" into captured files.
+
+Tasks write staged files (`captured_writer`); the driver commits them batch by batch (`capture_commit`, or to a Delta
+table: `delta`). The format is registered by the job that uses it and is known by no other name.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from busway_spark.pipeline.capture_commit import BatchName, CaptureFailed, CaptureLedger
+from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.captured import CapturedFile
+from busway_spark.pipeline.captured_rows import captured_runs
+from busway_spark.pipeline.captured_writer import ZSTD, CapturedWriter, StagedFile, staged_name
+from busway_spark.pipeline.delta import DeltaLedger
+
+SINK: Final = "busway-capture"
+PARQUET: Final = "parquet"
+DELTA: Final = "delta"
+_BATCH_ID: Final = "streaming.sql.batchId"
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+
+class CaptureSink(DataSource):
+    """Options: `root`, `entity`, `layout` (parquet, delta), `compression`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return SINK
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        del schema, overwrite
+        options = self.options
+        return CaptureStreamWriter(
+            CaptureRoot(options["root"]),
+            options["entity"],
+            options.get("layout", PARQUET),
+            options.get("compression", ZSTD),
+        )
+
+
+@dataclass
+class FilesWritten(WriterCommitMessage):
+    name: BatchName
+    files: list[StagedFile] = field(default_factory=list)
+
+
+class CaptureStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, root: CaptureRoot, entity: str, layout: str, compression: str) -> None:
+        self._root = root
+        self._entity = entity
+        self._layout = layout
+        self._compression = compression
+
+    # -- on executors
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return self.write_batch(_batch_name(), iterator)
+
+    def write_batch(self, name: BatchName, batches: Iterator[pa.RecordBatch]) -> FilesWritten:
+        ledger = self._ledger()
+        if ledger.is_committed(name):
+            for _ in batches:
+                pass  # Spark hands them over all the same
+            return FilesWritten(name)
+        target = partial(_staged_path, ledger, name)
+        writer = CapturedWriter(self._root, self._entity, target, self._compression)
+        try:
+            for batch in batches:
+                for run in captured_runs(batch):
+                    writer.take(run)
+            return FilesWritten(name, writer.close())
+        except OSError as error:
+            writer.discard()
+            raise CaptureFailed(_disk_sentence(self._root, error)) from error
+        except BaseException:
+            writer.discard()
+            raise
+
+    # -- on the driver
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        del batchId
+        written = [message for message in messages if isinstance(message, FilesWritten)]
+        if not written:
+            return
+        try:
+            self._ledger().commit(written[0].name, [file for message in written for file in message.files])
+        except OSError as error:
+            raise CaptureFailed(_disk_sentence(self._root, error)) from error
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Tasks that failed have cleaned up behind them."""
+        del batchId
+        for message in messages:
+            if isinstance(message, FilesWritten):
+                self._ledger().abort(message.name, message.files)
+
+    def _ledger(self) -> CaptureLedger | DeltaLedger:
+        if self._layout == DELTA:
+            return DeltaLedger(self._root, self._entity)
+        return CaptureLedger(self._root, self._entity)
+
+
+def _staged_path(ledger: CaptureLedger | DeltaLedger, name: BatchName, file: CapturedFile) -> PurePosixPath:
+    if isinstance(ledger, DeltaLedger):
+        return ledger.data_path(name, file)
+    return ledger.staging(name) / staged_name(file)
+
+
+def _batch_name() -> BatchName:
+    context = TaskContext.get()
+    query = None if context is None else context.getLocalProperty(_QUERY_ID)
+    batch = None if context is None else context.getLocalProperty(_BATCH_ID)
+    if query is None or batch is None:
+        raise CaptureFailed("Spark does not tell which batch of which query this task belongs to.")
+    return BatchName(query, int(batch))
+
+
+def _disk_sentence(root: CaptureRoot, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"There is no room left at {root.location}. Nothing is lost: the batch was taken back and is captured"
+            " when there is room and the capture is started again."
+        )
+    return f"Captured messages cannot be written to {root.location}: {error.strerror or error}."

@@ -1,0 +1,261 @@
+"""`busway pipeline deadletters`: what lies in dead-letter queues and why, and the way back for what is chosen.
+
+Theory of operation. The dead letters are browsed, which touches nothing, and kept by Spark for the rest of the job,
+so that groups, plan and report speak of the same ones. Without `resubmits` that is all: what would be done is told.
+With it the chosen ones become a plan (a file beside the job) and are moved one source after the other
+(`deadletters_move`), each once. The report is written last.
+
+Stopping and starting again, kill -9 included: a new run browses anew, finds what is still dead-lettered, and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import StorageLevel
+from pyspark.sql.types import VariantVal
+
+from busway.client.errors import ClientError
+from busway_spark.pipeline import deadletters_columns as columns
+from busway_spark.pipeline.deadletters_fix import BODY, SCHEDULED, TIME_TO_LIVE, Fix
+from busway_spark.pipeline.deadletters_groups import USUAL_KEYS, Survey, survey
+from busway_spark.pipeline.deadletters_move import Mover
+from busway_spark.pipeline.deadletters_plan import LOCKED, PLANNED, REFUSED, Plan
+from busway_spark.pipeline.deadletters_plan import Row as PlanRow
+from busway_spark.pipeline.deadletters_report import LetterFile, write_page
+from busway_spark.pipeline.deadletters_route import AT_LEAST_ONCE, Route, find_route, source_of
+from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.pipeline.spark_sentence import failing
+from busway_spark.servicebus.variant import amqp_value
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Rows that come to the driver together.
+_ROWS_PER_PART: Final = 10_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_REFUSALS_TOLD: Final = 3
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """What to look at and what to do."""
+
+    #: Queues and subscriptions (`news/Subscriptions/all`); `/$DeadLetterQueue` at the end is allowed.
+    entities: tuple[str, ...]
+    #: SQL over the columns of format `servicebus`, and `fingerprint` and `age`; None chooses all.
+    where: str | None = None
+    fixes: tuple[Fix, ...] = ()
+    resubmits: bool = False
+    #: Another queue or topic; None: the queue itself, the subscription's topic.
+    into: str | None = None
+    #: Words of `deadletters_groups.KEYS`.
+    by: tuple[str, ...] = USUAL_KEYS
+    samples: int = 3
+    #: How long to wait for dead letters that somebody, or a run that was killed, holds locked.
+    wait_s: float = 75.0
+    #: A folder of this machine.
+    report: Path | None = None
+
+
+@dataclass
+class Triage:
+    """What was found, and what was done."""
+
+    survey: Survey
+    routes: list[Route]
+    is_dry: bool
+    #: Outcome (`deadletters_plan`) → how many of the chosen; empty in a dry run.
+    outcomes: dict[str, int] = field(default_factory=dict)
+    #: Sentences.
+    warnings: list[str] = field(default_factory=list)
+    page: Path | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return not any(self.outcomes.get(each) for each in (REFUSED, LOCKED, PLANNED))
+
+
+def run(place: Place, options: DeadLetters, progress: Progress | None = None) -> Triage:
+    """Raises JobFailed."""
+    told = progress or Progress()
+    sources = _sources(options.entities)
+    routes = [find_route(place.bus, source, options.into) for source in sources]
+    spark = place.session("pipeline deadletters")
+    now = datetime.now(UTC)
+    table = columns.described(columns.empty(spark, place), now)
+    columns.check_expressions(table, options.where, options.fixes)
+    with _failing():
+        letters = columns.described(columns.browse(spark, place, sources), now)
+        kept = columns.chosen(letters, options.where, options.fixes).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            return _Work(place, options, routes, told).run(kept, now)
+        finally:
+            kept.unpersist()
+
+
+def _sources(entities: Sequence[str]) -> list[str]:
+    sources = list(dict.fromkeys(source_of(entity) for entity in entities))
+    if not sources or not all(sources):
+        raise JobFailed("Name at least one queue, or TOPIC/Subscriptions/NAME.")
+    return sources
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """What Spark and the bus say, as a sentence."""
+    try:
+        with failing():
+            yield
+    except ClientError as error:
+        raise JobFailed(str(error)) from error
+
+
+class _Work:
+    def __init__(self, place: Place, options: DeadLetters, routes: list[Route], progress: Progress) -> None:
+        self._place = place
+        self._options = options
+        self._routes = routes
+        self._progress = progress
+
+    def run(self, kept: DataFrame, now: datetime) -> Triage:
+        sources = [route.source for route in self._routes]
+        found = survey(kept, sources, self._options.by, self._options.samples)
+        self._progress.tell(
+            f"{found.total} dead letters, {found.chosen} chosen.", total=found.total, chosen=found.chosen
+        )
+        triage = Triage(found, self._routes, not self._options.resubmits)
+        triage.warnings += _warnings(found, self._routes, triage.is_dry)
+        with (
+            tempfile.TemporaryDirectory(prefix="busway-deadletters-") as folder,
+            Plan(Path(folder) / "plan") as plan,
+        ):
+            if self._options.resubmits:
+                plan.add(self._plan_rows(kept, found.total))
+                asyncio.run(self._move(plan, triage))
+                triage.outcomes = {name: count for name, count in plan.counts().items() if count}
+                triage.warnings += plan.refusals(_REFUSALS_TOLD)
+            self._report(kept, plan, triage, now)
+        return triage
+
+    def _plan_rows(self, kept: DataFrame, total: int) -> Iterator[PlanRow]:
+        wanted = kept.where("isChosen and not isHeld")
+        for row in _rows(wanted, total):
+            changes = {
+                fix.part: _plain(fix.part, row[f"fix{at}"]) for at, fix in enumerate(self._options.fixes)
+            }
+            yield row["source"], row["sequenceNumber"], row["state"] == "deferred", changes
+
+    async def _move(self, plan: Plan, triage: Triage) -> None:
+        for at, route in enumerate(self._routes):
+            if not plan.has_left(at):
+                continue
+            async with self._place.bus.client() as client:
+                mover = Mover(client, route, at, plan, self._progress, wait_s=self._options.wait_s)
+                await mover.run()
+            self._routes[at] = mover.route
+            self._progress.tell(
+                f"{mover.moved} dead letters of {route.source} went to {route.destination}.",
+                entity=route.source,
+                resubmitted=mover.moved,
+            )
+            if mover.ended_early is not None:
+                triage.warnings.append(f"Not all of {route.source} were tried: {mover.ended_early}.")
+
+    def _report(self, kept: DataFrame, plan: Plan, triage: Triage, now: datetime) -> None:
+        folder = self._options.report
+        if folder is None:
+            return
+        with LetterFile(folder / f"deadletters-{now:%Y%m%dT%H%M%S%f}.parquet") as file:
+            for row in _rows(kept, triage.survey.total):
+                file.add(_letter_row(row, self._routes, plan, triage.is_dry, self._options.by))
+        triage.page = write_page(folder / "deadletters.html", triage.survey, self._facts(triage), now)
+
+    def _facts(self, triage: Triage) -> dict[str, Any]:
+        return {
+            "routes": triage.routes,
+            "is_dry": triage.is_dry,
+            "outcomes": triage.outcomes,
+            "warnings": triage.warnings,
+            "where": self._options.where,
+            "fixes": self._options.fixes,
+            "by": self._options.by,
+        }
+
+
+def _rows(letters: DataFrame, total: int) -> Iterator[Any]:
+    """In the order of numbers, some thousands at a time: the driver never holds them all."""
+    parts = max(1, -(-total // _ROWS_PER_PART))
+    ordered = (
+        letters.repartitionByRange(parts, "source", "sequenceNumber") if parts > 1 else letters.coalesce(1)
+    )
+    return iter(ordered.sortWithinPartitions("source", "sequenceNumber").toLocalIterator())
+
+
+def _plain(part: str, value: Any) -> Any:
+    """What Spark computed, as AMQP has it."""
+    if isinstance(value, VariantVal):
+        value = value.toPython()
+    if isinstance(value, timedelta) and part == TIME_TO_LIVE:
+        return value // timedelta(milliseconds=1)
+    if isinstance(value, datetime):
+        value = value.astimezone(UTC)
+        if part == SCHEDULED:
+            return (value - _EPOCH) // timedelta(milliseconds=1)
+    if part == BODY:
+        return bytes(value) if isinstance(value, bytearray) else value
+    try:
+        return amqp_value(value)
+    except TypeError:
+        return str(value)
+
+
+def _letter_row(
+    row: Any, routes: Sequence[Route], plan: Plan, is_dry: bool, by: Sequence[str]
+) -> dict[str, Any]:
+    """A row of the report: what was known, its group, and what was done."""
+    found = {name: row[name] for name in (*columns.KEPT, *columns.COMPUTED) if name != "source"}
+    route = routes[row["source"]]
+    found["entity"] = route.source
+    values = {"entity": route.source, "reason": row["deadLetterReason"], "subject": row["subject"],
+              "description": row["deadLetterErrorDescription"], "fingerprint": row["fingerprint"],
+              "age": row["age"]}  # fmt: skip
+    found["group"] = " · ".join(str(values[word] or "–") for word in by)
+    found["done"], found["detail"] = _done(row, plan, is_dry)
+    found["destination"] = route.destination if row["isChosen"] else None
+    return found
+
+
+def _done(row: Any, plan: Plan, is_dry: bool) -> tuple[str, str | None]:
+    if row["isHeld"]:
+        return "held by a stream", None
+    if not row["isChosen"]:
+        return "untouched", None
+    if is_dry:
+        return "would be resubmitted", None
+    outcome = plan.outcome_of(row["source"], row["sequenceNumber"])
+    return (PLANNED, None) if outcome is None else outcome
+
+
+def _warnings(found: Survey, routes: Sequence[Route], is_dry: bool) -> list[str]:
+    sentences: list[str] = []
+    if found.held:
+        sentences.append(
+            f"{found.held} are held by a stream that reads this dead-letter queue; they are left to it."
+        )
+    kinds = Counter(route.guarantee for route in routes)
+    if kinds[AT_LEAST_ONCE] and found.chosen:
+        names = ", ".join(route.destination for route in routes if route.guarantee == AT_LEAST_ONCE)
+        sentences.append(
+            f"{names}: at least once. There are neither transactions nor duplicate detection, so"
+            f" {'a crash would' if is_dry else 'a crash may'} leave a message in both places."
+        )
+    return sentences

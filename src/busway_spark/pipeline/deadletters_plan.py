@@ -1,0 +1,141 @@
+"""The plan of a resubmission: which dead letters are to be moved, how they are changed, and what became of each.
+
+It lies in a file beside the job, not in memory, since there may be millions; a number is looked up when its message
+is received. It is no journal: after a crash the next run makes a new plan from what is still dead-lettered, and the
+bus itself knows what was moved.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from busway.amqp.decode import decode_value
+from busway.amqp.encode import encode_value
+
+#: What becomes of a dead letter.
+PLANNED: Final = "planned"
+UNCERTAIN: Final = "uncertain"  # the connection broke while it was moved
+RESUBMITTED: Final = "resubmitted"
+REFUSED: Final = "refused"  # the destination did not take it; it stays
+GONE: Final = "gone"  # somebody else took it meanwhile
+LOCKED: Final = "locked"  # somebody else holds it; it stays
+OUTCOMES: Final = (RESUBMITTED, REFUSED, GONE, LOCKED, PLANNED)
+
+_TABLE: Final = """
+    CREATE TABLE letter (
+        source INTEGER NOT NULL, number INTEGER NOT NULL, is_deferred INTEGER NOT NULL, changes BLOB,
+        outcome TEXT NOT NULL, detail TEXT, PRIMARY KEY (source, number)
+    ) WITHOUT ROWID
+"""
+#: So that what is left is found without passing what is done; it helps where the same words stand in the question.
+_INDEX: Final = (
+    "CREATE INDEX letter_left ON letter (source, number) WHERE outcome IN ('planned', 'uncertain')"
+)
+_ROWS_AT_ONCE: Final = 250
+
+Row = tuple[int, int, bool, Mapping[str, Any]]
+
+
+class Plan:
+    """`with Plan(file) as plan:`. A number is that of a message in the dead-letter queue of a source."""
+
+    def __init__(self, path: Path) -> None:
+        self._database = sqlite3.connect(path, isolation_level=None)
+        # It need not outlive the machine, nor even the process.
+        self._database.execute("PRAGMA synchronous = OFF")
+        self._database.execute("PRAGMA journal_mode = MEMORY")
+        self._database.execute(_TABLE)
+        self._database.execute(_INDEX)
+
+    def __enter__(self) -> Plan:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._database.close()
+
+    def add(self, rows: Iterable[Row]) -> int:
+        """Rows of (source, number, is it deferred, changes); how many."""
+        count = 0
+        self._database.execute("BEGIN")
+        for source, number, is_deferred, changes in rows:
+            packed = encode_value(dict(changes)) if changes else None
+            self._database.execute(
+                "INSERT OR REPLACE INTO letter VALUES (?, ?, ?, ?, ?, NULL)",
+                (source, number, is_deferred, packed, PLANNED),
+            )
+            count += 1
+        self._database.execute("COMMIT")
+        return count
+
+    def changes_of(self, source: int, number: int) -> Mapping[str, Any] | None:
+        """None when it is not to be moved, or no more."""
+        found = self._database.execute(
+            "SELECT changes FROM letter WHERE source = ? AND number = ? AND outcome IN ('planned', 'uncertain')",
+            (source, number),
+        ).fetchone()
+        if found is None:
+            return None
+        return {} if found[0] is None else _unpacked(found[0])
+
+    def mark(self, source: int, numbers: Iterable[int], outcome: str, detail: str | None = None) -> None:
+        rows = [(outcome, detail, source, number) for number in numbers]
+        self._database.execute("BEGIN")
+        self._database.executemany(
+            "UPDATE letter SET outcome = ?, detail = ? WHERE source = ? AND number = ?", rows
+        )
+        self._database.execute("COMMIT")
+
+    def outcome_of(self, source: int, number: int) -> tuple[str, str | None] | None:
+        found = self._database.execute(
+            "SELECT outcome, detail FROM letter WHERE source = ? AND number = ?", (source, number)
+        ).fetchone()
+        return None if found is None else (str(found[0]), None if found[1] is None else str(found[1]))
+
+    def has_left(self, source: int) -> bool:
+        """Whether some are still to be moved."""
+        found = self._database.execute(
+            "SELECT EXISTS (SELECT 1 FROM letter WHERE source = ? AND outcome IN ('planned', 'uncertain'))",
+            (source,),
+        ).fetchone()
+        return bool(found[0])
+
+    def counts(self) -> dict[str, int]:
+        with closing(self._database.execute("SELECT outcome, count(*) FROM letter GROUP BY outcome")) as rows:
+            return {str(outcome): int(count) for outcome, count in rows}
+
+    def refusals(self, count: int) -> list[str]:
+        """The first sentences of what was refused, each once."""
+        rows = self._database.execute(
+            "SELECT DISTINCT detail FROM letter WHERE outcome = ? AND detail IS NOT NULL LIMIT ?",
+            (REFUSED, count),
+        )
+        return [str(detail) for (detail,) in rows]
+
+    def pages_left(self, source: int, *, is_deferred: bool | None = None) -> Iterator[list[tuple[int, str]]]:
+        """What is still to be moved, ascending: (number, PLANNED or UNCERTAIN). It may be marked meanwhile."""
+        after = -1
+        wanted = (0, 1) if is_deferred is None else (int(is_deferred), int(is_deferred))
+        while True:
+            page = self._database.execute(
+                "SELECT number, outcome FROM letter"
+                " WHERE source = ? AND number > ? AND outcome IN ('planned', 'uncertain')"
+                " AND is_deferred IN (?, ?) ORDER BY number LIMIT ?",
+                (source, after, *wanted, _ROWS_AT_ONCE),
+            ).fetchall()
+            if not page:
+                return
+            after = int(page[-1][0])
+            yield [(int(number), str(outcome)) for number, outcome in page]
+
+
+def _unpacked(packed: bytes) -> dict[str, Any]:
+    value, _ = decode_value(packed)
+    assert isinstance(value, dict), "changes are kept as a map"
+    return {str(name): each for name, each in value.items()}

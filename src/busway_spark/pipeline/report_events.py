@@ -1,0 +1,169 @@
+"""Captured messages and operations of the journal as one table of events, which the figures are made from.
+
+Columns: `source` (captured or journal), `time`, `operation`, `entity`, `fragment`, `sessionId`, `partitionKey`,
+`sizeBytes`, `deliveryCount`, `enqueuedTime`, `reason`. A captured message is an event `captured` at the time when it
+was enqueued. Only the columns and folders that are needed are read: of a year of files, those of the days asked for.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from busway.journal import columns as journal
+from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.captured import FOLDERS
+from busway_spark.pipeline.captured_history import captured_files
+from busway_spark.pipeline.job import JobFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+CAPTURED: Final = "captured"
+JOURNAL: Final = "journal"
+#: What brings a message in.
+ARRIVALS: Final = (journal.SEND, journal.PUBLISH, CAPTURED)
+COLUMNS: Final = ("source", *journal.COLUMNS)
+
+_JOURNAL_TYPES: Final[dict[str, DataType]] = {
+    journal.TIMESTAMP: TimestampType(),
+    journal.TEXT: StringType(),
+    journal.WORD: StringType(),
+    journal.LONG: LongType(),
+    journal.INTEGER: IntegerType(),
+}
+_FOLDERS: Final = [StructField("date", StringType()), StructField("hour", StringType())]
+_JOURNAL: Final = StructType(
+    [StructField(name, _JOURNAL_TYPES[kind]) for name, kind in journal.COLUMNS.items()] + _FOLDERS
+)
+_CAPTURED_TYPES: Final[dict[str, DataType]] = {
+    "enqueuedTime": TimestampType(),
+    "body": BinaryType(),
+    "sequenceNumber": LongType(),
+    "sessionId": StringType(),
+    "partitionKey": StringType(),
+    "entity": StringType(),
+    "date": StringType(),
+    "hour": StringType(),
+    "partition": IntegerType(),
+}
+_CAPTURED: Final = StructType([StructField(name, kind) for name, kind in _CAPTURED_TYPES.items()])
+
+
+def events(
+    spark: SparkSession,
+    *,
+    captured: str | None,
+    journal_folder: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    entities: Sequence[str],
+    with_sizes: bool,
+) -> DataFrame:
+    """Raises JobFailed when a folder is not there."""
+    frames: list[DataFrame] = []
+    if captured is not None:
+        frames.append(_captured(spark, captured, since, until, with_sizes))
+    if journal_folder is not None:
+        frames.append(_journal(spark, journal_folder))
+    if not frames:
+        raise JobFailed("Nothing to report on: give --captured or --journal.")
+    chosen = [_chosen(frame, since, until, entities) for frame in frames]
+    return reduce(lambda one, other: one.unionByName(other), chosen).select(*COLUMNS)
+
+
+def _captured(
+    spark: SparkSession, folder: str, since: datetime | None, until: datetime | None, with_sizes: bool
+) -> DataFrame:
+    """From the files that count: those that a compaction is just replacing do not."""
+    _check_folder(folder, "--captured")
+    root = CaptureRoot(folder)
+    hour = timedelta(hours=1)
+    paths = [
+        f"{root.location}/{file.path}"
+        for file in captured_files(root)
+        if (since is None or file.hour + hour > since) and (until is None or file.hour < until)
+    ]
+    if paths:
+        rows = spark.read.schema(_CAPTURED).option("basePath", root.location).parquet(*paths)
+    else:
+        rows = spark.createDataFrame([], _CAPTURED)
+    size: Column = F.octet_length("body").cast("long") if with_sizes else F.lit(None).cast("long")
+    known = {
+        "source": F.lit(CAPTURED),
+        "time": F.col("enqueuedTime"),
+        "operation": F.lit(CAPTURED),
+        "fragment": F.col("partition"),
+        "sizeBytes": size,
+        "deliveryCount": F.lit(None).cast("int"),
+        "reason": F.lit(None).cast("string"),
+    }
+    return rows.withColumns(known).select(*COLUMNS, "date")
+
+
+def _journal(spark: SparkSession, folder: str) -> DataFrame:
+    _check_folder(folder, "--journal")
+    try:
+        rows = spark.read.schema(_JOURNAL).parquet(folder)
+    except PySparkException as error:
+        raise JobFailed(f"--journal: '{folder}' cannot be read as Parquet.") from error
+    return rows.withColumn("source", F.lit(JOURNAL)).select(*COLUMNS, "date")
+
+
+def _check_folder(folder: str, option: str) -> None:
+    if "://" not in folder and not Path(folder).is_dir():
+        raise JobFailed(f"{option}: there is no folder '{folder}'.")
+
+
+def _chosen(
+    rows: DataFrame, since: datetime | None, until: datetime | None, entities: Sequence[str]
+) -> DataFrame:
+    conditions: list[Column] = [F.col("time").isNotNull()]
+    if since is not None:
+        conditions += [F.col("time") >= F.lit(since), F.col("date") >= _day(since)]
+    if until is not None:
+        conditions += [F.col("time") < F.lit(until), F.col("date") <= _day(until)]
+    if entities:
+        conditions.append(reduce(lambda one, other: one | other, [_is_of(each) for each in entities]))
+    return rows.where(reduce(lambda one, other: one & other, conditions)).select(*COLUMNS)
+
+
+def _is_of(entity: str) -> Column:
+    """The entity and what lies below it: subscriptions, dead-letter queues."""
+    name = entity.strip("/").lower()
+    return (F.lower("entity") == name) | F.lower("entity").startswith(f"{name}/")
+
+
+def _day(moment: datetime) -> Any:
+    return F.lit(f"{moment.astimezone(UTC):%Y-%m-%d}")
+
+
+def slot_of(slot_s: int) -> Column:
+    """When its stretch of time begins, in seconds since 1970."""
+    return (F.floor(F.unix_timestamp("time") / slot_s) * slot_s).cast("long")
+
+
+def seconds_between(first: str, last: str) -> Column:
+    """With microseconds; what runs backwards because clocks were set counts as nothing."""
+    micros = F.unix_micros(F.col(last)) - F.unix_micros(F.col(first))
+    return F.greatest(micros / F.lit(timedelta(seconds=1) // timedelta(microseconds=1)), F.lit(0.0))
+
+
+assert set(FOLDERS) <= set(_CAPTURED_TYPES), "the folders' columns are read by their names"
