@@ -7,9 +7,13 @@ that works; in any other session the formats are found by themselves (modules `p
 `pyspark_servicebus`).
 
   session                 `spark_session()`, and a Java where the machine has none
+  shipping                our code on executors that lack it (`cache_folder`: where its archive lies)
+  authority               the bus's certificate authority on executors
   bus                     the server: its address, its kind, connections to it
+  amqp_arrays             encoded messages as columns, columns as encoded messages
   eventhubs               `format("eventhubs")`
   servicebus              `format("servicebus")`
+  property_types          application properties and their AMQP types beside JSON
   bodies                  `bodyFormat`: bodies as columns
   rule_columns            the rules of subscriptions as columns of Spark
   pipeline                jobs: capture, compact, backfill, dead letters, report, replay

@@ -1,8 +1,9 @@
 """The bus that a source or sink talks to: its address, which kind of server it is, and connections to it.
 
 A `Bus` travels to executors inside of readers and writers, so it holds text only; connections are made where they are
-used. It is Busway when its HTTP door tells its health as Busway does; anything else is spoken to as to Azure, by AMQP
-alone. The key never shows in a representation.
+used. A certificate authority that was given as a file travels as its content. It is Busway when its HTTP door tells
+its health as Busway does; anything else is spoken to as to Azure, by AMQP alone. The key never shows in a
+representation.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from typing import Final
 from busway.client.connection_string import ConnectionString
 from busway.client.sas_token import token_for
 from busway.client.service_bus_client import ServiceBusClient
+from busway_spark.authority import authority_file, authority_text
 
+#: Why neither format can be a table in a catalogue of Spark: it keeps the key, and queries do not get the options.
+TABLES_REFUSED: Final = (
+    "a table in the catalogue would keep the key, and Spark does not hand its options to queries."
+    " Use CREATE TEMPORARY VIEW … USING … OPTIONS (…), or spark.read."
+)
 BUSWAY: Final = "busway"
 AZURE: Final = "azure"
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -39,7 +46,8 @@ _kinds: dict[str, str] = {}
 @dataclass(frozen=True)
 class Bus:
     connection_string: str = field(repr=False)
-    ca_file: str | None = None
+    #: A path, or the certificate itself as PEM text: that travels.
+    ca_file: str | None = field(default=None, repr=False)
 
     @cached_property
     def target(self) -> ConnectionString:
@@ -47,7 +55,7 @@ class Bus:
         return ConnectionString.parse(self.connection_string)
 
     def __getstate__(self) -> dict[str, object]:
-        return {"connection_string": self.connection_string, "ca_file": self.ca_file}
+        return {"connection_string": self.connection_string, "ca_file": authority_text(self.ca_file)}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -64,7 +72,7 @@ class Bus:
         host, port = self.target.host, self.target.http_port
         if self.target.emulator:
             return http.client.HTTPConnection(host, port, timeout=timeout_s)
-        context = ssl.create_default_context(cafile=self.ca_file)
+        context = ssl.create_default_context(cafile=self._ca_path())
         return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
 
     def authorization(self, entity: str) -> str:
@@ -97,7 +105,7 @@ class Bus:
         return BUSWAY if _tells_health(answer) else AZURE
 
     def _ca_path(self) -> Path | None:
-        return None if self.ca_file is None else Path(self.ca_file)
+        return authority_file(self.ca_file)
 
 
 def _tells_health(answer: bytes) -> bool:

@@ -22,7 +22,7 @@ FUNCTIONS = sorted(set(re.findall(r"`([a-z]\w+)\.(\w+)`", PAGE)))
 def members_of_classes() -> dict[str, set[str]]:
     """Class → what is defined in it, over all files."""
     found: dict[str, set[str]] = {}
-    for path in SOURCE.rglob("*.py"):
+    for path in SOURCE.parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 names = {part.name for part in node.body if hasattr(part, "name")}

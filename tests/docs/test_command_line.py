@@ -37,5 +37,5 @@ def test_the_tree_has_the_promised_verbs() -> None:
     assert known >= {
         "serve", "queue create", "queue show", "queue list", "queue update", "queue delete", "send", "receive",
         "peek", "purge", "key list", "key create", "key rotate", "key delete", "stores", "stores disable",
-        "stores enable", "connection-string", "exec",
+        "stores enable", "connection-string", "exec", "claims list", "claims release",
     }  # fmt: skip

@@ -38,7 +38,7 @@ def test_every_command_of_a_page_works(page: Path, tmp_path: Path) -> None:
 def test_the_readme_begins_with_the_set_up() -> None:
     """Documentation: the one line that is not run again is the one that made this environment."""
     assert blocks(ROOT / "README.md")[0].text.startswith(SETUP)
-    assert re.search(r"^test: setup\b", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert re.search(r"^test: \.venv/\.installed\b", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -73,5 +73,6 @@ def test_files_that_are_named_exist(text: Path) -> None:
 
 
 def _exists(name: str) -> bool:
-    """From the root, from the package, or a folder that `make` makes."""
-    return any(next(iter(place.glob(name.rstrip("/"))), None) for place in (ROOT, ROOT / "src" / "busway"))
+    """From the root, from a package, or a folder that `make` makes."""
+    places = (ROOT, ROOT / "src", ROOT / "src" / "busway", ROOT / "src" / "busway_spark")
+    return any(next(iter(place.glob(name.rstrip("/"))), None) for place in places)

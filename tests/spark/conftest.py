@@ -50,8 +50,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def admin(server: RunningServer) -> Iterator[ServiceBusAdministrationClient]:
+    """New for each test: the server ends connections that rest for minutes."""
     with ServiceBusAdministrationClient.from_connection_string(server.connection_string) as client:
         yield client
 
