@@ -56,8 +56,8 @@ setup-spark: .venv/.spark-installed ## what `setup` does, and Spark with what it
 bench-spark: setup setup-spark ## measure the pipeline on Spark (python -m benchmarks.spark --help for parts)
 	@$(BIN)/python -m benchmarks.spark $(ARGS)
 
-test-spark: setup setup-spark ## Spark's formats against a real server, in one session of Spark
-	@$(PYTEST) -n 0 -q tests/spark
+test-spark: setup setup-spark ## Spark's formats and jobs against real servers
+	@$(PYTEST) -n 3 --dist loadfile -q tests/spark
 
 clean: ## remove what setup made; your data stays
 	@rm -rf .venv build src/busway/_compiled node_modules

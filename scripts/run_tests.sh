@@ -17,5 +17,6 @@ echo "== the whole suite"
 $bin/busway --version
 # Tests with real clients wait more than they work: more of them than cores.
 $bin/python -m pytest -n 6 --dist worksteal -q tests --ignore tests/spark
-echo "== Spark: formats and jobs against a real server, in one session"
-$bin/python -m pytest -n 0 -q tests/spark
+echo "== Spark: formats and jobs against real servers"
+# They wait for Spark more than they work; a file stays in one process, whose session is warm.
+$bin/python -m pytest -n 3 --dist loadfile -q tests/spark
