@@ -57,7 +57,7 @@ bench-spark: setup setup-spark ## measure the pipeline on Spark (python -m bench
 	@$(BIN)/python -m benchmarks.spark $(ARGS)
 
 test-spark: setup setup-spark ## Spark's formats and jobs against real servers
-	@$(PYTEST) -n 3 --dist loadfile -q tests/spark
+	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -q tests/spark
 
 clean: ## remove what setup made; your data stays
 	@rm -rf .venv build src/busway/_compiled node_modules

@@ -19,4 +19,4 @@ $bin/busway --version
 $bin/python -m pytest -n 6 --dist worksteal -q tests --ignore tests/spark
 echo "== Spark: formats and jobs against real servers"
 # They wait for Spark more than they work; a file stays in one process, whose session is warm.
-$bin/python -m pytest -n 3 --dist loadfile -q tests/spark
+$bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q tests/spark

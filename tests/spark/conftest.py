@@ -20,6 +20,19 @@ if TYPE_CHECKING:
 
 #: Tests of this folder need the extra.
 collect_ignore_glob = [] if find_spec("pyspark") is not None else ["test_*.py"]
+#: Files with few and long tests come first, so that at the end no process works alone.
+LONG = (
+    "test_cluster",
+    "test_faults",
+    "test_claim_crashes",
+    "test_refusals",
+    "test_servicebus_stream",
+    "test_backfill",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 @pytest.fixture(scope="session")
