@@ -9,7 +9,7 @@ if command -v "${CC:-cc}" >/dev/null; then
     compiler=$!
     echo "== pure Python: what concerns compiled modules"
     BUSWAY_PURE=1 $bin/python -m pytest -n 2 -q tests/unit/amqp tests/unit/broker tests/unit/gateway tests/unit/rules \
-        tests/unit/store tests/unit/streams tests/wire tests/model
+        tests/unit/store tests/unit/streams tests/wire tests/model --ignore-glob="*test_sas_matrix*"
     wait $compiler || { cat "$compiler_says" >&2; exit 1; }
     rm "$compiler_says"
 fi

@@ -38,7 +38,7 @@ def value_of(body: bytes) -> str:
 
 
 def seen_of(message: ServiceBusReceivedMessage) -> Seen:
-    annotations = decode_message(message._payload).message_annotations or {}
+    annotations = decode_message(message.payload).message_annotations or {}
     offset = annotations.get("x-opt-offset")
     number, at_ms = message.sequence_number, message.enqueued_time_ms
     assert isinstance(offset, str)

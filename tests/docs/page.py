@@ -40,7 +40,12 @@ def script_of(page: Path, data: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def starts_spark(page: Path) -> bool:
+    """Such a page takes its time; it is run beside the other tests of Spark."""
+    return any("busway pipeline " in block.text for block in blocks(page))
+
+
+def run(page: Path, folder: Path, limit_s: float = 100) -> subprocess.CompletedProcess[str]:
     """In the repository's root, on free ports; whatever the page leaves running is ended."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BUSWAY_CON")}
     ports = {"BUSWAY_PORT": "0", "BUSWAY_TLS_PORT": "0", "BUSWAY_HTTPS_PORT": "0"}
@@ -56,7 +61,7 @@ def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
             start_new_session=True,
         )
         try:
-            status = shell.wait(100)
+            status = shell.wait(limit_s)
         finally:
             os.killpg(shell.pid, signal.SIGTERM)
             shell.wait()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.page import ROOT, SETUP, blocks, run
+from tests.docs.page import ROOT, SETUP, blocks, run, starts_spark
 from tests.harness.running_server import BUSWAY, RunningServer
 
 pytestmark = pytest.mark.sdk
@@ -27,7 +27,9 @@ _NAMED = re.compile(r"`([\w./*-]+)`")
 _FILE_ENDINGS = (".py", ".md", ".sql", ".toml", ".sh", ".txt")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if not starts_spark(page)], ids=lambda page: page.name
+)
 def test_every_command_of_a_page_works(page: Path, tmp_path: Path) -> None:
     """Documentation: the blocks of a page, run in order in the repository's root, succeed."""
     assert blocks(page)

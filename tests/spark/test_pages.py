@@ -1,0 +1,26 @@
+"""Pages of the documentation that start Spark, run as they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.page import ROOT, run, starts_spark
+
+PAGES = [page for page in sorted((ROOT / "docs" / "how-to").glob("*.md")) if starts_spark(page)]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_works(page: Path, tmp_path: Path) -> None:
+    """Documentation: the blocks of a page, run in order in the repository's root, succeed."""
+    done = run(page, tmp_path, limit_s=280)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_jobs_have_pages() -> None:
+    """Documentation: each job is shown at work."""
+    shown = "".join(page.read_text() for page in PAGES)
+    for job in ("capture", "replay", "backfill", "deadletters", "report"):
+        assert f".venv/bin/busway pipeline {job} " in shown, job
