@@ -32,6 +32,8 @@ QUEUE = "servicebus"
 ROWS_AT_ONCE = "20"
 ROWS_PER_BATCH = 120
 STARVED = "Python worker failed to connect back"
+#: More of that in a row is no accident.
+STARTS_MAX = 5
 _END = 1 << 40
 
 
@@ -97,8 +99,9 @@ def run_flows(spark: SparkSession, connection: str, flows: Sequence[Flow]) -> li
         queries = [_begun(flow, spark, connection) for flow in flows]
         ended = [_ended(query) for query in queries]
         for at, flow in enumerate(flows):
-            while STARVED in (ended[at] or ""):
-                ended[at] = _ended(flow.start(spark, connection))
+            for _ in range(STARTS_MAX):
+                if STARVED in (ended[at] or ""):
+                    ended[at] = _ended(flow.start(spark, connection))
         return ended
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
