@@ -15,8 +15,10 @@ from busway.amqp.types import (
     Byte,
     Char,
     Decimal,
+    Described,
     Float,
     Int,
+    Long,
     Short,
     Symbol,
     Timestamp,
@@ -34,6 +36,12 @@ _NAMES: Final[dict[type, str]] = {
     Timestamp: "timestamp", Float: "float", Decimal: "decimal", Symbol: "symbol", Char: "char", UUID: "uuid",
     bytes: "binary",
 }  # fmt: skip
+#: .NET types without an AMQP form (M-32): ticks of 100 ns, and text.
+_DESCRIBED: Final = {
+    "com.microsoft:timespan": "timespan",
+    "com.microsoft:datetime-offset": "datetime-offset",
+    "com.microsoft:uri": "uri",
+}
 
 
 class UnknownProperties(ValueError):
@@ -50,6 +58,8 @@ def _type_of(value: object) -> str | None:
     """A double without a fraction is a whole number to many readers of JSON, and NaN and infinity are texts."""
     if type(value) is float:
         return None if value - value == 0 and not value.is_integer() else "double"
+    if type(value) is Described:
+        return _DESCRIBED.get(str(value.descriptor))
     return _NAMES.get(type(value))
 
 
@@ -105,6 +115,9 @@ def _bytes(value: Any) -> bytes:
 _RESTORES: Final[dict[str, Callable[[Any], object]]] = {
     "ubyte": UByte, "ushort": UShort, "uint": UInt, "ulong": ULong, "byte": Byte, "short": Short, "int": Int,
     "long": int, "timestamp": _instant, "float": Float, "double": float, "symbol": Symbol, "char": Char,
+    "timespan": lambda value: Described(Symbol("com.microsoft:timespan"), Long(value)),
+    "datetime-offset": lambda value: Described(Symbol("com.microsoft:datetime-offset"), Long(value)),
+    "uri": lambda value: Described(Symbol("com.microsoft:uri"), str(value)),
     "uuid": UUID, "binary": _bytes, "decimal": lambda value: Decimal(_bytes(value)), "string": str,
     "boolean": bool,
 }  # fmt: skip

@@ -8,7 +8,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from busway.amqp.types import Byte, Char, Float, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from busway.amqp.types import (
+    Byte,
+    Char,
+    Described,
+    Float,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
 from busway.rules.check import check_rule
 from busway.rules.errors import RuleSyntaxError
 from busway.rules.expression import (
@@ -154,6 +168,7 @@ class RandomRules:
             lambda: chance.choice((b"", b"a", b"\x00\xff")),
             lambda: AN_ID,
             lambda: Timestamp(int((MOMENT + timedelta(hours=chance.randint(-1, 1))).timestamp() * 1000)),
+            lambda: Described(Symbol("com.microsoft:timespan"), Long(chance.randint(-1, 1) * 36_000_000_000)),
         )
         return chance.choice(kinds)()
 

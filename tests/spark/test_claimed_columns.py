@@ -12,7 +12,7 @@ import pytest
 from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import SEQUENCE, VALUE, AmqpMessage, encode_message
-from busway.amqp.types import Char, Float, Int, Symbol, Timestamp, UByte, UInt, ULong
+from busway.amqp.types import Char, Described, Float, Int, Long, Symbol, Timestamp, UByte, UInt, ULong
 from busway.claimed_run import HEAD, LENGTH, claimed_frame
 from busway.client.messages import NO_BODY, ServiceBusMessage, ServiceBusReceivedMessage
 from busway.gateway.amqp.message_mapping import message_of, peeked_payload
@@ -27,6 +27,8 @@ VALUES: list[object] = [
     "north", "", "x" * 63, "x" * 64, "ü" * 40, "long " * 100, 0, 1, -1, 127, -128, 128, 40_000, -3_000_000_000,
     1 << 62, True, False, None, 1.5, float("inf"), b"", b"bytes", Timestamp(1_700_000_000_123), UUID(int=5),
     UByte(200), UInt(4_000_000_000), ULong((1 << 64) - 1), Int(-5), Float(0.5), Char("c"), Symbol("s"),
+    Described(Symbol("com.microsoft:timespan"), Long(50_000_000)),
+    Described(Symbol("com.microsoft:uri"), "http://example.com/"),
 ]  # fmt: skip
 
 
@@ -213,3 +215,10 @@ def test_bytes_that_are_wrong_anywhere_never_lead_outside_of_a_message() -> None
         except (DecodeError, ValueError, TypeError, OverflowError):
             continue
     assert decoded > 100
+
+
+def test_messages_without_a_byte_have_rows_without_values() -> None:
+    """M-1: nothing is read where nothing is."""
+    options = _options(columns="messageId,subject,sequenceNumber")
+    batch = MessageColumns(readable_schema(options), options, "q").batch_of_payloads([b"", b""])
+    assert batch.to_pylist() == [{"messageId": None, "subject": None, "sequenceNumber": None}] * 2

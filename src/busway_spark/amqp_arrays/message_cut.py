@@ -138,6 +138,8 @@ class MessageCut:
         return values.where(~is_odd) if is_odd.any() else values
 
     def byte(self, at: Longs) -> NDArray[np.uint8]:
+        if not len(self.bytes):  # messages without a byte: there is nothing to clip to
+            return np.zeros(len(at), np.uint8)
         return self.bytes.take(at, mode="clip")
 
     def long(self, at: Longs) -> Longs:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from busway.amqp.types import Timestamp
+from busway.amqp.types import Described, Timestamp
 
 #: Version 1, no names.
 SCALAR_METADATA: Final = b"\x01\x00\x00"
@@ -90,6 +90,8 @@ def _integer(value: int) -> bytes:
 def _json_value(value: object) -> object:
     if isinstance(value, Timestamp):
         return (_EPOCH + timedelta(milliseconds=value)).isoformat()
+    if isinstance(value, Described):
+        return _json_value(value.value)
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
