@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from busway.client.errors import ClientError, LockLost
+from busway.client.kept_locks import renewed, slices
 from busway.client.resubmitted_id import resubmitted_id
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ _PAGE: Final = 250
 _LINK_DELIVERIES_MAX: Final = 1_000
 #: What lies in the dead-letter queue is at hand; whatever takes longer is locked by somebody else.
 _WAIT_S: Final = 2.0
-_TOKENS_AT_ONCE: Final = 500
 _LOCK_S_MIN, _LOCK_S_MAX = 5.0, 300.0
 
 Chooser = Callable[["ServiceBusReceivedMessage"], bool]
@@ -181,33 +181,15 @@ class Resubmission:
     async def _renew_held(self) -> None:
         if not self._held or time.monotonic() < self._renew_at:
             return
-        kept: list[UUID] = []
-        for tokens in _cut(self._held):
-            kept += await self._renew(tokens)
-        self._held = kept
+        self._held = await renewed(self._management, self._held)
         self._renew_at = time.monotonic() + self._lock_s / 2
-
-    async def _renew(self, tokens: list[UUID]) -> list[UUID]:
-        """Those that still hold. A run is renewed as a whole or not at all, so a lost lock is looked for."""
-        try:
-            await self._management.renew_message_locks(tokens)
-        except LockLost:
-            if len(tokens) == 1:
-                return []
-            half = len(tokens) // 2
-            return [*await self._renew(tokens[:half]), *await self._renew(tokens[half:])]
-        return tokens
 
     async def _release_held(self) -> None:
         """Whatever ended the work: a lost connection or lock changes nothing about what was moved."""
-        for tokens in _cut(self._held):
+        for tokens in slices(self._held):
             with contextlib.suppress(ClientError, asyncio.TimeoutError):
                 await self._management.settle_all(tokens, "released")
 
 
 def _tokens(messages: "list[ServiceBusReceivedMessage]") -> list[UUID]:
     return [message.lock_token for message in messages if message.lock_token is not None]
-
-
-def _cut(tokens: list[UUID]) -> list[list[UUID]]:
-    return [tokens[start : start + _TOKENS_AT_ONCE] for start in range(0, len(tokens), _TOKENS_AT_ONCE)]

@@ -10,7 +10,7 @@ the official Python client where it has them. It knows the server by the wire on
   event_reader        reading a partition of an event hub (`hub_administration`: managing hubs)
   event_producer      publishing to a partition of an event hub, each event once
   transaction         `async with client.transaction():` and the control link below it
-  management          requests to an entity's management node
+  management          requests to an entity's management node (`kept_locks`: locks that are kept for long)
   messages            what is sent and received (`resubmitted_id`: the id of a dead letter that is sent again)
   entity_entry        a queue, topic or subscription as ATOM tells it (`entity_properties`: properties and options)
   rule_entry          a subscription's rule as ATOM tells it

@@ -26,6 +26,7 @@ from busway.amqp.errors import Condition
 from busway.amqp.performatives import RECEIVER_FIRST, SENDER_UNSETTLED, Source, Target
 from busway.amqp.types import Symbol
 from busway.client.errors import ClientError, LockLost, Refused, TimedOut, Unreachable
+from busway.client.kept_locks import renewed, slices
 from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.receiver import ServiceBusReceiver
 from busway.client.sender import SendingEnd
@@ -57,7 +58,6 @@ _GROUP_MESSAGES: Final = 100
 _GROUP_BYTES: Final = 8 * 1024 * 1024
 _LINK_MESSAGES: Final = 1_000
 _WAIT_S: Final = 1.0
-_TOKENS_AT_ONCE: Final = 500
 _LOCK_S_MIN, _LOCK_S_MAX = 2.0, 300.0
 _TRIES: Final = 5
 #: So many refusals one after the other are not the messages' fault.
@@ -327,27 +327,13 @@ class Mover:
     async def _renew_held(self) -> None:
         if not self._held or time.monotonic() < self._renew_at:
             return
-        kept: list[UUID] = []
-        for tokens in _cut(self._held):
-            kept += await self._renewed(tokens)
-        self._held = kept
+        self._held = await renewed(self._management, self._held)
         self._renew_at = time.monotonic() + self._lock_s / 2
-
-    async def _renewed(self, tokens: list[UUID]) -> list[UUID]:
-        """Those that still hold. A run is renewed as a whole or not at all, so a lost lock is looked for."""
-        try:
-            await self._management.renew_message_locks(tokens)
-        except LockLost:
-            if len(tokens) == 1:
-                return []
-            half = len(tokens) // 2
-            return [*await self._renewed(tokens[:half]), *await self._renewed(tokens[half:])]
-        return tokens
 
     async def _release_held(self) -> None:
         """Whatever ended the work: a lost connection or lock changes nothing about what was moved."""
         held, self._held = self._held, []
-        for tokens in _cut(held):
+        for tokens in slices(held):
             try:
                 await self._management.settle_all(tokens, "released")
             except (LockLost, Unreachable, TimedOut):
@@ -393,7 +379,3 @@ def _parts(letters: list[_Letter]) -> list[list[_Letter]]:
         parts[-1].append(letter)
         size += len(letter.payload)
     return parts
-
-
-def _cut(tokens: list[UUID]) -> list[list[UUID]]:
-    return [tokens[start : start + _TOKENS_AT_ONCE] for start in range(0, len(tokens), _TOKENS_AT_ONCE)]
