@@ -140,7 +140,7 @@ class Driver:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def wait(self, seconds_max: float = 300.0) -> subprocess.CompletedProcess[str]:
+    def wait(self, seconds_max: float = 540.0) -> subprocess.CompletedProcess[str]:
         assert self._process is not None
         output, errors = self._process.communicate(timeout=seconds_max)
         return subprocess.CompletedProcess(self._command, self._process.returncode, output, errors[-3000:])

@@ -18,6 +18,7 @@ from tests.harness.running_server import RunningServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FOLDER = Path(__file__).parent
 #: Tests of this folder need the extra.
 collect_ignore_glob = [] if find_spec("pyspark") is not None else ["test_*.py"]
 #: Files with few and long tests come first, so that at the end no process works alone.
@@ -29,10 +30,16 @@ LONG = (
     "test_servicebus_stream",
     "test_backfill",
 )
+#: A test that is stopped inside of a call leaves its answer in the connection to Java: whoever uses the session next
+#: gets the answers of others. So only what hangs for good is stopped.
+TIMEOUT_S = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+    for item in items:
+        if item.path.parent == FOLDER:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,6 @@ class Stopping(Progress):
             self.stop()
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("spark")
 def test_a_backfilled_subscription_has_what_a_live_one_received(
     server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

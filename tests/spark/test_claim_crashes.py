@@ -221,7 +221,7 @@ def test_drivers_that_are_killed_leave_every_message_for_the_next_one(
     for life in range(2):
         driver = KilledDriver(server.connection_string, queue, checkpoint, str(folder))
         wanted = len(list(folder.glob("*.json"))) + 2 + life
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while len(list(folder.glob("*.json"))) < wanted:
             assert driver.is_running(), "the driver ended by itself"
             assert time.monotonic() < deadline, "the driver does not get on"

@@ -23,7 +23,7 @@ from tests.spark.servicebus_rig import ServiceBusRig, numbers
 
 #: What a competitor may take before the batch is planned that the fault is in.
 LEFT_FOR_SECOND = 30
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(500)]
+pytestmark = pytest.mark.fault
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,6 @@ PAGE = (ROOT / "docs" / "how-to" / "spark.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["clicks_to_insights.py", "orders_exactly_once.py"])
-@pytest.mark.timeout(300)
 def test_a_notebook_runs_from_its_first_cell_to_its_last(
     name: str,
     spark: SparkSession,
@@ -51,7 +50,6 @@ def test_a_notebook_runs_from_its_first_cell_to_its_last(
 
 
 @pytest.mark.skipif(find_spec("grpc") is None, reason="make setup-spark installs what spark-pipelines needs")
-@pytest.mark.timeout(600)
 def test_the_declarative_pipeline_makes_its_tables(server: RunningServer, tmp_path: Path) -> None:
     """Starts its own JVM: about 40 s on a quiet machine."""
     run = EXAMPLES / "clicks_pipeline" / "run.py"

@@ -18,7 +18,7 @@ from tests.spark.flows import HUB, QUEUE, committed, register_faults, run_flows,
 from tests.spark.scene import Scene
 from tests.spark.servicebus_rig import ServiceBusRig
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.fault
 
 
 def test_a_killed_driver_goes_on_from_its_checkpoint(

@@ -11,7 +11,6 @@ from tests.docs.page import ROOT, run, starts_spark
 PAGES = [page for page in sorted((ROOT / "docs" / "how-to").glob("*.md")) if starts_spark(page)]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_of_a_page_works(page: Path, tmp_path: Path) -> None:
     """Documentation: the blocks of a page, run in order in the repository's root, succeed."""

@@ -21,7 +21,6 @@ from tests.spark.hub_traffic import bodies, publish
 from tests.spark.scene import COUNT, Scene
 from tests.spark.servicebus_rig import ServiceBusRig
 
-pytestmark = pytest.mark.timeout(400)
 SIZE_BYTES_MAX = 200_000
 SECRET = re.compile(r"SharedAccessKey=[^*;\s]")
 

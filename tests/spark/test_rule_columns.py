@@ -123,7 +123,6 @@ def minimised(spark: SparkSession, rule: Rule, row: Row) -> str:
     return f"BUSWAY_RULE_SEED={SEED}\n  {smallest.filter}\n  {shown_row(row)}"
 
 
-@pytest.mark.timeout(600)
 def test_both_back_ends_agree_on_random_rules_and_messages(spark: SparkSession) -> None:
     """T-20…T-44: 100 rules of every kind, each of 150 messages: 15,000 pairs."""
     chance = RandomRules(SEED)
@@ -174,7 +173,6 @@ def test_rules_without_such_a_part_skip_nothing() -> None:
     assert RuleColumns([alone, Rule("f", FalseFilter())], skips=True).prefilter is not None
 
 
-@pytest.mark.timeout(600)
 def test_both_back_ends_make_the_same_copies(spark: SparkSession) -> None:
     """T-50…T-54, T-6: 30 actions, each on 50 messages: 1,500 pairs, byte for byte."""
     chance = RandomRules(SEED + 1)
