@@ -3,7 +3,7 @@
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+from busway_spark.carried_source import CarriedSource
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from busway_spark.servicebus.options import ServiceBusOptions
 
 
-class DefaultSource(DataSource):
+class DefaultSource(CarriedSource):
     """Queues, topics, subscriptions and their dead-letter queues; see `busway_spark`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -41,6 +41,7 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         from busway_spark.servicebus.source import stream_reader
 
+        self.require_code()
         return stream_reader(schema, self._read_options())
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
@@ -51,6 +52,7 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
         from busway_spark.servicebus.source import stream_writer
 
+        self.require_code()
         return stream_writer(schema, self._read_options(), overwrite)
 
     def _read_options(self) -> "ServiceBusOptions":

@@ -7,9 +7,13 @@ that works; in any other session the formats are found by themselves (modules `p
 `pyspark_servicebus`).
 
   session                 `spark_session()`, and a Java where the machine has none
+  no_session              why there can be none (`standalone_master`: nobody answers at `spark://…`)
+  kept_interrupt          Ctrl-C stays with the program that had it
   shipping                our code on executors that lack it (`cache_folder`: where its archive lies)
+  carried_source          our code in the process that plans a stream
   authority               the bus's certificate authority on executors
   bus                     the server: its address, its kind, connections to it
+  bus_failure             what goes wrong on it, as a sentence in the error that Spark shows
   amqp_arrays             encoded messages as columns, columns as encoded messages
   eventhubs               `format("eventhubs")`
   servicebus              `format("servicebus")`

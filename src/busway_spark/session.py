@@ -25,7 +25,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from busway_spark.cache_folder import cache_folder
+from busway_spark.kept_interrupt import kept_interrupt
+from busway_spark.no_session import NoSession
 from busway_spark.shipping import is_archived, lead_planners, ship_code
+from busway_spark.standalone_master import require_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,8 +73,8 @@ _OF_SERVERS: Final = ("spark.sql.redaction.options.regex", "spark.sql.redaction.
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 
-class JavaMissing(RuntimeError):
-    """There is no Java that Spark could run on; the text says what to do."""
+class JavaMissing(NoSession):
+    """There is no Java that Spark could run on."""
 
 
 def spark_session(
@@ -80,7 +83,7 @@ def spark_session(
     """The running session of this process or a new one, whose executors know our formats wherever they run.
 
     `master` is Spark's: `local[2]`, `spark://…`, `yarn`, `k8s://…`, or `sc://…` for Spark Connect; left out it is
-    what spark-submit says, else this machine. `config` wins over our defaults."""
+    what spark-submit says, else this machine. `config` wins over our defaults. Raises NoSession."""
     from pyspark.sql import SparkSession
 
     given = dict(config or {})
@@ -92,6 +95,7 @@ def spark_session(
     elif wanted.startswith(_CONNECT):
         builder, settings = builder.remote(wanted), _of_sql({**_DEFAULTS, **given})
     else:
+        require_master(wanted)
         is_here = _HERE.fullmatch(wanted) is not None
         prepare_environment(is_here=is_here)
         if given.get(SHIP_CODE, "").lower() != "false" and _ONE_PROCESS.fullmatch(wanted) is None:
@@ -100,7 +104,8 @@ def spark_session(
         settings = {**_DEFAULTS, **_OF_APPLICATIONS, **(_ON_THIS_MACHINE if is_here else {}), **given}
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with kept_interrupt():
+        session = builder.getOrCreate()
     if _must_ship(session, wanted, given):
         ship_code(session)
     return session

@@ -4,6 +4,7 @@ executors that does not know Busway."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pyspark
 
@@ -144,6 +146,15 @@ class Driver:
         assert self._process is not None
         output, errors = self._process.communicate(timeout=seconds_max)
         return subprocess.CompletedProcess(self._command, self._process.returncode, output, errors[-3000:])
+
+
+def told(ended: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """What a driver printed: an object a line, also when it was killed behind them."""
+    assert ended.stdout, ended
+    found: dict[str, Any] = {}
+    for line in ended.stdout.splitlines():
+        found.update(json.loads(line))
+    return found
 
 
 def bare_python(folder: Path) -> Path:

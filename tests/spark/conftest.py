@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -25,11 +26,15 @@ collect_ignore_glob = [] if find_spec("pyspark") is not None else ["test_*.py"]
 LONG = (
     "test_cluster",
     "test_faults",
+    "test_job_kills",
     "test_claim_crashes",
     "test_refusals",
     "test_servicebus_stream",
     "test_backfill",
 )
+#: Many short lives of Java, two cores: compiling well costs more than it gives.
+for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 #: A test that is stopped inside of a call leaves its answer in the connection to Java: whoever uses the session next
 #: gets the answers of others. So only what hangs for good is stopped.
 TIMEOUT_S = 600

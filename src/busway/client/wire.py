@@ -113,7 +113,7 @@ class Wire:
             await self._writer.wait_closed()
 
     async def _read(self) -> None:
-        failure: ClientError = Unreachable("The server closed the connection.")
+        failure = self._closed_by_server(None)
         try:
             while data := await self._reader.read(_READ_BYTES):
                 self._handle(self._engine.receive(data, self._loop.time()))
@@ -139,7 +139,7 @@ class Wire:
                 if not self._opened.done():
                     self._opened.set_result(None)
             case ConnectionClosed(error=error):
-                self._end(_closed_by_server(error))
+                self._end(self._closed_by_server(error))
             case WindowOpened():
                 for end in list(self._ends):
                     end.room_grew()
@@ -150,6 +150,11 @@ class Wire:
                 event.link.owner.happened(event)
             case _:
                 pass
+
+    def _closed_by_server(self, error: AmqpError | None) -> ClientError:
+        if error is not None:
+            return error_of(error)
+        return Unreachable.closed_by(self._target.host, self._target.amqp_port)
 
     def _end(self, failure: ClientError) -> None:
         if self.failure is not None:
@@ -203,7 +208,3 @@ def _login(target: ConnectionString, plain_login: bool) -> tuple[str, bytes]:
     if plain_login and target.key_name is not None and target.key is not None:
         return PLAIN, plain_response(target.key_name, target.key)
     return ANONYMOUS, b""
-
-
-def _closed_by_server(error: AmqpError | None) -> ClientError:
-    return Unreachable("The server closed the connection.") if error is None else error_of(error)

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from busway_spark.bodies.body_columns import BodyColumns
 from busway_spark.bus import BUSWAY
+from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.amqp_reader import AmqpReader
 from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.facts import read_hub
@@ -46,11 +47,12 @@ def read_range(options: EventHubsOptions, partition: InputPartition) -> Iterator
     wanted = partition.events
     bodies = None if options.bodies.is_binary else BodyColumns(options.bodies, options.hub)
     count = 0
-    for batch in _batches(options, partition):
-        count += batch.num_rows
-        yield batch if bodies is None else bodies.apply(batch)
-    if count < wanted.count and options.fails_on_data_loss:
-        _check_loss(options, partition)
+    with failing(f"read partition {wanted.partition} of the hub '{options.hub}'"):
+        for batch in _batches(options, partition):
+            count += batch.num_rows
+            yield batch if bodies is None else bodies.apply(batch)
+        if count < wanted.count and options.fails_on_data_loss:
+            _check_loss(options, partition)
 
 
 def _batches(options: EventHubsOptions, partition: RangePartition) -> Iterator[pa.RecordBatch]:

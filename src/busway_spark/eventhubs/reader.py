@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from busway_spark.bus import BUSWAY
+from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub
 from busway_spark.eventhubs.filters import ReadBounds
 from busway_spark.eventhubs.offsets import EventRange, split
@@ -23,7 +24,8 @@ class EventHubsReader(DataSourceReader):
         self._bounds = ReadBounds()
 
     def partitions(self) -> list[InputPartition]:
-        hub, ranges = asyncio.run(self._ranges())
+        with failing(f"find the events of the hub '{self._options.hub}'"):
+            hub, ranges = asyncio.run(self._ranges())
         transport = transport_of(self._options)
         pieces = split(ranges, self._options.min_partitions)
         return [RangePartition(piece, transport, hub.created_at_ms) for piece in pieces]

@@ -6,7 +6,6 @@ from collections.abc import MutableMapping
 from uuid import uuid4
 
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
@@ -16,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from busway_spark.bodies.body_columns import with_bodies
 from busway_spark.bodies.body_options import BODY_FORMAT
+from busway_spark.carried_source import CarriedSource
 from busway_spark.eventhubs.columns import SCHEMA
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.eventhubs.reader import EventHubsReader, FilteredEventHubsReader
@@ -23,7 +23,7 @@ from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
 from busway_spark.eventhubs.writer import EventHubsStreamWriter, EventHubsWriter, check_columns
 
 
-class EventHubsSource(DataSource):
+class EventHubsSource(CarriedSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._settings = EventHubsOptions.parse(options)
@@ -41,6 +41,7 @@ class EventHubsSource(DataSource):
         return EventHubsReader(self._settings)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
+        self.require_code()
         return EventHubsStreamReader(self._settings)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -49,6 +50,7 @@ class EventHubsSource(DataSource):
         return EventHubsWriter(self._settings, uuid4().hex)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        self.require_code()
         self._check_bodies()
         check_columns(schema, overwrite)
         return EventHubsStreamWriter(self._settings)

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub, read_hub
 from busway_spark.eventhubs.offsets import DataLoss, EventRange, HubOffset, Json, limited, split
@@ -52,7 +53,8 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # -- offsets
 
     def initialOffset(self) -> Json:
-        return asyncio.run(self._initial()).to_json()
+        with failing(f"find where the hub '{self._options.hub}' begins"):
+            return asyncio.run(self._initial()).to_json()
 
     async def _initial(self) -> HubOffset:
         options = self._options
@@ -77,13 +79,13 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return ReadMaxBytes(options.max_bytes)
         if options.max_events is not None:
             return ReadMaxRows(options.max_events)
-        return ReadMaxRows(EVENTS_PER_PARTITION * len(read_hub(options.bus, options.hub).partitions))
+        return ReadMaxRows(EVENTS_PER_PARTITION * len(self._hub().partitions))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = _end_of(read_hub(self._options.bus, self._options.hub))
+        self._target = _end_of(self._hub())
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        hub = read_hub(self._options.bus, self._options.hub)
+        hub = self._hub()
         self._seen = hub
         end = _end_of(hub)
         self._reported = end.to_json()
@@ -91,6 +93,10 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ends = {name: max(self._reachable(name, hub, end), first) for name, first in firsts.items()}
         numbers = self._limited(firsts, ends, limit)
         return HubOffset(self._options.hub, hub.created_at_ms, numbers).to_json()
+
+    def _hub(self) -> HubFacts:
+        with failing(f"ask how far the hub '{self._options.hub}' is"):
+            return read_hub(self._options.bus, self._options.hub)
 
     def reportLatestOffset(self) -> Json | None:
         """The hub's end: what Spark shows beside the end of a batch, so that the difference is the lag."""
@@ -121,7 +127,8 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if not filled or transport_of(self._options) != BULK:
             return _EVENT_BYTES_GUESS
         reader = BulkReader(self._options.bus, self._options.hub)
-        total = sum(one.count * (reader.event_bytes(one) or _EVENT_BYTES_GUESS) for one in filled)
+        with failing(f"ask how large the events of the hub '{self._options.hub}' are"):
+            total = sum(one.count * (reader.event_bytes(one) or _EVENT_BYTES_GUESS) for one in filled)
         return total / sum(one.count for one in filled)
 
     # -- loss
@@ -153,7 +160,7 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         options = self._options
         seen, self._seen = self._seen, None
-        hub = seen if seen is not None else read_hub(options.bus, options.hub)
+        hub = seen if seen is not None else self._hub()
         until = HubOffset.of_json(end)
         if not until.is_of(hub):
             self._lost(DataLoss.by_creation(options.hub))

@@ -42,6 +42,7 @@ from busway.streams.key_hash import partition_of_key
 from busway_spark.amqp_arrays import arrow, encoding
 from busway_spark.amqp_arrays.encoded_rows import ENVELOPE_BYTES, EncodedRows, pieces
 from busway_spark.amqp_arrays.message_cut import Column, Longs
+from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.facts import ask_hub
 from busway_spark.eventhubs.options import EventHubsOptions
 
@@ -158,7 +159,7 @@ def _context() -> TaskContext:
 
 
 def write_rows(options: EventHubsOptions, work: Work, rows: Iterator[pa.RecordBatch]) -> EventsWritten:
-    with asyncio.Runner() as runner:
+    with failing(f"write to the hub '{options.hub}'"), asyncio.Runner() as runner:
         return runner.run(_write(options, work, rows))
 
 

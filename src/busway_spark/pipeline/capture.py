@@ -61,6 +61,13 @@ _SERVICEBUS_COLUMNS: Final = ",".join(
 _SENTENCE: Final = re.compile(
     r"^[\w.]*(?:Error|Failed|Failure|Loss|Missing|Option|Rows|Unreachable|Refused): (.+)$", re.M
 )
+#: Where a query's state or a stack begins.
+_REST: Final = re.compile(r"^(?:=== Streaming Query|\tat )", re.M)
+_JAVA_NAMES: Final = re.compile(
+    r"^An error occurred while calling \S+\s*: |\b(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error): "
+)
+#: As operating systems say it, through Java.
+_NO_ROOM: Final = re.compile("No space left on device|Disk quota exceeded")
 _WORDS_MAX: Final = 600
 
 
@@ -108,8 +115,10 @@ def capture(place: Place, options: CaptureOptions, progress: Progress) -> Captur
         spark = place.session("capture")
         spark.dataSource.register(CaptureSink)
         started = time.monotonic()
-        captures = [_Capture(_start(spark, place, root, entity, options), entity.name) for entity in entities]
+        captures: list[_Capture] = []
         try:
+            for entity in entities:
+                captures.append(_start(spark, place, root, entity, options))
             _watch(captures, progress)
         finally:
             for each in captures:
@@ -167,7 +176,7 @@ def _begin(stack: ExitStack, root: CaptureRoot, entity: KnownEntity, options: Ca
 
 def _start(
     spark: SparkSession, place: Place, root: CaptureRoot, entity: KnownEntity, options: CaptureOptions
-) -> StreamingQuery:
+) -> _Capture:
     checkpoint = _checkpoint(root, entity.name, options)
     if entity.kind == HUB:
         rows = _events(spark, place, root, entity, options)
@@ -183,8 +192,13 @@ def _start(
         .option("compression", options.compression)
     )
     if options.follows:
-        return writer.trigger(processingTime=f"{options.every_s} seconds").start()
-    return writer.trigger(availableNow=True).start()
+        writer = writer.trigger(processingTime=f"{options.every_s} seconds")
+    else:
+        writer = writer.trigger(availableNow=True)
+    try:
+        return _Capture(writer.start(), entity.name, checkpoint)
+    except Exception as error:
+        raise _stopped(entity.name, checkpoint, str(error)) from error
 
 
 def _checkpoint(root: CaptureRoot, entity: str, options: CaptureOptions) -> str:
@@ -253,9 +267,10 @@ def _messages(spark: SparkSession, place: Place, entity: KnownEntity, options: C
 class _Capture:
     """One stream and what it has captured so far."""
 
-    def __init__(self, query: StreamingQuery, entity: str) -> None:
+    def __init__(self, query: StreamingQuery, entity: str, checkpoint: str) -> None:
         self.query = query
         self.entity = entity
+        self._checkpoint = checkpoint
         self.rows = 0
         self._seen = -1
 
@@ -278,9 +293,11 @@ class _Capture:
                 behind=lag,
             )
 
-    def failure(self) -> str | None:
+    def check(self) -> None:
+        """Raises JobFailed."""
         error = self.query.exception()
-        return None if error is None else sentence_of(str(error))
+        if error is not None:
+            raise _stopped(self.entity, self._checkpoint, str(error)) from error
 
 
 def _watch(captures: list[_Capture], progress: Progress) -> None:
@@ -289,9 +306,7 @@ def _watch(captures: list[_Capture], progress: Progress) -> None:
         is_active = [each.query.isActive for each in captures]
         for each in captures:
             each.tell(progress)
-            failure = each.failure()
-            if failure is not None:
-                raise JobFailed(f"The capture of '{each.entity}' stopped: {failure}")
+            each.check()
         if not any(is_active) or progress.is_stopping:
             return
         progress.wait(_WATCH_S)
@@ -307,7 +322,18 @@ def _lag(progress: dict[str, Any]) -> int | None:
     return sum(max(int(number) - int(done.get(name, 0)), 0) for name, number in latest["partitions"].items())
 
 
+def _stopped(entity: str, checkpoint: str, text: str) -> JobFailed:
+    sentence = sentence_of(text)
+    if _NO_ROOM.search(sentence):
+        sentence = (
+            f"There is no room left at {checkpoint}, where progress is kept, or in the temporary folder of Spark."
+            " Nothing is lost: when there is room start the capture again."
+        )
+    return JobFailed(f"The capture of '{entity}' stopped: {sentence}")
+
+
 def sentence_of(text: str) -> str:
-    """Out of Spark's report of a Python error, the error's own sentence."""
+    """Out of Spark's report of an error in Python its own sentence; else what Java says, without plan and stack."""
     found = _SENTENCE.findall(text)
-    return found[-1] if found else text.strip()[:_WORDS_MAX]
+    said = found[-1] if found else _REST.split(text, maxsplit=1)[0]
+    return _JAVA_NAMES.sub("", said).strip()[:_WORDS_MAX]

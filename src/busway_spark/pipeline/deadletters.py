@@ -89,7 +89,7 @@ def run(place: Place, options: DeadLetters, progress: Progress | None = None) ->
     told = progress or Progress()
     sources = _sources(options.entities)
     routes = [find_route(place.bus, source, options.into) for source in sources]
-    spark = place.session("pipeline deadletters")
+    spark = place.session("deadletters")
     now = datetime.now(UTC)
     table = columns.described(columns.empty(spark, place), now)
     columns.check_expressions(table, options.where, options.fixes)

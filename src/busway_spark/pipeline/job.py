@@ -12,6 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from busway_spark.bus import Bus
+from busway_spark.no_session import NoSession
 from busway_spark.session import spark_session
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class Place:
     config: Mapping[str, str] = field(default_factory=dict)
 
     def session(self, job_name: str) -> SparkSession:
-        """The session of this process, or a new one."""
-        return spark_session(f"busway {job_name}", master=self.master, config=self.config)
+        """The session of this process, or a new one. Raises JobFailed."""
+        return job_session(job_name, self.master, self.config)
 
     def eventhubs_options(self, hub: str) -> dict[str, str]:
         return self._with_authority(
@@ -48,6 +49,14 @@ class Place:
 
     def _with_authority(self, options: dict[str, str], name: str) -> dict[str, str]:
         return options if self.bus.ca_file is None else {**options, name: self.bus.ca_file}
+
+
+def job_session(job_name: str, master: str, config: Mapping[str, str]) -> SparkSession:
+    """Raises JobFailed."""
+    try:
+        return spark_session(f"busway {job_name}", master=master, config=config)
+    except NoSession as error:
+        raise JobFailed(str(error)) from error
 
 
 class Progress:

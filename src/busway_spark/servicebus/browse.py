@@ -17,9 +17,9 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
 from busway_spark.authority import authority_file
 from busway_spark.bus import BUSWAY, Bus
+from busway_spark.bus_failure import failing
 from busway_spark.servicebus.bridge import bridge
 from busway_spark.servicebus.columns import check_readable
-from busway_spark.servicebus.failure import failing
 from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
 from busway_spark.servicebus.message_columns import MessageColumns
 from busway_spark.servicebus.options import ServiceBusOptions

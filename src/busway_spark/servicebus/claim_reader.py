@@ -20,10 +20,10 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from busway_spark.bus import BUSWAY, Bus
+from busway_spark.bus_failure import BusFailure, failing
 from busway_spark.servicebus.bulk_claims import BulkClaims, BulkReading
 from busway_spark.servicebus.claim import Claim, Held
 from busway_spark.servicebus.columns import check_readable
-from busway_spark.servicebus.failure import BusFailure, failing
 from busway_spark.servicebus.message_columns import fragment_of
 from busway_spark.servicebus.options import BULK, STOCK, ServiceBusOptions
 from busway_spark.servicebus.stock_claims import StockClaims, StockReading

@@ -71,15 +71,13 @@ def report(
         raise WrongCall("Nothing to report on: give --captured DIR or --journal DIR.")
     first, last = _instant(since, "--since"), _instant(until, "--until")
     require_spark()
-    from busway_spark.pipeline.job import JobFailed
+    from busway_spark.pipeline.job import JobFailed, job_session
     from busway_spark.pipeline.report import Report, run
-    from busway_spark.session import spark_session
 
     options = Report(captured, journal, first, last, tuple(entities or ()), sizes, out)
     with progress(quiet=quiet, as_json=as_json) as told:
         try:
-            spark = spark_session("busway pipeline report", master=master, config=settings(conf))
-            done = run(spark, options, told)
+            done = run(job_session("report", master, settings(conf)), options, told)
         except JobFailed as error:
             raise (WrongCall if str(error).startswith("--") else CommandFailed)(str(error)) from error
     if as_json:
