@@ -13,7 +13,8 @@ from busway_spark.pipeline import compact_swap
 from busway_spark.pipeline.capture_commit import BatchName
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured_history import captured_files
-from busway_spark.pipeline.compact import CompactOptions, CompactResult, compact
+from busway_spark.pipeline.compact import CompactOptions, CompactResult, Merging, compact, merge_here
+from busway_spark.pipeline.compact_tasks import SparkMerging
 from busway_spark.pipeline.job import JobFailed, Progress
 from tests.spark.capture_rig import (
     NINE,
@@ -44,13 +45,22 @@ def filled(root: Path) -> Path:
 
 
 def run(
-    root: Path, *, now: datetime = NOON, target_bytes: int = 1 << 20, dry_run: bool = False
+    root: Path, *, now: datetime = NOON, target_bytes: int = 1 << 20, way: Merging = merge_here
 ) -> CompactResult:
-    return compact(CompactOptions(str(root), target_bytes=target_bytes, dry_run=dry_run), Progress(), now)
+    return compact(CompactOptions(str(root), target_bytes=target_bytes), Progress(), now, way)
 
 
 def strays(root: Path) -> list[str]:
     return [str(path) for path in (root / "_capture/compaction").rglob("*") if path.name != "lock"]
+
+
+@pytest.fixture(params=["here", "spark"])
+def way(request: pytest.FixtureRequest) -> Merging:
+    """Merged by this process, or by tasks of Spark."""
+    if request.param == "here":
+        return merge_here
+    request.getfixturevalue("spark")
+    return SparkMerging("local[2]", {})
 
 
 @pytest.fixture(params=["exchange", "moves"])
@@ -65,10 +75,10 @@ def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return str(request.param)
 
 
-def test_small_files_become_one(tmp_path: Path, protocol: str) -> None:
+def test_small_files_become_one(tmp_path: Path, protocol: str, way: Merging) -> None:
     """Compact: every message is there once with equal contents, in its order, in one file for each hour."""
     before = captured(filled(tmp_path))
-    result = run(tmp_path)
+    result = run(tmp_path, way=way)
     assert captured(tmp_path) == before
     assert data_files(tmp_path) == [
         "entity=clicks/date=2026-11-15/hour=09/partition=0/0-00000000000000000000-00000000000000000079.parquet",
@@ -77,19 +87,19 @@ def test_small_files_become_one(tmp_path: Path, protocol: str) -> None:
     assert numbers_in(tmp_path / data_files(tmp_path)[0]) == list(range(80))
     assert (result.folders, result.files_before, result.files_after) == (2, 10, 2)
     assert strays(tmp_path) == []
-    assert run(tmp_path).folders == 0, "what is done is not done again"
+    assert run(tmp_path, way=way).folders == 0, "what is done is not done again"
     put(tmp_path, 9, range(100, 110))
-    run(tmp_path)
+    run(tmp_path, way=way)
     assert len(data_files(tmp_path)) == 2
     assert numbers(tmp_path) == [(0, at) for at in range(110)]
     assert protocol
 
 
-def test_a_target_size_makes_several_files(tmp_path: Path) -> None:
+def test_a_target_size_makes_several_files(tmp_path: Path, way: Merging) -> None:
     """Compact: as many files together as fit; what is large enough stays."""
     filled(tmp_path)
     size = max((tmp_path / path).stat().st_size for path in data_files(tmp_path))
-    run(tmp_path, target_bytes=3 * size)
+    run(tmp_path, target_bytes=3 * size, way=way)
     assert numbers(tmp_path) == [(0, at) for at in range(100)]
     assert len(data_files(tmp_path)) == 4
     assert run(tmp_path, target_bytes=size // 2).folders == 0
@@ -132,26 +142,27 @@ def test_a_repeated_batch_after_compaction_doubles_nothing(tmp_path: Path) -> No
     assert numbers(tmp_path) == [(0, at) for at in range(100)]
 
 
-def test_files_that_overlap_are_sorted(tmp_path: Path) -> None:
+def test_files_that_overlap_are_sorted(tmp_path: Path, way: Merging) -> None:
     """Compact: sessions are captured out of their order; numbers in a merged file rise."""
     put(tmp_path, 0, [1, 4, 9], [2, 3, 20])
     put(tmp_path, 1, [5, 6], [10, 11])
     before = captured(tmp_path)
-    run(tmp_path)
+    run(tmp_path, way=way)
     assert captured(tmp_path) == before
     (path,) = data_files(tmp_path)
     found = numbers_in(tmp_path / path)
     assert found == [1, 2, 3, 4, 5, 6, 9, 10, 11, 20]
 
 
-def test_a_message_in_two_files_is_told(tmp_path: Path) -> None:
-    """Compact: what should not be is not hidden by merging it."""
+def test_a_message_in_two_files_is_told(tmp_path: Path, way: Merging) -> None:
+    """Compact: what should not be is not hidden by merging it; the sentence is the same wherever it is found."""
     put(tmp_path, 0, [1, 2, 3])
     put(tmp_path, 1, [2, 4])
     before = data_files(tmp_path)
-    with pytest.raises(JobFailed, match="in two files"):
-        run(tmp_path)
+    with pytest.raises(JobFailed, match=r"^A message is in two files that belong to .*changed\.$"):
+        run(tmp_path, way=way)
     assert data_files(tmp_path) == before
+    assert strays(tmp_path) == []
     assert [row for _, row in numbers(tmp_path)] == [1, 2, 2, 3, 4]
 
 
@@ -204,6 +215,45 @@ def ours(root: Path) -> list[tuple[int, int]]:
     return sorted(rows)
 
 
+def test_a_swap_that_fails_keeps_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compact: what is left over is removed after a failure, but not what a note speaks of; and where that is gone
+    nonetheless, old files stay."""
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    filled(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("busway_spark.pipeline.compact.carry_out", fail)
+        with pytest.raises(JobFailed, match="No space left"):
+            run(tmp_path)
+    (note,) = (tmp_path / "_capture/compaction").glob("*.json")
+    staging = note.with_suffix("")
+    staging.rename(tmp_path / ".away")
+    with pytest.raises(JobFailed, match=rf"is gone, so entity=clicks/.* Remove {note} to go on\.$"):
+        run(tmp_path)
+    assert numbers(tmp_path) == [(0, at) for at in range(100)]
+    (tmp_path / ".away").rename(staging)
+    assert run(tmp_path).folders == 1, "the other was finished first"
+    assert numbers(tmp_path) == [(0, at) for at in range(100)]
+    assert strays(tmp_path) == []
+
+
+def test_a_stop_keeps_what_is_done(tmp_path: Path, way: Merging) -> None:
+    """Compact: heeded between folders; those under way are finished, and the next call does the rest."""
+    for hour in range(8):
+        put(tmp_path, hour, range(2), range(2, 4), at=NINE - timedelta(hours=hour))
+    progress = Progress(lambda *_: progress.stop())
+    result = compact(CompactOptions(str(tmp_path)), progress, NOON, way)
+    assert not result.is_done
+    assert 1 <= result.folders <= 4
+    assert len(data_files(tmp_path)) == 16 - result.folders
+    assert strays(tmp_path) == []
+    rest = run(tmp_path, way=way)
+    assert (rest.folders, rest.is_done) == (8 - result.folders, True)
+    assert [numbers_in(tmp_path / path) for path in data_files(tmp_path)] == [[0, 1, 2, 3]] * 8
+
+
 def test_a_file_captured_at_the_moment_of_the_change_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,22 +279,22 @@ def test_a_reader_that_listed_before_fails_rather_than_mixes(tmp_path: Path) -> 
     assert [path for path in before if (tmp_path / path).exists()] == []
 
 
-def test_strange_places_are_refused(tmp_path: Path) -> None:
+def test_strange_places_are_refused(tmp_path: Path, way: Merging) -> None:
     """Compact: a Delta table, a damaged note, files of somebody else."""
     filled(tmp_path / "lake")
     note = tmp_path / "lake/_capture/compaction/x.json"
     note.parent.mkdir(parents=True)
     note.write_text('{"folder": "..", "merged": ["a"], "replaced": []}')
     with pytest.raises(JobFailed, match="damaged"):
-        run(tmp_path / "lake")
+        run(tmp_path / "lake", way=way)
     (tmp_path / "delta/_delta_log").mkdir(parents=True)
     (tmp_path / "delta/_delta_log/0.json").write_text("{}")
     with pytest.raises(JobFailed, match="Delta table"):
-        run(tmp_path / "delta")
+        run(tmp_path / "delta", way=way)
     folder = tmp_path / "other/entity=a/date=2026-11-15/hour=09/partition=0"
     folder.mkdir(parents=True)
     for number in range(2):
         (folder / f"0-{number:020}.parquet").write_text("no Parquet")
     with pytest.raises(JobFailed, match="no file of captured messages"):
-        run(tmp_path / "other")
+        run(tmp_path / "other", way=way)
     assert PurePosixPath(compact_swap.COMPACTION).parts[0] == "_capture"

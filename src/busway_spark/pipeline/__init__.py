@@ -11,6 +11,9 @@ capture            hubs, topics and queues into captured files
   capture_commit       the files of a batch put in place, once
   delta                the same into a Delta table
 compact            small files into larger ones
+  compact_plan         which become one
+  compact_merge        put together, not yet seen by anybody
+  compact_tasks        the same by tasks of Spark
   compact_swap         old files against new ones, in one step
 captured_history   captured files as history, in order
 replay             history back into a hub, a queue or a topic

@@ -96,14 +96,26 @@ def hidden_by(root: CaptureRoot, swaps: Sequence[Swap]) -> set[PurePosixPath]:
 
 
 def carry_out(root: CaptureRoot, swap: Swap) -> None:
-    """Whatever of it was done before."""
-    if not all(root.exists(swap.folder / name) for name in swap.merged) and not _exchange(root, swap):
-        _move_in(root, swap)
+    """Whatever of it was done before. Raises JobFailed, with nothing removed, where merged files are missing."""
+    outside = [name for name in swap.merged if not root.exists(swap.folder / name)]
+    if outside:
+        _check_staged(root, swap, outside)
+        if not _exchange(root, swap):
+            _move_in(root, swap)
     for name in swap.replaced:
         root.delete(swap.folder / name)
     _drain(root, swap)
     root.sync_folder(swap.folder)
     root.delete(swap.note)
+
+
+def _check_staged(root: CaptureRoot, swap: Swap, names: Sequence[str]) -> None:
+    for name in names:
+        if not root.exists(swap.staging / name):
+            raise JobFailed(
+                f"{root.full(swap.staging / name)} is gone, so {swap.folder} keeps its files as they are. Remove"
+                f" {root.full(swap.note)} to go on."
+            )
 
 
 def _exchange(root: CaptureRoot, swap: Swap) -> bool:

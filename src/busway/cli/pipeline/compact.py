@@ -1,7 +1,7 @@
 """`busway pipeline compact`."""
 
 import re
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -9,11 +9,26 @@ from busway.cli.failures import CommandFailed, WrongCall
 from busway.cli.output import example, print_json
 from busway.cli.pipeline import family
 from busway.cli.pipeline.capture import COMPRESSIONS, CompressionOption, check_choice
-from busway.cli.pipeline.running import QuietOption, progress, require_spark
+from busway.cli.pipeline.running import ConfOption, QuietOption, progress, require_spark, settings
 from busway.cli.target import JsonOption
+
+if TYPE_CHECKING:
+    from busway_spark.pipeline.compact import Merging
 
 _SIZE: Final = re.compile(r"(\d{1,9})\s*([KMG]?)i?B?", re.IGNORECASE | re.ASCII)
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_CONNECT: Final = "sc://"
+
+MergingMasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        envvar="BUSWAY_SPARK_MASTER",
+        help="Merge on Spark: spark://HOST:7077, yarn, k8s://…, or local[*] for all cores of this machine."
+        " Left out, files are merged by this process, with no Spark to wait for.",
+    ),
+]
 
 
 @family.command("compact", epilog=example("busway pipeline compact lake --target-size 256M"))
@@ -29,16 +44,20 @@ def compact(
     ] = "128M",
     compression: CompressionOption = "zstd",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be done.")] = False,
+    master: MergingMasterOption = None,
+    conf: ConfOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Merge the small captured files of each partition and hour into larger ones.
 
     Safe while captures and readers run: hours that are not over are left alone, and a folder changes in one step.
+    It can be stopped at any moment: folders that are done stay done, and the next call finishes what was begun.
     """
     check_choice("--compression", compression, COMPRESSIONS)
     target_bytes = parse_size(target_size, "--target-size")
     require_spark()
+    way = _merging(master, conf)
     from busway_spark.pipeline.compact import CompactOptions
     from busway_spark.pipeline.compact import compact as run
     from busway_spark.pipeline.job import JobFailed
@@ -46,14 +65,34 @@ def compact(
     options = CompactOptions(directory, entity, target_bytes, compression, dry_run)
     with progress(quiet=quiet, as_json=as_json) as told:
         try:
-            result = run(options, told)
+            result = run(options, told, merging=way)
         except JobFailed as error:
             raise CommandFailed(str(error)) from error
     if as_json:
         print_json({**vars(result), "dry_run": dry_run})
         return
     verb = "would become" if dry_run else "became"
-    typer.echo(f"{result.files_before:,} files in {result.folders:,} folders {verb} {result.files_after:,}.")
+    rest = "" if result.is_done else " Stopped; the same call goes on."
+    typer.echo(
+        f"{result.files_before:,} files in {result.folders:,} folders {verb} {result.files_after:,}.{rest}"
+    )
+
+
+def _merging(master: str | None, conf: list[str] | None) -> "Merging":
+    """On Spark where a master is given; an empty one is none, so that one of the environment can be left out."""
+    if not master:
+        if conf:
+            raise WrongCall("--conf: settings of Spark need a --master.")
+        from busway_spark.pipeline.compact import merge_here
+
+        return merge_here
+    if master.startswith(_CONNECT):
+        raise WrongCall(
+            "--master: a compaction needs a driver of its own, so it cannot run on Spark Connect."
+        )
+    from busway_spark.pipeline.compact_tasks import SparkMerging
+
+    return SparkMerging(master, settings(conf))
 
 
 def parse_size(text: str, option: str) -> int:
