@@ -3,8 +3,10 @@
 1 KiB bodies, every column that the formats have, a real server on the same machine. What counts is the second run in
 a session: the first one loads classes and starts workers. Server, JVM and workers share the cores, so on a busy
 machine look at the CPU time per row. Each part is run with a tenth of the data, with all of it, and with all of it on
-one core. The table is printed and, unless the run is quick, written to benchmarks/results; the last line of output is
-the same as JSON. The exit status is 1 when a bar does not hold.
+one core. Then, untimed and in new processes, once more with a tenth and with all of it, in batches that are as large
+in both: what memory grows by is then owed to how much waits, not to how much is taken at once. The table is printed
+and, unless the run is quick, written to benchmarks/results; the last line of output is the same as JSON. The exit
+status is 1 when a bar does not hold.
 """
 
 from __future__ import annotations
@@ -67,6 +69,8 @@ class Bench:
     quick: bool
     report: Report
     figures: list[dict[str, Any]] = field(default_factory=list)
+    #: What streams take at once; None: what they find right.
+    batch_rows: int | None = None
     _hubs: dict[int, str] = field(default_factory=dict)
 
     def hub(self, rows: int) -> str:
@@ -124,7 +128,8 @@ def _browsing(bench: Bench, rows: int) -> Callable[[], None]:
 def _claiming(bench: Bench, rows: int) -> Callable[[], None]:
     queue, checkpoint = bench.rig.fill_queue(rows), bench.fresh_folder()
     reader = bench.rig.session.readStream.format("servicebus")
-    stream = reader.options(**bench.options(queue=queue, maxMessagesPerTrigger="20000")).load()
+    at_once = str(bench.batch_rows or 20_000)
+    stream = reader.options(**bench.options(queue=queue, maxMessagesPerTrigger=at_once)).load()
     writer = stream.writeStream.format("noop").option("checkpointLocation", checkpoint)
 
     def work() -> None:
@@ -137,7 +142,7 @@ def _claiming(bench: Bench, rows: int) -> Callable[[], None]:
 
 
 def _capturing(bench: Bench, rows: int) -> Callable[[], None]:
-    return capture_work(bench.rig, bench.hub(rows), bench.fresh_folder())
+    return capture_work(bench.rig, bench.hub(rows), bench.fresh_folder(), bench.batch_rows)
 
 
 def _backfilling(bench: Bench, rows: int) -> Callable[[], None]:
@@ -167,28 +172,41 @@ def measure(bench: Bench, name: str) -> None:
     large = _second(bench, part, rows)
     bench.rig.spark(1)
     alone = _second(bench, part, rows)
-    bench.rig.spark(CORES)
     _tell(bench.report, part, small, large, alone)
+    bench.rig.spark(CORES)
+    tenth, whole = _watched(bench, part, rows // GROWTH, rows)
+    _tell_memory(bench.report, part, tenth, whole)
     for kind, run in (("small", small), ("large", large), ("one-core", alone)):
         bench.figures.append(
             {
                 **{"part": name, "kind": kind, "rows": run.rows, "seconds": round(run.seconds, 3)},
                 **{"rate": round(run.rate), "bar": part.bar or part.seconds_max},
                 "cpu_us_per_row": {group: round(spent, 2) for group, spent in run.cpu_us().items()},
-                "rss_mib": {group: round(size) for group, size in run.rss_mib.items()},
                 "load": round(os.getloadavg()[0], 2),
             }
         )
+    for kind, run in (("memory-tenth", tenth), ("memory-whole", whole)):
+        sizes = {group: round(size) for group, size in run.memory_mib.items()}
+        bench.figures.append({"part": name, "kind": kind, "rows": run.rows, "pss_mib": sizes})
 
 
-def _second(bench: Bench, part: Part, rows: int) -> Run:
+def _second(bench: Bench, part: Part, rows: int, *, watches_memory: bool = False) -> Run:
     """The first run only warms up; on few rows where each run needs its own."""
     warming = rows if not part.takes else min(rows, 10_000)
     work = part.prepare(bench, warming)
     work()
     if part.takes:
         work = part.prepare(bench, rows)
-    return bench.rig.measure(rows, work)
+    return bench.rig.measure(rows, work, watches_memory=watches_memory)
+
+
+def _watched(bench: Bench, part: Part, *sizes: int) -> list[Run]:
+    """From few rows to many, because processes keep memory that they once had."""
+    bench.batch_rows = sizes[0]
+    try:
+        return [_second(bench, part, rows, watches_memory=True) for rows in sizes]
+    finally:
+        bench.batch_rows = None
 
 
 def _tell(report: Report, part: Part, small: Run, large: Run, alone: Run) -> None:
@@ -202,12 +220,15 @@ def _tell(report: Report, part: Part, small: Run, large: Run, alone: Run) -> Non
     growth = large.seconds / small.seconds
     report.note(f"{part.title}, time for {GROWTH}x the rows", f"{growth:.1f}x ({small.seconds:.2f} s before)")
     report.note(f"{part.title}, 1 core -> {CORES}", f"{alone.rate:,.0f}/s -> {large.rate:,.0f}/s")
-    report.note(f"{part.title}, most memory", f"{large.memory()} (a tenth: {small.memory()})")
-    grown = max(0.0, large.rss_mib[SERVER] - large.server_before_mib)
+
+
+def _tell_memory(report: Report, part: Part, tenth: Run, whole: Run) -> None:
+    report.note(f"{part.title}, most memory", f"{whole.memory()} (a tenth: {tenth.memory()})")
+    grown = max(0.0, whole.memory_mib[SERVER] - whole.server_before_mib)
     report.within(f"{part.title}, growth of the server's memory in the run", grown, _GROWTH_MIB, "MiB")
-    grown = max(0.0, large.rss_mib[WORKERS] - small.rss_mib[WORKERS])
+    grown = max(0.0, whole.memory_mib[WORKERS] - tenth.memory_mib[WORKERS])
     report.within(f"{part.title}, more memory of the workers than for a tenth", grown, _GROWTH_MIB, "MiB")
-    report.within(f"{part.title}, memory of the JVM", large.rss_mib[JVM], _JVM_MIB, "MiB")
+    report.within(f"{part.title}, memory of the JVM", whole.memory_mib[JVM], _JVM_MIB, "MiB")
 
 
 # -- the program

@@ -37,9 +37,10 @@ def _job(name: str) -> Any:
         raise JobMissing(f"there is no busway_spark.pipeline.{name}") from error
 
 
-def capture_work(rig: Rig, hub: str, root: str) -> Callable[[], None]:
+def capture_work(rig: Rig, hub: str, root: str, batch_rows: int | None = None) -> Callable[[], None]:
     job = _job("capture")
-    place, options = Place(Bus(rig.connection_string)), job.CaptureOptions((hub,), root)
+    place = Place(Bus(rig.connection_string))
+    options = job.CaptureOptions((hub,), root, batch_rows=batch_rows)
 
     def work() -> None:
         job.capture(place, options, Progress())

@@ -1,7 +1,12 @@
 """What the benchmark of Spark stands on: a server, a session, messages, and what each process costs.
 
-CPU time is read of three groups: the server, Spark's JVM, and the Python workers, which are everything that the JVM
-started. Memory, and the CPU time of workers, which come and go, are sampled while a run lasts.
+CPU time is read of four groups: the server, Spark's JVM, the Python workers, in which tasks run, and the planners,
+which are all other processes that the JVM started: those that make and plan sources. CPU time of what comes and goes
+is sampled while a run lasts.
+
+Memory is sampled only in runs that are not timed. It is the proportional set size: workers are forked, and a page
+that four of them share counts once, not four times. Planners come and go by Spark's own timers, so they are told
+apart from the workers, whose memory is ours to bound.
 """
 
 from __future__ import annotations
@@ -32,7 +37,9 @@ BODY_BYTES = 1024
 PARTITIONS = 4
 SAMPLE_S = 0.1
 _PIECE = 2_000
-SERVER, JVM, WORKERS = "server", "JVM", "workers"
+SERVER, JVM, WORKERS, PLANNERS = "server", "JVM", "workers", "planners"
+#: What the command of a process ends with that runs tasks, or that such processes are forked from.
+_TASKS = "pyspark.worker"
 
 
 @dataclass(frozen=True)
@@ -41,10 +48,11 @@ class Run:
 
     rows: int
     seconds: float
-    #: CPU seconds, and the most resident MiB, by group of processes.
+    #: CPU seconds by group of processes.
     cpu_s: dict[str, float]
-    rss_mib: dict[str, float]
-    #: Resident MiB of the server before it.
+    #: The most MiB by group of processes; empty where it was not watched.
+    memory_mib: dict[str, float]
+    #: MiB of the server before it.
     server_before_mib: float
 
     @property
@@ -58,7 +66,7 @@ class Run:
         return ", ".join(f"{name} {spent:.1f}" for name, spent in self.cpu_us().items()) + " µs/row"
 
     def memory(self) -> str:
-        return ", ".join(f"{name} {size:.0f}" for name, size in self.rss_mib.items()) + " MiB"
+        return ", ".join(f"{name} {size:.0f}" for name, size in self.memory_mib.items()) + " MiB"
 
 
 class Processes:
@@ -67,24 +75,34 @@ class Processes:
     def __init__(self, server_pid: int, jvm_pid: int) -> None:
         self._server = psutil.Process(server_pid)
         self._jvm = psutil.Process(jvm_pid)
-        #: CPU seconds of each worker as it was last seen: workers end when Spark needs them no longer.
-        self._worker_cpu_s: dict[psutil.Process, float] = {}
+        self._groups: dict[psutil.Process, str] = {}
+        #: CPU seconds of each child of the JVM as it was last seen: they end when Spark needs them no longer.
+        self._child_cpu_s: dict[psutil.Process, float] = {}
 
     def cpu_s(self) -> dict[str, float]:
-        for each in self._workers():
+        for each, _ in self._children():
             with suppress(psutil.NoSuchProcess):
-                self._worker_cpu_s[each] = _cpu_s(each)
-        workers = sum(self._worker_cpu_s.values())
-        return {SERVER: _cpu_s(self._server), JVM: _cpu_s(self._jvm), WORKERS: workers}
+                self._child_cpu_s[each] = _cpu_s(each)
+        found = {SERVER: _cpu_s(self._server), JVM: _cpu_s(self._jvm), WORKERS: 0.0, PLANNERS: 0.0}
+        for each, spent in self._child_cpu_s.items():
+            found[self._groups[each]] += spent
+        return found
 
-    def rss_mib(self) -> dict[str, float]:
-        found = {SERVER: _rss(self._server), JVM: _rss(self._jvm)}
-        found[WORKERS] = sum(_rss(each) for each in self._workers())
+    def memory_mib(self) -> dict[str, float]:
+        found = {SERVER: _memory(self._server), JVM: _memory(self._jvm), WORKERS: 0.0, PLANNERS: 0.0}
+        for each, group in self._children():
+            found[group] += _memory(each)
         return {name: size / (1 << 20) for name, size in found.items()}
 
-    def _workers(self) -> list[psutil.Process]:
-        found: list[psutil.Process] = self._jvm.children(recursive=True)
-        return found
+    def server_mib(self) -> float:
+        return _memory(self._server) / (1 << 20)
+
+    def _children(self) -> Iterator[tuple[psutil.Process, str]]:
+        for each in self._jvm.children(recursive=True):
+            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if each not in self._groups:
+                    self._groups[each] = WORKERS if each.cmdline()[-1:] == [_TASKS] else PLANNERS
+                yield each, self._groups[each]
 
 
 def _cpu_s(process: psutil.Process) -> float:
@@ -92,11 +110,11 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _rss(process: psutil.Process) -> float:
-    """What is shared with other processes counts once for each."""
+def _memory(process: psutil.Process) -> float:
+    """What is shared with other processes counts in parts."""
     try:
-        return float(process.memory_info().rss)
-    except psutil.NoSuchProcess:
+        return float(process.memory_full_info().pss)
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
         return 0.0
 
 
@@ -137,16 +155,17 @@ class Rig:
             self._spark.stop()
             self._spark = None
 
-    def measure(self, rows: int, work: Callable[[], None]) -> Run:
+    def measure(self, rows: int, work: Callable[[], None], *, watches_memory: bool = False) -> Run:
+        """Watching memory takes time of its own: such a run says nothing about rates."""
         processes = Processes(self.server.server.pid, _jvm_pid(self.session))
-        resident = processes.rss_mib()[SERVER]
+        server_mib = processes.server_mib()
         before, begun = processes.cpu_s(), time.monotonic()
-        with _peak(processes) as peak:
+        with _watched(processes, watches_memory) as peak:
             work()
         seconds = time.monotonic() - begun
         after = processes.cpu_s()
         spent = {name: after[name] - before[name] for name in after}
-        return Run(rows, seconds, spent, peak, resident)
+        return Run(rows, seconds, spent, peak, server_mib)
 
     # -- messages
 
@@ -203,14 +222,14 @@ def _jvm_pid(spark: SparkSession) -> int:
 
 
 @contextmanager
-def _peak(processes: Processes) -> Iterator[dict[str, float]]:
-    peak = processes.rss_mib()
+def _watched(processes: Processes, watches_memory: bool) -> Iterator[dict[str, float]]:
+    peak = processes.memory_mib() if watches_memory else {}
     over = threading.Event()
 
     def sample() -> None:
         while not over.wait(SAMPLE_S):
             processes.cpu_s()
-            for name, size in processes.rss_mib().items():
+            for name, size in processes.memory_mib().items() if watches_memory else ():
                 peak[name] = max(peak[name], size)
 
     sampling = threading.Thread(target=sample, daemon=True)
