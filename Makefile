@@ -56,7 +56,7 @@ setup-spark: .venv/.spark-installed ## what `setup` does, and Spark with what it
 bench-spark: setup setup-spark ## measure the pipeline on Spark (python -m benchmarks.spark --help for parts)
 	@$(BIN)/python -m benchmarks.spark $(ARGS)
 
-test-spark: setup setup-spark ## Spark's formats and jobs against real servers
+test-spark: setup setup-spark ## Spark's formats and jobs against real servers, also what make test leaves out
 	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -q tests/spark
 
 clean: ## remove what setup made; your data stays

@@ -18,5 +18,5 @@ $bin/busway --version
 # Tests with real clients wait more than they work: more of them than cores.
 $bin/python -m pytest -n 6 --dist worksteal -q tests --ignore tests/spark
 echo "== Spark: formats and jobs against real servers"
-# They wait for Spark more than they work; a file stays in one process, whose session is warm.
-$bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q tests/spark
+# A file stays in one process, whose session is warm. Those that start Spark many times over: make test-spark, make chaos.
+$bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q -m "not long" tests/spark

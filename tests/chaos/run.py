@@ -30,6 +30,7 @@ from tests.chaos import (
     kill,
     partitions,
     power_cut,
+    spark_jobs,
     spark_kills,
     stalls,
     stream_runs,
@@ -61,6 +62,7 @@ SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "fuzz": (fuzz.fuzz_decoder_and_engine, 60),
     "simulator": (simulated_seeds, 300),
     "spark": (spark_kills.kill_streams, 10),
+    "spark-jobs": (spark_jobs.kill_jobs, 8),
 }
 #: Only with --long, or by name: minutes of waiting.
 LONG_SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {

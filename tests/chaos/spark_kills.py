@@ -7,19 +7,19 @@ stopped at a place in a batch, and then somebody dies by kill -9. The last drive
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import time
 from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tests.chaos.scenario import Outcome
 from tests.harness.running_server import RunningServer
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tests.spark.cluster import Driver
     from tests.spark.flows import Flow
     from tests.spark.scene import Scene
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NAME: Final = "Spark's streams"
 MASTER: Final = "local-cluster[2,4,700]"
 _FAULT_S_MAX: Final = 300.0
+_WORDS_MAX: Final = 1_500
 
 
 def kill_streams(folder: Path, rounds: int, seed: int) -> Outcome:
@@ -45,15 +46,15 @@ class _Trial:
     def __init__(self, folder: Path, server: RunningServer, chance: random.Random, rounds: int) -> None:
         from tests.spark.flows import HUB, QUEUE, ROWS_PER_BATCH
         from tests.spark.scene import Scene
-        from tests.spark.servicebus_rig import ServiceBusRig
+        from tests.spark.servicebus_rig import BusRig
 
         self._folder = folder
         self._server = server
         self._chance = chance
-        # The rig's own session is not used: drivers are processes.
-        rig = ServiceBusRig(cast("SparkSession", None), server.connection_string)
         # A round commits one batch at most, or two where nobody dies in time.
-        self._scene: Scene = Scene(rig, folder, ROWS_PER_BATCH * (2 * rounds + 2))
+        self._scene: Scene = Scene(
+            BusRig(server.connection_string), folder, ROWS_PER_BATCH * (2 * rounds + 2)
+        )
         kinds = [(source, sink) for source in (HUB, QUEUE) for sink in (HUB, QUEUE)]
         self._flows: list[Flow] = [self._scene.flow(source, sink, "", "") for source, sink in kinds]
         self.violations: Counter[str] = Counter()
@@ -76,6 +77,8 @@ class _Trial:
                     break
                 time.sleep(0.05)
             reached = len(list(faults.glob("*.reached")))
+            if reached < len(flows) and not driver.is_running:
+                self._failures(f"round {at}", driver.wait())
             if act == WAIT:
                 self._server.kill()
                 self._server.start()
@@ -97,8 +100,8 @@ class _Trial:
     def finish(self) -> None:
         with self._driver(-1, [flow.healthy() for flow in self._flows]) as driver:
             ended = driver.wait(600)
-        if ended.returncode:
-            self.violations[f"the last driver failed: {ended.stderr[-500:]}"] += 1
+        for failure in self._failures("the last driver", ended):
+            self.violations[f"the last driver failed: {failure}"] += 1
         for flow in self._flows:
             found, wanted = self._scene.found(flow), self._scene.wanted(flow)
             self.received += found.total()
@@ -106,6 +109,16 @@ class _Trial:
             if flow.source == "servicebus" and self._scene.rig.peek(flow.origin):
                 self.violations["left in a queue"] += 1
         self.violations = +self.violations
+
+    def _failures(self, who: str, ended: subprocess.CompletedProcess[str]) -> list[str]:
+        """What a driver that ended by itself, or its streams, failed with; told at once."""
+        from tests.spark.cluster import told
+
+        ends = [str(each) for each in told(ended).get("ended", [ended.stderr]) if each is not None]
+        failures = [each.partition("=== Streaming Query")[0][-_WORDS_MAX:] for each in ends]
+        for failure in failures:
+            print(f"{who}: {failure}", file=sys.stderr, flush=True)
+        return failures
 
     def _driver(self, at: int, flows: list[Flow]) -> Driver:
         from tests.spark.cluster import EXECUTOR_SETTINGS

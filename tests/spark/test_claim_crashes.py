@@ -209,6 +209,7 @@ class KilledDriver:
         return self._process.poll() is None
 
 
+@pytest.mark.long
 def test_drivers_that_are_killed_leave_every_message_for_the_next_one(
     spark: SparkSession, server: RunningServer, tmp_path: Path
 ) -> None:

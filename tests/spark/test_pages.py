@@ -9,9 +9,17 @@ import pytest
 from tests.docs.page import ROOT, run, starts_spark
 
 PAGES = [page for page in sorted((ROOT / "docs" / "how-to").glob("*.md")) if starts_spark(page)]
+#: Each starts Spark several times: one of them is for every day.
+EVERY_DAY = "spark-capture.md"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=[] if page.name == EVERY_DAY else pytest.mark.long)
+        for page in PAGES
+    ],
+)
 def test_every_command_of_a_page_works(page: Path, tmp_path: Path) -> None:
     """Documentation: the blocks of a page, run in order in the repository's root, succeed."""
     done = run(page, tmp_path, limit_s=280)
