@@ -233,6 +233,24 @@ def test_what_goes_wrong_is_one_sentence(
     assert spark.version
 
 
+def test_a_stream_that_cannot_start_stops_those_before_it(
+    spark: SparkSession,
+    server: RunningServer,
+    admin: ServiceBusAdministrationClient,
+    hub: str,
+    tmp_path: Path,
+) -> None:
+    """Capture: nobody goes on in the background when the job has failed."""
+    admin.hubs.create(f"{hub}-2", {"PartitionCount": 1})
+    in_the_way = tmp_path / "_checkpoints" / f"entity={hub}-2"
+    in_the_way.parent.mkdir()
+    in_the_way.write_text("no directory")
+    with pytest.raises(JobFailed, match=f"^The capture of '{hub}-2' stopped: ") as failure:
+        run(server, tmp_path, hub, f"{hub}-2", follows=True)
+    assert "\tat " not in str(failure.value)
+    assert f"capture {hub}" not in [query.name for query in spark.streams.active]
+
+
 def test_the_sentence_is_found_in_what_spark_tells() -> None:
     """Capture: Spark wraps the error of a Python worker in pages of its own."""
     text = (
