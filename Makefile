@@ -3,34 +3,41 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup run test test-quick lint format pages bench chaos soak clean setup-spark test-spark bench-spark
+export PYTHON
+
+.PHONY: help setup setup-spark run test test-quick test-spark lint format pages bench bench-compare bench-spark chaos soak clean
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
-setup: .venv/.installed ## install into .venv and compile the hot modules where a C compiler is there
-	@$(BIN)/python scripts/compile_hot_modules.py
+setup: ## install Busway and the tools of development into .venv, compile the hot modules where a C compiler is there
+	@scripts/setup.sh
 
-.venv/.installed: pyproject.toml scripts/install.sh
-	@scripts/install.sh "$(PYTHON)"
-	@touch $@
+setup-spark: ## install Spark with what its formats need (about 1 GB)
+	@scripts/install.sh serve spark
 
-run: setup ## start the bus on embedded stores in ./data
-	@$(BIN)/busway serve --data data
+run: ## install what serving needs and start the bus on embedded stores in ./data
+	@scripts/run.sh
 
-test: .venv/.installed setup-spark ## everything: what the README promises, the model, wire and fault tests, Spark's jobs
+test: ## everything: what the README promises, the model, wire and fault tests, Spark's jobs
 	@scripts/run_tests.sh
 
-test-quick: setup ## unit, wire and store tests, pure Python
-	@BUSWAY_PURE=1 $(PYTEST) -n 2 -q tests/unit tests/wire tests/store_contract
+test-quick: ## a minute: unit, wire and store tests that take no time, on the Python sources
+	@scripts/install.sh serve develop
+	@BUSWAY_PURE=1 $(PYTEST) -n 2 -q -m "not slow" tests/unit tests/wire tests/store_contract
 
-lint: .venv/.installed setup-spark ## formatting, ruff, mypy --strict, storeys (import-linter)
+test-spark: setup setup-spark ## Spark's formats and jobs against real servers, also what make test leaves out
+	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -q tests/spark
+
+lint: ## formatting, ruff, mypy --strict, storeys (import-linter)
+	@scripts/install.sh serve develop spark
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-format: .venv/.installed ## what lint would complain about and can be mended by itself
+format: ## what lint would complain about and can be mended by itself
+	@scripts/install.sh serve develop
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
@@ -41,23 +48,17 @@ pages: setup ## write COMPATIBILITY.md and docs/settings.md anew from tests and 
 bench: setup ## measure, against RabbitMQ in the same run (python -m benchmarks.run --help for parts)
 	@$(BIN)/python -m benchmarks.run
 
+bench-compare: setup ## what a change costs, against a commit: make bench-compare BASE=HEAD~1 (ARGS=--quick, ARGS=--help)
+	@$(BIN)/python -m benchmarks.compare "$(BASE)" $(ARGS)
+
 chaos: setup ## kill, cut, crash at every write, fill, damage, fuzz: minutes (ARGS=--long for more)
 	@$(BIN)/python -m tests.chaos.run $(ARGS)
 
 soak: setup ## the same for hours: make soak HOURS=8
 	@$(BIN)/python -m tests.chaos.run --hours $(or $(HOURS),1)
 
-setup-spark: .venv/.spark-installed ## what `setup` does, and Spark with what its formats need (about 1 GB)
-
-.venv/.spark-installed: pyproject.toml .venv/.installed
-	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --editable ".[spark,spark-connect]"
-	@touch $@
-
 bench-spark: setup setup-spark ## measure the pipeline on Spark (python -m benchmarks.spark --help for parts)
 	@$(BIN)/python -m benchmarks.spark $(ARGS)
-
-test-spark: setup setup-spark ## Spark's formats and jobs against real servers, also what make test leaves out
-	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -q tests/spark
 
 clean: ## remove what setup made; your data stays
 	@rm -rf .venv build src/busway/_compiled node_modules

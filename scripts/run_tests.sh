@@ -1,22 +1,39 @@
 #!/bin/sh
-# The whole suite on the compiled modules. They are compiled, which takes minutes on one core, while what concerns
-# them is tested as plain Python.
+# The whole suite. While the hot modules are compiled, what concerns them is tested as plain Python; then everything
+# runs on the compiled ones, Spark's tests beside the others, because neither keeps two cores busy by itself.
 set -eu
-bin=.venv/bin
-if command -v "${CC:-cc}" >/dev/null; then
-    compiler_says=$(mktemp)
-    $bin/python scripts/compile_hot_modules.py >"$compiler_says" 2>&1 &
-    compiler=$!
-    echo "== pure Python: what concerns compiled modules"
-    BUSWAY_PURE=1 $bin/python -m pytest -n 2 -q tests/unit/amqp tests/unit/broker tests/unit/gateway tests/unit/rules \
-        tests/unit/store tests/unit/streams tests/wire tests/model --ignore-glob="*test_sas_matrix*"
-    wait $compiler || { cat "$compiler_says" >&2; exit 1; }
-    rm "$compiler_says"
-fi
-echo "== the whole suite"
-$bin/busway --version
-# Tests with real clients wait more than they work: more of them than cores.
-$bin/python -m pytest -n 6 --dist worksteal -q tests --ignore tests/spark
-echo "== Spark: formats and jobs against real servers"
+cd "$(dirname "$0")/.."
+unset PYTHONDONTWRITEBYTECODE # without byte code every process compiles every test and every module anew
+python=.venv/bin/python
+#: Tests of what is compiled: they run both ways.
+both_ways="tests/unit/amqp tests/unit/broker tests/unit/gateway tests/unit/rules tests/unit/store tests/unit/streams
+    tests/wire tests/model"
+
+scripts/install.sh serve compile
+compiler_says=build/compile.log
+spark_says=build/test-spark.log
+mkdir -p build
+$python scripts/compile_hot_modules.py >$compiler_says 2>&1 &
+compiler=$!
+spark=
+trap 'kill $compiler $spark 2>/dev/null || true' EXIT
+scripts/install.sh develop spark
+$python -m pytest --collect-only -q tests >/dev/null || true # writes the tests' byte code once, not in every process
+
+echo "== pure Python: what concerns compiled modules"
+# shellcheck disable=SC2086
+BUSWAY_PURE=1 $python -m pytest -n 2 -q $both_ways --ignore-glob="*test_sas_matrix*"
+wait $compiler || { cat $compiler_says >&2; exit 1; }
+
+echo "== the whole suite, and Spark's formats and jobs beside it ($spark_says)"
+.venv/bin/busway --version
 # A file stays in one process, whose session is warm. Those that start Spark many times over: make test-spark, make chaos.
-$bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q -m "not long" tests/spark
+$python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not long" --durations 50 tests/spark \
+    >$spark_says 2>&1 &
+spark=$!
+failed=0
+# Tests with real clients wait more than they work: more of them than cores.
+$python -m pytest -n 4 --dist worksteal -q --durations 50 tests --ignore tests/spark || failed=$?
+wait $spark || failed=$?
+cat $spark_says
+exit $failed

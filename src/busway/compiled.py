@@ -4,20 +4,26 @@
 files run uncompiled; which of the two runs is decided here, once, at import:
 
   BUSWAY_PURE=1        the Python sources
-  a stale source hash  the Python sources (a compiled twin of other code would silently win otherwise)
+  a stale twin         the Python sources (a compiled twin of other code would silently win otherwise)
   else                 the compiled ones
 
-The extensions lie in a folder of their own and are found by a finder on `sys.meta_path`, because an extension
-beside its source would win over it without anybody noticing.
+A twin is a folder of its own below `_compiled`, named by what it was made of; the manifest says which one is the present
+one and is replaced in one step, so that a compilation that is broken off leaves what was there, and a process that
+runs goes on with the files it began with. The manifest holds a digest of every source that the compiler read: the
+hot modules, and what they import, because their types and constants are compiled in.
+
+The extensions are found by a finder on `sys.meta_path`, because an extension beside its source would win over it
+without anybody noticing.
 """
 
 import hashlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import os
-import pkgutil
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -108,31 +114,71 @@ HOT_MODULES: Final = (
     "busway.gateway.amqp.event_send_link",
     "busway.gateway.amqp.event_receive_link",
 )
-#: The shared library that mypyc puts beside the extensions.
+#: The shared library that mypyc makes of all of them.
 GROUP: Final = "busway_hot"
 
 PACKAGE: Final = Path(__file__).parent
 FOLDER: Final = PACKAGE / "_compiled"
-_SUFFIX: Final = importlib.machinery.EXTENSION_SUFFIXES[0]
+MANIFEST: Final = "manifest.json"
+SUFFIX: Final = importlib.machinery.EXTENSION_SUFFIXES[0]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What was compiled, from what, and where it lies."""
+
+    interpreter: str
+    #: source file, relative to the folder of the package, → its digest
+    sources: dict[str, str]
+    #: the folder of the twin below the manifest's own
+    twin: str
+    #: hot module → the library with its entry, without a suffix
+    entries: dict[str, str]
+
+    def write(self, folder: Path) -> None:
+        """In one step: whoever reads sees the old one or the new one."""
+        half = folder / f"{MANIFEST}.{os.getpid()}.half"
+        half.write_text(json.dumps(vars(self), indent=1))
+        half.replace(folder / MANIFEST)
+
+    @staticmethod
+    def read(folder: Path) -> "Manifest | None":
+        """None when nothing was compiled, or by a version of Busway that wrote it down in another way."""
+        try:
+            return Manifest(**json.loads((folder / MANIFEST).read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def fits(self) -> bool:
+        """Whether it stands for the sources as they are now, and for this interpreter."""
+        if self.interpreter != sys.version or set(self.entries) != set(HOT_MODULES):
+            return False
+        return self.sources == digests(self.sources)
+
+
+def digests(files: Iterable[str], package: Path = PACKAGE) -> dict[str, str]:
+    """Of sources of the package; one that is missing has an empty one."""
+    return {file: _digest(_source(file, package)) for file in files}
+
+
+def _digest(source: bytes | None) -> str:
+    return "" if source is None else hashlib.blake2b(source, digest_size=20).hexdigest()
+
+
+def _source(file: str, package: Path) -> bytes | None:
+    """Also where the sources came out of an archive, as on executors of Spark."""
+    try:
+        if package.is_dir():
+            return (package / file).read_bytes()
+        import pkgutil  # dear, and hardly ever needed
+
+        return pkgutil.get_data("busway", file)
+    except OSError:
+        return None
 
 
 def source_of(module: str) -> Path:
     return PACKAGE.parent / (module.replace(".", "/") + ".py")
-
-
-def source_hash() -> str:
-    """Changes with any hot source and with the interpreter."""
-    digest = hashlib.sha256(sys.version.encode())
-    for module in HOT_MODULES:
-        digest.update(_source(module))
-    return digest.hexdigest()
-
-
-def _source(module: str) -> bytes:
-    """Also where the sources came out of an archive, as on executors of Spark."""
-    file = source_of(module)
-    found = None if PACKAGE.is_dir() else pkgutil.get_data("busway", str(file.relative_to(PACKAGE)))
-    return file.read_bytes() if found is None else found
 
 
 def _folder() -> Path:
@@ -140,28 +186,33 @@ def _folder() -> Path:
     if PACKAGE.is_dir():
         return FOLDER
     installed = (Path(entry) / PACKAGE.name / FOLDER.name for entry in sys.path if entry)
-    return next((folder for folder in installed if (folder / "source-hash").is_file()), FOLDER)
+    return next((folder for folder in installed if (folder / MANIFEST).is_file()), FOLDER)
+
+
+def _finding() -> tuple[str, Manifest | None]:
+    """What runs and why, in words, and the manifest of what is compiled when that is it."""
+    if os.environ.get("BUSWAY_PURE") == "1":
+        return "pure Python (BUSWAY_PURE=1)", None
+    manifest = Manifest.read(_folder())
+    if manifest is None or not (_folder() / manifest.twin).is_dir():
+        return "pure Python (not compiled)", None
+    if not manifest.fits():
+        return "pure Python (the compiled modules are stale: run make setup)", None
+    return "compiled", manifest
 
 
 def status() -> str:
-    """For `busway --version`: what runs and why."""
-    if os.environ.get("BUSWAY_PURE") == "1":
-        return "pure Python (BUSWAY_PURE=1)"
-    recorded = _folder() / "source-hash"
-    if not recorded.exists():
-        return "pure Python (not compiled)"
-    if recorded.read_text() != source_hash():
-        return "pure Python (the compiled modules are stale: run make setup)"
-    return "compiled"
+    """For `busway --version`."""
+    return _finding()[0]
 
 
-class _CompiledFinder(importlib.abc.MetaPathFinder):
+class _CompiledFinder:
     """Answers for the hot modules and their shared library, for nothing else."""
 
-    def __init__(self) -> None:
-        folder = _folder()
-        self._files = {name: folder / (name.replace(".", "/") + _SUFFIX) for name in HOT_MODULES}
-        self._files[f"{GROUP}__mypyc"] = folder / f"{GROUP}__mypyc{_SUFFIX}"
+    def __init__(self, manifest: Manifest) -> None:
+        folder = _folder() / manifest.twin
+        self._files = {module: folder / (library + SUFFIX) for module, library in manifest.entries.items()}
+        self._files[f"{GROUP}__mypyc"] = folder / f"{GROUP}__mypyc{SUFFIX}"
 
     def find_spec(
         self, fullname: str, path: object = None, target: ModuleType | None = None
@@ -172,5 +223,6 @@ class _CompiledFinder(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    if status() == "compiled":
-        sys.meta_path.insert(0, _CompiledFinder())
+    manifest = _finding()[1]
+    if manifest is not None:
+        sys.meta_path.insert(0, _CompiledFinder(manifest))

@@ -5,22 +5,32 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from busway import compiled
+from busway.compiled import HOT_MODULES, Manifest
+
+FITTING = Manifest(
+    interpreter=sys.version,
+    sources=compiled.digests(["message.py", "amqp/types.py"]),
+    twin="twin",
+    entries=dict.fromkeys(HOT_MODULES, "entries"),
+)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where compiled modules are looked for, empty."""
+    """Where compiled modules are looked for: there is a twin, but no manifest."""
+    (tmp_path / FITTING.twin).mkdir()
     monkeypatch.setattr(compiled, "FOLDER", tmp_path)
     monkeypatch.delenv("BUSWAY_PURE", raising=False)
     return tmp_path
 
 
-@pytest.mark.parametrize("module", compiled.HOT_MODULES)
+@pytest.mark.parametrize("module", HOT_MODULES)
 def test_hot_modules_do_no_input_or_output(module: str) -> None:
     """House style: what is compiled imports neither asyncio nor apsw nor sockets, nowhere in the file."""
     nodes = list(ast.walk(ast.parse(compiled.source_of(module).read_text())))
@@ -33,50 +43,74 @@ def test_hot_modules_do_no_input_or_output(module: str) -> None:
 
 def test_without_compiled_modules_the_sources_run(folder: Path) -> None:
     """Outside contract: no compiler is needed."""
-    assert not (folder / "source-hash").exists()
+    assert [file.name for file in folder.iterdir()] == [FITTING.twin]
     assert compiled.status() == "pure Python (not compiled)"
 
 
 def test_compiled_modules_run_when_they_fit_their_sources(folder: Path) -> None:
     """Outside contract: `busway --version` says so."""
-    (folder / "source-hash").write_text(compiled.source_hash())
+    FITTING.write(folder)
     assert compiled.status() == "compiled"
+    assert {file.name for file in folder.iterdir()} == {compiled.MANIFEST, FITTING.twin}
 
 
-def test_a_stale_twin_never_runs(folder: Path) -> None:
-    """House style: compiled code of other sources would silently win."""
-    (folder / "source-hash").write_text("of another day")
+def test_a_manifest_whose_twin_is_gone_counts_as_none(folder: Path) -> None:
+    """Bad input: somebody cleaned up by hand."""
+    FITTING.write(folder)
+    (folder / FITTING.twin).rmdir()
+    assert compiled.status() == "pure Python (not compiled)"
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        replace(FITTING, sources={**FITTING.sources, "message.py": "of another day"}),
+        replace(FITTING, sources={**FITTING.sources, "amqp/types.py": "of another day"}),
+        replace(FITTING, sources={**FITTING.sources, "amqp/gone.py": "of a file that was there"}),
+        replace(FITTING, interpreter="4.0"),
+        replace(FITTING, entries={module: "entries" for module in HOT_MODULES[1:]}),
+        replace(FITTING, entries={**FITTING.entries, "busway.no_longer_hot": "entries"}),
+    ],
+    ids=[
+        "hot source",
+        "imported source",
+        "lost source",
+        "interpreter",
+        "new hot module",
+        "former hot module",
+    ],
+)
+def test_a_stale_twin_never_runs(folder: Path, manifest: Manifest) -> None:
+    """House style: compiled code of other sources, also of those that hot modules import, would silently win."""
+    manifest.write(folder)
     assert "stale" in compiled.status()
     before = list(sys.meta_path)
     compiled.install()
     assert sys.meta_path == before
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"interpreter": "3"}'])
+def test_a_manifest_that_cannot_be_read_counts_as_none(folder: Path, text: str) -> None:
+    """Bad input: half a file, or one of another version of Busway."""
+    (folder / compiled.MANIFEST).write_text(text)
+    assert compiled.status() == "pure Python (not compiled)"
+
+
 def test_the_sources_can_be_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outside contract: BUSWAY_PURE=1 wins over what was compiled."""
-    (folder / "source-hash").write_text(compiled.source_hash())
+    FITTING.write(folder)
     monkeypatch.setenv("BUSWAY_PURE", "1")
     assert compiled.status() == "pure Python (BUSWAY_PURE=1)"
 
 
-def test_the_hash_follows_the_interpreter_and_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """House style: an extension of another interpreter does not fit either."""
-    present = compiled.source_hash()
-    monkeypatch.setattr(sys, "version", "4.0")
-    assert compiled.source_hash() != present
-    monkeypatch.undo()
-    monkeypatch.setattr(compiled, "HOT_MODULES", compiled.HOT_MODULES[1:])
-    assert compiled.source_hash() != present
-
-
 def test_the_finder_answers_for_hot_modules_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """House style: everything else is found as ever."""
-    (folder / "source-hash").write_text(compiled.source_hash())
+    FITTING.write(folder)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     compiled.install()
     finder = sys.meta_path[0]
     spec = finder.find_spec("busway.message", None)
     assert spec is not None
-    assert Path(str(spec.origin)).is_relative_to(folder)
+    assert Path(str(spec.origin)).is_relative_to(folder / "twin")
     assert finder.find_spec("busway.server", None) is None
     assert importlib.util.find_spec("json") is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ every_file = pytest.mark.parametrize("path", FILES, ids=name_of)
 every_pure_file = pytest.mark.parametrize("path", PURE, ids=name_of)
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
