@@ -90,9 +90,8 @@ def compile_all(compiler: list[str]) -> None:
     )
     read = digests(sources_read(sources), sources / PACKAGE.name)
     cache = CompileCache(default_folder())
-    key = key_of(
-        [sys.version, version_of(compiler), *FLAGS, *own_sources(), *(f"{a}={b}" for a, b in read.items())]
-    )
+    inputs = [sys.version, version_of(compiler), *FLAGS, *own_sources(), *HOT_MODULES]
+    key = key_of([*inputs, *(f"{file} {digest}" for file, digest in read.items())])
     half = FOLDER / f"{key}.half"
     shutil.rmtree(half, ignore_errors=True)
     half.mkdir(parents=True)

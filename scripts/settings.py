@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from busway.cli.app import app
+from busway.cli.app import app_for
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 HEAD = """# Settings of the server
@@ -29,7 +29,7 @@ trust), `BUSWAY_DATA` (the data directory; without it `$XDG_DATA_HOME/busway`, e
 
 
 def page() -> str:
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(app_for(""))
     command = group.commands["serve"]
     rows = [row(option) for option in command.params if option.name != "help"]
     return HEAD + "".join(f"{line}\n" for line in rows) + TAIL

@@ -7,10 +7,10 @@ files run uncompiled; which of the two runs is decided here, once, at import:
   a stale twin         the Python sources (a compiled twin of other code would silently win otherwise)
   else                 the compiled ones
 
-A twin is a folder of its own below `_compiled`, named by what it was made of; the manifest says which one is the present
-one and is replaced in one step, so that a compilation that is broken off leaves what was there, and a process that
-runs goes on with the files it began with. The manifest holds a digest of every source that the compiler read: the
-hot modules, and what they import, because their types and constants are compiled in.
+A twin is a folder of its own below `_compiled`, named by what it was made of; the manifest says which one is the
+present one and is replaced in one step, so that a compilation that is broken off leaves what was there, and a process
+that runs goes on with the files it began with. The manifest holds a digest of every source that the compiler read:
+the hot modules, and what they import, because their types and constants are compiled in.
 
 The extensions are found by a finder on `sys.meta_path`, because an extension beside its source would win over it
 without anybody noticing.
@@ -34,7 +34,6 @@ HOT_MODULES: Final = (
     "busway.bare_message",
     "busway.event_chunk",
     "busway.event_record",
-    "busway.amqp.errors",
     "busway.amqp.decode",
     "busway.amqp.encode",
     "busway.amqp.composites",
@@ -54,7 +53,6 @@ HOT_MODULES: Final = (
     "busway.rules.arithmetic",
     "busway.rules.evaluate",
     "busway.rules.correlation",
-    "busway.rules.anchors",
     "busway.rules.filters",
     "busway.rules.conversion",
     "busway.rules.actions",
@@ -75,7 +73,6 @@ HOT_MODULES: Final = (
     "busway.broker.journal",
     "busway.broker.commit_runs",
     "busway.broker.intake",
-    "busway.broker.numbering",
     "busway.broker.message_subject",
     "busway.broker.copies",
     "busway.broker.distribution",
@@ -96,9 +93,7 @@ HOT_MODULES: Final = (
     "busway.broker.transaction",
     "busway.broker.transactions",
     "busway.streams.key_hash",
-    "busway.streams.positions",
     "busway.streams.cursor",
-    "busway.streams.readers",
     "busway.streams.producers",
     "busway.streams.partition_log",
     "busway.journal.run_column",

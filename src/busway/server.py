@@ -14,30 +14,31 @@ import signal
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from busway.announcement import AMQPS_PORT, HTTPS_PORT, Announcement, public_host
 from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.clock import Clock, Entropy
-from busway.config import Config, read_config
-from busway.config_changes import apply_config
 from busway.data_directory import DataDirectory
 from busway.gateway import listener
 from busway.gateway.amqp.gateway import AmqpGateway
 from busway.gateway.amqp.payloads import Payloads
 from busway.gateway.amqp.protocol import AmqpProtocol
 from busway.gateway.certificates import ensure_certificates, server_context
-from busway.gateway.http.app import HttpGateway, HttpSettings
-from busway.journal import feed as journal_feed
-from busway.journal.writer import WriterSettings
+from busway.gateway.http.entrance import Entrance
 from busway.serve_options import ServeOptions
 from busway.signals.log_lines import log_to_stream, prepare
 from busway.store.contract import Store
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.event_hubs import EventHubs
 from busway.ticker import Ticker
+
+if TYPE_CHECKING:
+    from busway.config import Config
+    from busway.gateway.http.app import HttpGateway
+    from busway.journal.feed import Feed
 
 _log = logging.getLogger("busway.server")
 
@@ -107,7 +108,7 @@ class Server:
         self._port = 0
         self._https_port: int | None = None
         self._ca_file: Path | None = None
-        self._journal: journal_feed.Feed | None = None
+        self._journal: Feed | None = None
 
     async def start(self, stack: contextlib.AsyncExitStack) -> None:
         options = self._options
@@ -116,27 +117,37 @@ class Server:
         config, self._config = self._config, None  # it may be large
         limits = _limits(options)
         if options.config is not None and (config is None or limits != Limits()):
+            from busway.config import read_config  # for those who have such a file
+
             config = read_config(options.config, limits)
         if config is not None and "File" in config.log_types:
             self._log_to_file(stack)
         name = None if config is None else config.namespace_name
         namespace, hubs = await self._open_namespace(stack, name or NAMESPACE_DEFAULT)
         if config is not None:
+            from busway.config_changes import apply_config  # as above
+
             await apply_config(config, namespace, hubs)
         amqp = AmqpGateway(namespace, self._clock, self._entropy, hubs=hubs)
-        http = HttpGateway(
+        http = Entrance(lambda: self._http_gateway(namespace, hubs, amqp))
+        stack.push_async_callback(amqp.close)
+        stack.push_async_callback(http.close)
+        await self._listen(stack, amqp, http)
+
+    def _http_gateway(self, namespace: Namespace, hubs: EventHubs, amqp: AmqpGateway) -> HttpGateway:
+        # Imported here, because most of the cost of a start would be these: the entrance has loaded them.
+        from busway.gateway.http.app import HttpGateway, HttpSettings
+
+        return HttpGateway(
             namespace,
             self._clock,
             self._entropy,
             amqp.connect,
             Payloads(self._entropy),
-            HttpSettings.for_host(options.host, options.is_loopback),
+            HttpSettings.for_host(self._options.host, self._options.is_loopback),
             hubs,
             self._journal,
         )
-        stack.push_async_callback(amqp.close)
-        stack.push_async_callback(http.close)
-        await self._listen(stack, amqp, http)
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
         """Besides the terminal; the oldest lines go when it has grown."""
@@ -179,16 +190,20 @@ class Server:
         options = self._options
         if options.journal is None:
             return
+        # For those who want one: it brings multiprocessing along.
+        from busway.journal.feed import Feed, JournalUnavailable, check
+        from busway.journal.writer import WriterSettings
+
         try:
-            journal_feed.check(options.journal)
-        except journal_feed.JournalUnavailable as error:
+            check(options.journal)
+        except JournalUnavailable as error:
             raise ServerFailed(str(error)) from error
         settings = WriterSettings(
             str(options.journal.absolute()),
             file_s=options.journal_seconds,
             keep_days=options.journal_keep_days,
         )
-        self._journal = journal_feed.Feed(settings, self._clock)
+        self._journal = Feed(settings, self._clock)
         self._journal.start()
         stack.push_async_callback(self._journal.stop)
         namespace.runtime.journal = self._journal.recorder
@@ -230,7 +245,7 @@ class Server:
     def _store(self, name: str, folder: Path) -> Store:
         return SqliteStore(name, folder / f"{name}.db", self._clock)
 
-    async def _listen(self, stack: contextlib.AsyncExitStack, amqp: AmqpGateway, http: HttpGateway) -> None:
+    async def _listen(self, stack: contextlib.AsyncExitStack, amqp: AmqpGateway, http: Entrance) -> None:
         options = self._options
         certificate, key = options.tls_cert, options.tls_key
         if certificate is None or key is None:

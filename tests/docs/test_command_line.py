@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from busway.cli.app import app, run
+from busway.cli.app import app_for, run
 
 
 def verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -17,7 +17,7 @@ def verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
         yield from verbs(child, (*path, name))
 
 
-EVERY_VERB = list(verbs(typer.main.get_command(app)))
+EVERY_VERB = list(verbs(typer.main.get_command(app_for(""))))
 
 
 @pytest.mark.parametrize("verb", EVERY_VERB, ids=lambda verb: " ".join(("busway", *verb)))

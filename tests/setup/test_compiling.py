@@ -139,6 +139,15 @@ def test_a_constant_that_a_hot_module_imports_makes_the_twin_stale(made: Tree, t
     assert tree.runs() == ("at most 8", "compiled")
 
 
+def test_another_list_of_hot_modules_makes_another_twin(made: Tree, tmp_path: Path) -> None:
+    """Found in use: what the compiler reads is the same, since one module imports the other."""
+    tree = made.copy(tmp_path / "checkout")
+    text = (tree.package / "compiled.py").read_text()
+    tree.edit("compiled", text.replace('("busway.alpha", "busway.beta")', '("busway.beta",)'))
+    assert tree.compile() == (0, "compiled 1 modules\n")
+    assert tree.runs() == ("at most 7", "compiled")
+
+
 def test_a_source_that_changes_while_it_is_compiled_leaves_a_stale_twin(made: Tree, tmp_path: Path) -> None:
     """Set-up: never a wrong one; what is compiled is a copy, and the manifest tells of the copy."""
     tree, compiler = made.copy(tmp_path / "checkout"), SlowCompiler(tmp_path)

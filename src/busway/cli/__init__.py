@@ -2,6 +2,7 @@
 
 app                 the tree of verbs, failures as a sentence and an exit code
 target              which server a verb talks to
+plain_values        what a call gives, as values
 serving             serve
 queues topics subscriptions  create|show|list|update|delete
 property_options    one option for each property; `entity_output` prints entities
@@ -28,6 +29,25 @@ def main() -> None:
     """The entry point of the `busway` program."""
     import sys
 
+    if sys.argv[1:] == ["--version"] and _print_version():
+        sys.exit(0)
     from busway.cli.app import run
 
     sys.exit(run(sys.argv[1:]))
+
+
+def version_line() -> str:
+    from busway import __version__
+    from busway.compiled import status
+
+    return f"busway {__version__}, {status()}"
+
+
+def _print_version() -> bool:
+    """Without the tree of verbs: installers and scripts ask often. False when nobody reads it; the tree knows what to
+    do then."""
+    try:
+        print(version_line(), flush=True)
+    except OSError:
+        return False
+    return True

@@ -3,59 +3,71 @@
 Exit codes: 0 done, 1 it failed, 2 the call was wrong. No traceback, unless BUSWAY_DEBUG is set.
 """
 
+import functools
+import importlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Annotated, Final
 
 import typer
+from typer.main import get_command
 
-from busway.cli import (
-    claims,
-    connection_strings,
-    definitions,
-    eventhubs,
-    events,
-    keys,
-    pipeline,
-    programs,
-    queues,
-    receiving,
-    resubmitting,
-    rules,
-    sending,
-    serving,
-    stores,
-    subscriptions,
-    topics,
-)
+from busway.cli import version_line
 from busway.cli.failures import WrongCall, sentence_of
 from busway.cli.output import example
+from busway.cli.plain_values import read_plainly
 
 EXIT_FAILED: Final = 1
 EXIT_WRONG_CALL: Final = 2
 
-app = typer.Typer(
-    name="busway",
-    help="A message bus you run yourself, wire-compatible with Azure Service Bus and Event Hubs.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+#: Verb → the file of its family, in the order of the help.
+FAMILIES: Final = {
+    "serve": "serving",
+    "queue": "queues",
+    "topic": "topics",
+    "subscription": "subscriptions",
+    "rule": "rules",
+    "send": "sending",
+    **dict.fromkeys(("receive", "peek", "purge"), "receiving"),
+    "claims": "claims",
+    "resubmit": "resubmitting",
+    "eventhub": "eventhubs",
+    "events": "events",
+    "pipeline": "pipeline",
+    "key": "keys",
+    "stores": "stores",
+    **dict.fromkeys(("export", "import"), "definitions"),
+    "connection-string": "connection_strings",
+    "exec": "programs",
+}
+
+
+@functools.cache
+def app_for(verb: str) -> typer.Typer:
+    """The tree with the family of this verb alone, because reading all of them costs more than most verbs do; with
+    all of them for everything that is no verb: help, and mistakes, which are told what there is."""
+    app = typer.Typer(
+        name="busway",
+        help="A message bus you run yourself, wire-compatible with Azure Service Bus and Event Hubs.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(epilog=example("busway queue create orders --lock-duration PT30S"))(_root)
+    for family in [FAMILIES[verb]] if verb in FAMILIES else dict.fromkeys(FAMILIES.values()):
+        importlib.import_module(f"busway.cli.{family}").register(app)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from busway.compiled import status
-
-        typer.echo(f"busway {version('busway')}, {status()}")
+        typer.echo(version_line())
         raise typer.Exit
 
 
-@app.callback(epilog=example("busway queue create orders --lock-duration PT30S"))
 def _root(
     version_wanted: Annotated[
         bool,
@@ -68,18 +80,12 @@ def _root(
     del version_wanted
 
 
-for family in (
-    *(serving, queues, topics, subscriptions, rules, sending, receiving, claims, resubmitting),
-    *(eventhubs, events, pipeline),
-    *(keys, stores, definitions, connection_strings, programs),
-):
-    family.register(app)
-
-
 def run(arguments: Sequence[str]) -> int:
     """Runs one verb and returns the exit code."""
     try:
-        code = app(list(arguments), prog_name="busway", standalone_mode=False)
+        command = get_command(app_for(verb_of(arguments)))
+        read_plainly(command)
+        code = command(list(arguments), prog_name="busway", standalone_mode=False)
     except typer.TyperException as error:
         return _fail(error.format_message(), EXIT_WRONG_CALL if error.exit_code == 2 else EXIT_FAILED)
     except WrongCall as error:
@@ -96,6 +102,11 @@ def run(arguments: Sequence[str]) -> int:
             raise
         return _fail(sentence_of(error), EXIT_FAILED)
     return code if isinstance(code, int) else 0
+
+
+def verb_of(arguments: Sequence[str]) -> str:
+    """Empty when the call does not begin with one."""
+    return arguments[0] if arguments and arguments[0] in FAMILIES else ""
 
 
 def _fail(sentence: str, code: int) -> int:

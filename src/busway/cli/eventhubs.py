@@ -96,10 +96,10 @@ family = typer.Typer(
 groups = typer.Typer(
     help="Create, list and delete consumer groups.", no_args_is_help=True, rich_markup_mode=None
 )
+family.add_typer(groups, name="group", epilog=example("busway eventhub group create clicks billing"))
 
 
 def register(app: typer.Typer) -> None:
-    family.add_typer(groups, name="group", epilog=example("busway eventhub group create clicks billing"))
     app.add_typer(family, name="eventhub", epilog=example("busway eventhub create clicks --partitions 8"))
 
 

@@ -134,15 +134,18 @@ def _run(options: ServeOptions, given: set[str]) -> None:
     """What keeps a server from starting, as a sentence."""
     from busway import server
     from busway.broker.errors import BrokerError
-    from busway.config import ConfigError, read_config
+    from busway.config_node import ConfigError
     from busway.gateway.certificates import CertificateError
     from busway.gateway.listener import ListenError
     from busway.store.contract import StoreError
 
     try:
         server.slow_the_collector()
-        config = read_config(options.config) if options.config is not None else None
-        if config is not None:
+        config = None
+        if options.config is not None:
+            from busway.config import read_config  # for those who have such a file
+
+            config = read_config(options.config)
             options = options.completed(config.server, given)
         options.check()
         server.serve(options, config)

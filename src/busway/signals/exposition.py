@@ -32,7 +32,6 @@ from busway.signals.hub_figures import HubFigures, MeasuredHubs, family_of
 from busway.signals.metric_names import Metric
 from busway.signals.process_usage import cpu_seconds, resident_bytes
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: Entities looked at before others get their turn.
 _SLICE_ENTITIES: Final = 200
 

@@ -1,5 +1,6 @@
 """Management and messages over HTTP. Follow a request:
 
+entrance         loads all of this when the first connection arrives
 protocol         uvicorn's HTTP/1.1 with deadlines and a bound on idle connections
 presence         whether the client is still there, and what it wrote that ASGI does not tell
 app              the one way of every request: Host and Origin, path, route, error

@@ -11,7 +11,7 @@ import socket
 from dataclasses import dataclass
 from email.utils import formatdate
 from ipaddress import ip_address
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import h11
@@ -43,8 +43,10 @@ from busway.gateway.http.statuses import HttpRefusal, error_response
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve_websocket
 from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.gateway.tracking import Tracking
-from busway.signals.exposition import MeasuredJournal
 from busway.streams.event_hubs import EventHubs
+
+if TYPE_CHECKING:
+    from busway.signals.exposition import MeasuredJournal
 
 _log = logging.getLogger("busway.http")
 
@@ -81,7 +83,7 @@ class HttpGateway:
         codec: MessageCodec,
         settings: HttpSettings | None = None,
         hubs: EventHubs | None = None,
-        journal: MeasuredJournal | None = None,
+        journal: "MeasuredJournal | None" = None,
     ) -> None:
         self._namespace = namespace
         self._hubs = None if hubs is None else HubDoor(hubs, clock)

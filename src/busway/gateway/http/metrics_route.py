@@ -8,29 +8,34 @@ That entity may exist. Administration clients name the version of their API in e
 so a request with `api-version` means the entity.
 """
 
-from typing import Final
+import asyncio
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
 from busway.broker.descriptions import LISTEN, MANAGE
 from busway.gateway.http.call import Call
-from busway.signals.exposition import CONTENT_TYPE, Exposition, MeasuredJournal, MeasuredNamespace
-from busway.signals.hub_figures import MeasuredHubs
+
+if TYPE_CHECKING:
+    from busway.signals.exposition import Exposition, MeasuredJournal, MeasuredNamespace
+    from busway.signals.hub_figures import MeasuredHubs
 
 METRICS_PATH: Final = "metrics"
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _HEADERS: Final = {"Cache-Control": "no-store"}
 
 
 class MetricsRoute:
     def __init__(
         self,
-        namespace: MeasuredNamespace,
-        hubs: MeasuredHubs | None = None,
-        journal: MeasuredJournal | None = None,
+        namespace: "MeasuredNamespace",
+        hubs: "MeasuredHubs | None" = None,
+        journal: "MeasuredJournal | None" = None,
         *,
         is_open: bool,
     ) -> None:
-        self._exposition = Exposition(namespace, hubs, journal)
+        self._measured = (namespace, hubs, journal)
+        self._exposition: Exposition | None = None
         self._is_open = is_open
 
     @staticmethod
@@ -44,4 +49,15 @@ class MetricsRoute:
     async def answer(self, call: Call) -> Response:
         if not self._is_open:
             call.require_on_namespace(MANAGE, LISTEN)
+        if self._exposition is None:
+            # In a thread: it takes longer than a request should hold the loop.
+            kind = await asyncio.to_thread(_exposition_class)
+            self._exposition = self._exposition or kind(*self._measured)
         return Response(await self._exposition.text(), 200, _HEADERS, media_type=CONTENT_TYPE)
+
+
+def _exposition_class() -> "type[Exposition]":
+    """Imported with the first scrape: prometheus_client is a heavy one, and most servers are never scraped."""
+    from busway.signals.exposition import Exposition
+
+    return Exposition

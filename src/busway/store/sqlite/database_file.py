@@ -104,6 +104,8 @@ def apply_migrations(connection: apsw.Connection) -> None:
     """Runs every migration after the file's version. Each sets the version itself."""
     version = _number(connection, "pragma_schema_version")
     teach(connection)
+    if version == SCHEMA_VERSION:  # nearly always: the files need not be read
+        return
     for number, text in migrations():
         if number > version:
             log.info("Migrating a store to schema %d.", number)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
-from importlib import resources
 from typing import Final
 
 #: Tables by place: PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED.
@@ -25,11 +25,17 @@ def _parse(text: str) -> dict[str, str]:
 
 def sql_file(name: str) -> str:
     """The text of an SQL file of this package."""
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    found = pkgutil.get_data(__package__, name)
+    assert found is not None, "the files of this package can be read, in a folder or an archive"
+    return found.decode().replace("\r\n", "\n")
 
 
 def migrations() -> list[tuple[int, str]]:
     """(number, text) of every migration, in order."""
+    from importlib import (
+        resources,
+    )  # brings archives and temporary files along: for new and for old stores only
+
     folder = resources.files(__package__).joinpath("migrations")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return [(int(name[:4]), folder.joinpath(name).read_text(encoding="utf-8")) for name in names]
