@@ -1,0 +1,45 @@
+"""What `make test-quick` leaves to `make test`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+#: Files whose tests start servers, or try everything that can be tried: seconds, not milliseconds.
+SLOW = {
+    TESTS / name
+    for name in (
+        "store_contract/test_equivalence.py",
+        "store_contract/test_log_equivalence.py",
+        "store_contract/test_sqlite_faults.py",
+        "unit/amqp/test_codec_fuzz.py",
+        "unit/amqp/test_engine_fuzz.py",
+        "unit/chaos/test_crash_points.py",
+        "unit/cli/test_against_a_server.py",
+        "unit/cli/test_claims_against_a_server.py",
+        "unit/cli/test_definitions.py",
+        "unit/cli/test_event_hubs_against_a_server.py",
+        "unit/cli/test_partitions_against_a_server.py",
+        "unit/cli/test_topics_against_a_server.py",
+        "unit/client/test_against_a_server.py",
+        "unit/client/test_transactions.py",
+        "unit/gateway/test_sas_matrix_amqp.py",
+        "unit/gateway/test_sas_matrix_http.py",
+        "unit/journal/test_feed.py",
+        "unit/rules/test_evaluate.py",
+        "unit/rules/test_selection.py",
+        "unit/simulator/test_planted_faults.py",
+        "unit/simulator/test_simulation.py",
+        "unit/test_server.py",
+        "unit/test_start_cost.py",
+        "wire/test_event_transcripts.py",
+    )
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path in SLOW:
+            item.add_marker(pytest.mark.slow)
