@@ -19,7 +19,9 @@ class Unavailable(Exception):
 
 
 def build() -> None:
-    if BINARY.exists() and BINARY.stat().st_mtime > (HERE / "abench.c").stat().st_mtime:
+    if BINARY.exists() and all(
+        BINARY.stat().st_mtime > source.stat().st_mtime for source in HERE.glob("abench*.[ch]")
+    ):
         return
     if shutil.which("gcc") is None or not Path("/usr/include/proton").exists():
         raise Unavailable("make bench needs gcc and Debian's libqpid-proton11-dev.")
