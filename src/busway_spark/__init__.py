@@ -7,6 +7,7 @@ that works; in any other session the formats are found by themselves (modules `p
 `pyspark_servicebus`).
 
   session                 `spark_session()`, and a Java where the machine has none
+  quick_home              a home of Spark whose Python workers start quickly
   no_session              why there can be none (`standalone_master`: nobody answers at `spark://…`)
   kept_interrupt          Ctrl-C stays with the program that had it
   shipping                our code on executors that lack it (`cache_folder`: where its archive lies)

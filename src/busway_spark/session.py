@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 from busway_spark.cache_folder import cache_folder
 from busway_spark.kept_interrupt import kept_interrupt
 from busway_spark.no_session import NoSession
+from busway_spark.quick_home import lead_to_quick_home
 from busway_spark.shipping import is_archived, lead_planners, ship_code
 from busway_spark.standalone_master import require_master
 
@@ -144,6 +145,7 @@ def prepare_environment(*, is_here: bool = True) -> None:
     """What Spark's launcher and workers read from the environment. What somebody has set already stays."""
     if is_here:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        lead_to_quick_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable if is_here else _shared_python())
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ[PUSHES_FILTERS] = "1"

@@ -19,6 +19,7 @@ import pyspark
 
 import busway
 from busway_spark.session import prepare_environment
+from tests.spark.class_archive import java_options
 
 _HOME = Path(pyspark.__file__).parent
 _MASTER_AT = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -27,8 +28,8 @@ _REGISTERED = "Successfully registered with master"
 EXECUTOR_SETTINGS = {
     "spark.executor.memory": "600m",
     "spark.driver.memory": "700m",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": java_options(),
+    "spark.driver.extraJavaOptions": java_options(),
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.metricsEnabled": "false",
 }
@@ -87,7 +88,7 @@ class StandaloneCluster:
         environment = {
             **os.environ,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_DAEMON_JAVA_OPTS": java_options(),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         with log.open("wb") as output:

@@ -32,9 +32,11 @@ LONG = (
     "test_servicebus_stream",
     "test_backfill",
 )
-#: Many short lives of Java, two cores: compiling well costs more than it gives.
-for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
-    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+if not collect_ignore_glob:
+    from tests.spark.class_archive import SHORT_LIFE, java_options
+
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIFE)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 #: A test that is stopped inside of a call leaves its answer in the connection to Java: whoever uses the session next
 #: gets the answers of others. So only what hangs for good is stopped.
 TIMEOUT_S = 600

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.harness.running_server import BUSWAY
+from tests.spark.class_archive import java_options
 
 #: A small Java that starts quickly.
 _SETTINGS = {
     "spark.driver.memory": "600m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": java_options(),
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }
