@@ -15,14 +15,17 @@ spark_says=build/test-spark.log
 mkdir -p build
 $python scripts/compile_hot_modules.py >$compiler_says 2>&1 &
 compiler=$!
-spark=
-trap 'kill $compiler $spark 2>/dev/null || true' EXIT
+spark= collector=
+trap 'kill $compiler $collector $spark 2>/dev/null || true' EXIT
 scripts/install.sh develop spark
-$python -m pytest --collect-only -q tests >/dev/null || true # writes the tests' byte code once, not in every process
+# Beside the first part: the byte code of all tests, so that not every process makes it, and Spark's class archive.
+$python -m pytest --collect-only -q tests >/dev/null 2>&1 &
+collector=$!
 
 echo "== pure Python: what concerns compiled modules"
 # shellcheck disable=SC2086
 BUSWAY_PURE=1 $python -m pytest -n 2 -q $both_ways --ignore-glob="*test_sas_matrix*"
+wait $collector || true # what cannot be collected is told by the tests themselves
 wait $compiler || { cat $compiler_says >&2; exit 1; }
 
 echo "== the whole suite, and Spark's formats and jobs beside it ($spark_says)"

@@ -95,6 +95,7 @@ _SERVER_KEYS: Final[Mapping[str, type]] = {
     "Store": list,
     "PartitionCount": int,
     "NamespacePartitions": int,
+    "FetchBytesMax": int,
     "DevKey": bool,
     "ReadyFile": str,
     "TlsCert": str,

@@ -1,7 +1,7 @@
 """How a server is asked to start: the options of `busway serve` as plain values.
 
-The command line checks what can be checked without touching disk or network (a wrong call exits with 2);
-everything else is the server's to find out.
+The command line checks what can be checked without touching disk or network, besides asking what a host name means
+(a wrong call exits with 2); everything else is the server's to find out.
 """
 
 import os
@@ -11,9 +11,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
-LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+from busway import host_addresses
+
 PORT_MAX: Final = 65_535
 PARTITIONS_MAX: Final = 256
+FETCH_BYTES_MIN: Final = 64 * 1024
+FETCH_BYTES_MAX: Final = 1024 * 1024 * 1024
 JOURNAL_SECONDS_MAX: Final = 3_600
 JOURNAL_DAYS_MAX: Final = 36_500
 LOG_FORMATS: Final = ("text", "json")
@@ -47,6 +50,7 @@ class ServeOptions:
     store_urls: tuple[str, ...] = ()  # instead of `stores`
     partition_count: int = 16  # P-9: fragments of a partitioned entity made from now on
     namespace_partitions: int = 0  # C-1: every new entity has so many fragments; 0: those that ask for it
+    fetch_bytes_max: int = 16 * 1024 * 1024  # messages of one answer to a receive by sequence number
     dev_key: bool = False  # accept the emulator's placeholder key, loopback only
     ready_file: Path | None = None
     tls_cert: Path | None = None
@@ -63,7 +67,8 @@ class ServeOptions:
 
     @property
     def is_loopback(self) -> bool:
-        return self.host.lower() in LOOPBACK_HOSTS or self.host.startswith("127.")
+        """A-11: by every address that the host has, which are also the ones that the server binds."""
+        return host_addresses.is_loopback(self.host)
 
     def completed(self, section: Mapping[str, object], given: Collection[str]) -> "ServeOptions":
         """With what a configuration file's `Server` section says, except for the fields in `given`: whoever
@@ -83,6 +88,7 @@ class ServeOptions:
         _check_ports(self)
         _check_stores(self)
         _check_partitions(self)
+        _check_fetch(self)
         _check_tls(self)
         _check_log(self)
         _check_journal(self)
@@ -100,6 +106,14 @@ def _check_partitions(options: ServeOptions) -> None:
     for name, (count, least) in bounds.items():
         if not least <= count <= PARTITIONS_MAX:
             raise WrongOptions(f"{name} must be between {least} and {PARTITIONS_MAX}, not {count}.")
+
+
+def _check_fetch(options: ServeOptions) -> None:
+    if not FETCH_BYTES_MIN <= options.fetch_bytes_max <= FETCH_BYTES_MAX:
+        raise WrongOptions(
+            f"--fetch-bytes-max must be between {FETCH_BYTES_MIN} and {FETCH_BYTES_MAX},"
+            f" not {options.fetch_bytes_max}."
+        )
 
 
 def _check_ports(options: ServeOptions) -> None:

@@ -291,4 +291,8 @@ def _key_of(file: Path) -> str:
 
 
 def _limits(options: ServeOptions) -> Limits:
-    return Limits(partition_count=options.partition_count, namespace_partitions=options.namespace_partitions)
+    return Limits(
+        partition_count=options.partition_count,
+        namespace_partitions=options.namespace_partitions,
+        fetch_bytes_max=options.fetch_bytes_max,
+    )

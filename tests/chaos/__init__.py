@@ -19,6 +19,7 @@ Parts (`python -m tests.chaos.run --only PART`), one file each:
   clock_steps  the clock is set, by hours and by ten years
   damage       files bear what nobody wrote, in this process and under a server (`damaged_server`)
   fuzz         damaged frames, messages and conversations for the decoder and the engine
+  mutations    the sources are broken on purpose, and the tests that should see it do
   spark_kills  Spark's streams: the driver, an executor or the bus dies in a batch (the extra `spark`)
   spark_jobs   whole jobs on Spark, killed in the middle (the extra `spark`)
 

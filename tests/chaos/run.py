@@ -40,6 +40,7 @@ from tests.chaos import (
 from tests.chaos.crash_scenarios import SCENARIOS as CRASH_SCENARIOS
 from tests.chaos.crash_spread import SPREAD_SCENARIOS
 from tests.chaos.crash_transactions import TRANSACTION_SCENARIOS
+from tests.chaos.mutations.play import FAULTS, break_on_purpose
 from tests.chaos.scenario import Outcome
 from tests.simulator.simulation import simulated_seeds
 
@@ -61,6 +62,7 @@ SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "damage": (damage.damaged_files, 200),
     "fuzz": (fuzz.fuzz_decoder_and_engine, 60),
     "simulator": (simulated_seeds, 300),
+    "mutations": (break_on_purpose, len(FAULTS)),
     "spark": (spark_kills.kill_streams, 10),
     "spark-jobs": (spark_jobs.kill_jobs, 8),
 }

@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.sdk, needs_proton]
 
 NewQueue = Callable[..., str]
 UNKNOWN = "amqp:transaction:unknown-id"
+ROLLED_BACK = "amqp:transaction:rollback"
 NOT_ALLOWED = "amqp:not-allowed"
 KEYS = {fragment_of_key(f"key-{n}", 16): f"key-{n}" for n in range(400)}
 KEY, STRANGER = KEYS[3], KEYS[4]
@@ -175,7 +176,7 @@ def test_sb_1035_sending_via_a_topic_to_a_partitioned_queue(
 def test_sb_1036_a_session_of_links_sends_to_other_entities(
     server: RunningServer, client: ServiceBusClient, new_queue: NewQueue
 ) -> None:
-    """TX-22, TX-2: links beside the control link may; a link on another session may not."""
+    """TX-22, TX-2: links beside the control link may; a link on another session may not, and dooms it."""
     first, second = new_queue(), new_queue()
     with ProtonPeer(server) as peer:
         to_first, to_second = peer.sender(first), peer.sender(second)
@@ -188,26 +189,34 @@ def test_sb_1036_a_session_of_links_sends_to_other_entities(
         assert refused.description.startswith(
             "Local transactions cannot span multiple top-level entities such as queue or topic."
         )
-        assert peer.discharge(txn_id).state == ACCEPTED
+        told = peer.discharge(txn_id)
+        assert (told.state, told.condition) == (REJECTED, ROLLED_BACK)
+        again = peer.declare()
+        assert peer.send(to_first, text("here"), again).is_part
+        assert peer.send(to_second, text("there"), again).is_part
+        assert peer.discharge(again).state == ACCEPTED
     assert bodies(receive_all(client, first, 1)) == ["here"]
     assert bodies(receive_all(client, second, 1)) == ["there"]
-    assert peeked(client, second) == []
+    assert (peeked(client, first), peeked(client, second)) == ([], [])
 
 
 def test_sb_1037_one_key_is_committed_into_one_fragment(
     server: RunningServer, client: ServiceBusClient, new_queue: NewQueue
 ) -> None:
-    """TX-12, TX-13, TX-17, TX-19, P-3: a job of a fragment and its results there; others are refused and harm
-    nothing."""
+    """TX-12, TX-13, TX-17, TX-19, P-3: a job of a fragment and its results there; others are refused with their
+    whole transaction."""
     queue = new_queue(enable_partitioning=True)
     send(client, queue, "job", partition_key=KEY)
     with ProtonPeer(server) as peer:
         sender, receiver = peer.sender(queue), peer.receiver(queue)
         [(_, delivery)] = peer.received(receiver, 1)
+        for refused in (text("keyless"), text("stranger", key=STRANGER)):
+            doomed = peer.declare()
+            assert peer.send(sender, text("never", key=KEY), doomed).is_part
+            assert peer.send(sender, refused, doomed).condition == NOT_ALLOWED
+            assert peer.discharge(doomed).condition == ROLLED_BACK
         txn_id = peer.declare()
         assert peer.settle(delivery, ACCEPTED, txn_id).is_part
-        for refused in (text("keyless"), text("stranger", key=STRANGER)):
-            assert peer.send(sender, refused, txn_id).condition == NOT_ALLOWED
         for number in range(3):
             assert peer.send(sender, text(str(number), key=KEY), txn_id).is_part
         assert peer.discharge(txn_id).state == ACCEPTED
@@ -227,10 +236,13 @@ def test_sb_1038_via_a_partitioned_queue_the_key_says_the_fragment(
         [(_, delivery)] = peer.received(receiver, 1)
         empty = peer.declare()
         assert peer.send(sender, text("keyless"), empty).condition == NOT_ALLOWED
-        assert peer.discharge(empty).state == ACCEPTED
+        assert peer.discharge(empty).condition == ROLLED_BACK
+        doomed = peer.declare()
+        assert peer.send(sender, text("by key", via_key=KEY), doomed).is_part
+        assert peer.send(sender, text("stranger", via_key=STRANGER), doomed).condition == NOT_ALLOWED
+        assert peer.discharge(doomed).condition == ROLLED_BACK
         txn_id = peer.declare()
         assert peer.settle(delivery, ACCEPTED, txn_id).is_part
-        assert peer.send(sender, text("stranger", via_key=STRANGER), txn_id).condition == NOT_ALLOWED
         assert peer.send(sender, text("by key", via_key=KEY), txn_id).is_part
         assert peer.send(sender, text("by the job"), txn_id).is_part
         assert peer.discharge(txn_id).state == ACCEPTED
@@ -253,7 +265,7 @@ def test_sb_1039_a_lock_that_ends_makes_the_commit_fail(
         [(again, second)] = peer.received(receiver, 1)  # waits for the end of the lock
         assert (bytes(again.body), again.delivery_count) == (b"job", 1)
         told = peer.discharge(txn_id)
-        assert (told.state, told.condition) == (REJECTED, "amqp:transaction:rollback")
+        assert (told.state, told.condition) == (REJECTED, ROLLED_BACK)
         assert peer.settle(second, ACCEPTED).state == ACCEPTED
     assert peeked(client, queue) == []
 

@@ -53,6 +53,8 @@ RSS_GROWTH_MAX = 64 * MIB
 #: Generous: the machine is shared, and starting a client costs a good part of it.
 HONEST_SECONDS_MAX = 5.0
 STRANGERS = 1_500
+#: Of them, those that say much.
+GREEDY = 100
 LIMIT_CONDITIONS = {"amqp:resource-limit-exceeded", "amqp:connection:framing-error", "amqp:not-allowed"}
 QUEUE = "honest"
 
@@ -184,6 +186,68 @@ def test_babble_is_ended_at_once(server: RunningServer, babble: bytes) -> None:
             pass
     assert time.monotonic() - started < 4
     assert len(answer) < 1024
+
+
+HELLO = (
+    SASL_HEADER
+    + sasl(SaslInit("ANONYMOUS"))
+    + AMQP_HEADER
+    + make_frame(Open("stranger"))
+    + make_frame(Begin(None, next_outgoing_id=0, incoming_window=5_000, outgoing_window=5_000))
+)
+
+
+def greedy_words() -> bytes:
+    """Eight links on `$cbs`, two megabytes of deliveries that do not end, and attaches with 60 KB of properties."""
+    properties = {f"p{number}": "x" * 90 for number in range(600)}
+    target = Target("$cbs")
+    attaches = [
+        Attach(f"l{n}", n, ROLE_SENDER, source=Source("x"), target=target, initial_delivery_count=0)
+        for n in range(8)
+    ]
+    parts = [
+        make_frame(Transfer(n % 8, n % 8, b"t", 0, False, more=True), payload=bytes(60_000))
+        for n in range(36)
+    ]
+    long = [Attach(f"p{n}", n, ROLE_SENDER, source=Source("x"), target=target) for n in range(8, 16)]
+    for attach in long:
+        attach.properties = properties
+    return b"".join([*map(make_frame, attaches), *parts, *map(make_frame, long)])
+
+
+def test_strangers_who_say_much_hold_little(server: RunningServer) -> None:
+    """Attack: 76 MiB for each connection without a token once; 256 KiB now, and the honest client is served."""
+    before = rss_bytes(server)
+    words = greedy_words()
+    with ExitStack() as stack:
+        for _ in range(GREEDY):
+            stream = stack.enter_context(closing(connect(server)))
+            stream.settimeout(10)
+            stream.sendall(HELLO)
+            stream.recv(65_536)
+            try:
+                stream.sendall(words)
+            except OSError:
+                continue  # it had enough
+        round_trip(server)
+        assert rss_bytes(server) - before < GREEDY * 256 * 1024
+    round_trip(server)
+
+
+def test_an_sdk_connects_with_a_token_of_16_kib(server: RunningServer) -> None:
+    """A-7: what is kept small for strangers is large enough for the longest token."""
+    parts = ConnectionString.parse(server.connection_string)
+    token = token_for(parts, f"sb://127.0.0.1:{server.port}/{QUEUE}", time.time())
+    token += "&padding=" + "x" * (16 * 1024 - len(token))
+    string = (
+        f"Endpoint=sb://127.0.0.1:{server.port};SharedAccessSignature={token};UseDevelopmentEmulator=true;"
+    )
+    with (
+        ServiceBusClient.from_connection_string(string, retry_total=0) as client,
+        client.get_queue_sender(QUEUE) as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("hello"))
+        assert bodies(receive_all(client, QUEUE, 1)) == ["hello"]
 
 
 # -- A5: after login

@@ -15,9 +15,9 @@ from tests.harness.running_server import BUSWAY, RunningServer
 pytestmark = pytest.mark.fault
 
 
-def refusal(data: Path, port: int) -> str:
+def refusal(data: Path, port: int, *more: str) -> str:
     """What `busway serve` says when it does not start: one line, status 1."""
-    command = [str(BUSWAY), "serve", "--data", str(data), "--port", str(port)]
+    command = [str(BUSWAY), "serve", "--data", str(data), "--port", str(port), *more]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 1, ended.stderr
     assert "Traceback" not in ended.stderr
@@ -40,6 +40,32 @@ def test_a_data_directory_belongs_to_one_server(server: RunningServer) -> None:
     assert str(server.data) in said
     assert str(server.pid) in said
     create_queue(server, "still-here")
+
+
+def test_a_store_belongs_to_one_server_whatever_its_data_directory(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    """Found by review: with different --data and the same --store both started and handed out the same messages."""
+    file = server.data / "stores" / "store-0.db"
+    link = tmp_path / "link.db"
+    link.symlink_to(file)
+    for name in (file, link):
+        said = refusal(tmp_path / "other", 0, "--store", f"sqlite:{name}")
+        assert name.name in said
+        assert f"in use by process {server.pid}" in said
+    twin = tmp_path / "twin.db"
+    twin.hardlink_to(file)
+    assert "has 2 names" in refusal(tmp_path / "other", 0, "--store", f"sqlite:{twin}")
+    twin.unlink()
+    create_queue(server, "still-here")
+
+
+def test_the_same_file_given_twice_is_told(tmp_path: Path) -> None:
+    """Found by review: two stores in one file would delete each other's rows."""
+    urls = [f"sqlite:{tmp_path / 'a.db'}", f"sqlite:{tmp_path / '.' / 'x' / '..' / 'a.db'}"]
+    (tmp_path / "x").mkdir()
+    said = refusal(tmp_path / "data", 0, "--store", urls[0], "--store", urls[1])
+    assert "given twice" in said
 
 
 def test_data_of_a_newer_version_is_left_alone(server: RunningServer) -> None:

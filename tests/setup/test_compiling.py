@@ -176,7 +176,7 @@ def test_of_two_compilations_at_once_one_waits_for_the_other(made: Tree, tmp_pat
     assert tree.runs() == ("twice", "compiled")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_compilation_that_is_broken_off_leaves_what_was_there(
     made: Tree, tmp_path: Path, number: int
 ) -> None:

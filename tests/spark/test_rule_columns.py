@@ -241,6 +241,32 @@ def test_common_filters_run_compiled_and_agree(spark: SparkSession) -> None:
     assert all(any(row[verdict_name(at)] == SELECTED for row in said.values()) for at in (0, 1, 2, 3, 5, 6))
 
 
+def test_a_message_beyond_the_budget_of_a_rule_is_the_evaluator_s(spark: SparkSession) -> None:
+    """T-60: a rule that walks over too many characters fails in both back ends, for the same messages."""
+    gap = (("@x", TypedValue("string", "%a_b%")),)
+    rules = [
+        Rule("far", SqlFilter(" OR ".join(["p LIKE @x"] * 60), gap)),
+        Rule("near", SqlFilter(" OR ".join(["p LIKE @x"] * 30), gap)),
+        Rule("label", SqlFilter(" OR ".join(["sys.Label LIKE @x"] * 40), gap)),
+        Rule("made", SqlFilter(" OR ".join(["(p + 'c') LIKE @x"] * 3), gap)),
+    ]
+    columns = RuleColumns(rules)
+    assert [rule.filter_reason for rule in columns.rules] == [None] * 4
+    long, short = RandomRules(SEED).row(1), RandomRules(SEED).row(2)
+    long.update({"properties": f'{{"p": "{"a" * 32_000}"}}', "propertyTypes": None, "subject": "s" * 32_000})
+    short.update({"properties": '{"p": "acb"}', "propertyTypes": None, "subject": None})
+    rows = [long, short]
+    with interpreted(spark):
+        said = told(spark, columns, rows)
+    assert [said[1][verdict_name(at)] for at in range(4)] == [ASK, NOT_SELECTED, ASK, NOT_SELECTED]
+    assert [said[2][verdict_name(at)] for at in range(4)] == [SELECTED, SELECTED, NOT_SELECTED, SELECTED]
+    assert not disagreements(rules, rows, said)
+    evaluator = RowEvaluator(rules)
+    assert isinstance(evaluator.verdict(0, captured_message(rows[0]), ASK), Failure)
+    many = Rule("made", SqlFilter(" OR ".join(["(p + 'c') LIKE @x"] * 20), gap))
+    assert RuleColumns([many]).rules[0].filter_reason == "LIKE with very long texts"
+
+
 # -- without Spark
 
 

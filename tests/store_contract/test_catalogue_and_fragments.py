@@ -194,7 +194,7 @@ def test_everything_is_there_after_closing_and_opening(world: World) -> None:
         store.batch().deletes.extend((keys[0], PLACE_ACTIVE, n) for n in range(1, 100))
         await store.flush()
         assert await store.next_sessions(keys[0], 0, 10) == [("a", 100)]
-        assert await store.expired_entries(1_000, 10) == [(keys[0], 100)]
+        assert await store.expired_entries(1_000, 10) == [(keys[0], 100, 100)]
 
     world.run(first)
     world.run(second)

@@ -103,7 +103,7 @@ def test_side_tables_tell_whole_numbers(world: World) -> None:
         page = await store.session_messages(fragment, "a", BASE + 1, 10, LOTS)
         assert numbers_of(page) == [BASE + 3]
         assert await store.due(10, 10) == [(fragment, BASE + 4, 5)]
-        assert await store.expired_entries(10, 10) == [(fragment, BASE + 1)]
+        assert await store.expired_entries(10, 10) == [(fragment, BASE + 1, 9)]
         store.hold_commits()
         delete(store, fragment, BASE + 1)
         await let_commits_start(store)

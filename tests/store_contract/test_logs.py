@@ -502,6 +502,22 @@ def test_a_producer_is_remembered_as_it_was_last(world: World) -> None:
     world.run(play)
 
 
+def test_what_a_producer_is_known_by_is_kept_as_it_is(world: World) -> None:
+    """H-18: digests of its last groups, opaque to a store."""
+
+    async def play(store: Any) -> None:
+        log = add_fragment(store, "hub")
+        remember(store, log, (3, 0, 5, 100), (9, 0, 1, 100))
+        changes(store).producers[-1][1].groups = b"\x00first"
+        await store.flush()
+        remember(store, log, (9, 0, 2, 100))
+        changes(store).producers[-1][1].groups = b"\x00first\xffsecond"
+        await store.flush()
+        assert [row.groups for row in await store.producers(log)] == [b"", b"\x00first\xffsecond"]
+
+    world.run(play)
+
+
 def test_producers_that_were_not_used_for_long_are_forgotten(world: World) -> None:
     """H-19: by the time of their last use, per log; what the same batch remembers is looked at, too."""
 

@@ -178,7 +178,8 @@ def test_a_run_of_rows_moves_in_one_batch_and_back(world: World) -> None:
         await store.flush()
         assert await active_numbers(store, fragment) == [1, 2, 3, 9]
         assert await store.next_sessions(fragment, 0, 10) == [("s", 1)]
-        assert await store.expired_entries(1_800_000_000_000, 10) == [(fragment, 3), (fragment, 9)]
+        entries = await store.expired_entries(1_800_000_000_000, 10)
+        assert entries == [(fragment, 3, 1_700_000_000_003), (fragment, 9, 1_700_000_000_009)]
         rest = await store.messages(fragment, PLACE_DEFERRED, 0, 10, LOTS)
         assert (numbers_of(rest), rest.damaged) == ([4, 5], [])
 

@@ -247,3 +247,24 @@ def test_shadows_of_reported_batches_are_let_go(sqlite_world: World) -> None:
         assert store._spans == {}
 
     sqlite_world.run(play)
+
+
+@pytest.mark.parametrize("advance", [_gather, _put_in_flight, _commit])
+def test_a_second_change_that_keeps_the_properties_keeps_those_of_the_first(
+    world: World, advance: Act
+) -> None:
+    """Found by simulation: R-11, R-40: abandoned with a property, delivered and abandoned again before the commit."""
+
+    async def play(store: Any) -> None:
+        fragment = add_fragment(store)
+        put(store, fragment, message(1))
+        await store.flush()
+        store.hold_commits()
+        store.batch().changes.append(Change(fragment, PLACE_ACTIVE, 1, 1, b"properties"))
+        store.batch().changes.append(Change(fragment, PLACE_ACTIVE, 1, 2, None))
+        await advance(store)
+        (found,) = (await store.messages(fragment, PLACE_ACTIVE, 0, 10, LOTS)).messages
+        assert (found.delivery_count, found.changes) == (2, b"properties")
+        store.release_commits()
+
+    world.run(play)

@@ -31,6 +31,9 @@ def test_due_rows_of_all_fragments_come_by_time(world: World) -> None:
         assert await store.due(300, 10) == [(first, 2, 100), (second, 1, 200), (first, 1, 300)]
         assert await store.due(300, 2) == [(first, 2, 100), (second, 1, 200)]
         assert await store.due(99, 10) == []
+        assert await store.due(400, 2, (first, 2, 100)) == [(second, 1, 200), (first, 1, 300)]
+        assert await store.due(300, 10, (0, 0, 201)) == [(first, 1, 300)]
+        assert await store.due(400, 10, (second, 2, 400)) == []
 
     world.run(play)
 

@@ -151,6 +151,10 @@ def test_listing_shows_sessions_with_messages_or_a_state(world: World) -> None:
         assert await store.sessions(fragment, 0, 0, 10) == ["both", "state"]
         assert await store.sessions(fragment, 1_000, 0, 10) == ["state"]
         assert await store.sessions(fragment, 2_000, 0, 10) == []
+        assert await store.sessions(fragment, None, 0, 10, "active") == ["active", "both", "state"]
+        assert await store.sessions(fragment, None, 0, 10, "active\0") == ["both", "state"]
+        assert await store.sessions(fragment, None, 1, 10, "b") == ["state"]
+        assert await store.sessions(fragment, 0, 0, 10, "both\0") == ["state"]
 
     world.run(play)
 

@@ -36,6 +36,8 @@ class ScriptedService:
         #: Each outcome the client gave, in order.
         self.outcomes: list[object] = []
         self.sent = 0
+        #: A link forgets what its attach said as soon as that is answered.
+        self._addresses: dict[Link, str] = {}
 
     def receive(self, data: bytes) -> bytes:
         for event in self.engine.receive(data, 0.0):
@@ -62,6 +64,7 @@ class ScriptedService:
                 pass
 
     def _attach(self, link: Link) -> None:
+        self._addresses[link] = _address(link)
         link.accept(source=link.source, target=link.target, max_message_size=262_144)
         if not link.is_sender:
             link.grant_credit(100)
@@ -71,7 +74,7 @@ class ScriptedService:
         event.link.settle(first.delivery_id, last.delivery_id, ACCEPTED)
         event.link.grant_credit(100)
         for delivery in event.deliveries:
-            if _address(event.link) == "$cbs":
+            if self._addresses[event.link] == "$cbs":
                 self._answer_token(event.link, delivery.payload)
             elif delivery.message_format == BATCH_FORMAT:
                 self.messages.extend(split_batch(delivery.payload))
@@ -88,11 +91,11 @@ class ScriptedService:
             application_properties={"status-code": Int(202), "status-description": "Accepted"},
         )
         for other in link.session.links.values():
-            if other.is_sender and _address(other) == "$cbs":
+            if other.is_sender and self._addresses[other] == "$cbs":
                 other.send(b"cbs", encode_message(answer), settled=True)
 
     def _deliver(self, link: Link) -> None:
-        if _address(link) != "$cbs":
+        if self._addresses[link] != "$cbs":
             while self.messages and link.room() > 0:
                 self.sent += 1
                 link.send(self.sent.to_bytes(16, "big"), self.messages.popleft(), settled=False)

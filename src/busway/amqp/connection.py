@@ -23,6 +23,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from busway.amqp.allowance import Allowance
 from busway.amqp.decode import DecodeError
 from busway.amqp.engine_settings import EngineSettings as EngineSettings
 from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
@@ -98,11 +99,10 @@ class Connection:
         "_in_sessions",
         "_now",
         "_own_channels",
-        "_partial_bytes",
-        "_partial_bytes_max",
         "_peer_channel_max",
         "_reading",
         "_sasl",
+        "allowance",
         "events",
         "link_count",
         "out",
@@ -136,8 +136,7 @@ class Connection:
         self.touched: list[Link] = []
         self.link_count = 0
         self.outgoing_frame_bytes_max = MIN_MAX_FRAME_BYTES
-        self._partial_bytes = 0
-        self._partial_bytes_max = settings.partial_bytes_max
+        self.allowance = Allowance(settings)
         # Reading.
         self._buffer = FrameBuffer()
         self._reading = True
@@ -354,7 +353,7 @@ class Connection:
                 Scope.CONNECTION, Condition.NOT_ALLOWED, f"Channel {channel} has no session."
             )
         if isinstance(performative, Attach):
-            session.attach_arrived(performative)
+            session.attach_arrived(performative, stop - body)
         elif isinstance(performative, Detach):
             session.detach_arrived(performative)
         elif isinstance(performative, End):
@@ -378,7 +377,7 @@ class Connection:
     def _open_arrived(self, peer: Open) -> None:
         self._move(ConnectionInput.RECV_OPEN)
         self.peer = peer
-        self._frame_bytes_max = self.settings.max_frame_size
+        self.fit_frames()
         if peer.channel_max is not None:
             self._peer_channel_max = peer.channel_max
         if self.state is ConnectionState.OPEN_RCVD:
@@ -387,7 +386,21 @@ class Connection:
         self._take_peer_idle_timeout(peer.idle_time_out)
         if self.state is ConnectionState.OPENED:
             self._handshake_deadline = _FOREVER_S
+        if self.role is Role.SERVER:
+            # Nobody asks for the rest, and it may be large once it is decoded.
+            self.peer = Open(peer.container_id, peer.hostname, peer.max_frame_size, peer.channel_max)
         self.events.append(ConnectionOpened(peer))
+
+    def trust(self) -> None:
+        """Server: the owner knows who the peer is. It is a stranger no longer (`settings.stranger`)."""
+        self.allowance.trust()
+        if self.peer is not None:
+            self.fit_frames()
+
+    def fit_frames(self) -> None:
+        """For links, when there is more or less of unfinished deliveries: a stranger's frames come out of the same
+        room."""
+        self._frame_bytes_max = self.allowance.frame_bytes_max()
 
     def _take_peer_frame_size(self, size: int | None) -> None:
         if size is not None and size < MIN_MAX_FRAME_BYTES:
@@ -475,13 +488,14 @@ class Connection:
         if begin.remote_channel is not None:
             self._begin_answered(begin, channel, begin.remote_channel)
             return
-        if len(self.sessions) >= 2 * settings.sessions_max:
+        sessions_max = self.allowance.sessions_max
+        if len(self.sessions) >= 2 * sessions_max:
             raise ProtocolViolation(
                 Scope.CONNECTION,
                 Condition.RESOURCE_LIMIT_EXCEEDED,
                 "The connection has more sessions than it may have, and refused ones are not ended.",
             )
-        refused = len(self.sessions) >= settings.sessions_max
+        refused = len(self.sessions) >= sessions_max
         session = self._new_session(channel)
         self.sessions[channel] = session
         session.begin_arrived(begin, channel)
@@ -491,7 +505,7 @@ class Connection:
             session.refuse(
                 AmqpError(
                     Condition.RESOURCE_LIMIT_EXCEEDED,
-                    f"The connection has {settings.sessions_max} sessions already.",
+                    f"The connection has {sessions_max} sessions already.",
                 )
             )
 
@@ -509,21 +523,6 @@ class Connection:
         """Both ends have been exchanged: the channels are free again."""
         self.sessions.pop(session.peer_channel, None)
         self._own_channels.pop(session.channel, None)
-
-    # --- unfinished deliveries, all links together ---------------------------------------------------------------
-
-    def expect_deliveries(self, delivery_bytes_max: int) -> None:
-        """A link was accepted whose messages may be this large: leave room for a few unfinished ones."""
-        self._partial_bytes_max = max(self._partial_bytes_max, 4 * delivery_bytes_max)
-
-    def reserve_partial_bytes(self, size: int) -> bool:
-        if self._partial_bytes + size > self._partial_bytes_max:
-            return False
-        self._partial_bytes += size
-        return True
-
-    def release_partial_bytes(self, size: int) -> None:
-        self._partial_bytes -= size
 
     # --- close --------------------------------------------------------------------------------------------------
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from busway.amqp.allowance import StrangerLimits
 from busway.amqp.frames import MIN_MAX_FRAME_BYTES
 from busway.amqp.sasl import ANONYMOUS, MECHANISMS
 
 
 class EngineSettings:
     """One object serves many connections. A server offers `sasl_mechanisms`; a client chooses `sasl_mechanism` with
-    its `sasl_response`. `close_wait_s` is how long the answer to our close is waited for."""
+    its `sasl_response`. `handshake_max_s` counts from the first byte to both opens, `close_wait_s` is how long the
+    answer to our close is waited for. `links_max` counts for all sessions together, and `pipelined_bytes_max` is what
+    a client may send before it knows the SASL outcome."""
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class EngineSettings:
         overdraft_max: int = 10_000,
         delivery_bytes_max: int = 1_048_576,
         partial_bytes_max: int = 4_194_304,
+        attach_bytes_max: int = 2_097_152,
         frames_per_delivery_max: int = 32_768,
         pipelined_bytes_max: int = 65_536,
         first_delivery_id: int = 1,
@@ -39,11 +43,9 @@ class EngineSettings:
         sasl_mechanisms: tuple[str, ...] = MECHANISMS,
         sasl_mechanism: str = ANONYMOUS,
         sasl_response: bytes = b"",
+        stranger: StrangerLimits | None = None,
     ) -> None:
-        if max_frame_size < MIN_MAX_FRAME_BYTES:
-            raise ValueError(f"max_frame_size must be at least {MIN_MAX_FRAME_BYTES}")
-        if not 0 <= handle_max <= 255:
-            raise ValueError("handle_max must lie between 0 and 255")
+        _check(max_frame_size, handle_max)
         self.container_id = container_id
         self.hostname = hostname
         self.max_frame_size = max_frame_size
@@ -54,13 +56,11 @@ class EngineSettings:
         self.outgoing_window = outgoing_window
         #: A peer that sends no complete frame for this long is closed (R-22).
         self.silence_max_s = silence_max_s
-        #: From the first byte to both opens.
         self.handshake_max_s = handshake_max_s
         self.close_wait_s = close_wait_s
         #: A peer that wants more frequent heartbeats than this allows is refused.
         self.peer_idle_timeout_ms_min = peer_idle_timeout_ms_min
         self.sessions_max = sessions_max
-        #: Links per connection, all sessions together.
         self.links_max = links_max
         #: Sent and not yet settled deliveries per link, whatever its credit says (R-70).
         self.unsettled_per_link_max = unsettled_per_link_max
@@ -70,8 +70,9 @@ class EngineSettings:
         self.delivery_bytes_max = delivery_bytes_max
         #: Bytes of unfinished deliveries per connection; accepted links with larger messages raise it.
         self.partial_bytes_max = partial_bytes_max
+        #: Bytes of attaches that wait for their answer, and of what is kept of the others, per connection.
+        self.attach_bytes_max = attach_bytes_max
         self.frames_per_delivery_max = frames_per_delivery_max
-        #: What a client may send before it knows the SASL outcome.
         self.pipelined_bytes_max = pipelined_bytes_max
         # Where our counters begin; tests start them just before they wrap.
         self.first_delivery_id = first_delivery_id
@@ -80,3 +81,12 @@ class EngineSettings:
         self.sasl_mechanisms = sasl_mechanisms
         self.sasl_mechanism = sasl_mechanism
         self.sasl_response = sasl_response
+        #: What a peer may have before `Connection.trust`; None: as much as afterwards.
+        self.stranger = stranger
+
+
+def _check(max_frame_size: int, handle_max: int) -> None:
+    if max_frame_size < MIN_MAX_FRAME_BYTES:
+        raise ValueError(f"max_frame_size must be at least {MIN_MAX_FRAME_BYTES}")
+    if not 0 <= handle_max <= 255:
+        raise ValueError("handle_max must lie between 0 and 255")

@@ -77,6 +77,7 @@ class Link:
         "_unsettled_max",
         "handle",
         "is_sender",
+        "kept_bytes",
         "name",
         "outcomes",
         "owner",
@@ -101,8 +102,10 @@ class Link:
         #: Our handle, in the frames we write; the peer has its own.
         self.handle = handle
         self._out = session.out
-        # Set when the peer's attach arrives.
+        # Set when the peer's attach arrives. A server keeps its parts until it has answered.
         self.peer_handle = -1
+        #: How much of the peer's attach is kept, in bytes of the wire.
+        self.kept_bytes = 0
         self.peer: Attach | None = None
         self.source: Source | None = None
         self.target: Target | Coordinator | None = None
@@ -214,6 +217,22 @@ class Link:
                 properties=properties,
             )
         )
+        self._shed()
+
+    def _shed(self) -> None:
+        """The peer's attach is answered: what it said is used, and a peer may say much. Names and addresses are what
+        the owner may have kept."""
+        allowance = self.session.connection.allowance
+        kept = len(self.name) + _address_bytes(self.source) + _address_bytes(self.target)
+        if kept < self.kept_bytes:
+            allowance.release_attach(self.kept_bytes - kept)
+            self.kept_bytes = kept
+        self.source = None
+        self.target = None
+        self.properties = None
+        peer = self.peer
+        if peer is not None:
+            self.peer = Attach(self.name, peer.handle, peer.role)
 
     def _limit_deliveries(self, max_message_size: int | None, delivery_bytes_max: int | None) -> None:
         if self.is_sender:
@@ -222,7 +241,7 @@ class Link:
             self._delivery_bytes_max = delivery_bytes_max
         elif max_message_size is not None and 0 < max_message_size < _UNLIMITED:
             self._delivery_bytes_max = max_message_size
-        self.session.connection.expect_deliveries(self._delivery_bytes_max)
+        self.session.connection.allowance.expect_deliveries(self._delivery_bytes_max)
 
     def send_attach(self, attach: Attach) -> None:
         """Client role: begin the link."""
@@ -252,6 +271,7 @@ class Link:
             self._write_null_attach()
         if (self.state, LinkInput.SEND_DETACH) in LINK_TABLE:
             self._write_detach(error, closed)
+            self._shed()  # a refused link stays until the peer has answered
         self._drop_partial()
 
     def fail(self, condition: str, description: str) -> None:
@@ -369,6 +389,9 @@ class Link:
             if transfer.delivery_id is None:
                 self.fail(Condition.INVALID_FIELD, "The first transfer of a delivery has no delivery-id.")
                 return
+            if not self.session.connection.allowance.begin_partial():
+                self._fail_unfinished()
+                return
             partial = self._partial = PartialDelivery(transfer.delivery_id, transfer)
         elif not partial.matches(transfer):
             self.fail(
@@ -397,12 +420,10 @@ class Link:
                 f"A delivery has more than {connection.settings.frames_per_delivery_max} transfer frames.",
             )
             return False
-        if not connection.reserve_partial_bytes(size):
-            self.fail(
-                Condition.RESOURCE_LIMIT_EXCEEDED,
-                "The unfinished deliveries of this connection exceed the allowed number of bytes.",
-            )
+        if not connection.allowance.reserve_partial_bytes(size):
+            self._fail_unfinished()
             return False
+        connection.fit_frames()
         return True
 
     def _finish_partial(self, partial: PartialDelivery, last: Transfer) -> None:
@@ -421,7 +442,15 @@ class Link:
         partial = self._partial
         if partial is not None:
             self._partial = None
-            self.session.connection.release_partial_bytes(partial.size)
+            connection = self.session.connection
+            connection.allowance.end_partial(partial.size)
+            connection.fit_frames()
+
+    def _fail_unfinished(self) -> None:
+        self.fail(
+            Condition.RESOURCE_LIMIT_EXCEEDED,
+            "The unfinished deliveries of this connection exceed the allowed number of bytes.",
+        )
 
     def _fail_oversized(self) -> None:
         self.fail(
@@ -658,3 +687,11 @@ class Link:
     def _write_flow(self, drain: bool) -> None:
         self._move(LinkInput.SEND_FLOW)
         self.session.write_flow(self.handle, self._delivery_count, self.credit(), drain)
+
+
+def _address_bytes(terminus: Source | Target | Coordinator | None) -> int:
+    if isinstance(terminus, (Source, Target)):
+        address: object = terminus.address
+        if isinstance(address, (str, bytes)):
+            return len(address)
+    return 0

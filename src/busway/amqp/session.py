@@ -207,6 +207,7 @@ class Session:
     def _cut_links(self, error: AmqpError | None) -> None:
         for link in list(self._own_handles.values()):
             link.cut(error)
+            self.connection.allowance.release_attach(link.kept_bytes)
         self.connection.link_count -= len(self._own_handles)
         self._own_handles.clear()
         self.links.clear()
@@ -259,7 +260,8 @@ class Session:
         )
         return link
 
-    def attach_arrived(self, attach: Attach) -> None:
+    def attach_arrived(self, attach: Attach, size: int) -> None:
+        """`size`: of its frame's body."""
         if not self._admits_frame():
             return
         handle = attach.handle
@@ -280,33 +282,41 @@ class Session:
             self.links[handle] = link
             link.attach_arrived(attach)
             return
-        self._attach_new(attach, is_sender, link)
+        self._attach_new(attach, size, is_sender, link)
 
-    def _attach_new(self, attach: Attach, is_sender: bool, rival: Link | None) -> None:
+    def _attach_new(self, attach: Attach, size: int, is_sender: bool, rival: Link | None) -> None:
         connection = self.connection
+        allowance = connection.allowance
         if rival is not None and rival.is_live():
             # A link has one name per direction: the newer attach takes it over [2.6.1].
             rival.fail(Condition.LINK_STOLEN, f"Link '{attach.name[:64]}' was attached again.")
-        if connection.link_count >= connection.settings.links_max + connection.settings.handle_max:
+        if (
+            connection.link_count >= allowance.links_max + connection.settings.handle_max
+            or not allowance.count_attach()
+        ):
             raise ProtocolViolation(
                 Scope.CONNECTION,
                 Condition.RESOURCE_LIMIT_EXCEEDED,
                 "The connection has more links than it may have, and refused ones are not detached.",
             )
-        refused = connection.link_count >= connection.settings.links_max
+        is_full = connection.link_count >= allowance.links_max
         link = self._new_link(attach.name, is_sender)
         self.links[attach.handle] = link
-        if refused:
-            # Attached, refused and told in one go: the owner never sees it.
-            link.attach_refused(
-                attach,
-                AmqpError(
-                    Condition.RESOURCE_LIMIT_EXCEEDED,
-                    f"The connection has {connection.settings.links_max} links already.",
-                ),
-            )
-        else:
+        if not is_full and allowance.keep_attach(size):
+            link.kept_bytes = size
             link.attach_arrived(attach)
+            return
+        refusal = f"The connection has {allowance.links_max} links already."
+        if not is_full:
+            refusal = (
+                "The links of this connection hold too much: shorten their names, addresses and properties."
+            )
+        # A refused link stays until the peer has answered, and so does its name.
+        if not allowance.keep_attach(len(attach.name)):
+            raise ProtocolViolation(Scope.CONNECTION, Condition.RESOURCE_LIMIT_EXCEEDED, refusal)
+        link.kept_bytes = len(attach.name)
+        # Attached, refused and told in one go: the owner never sees it.
+        link.attach_refused(attach, AmqpError(Condition.RESOURCE_LIMIT_EXCEEDED, refusal))
 
     def _new_link(self, name: str, is_sender: bool) -> Link:
         handle = 0
@@ -333,6 +343,7 @@ class Session:
         self.links.pop(link.peer_handle, None)
         if self._own_handles.pop(link.handle, None) is not None:
             self.connection.link_count -= 1
+            self.connection.allowance.release_attach(link.kept_bytes)
         if self._names.get((link.name, link.is_sender)) is link:
             del self._names[link.name, link.is_sender]
         self._stale += link.unsettled_count()

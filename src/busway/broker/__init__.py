@@ -6,7 +6,8 @@
   outlet             what gateways work with: one fragment, or the several of a partitioned entity
   fragment           one share of an entity, the state machine with one owner; the others are its parts
   fragment_group     the fragments of a partitioned entity as one (`receiver_share`: a receiver as one of them sees
-                     it; `next_session`: waiting at all of them for a session; `awaited_settlement`)
+                     it; `next_session`: waiting at all of them for a session; `session_list`: all their
+                     sessions in order; `awaited_settlement`)
   fragment_choice    how sends spread over them (`partition_keys`: keys, and the index in numbers and tokens)
   admission          which messages an entity takes
   intake             numbers, enqueued times, expiry; joins the store's open commit batch
@@ -23,7 +24,8 @@
   message_states     the life of a message as a table
   outcomes           how locks end: returned, deferred, dead-lettered, expired
   dead_letter        moves into the dead-letter fragment
-  forwarding         what arrives moves on to another entity (`transfers`: moves between stores, after a crash)
+  forwarding         what arrives moves on to another entity (`transfers`: moves between stores, and rows that may
+                     have arrived elsewhere)
   held_destinations  where it cannot move to just now; what is for others passes by
   property_changes   application properties that settlement changed
   message_sessions   sessions: claims, the line for the next one, states (`session_state_room`: how many)
@@ -33,10 +35,12 @@
                      `transaction_place`: which fragment it keeps to; `transaction_rules`: rules it changes;
                      `decided_rules`: how those get into the catalogue)
   send_via           messages for one entity by way of another: transfer queues
+  strays             messages deleted for a receiver that did not get them
   read_requests      peek, receive by number, batch delete, cancellation
+  cancellation       scheduled messages of several fragments, cancelled together
   claims             many messages taken, held and settled together (`claim_rows`: what a claim holds; `claim_stamp`:
                      how that is marked)
-  expiry schedule    what time does to messages (`wall_alarm`: a timer for a wall time)
+  expiry schedule    what time does to messages (`wall_alarm`: timers for wall times)
   flow               what flows through each entity, counted
   journal            what happens to messages, told to whoever keeps a record of it
   runtime            what all fragments share (`timers`, `limits`, `namespace_size`)
@@ -53,7 +57,8 @@ Follow a change of the namespace:
                      `rule_births`: when they began)
   entity_table       every entity's row always, its fragments from its first use (`rule_table`: its rules)
   other_entities     what lives in the namespace besides: event hubs (`streams`)
-  store_keeper       one store: in service, failed and coming back, or out of service
+  store_keeper       one store: in service, failed and coming back, or out of service (`store_entry`: what is done
+                     before it goes into service)
   auto_delete        entities that nobody uses
   operations_log     what was done to the namespace (`caller`: by whom)
   background         work that nobody waits for

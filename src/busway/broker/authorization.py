@@ -45,7 +45,7 @@ EXPIRED: Final = 40106
 _MISSING: Final = {"sr": 40107, "se": 40108, "skn": 40109, "sig": 40110}
 
 _PREFIX: Final = "sharedaccesssignature "
-_TOKEN_CHARACTERS_MAX: Final = 8_192
+_TOKEN_CHARACTERS_MAX: Final = 24_576
 _URI_CHARACTERS_MAX: Final = 4_096
 _PARTS_MAX: Final = 16
 _EXPIRY: Final = re.compile(r"[0-9]{1,15}")
@@ -71,6 +71,9 @@ class RuleBook(Protocol):
 
     def owner_key(self, key: str) -> str:
         """Of the entity whose rules count at an address: a subscription's are its topic's (A-2, E-61)."""
+
+    def other_owner_key(self, key: str) -> str | None:
+        """Of a second entity that has the same address for its own; None where there is none, as it should be."""
 
 
 @dataclass(frozen=True)
@@ -152,10 +155,13 @@ class Authorizer:
             raise _wrong_signature()
         return Grant(rule.name, (), (), effective_rights(rule), NEVER_MS, Level(), found)
 
-    def authorise(self, grants: Sequence[Grant], path: str, right: str) -> Grant:
+    def authorise(
+        self, grants: Sequence[Grant], path: str, right: str, owner_key: str | None = None
+    ) -> Grant:
         """The grant that allows `right` on `path` now. `path` is the address as asked for: sub-queues and
-        `$management` included, percent-decoded, without host. Raises Unauthorized (A-6)."""
-        for grant in self._opening(grants, path):
+        `$management` included, percent-decoded, without host. `owner_key`: of the entity that is meant, where the
+        address does not say it. Raises Unauthorized (A-6)."""
+        for grant in self._opening(grants, path, owner_key):
             if right in self._present_rights(grant):
                 return grant
         raise Unauthorized(f"Unauthorized access. '{right}' claim(s) are required to perform this operation.")
@@ -207,20 +213,22 @@ class Authorizer:
 
     def _candidates(self, rule_name: str, wanted: _Place | None) -> list[tuple[Level, AuthorizationRule]]:
         key = "" if wanted is None else self._entity_key(wanted.segments)
+        shared = _named(self._rules.rules(), rule_name)
+        found = [self._of_entity(key, rule_name), (Level(), shared or _NOBODY)]
+        other = self._rules.other_owner_key(key) if key else None
+        return found if other is None else [*found, self._of_entity(other, rule_name)]
+
+    def _of_entity(self, key: str, rule_name: str) -> tuple[Level, AuthorizationRule]:
         entity = self._rules.entity_rules(key) if key else None
         own = None if entity is None else _named(entity[1], rule_name)
-        shared = _named(self._rules.rules(), rule_name)
-        return [
-            (Level(key, 0 if entity is None else entity[0]), own or _NOBODY),
-            (Level(), shared or _NOBODY),
-        ]
+        return Level(key, 0 if entity is None else entity[0]), own or _NOBODY
 
-    def _opening(self, grants: Sequence[Grant], path: str) -> list[Grant]:
+    def _opening(self, grants: Sequence[Grant], path: str, owner_key: str | None = None) -> list[Grant]:
         """Those grants whose audience and level open the path, whatever they are worth now."""
         segments = path_segments(path)
         if segments is None:
             return []
-        key = self._entity_key(segments)
+        key = self._entity_key(segments) if owner_key is None else owner_key
         return [
             grant
             for grant in grants

@@ -36,6 +36,7 @@ class SentRun:
         "done",
         "dropped",
         "fragment",
+        "ids",
         "is_atomic",
         "last_number",
         "messages",
@@ -65,6 +66,8 @@ class SentRun:
         self.bytes = message_bytes
         #: Duplicates that were among them; None when there were none.
         self.dropped: list[Message] | None = None
+        #: What is to be remembered of them where duplicates are detected; None elsewhere.
+        self.ids: list[str] | None = None
         #: How many the sender handed over.
         self.count = count
         self.refused = refused
@@ -90,7 +93,9 @@ class SentRun:
         self.admitted_bytes -= sum(message.size() for message, _ in faults)
 
     def joined(self, batch: CommitBatch) -> None:
-        """Its rows are in the batch."""
+        """Its rows are in the batch: whatever goes with them joins in the same step."""
+        if self.ids is not None:
+            self.fragment.duplicates.remember(batch, self.ids)
         if self.origin is not None:
             self.origin.joined(batch, self.messages, self.fragment.store.name)
         batch.callbacks.append(self.committed)
@@ -209,7 +214,8 @@ class CompletedRun:
         self._count = count
         self._flow = flow
         self._done = done
-        #: One for each store, by its batch; how many of them are not over; 1 more until all are there.
+        #: One for each store, by its batch, until all are there: a batch and what waits for it must not hold one
+        #: another. How many of them are not over; 1 more until all are there.
         self._parts: dict[CommitBatch, CompletedPart] = {}
         self._left = 1
         self.refused: list[tuple[int, BrokerError]] = []
@@ -233,6 +239,10 @@ class CompletedRun:
             self._left += 1
             batch.callbacks.append(part.committed)
         part.spans.append((fragment, start, count))
+
+    def all_added(self) -> None:
+        self._parts.clear()
+        self.part_over()
 
     def part_over(self) -> None:
         self._left -= 1

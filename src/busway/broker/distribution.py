@@ -8,6 +8,10 @@ Plain copies share the payload bytes of the message; only a copy changed by an a
 A message with a future time waits in the topic's own fragment and is distributed when it is due (S-30, S-34), by
 the rules of that moment.
 
+A publish, or an activation, goes in three steps: one look at the clock decides which messages are due; copies are
+made of those, which changes nothing and may take its time; then everything that can refuse is asked, and what was
+made joins the open batch. Only the last must not suspend. A refusal leaves no trace, and nobody sees a part.
+
 A publish to many subscriptions is many rows. So that a batch does not hold the loop for long, a full one takes no
 further publish: the runs wait in order for the next, and senders wait for their runs.
 
@@ -120,11 +124,11 @@ class Distribution(Intake):
         """E-53: with prefiltering also those are refused that nobody wants."""
         run = super()._admit(messages, done, is_atomic)
         if self.prefilters:
-            now_ms = self._next_enqueued_ms()
+            wall_ms = self._fragment.runtime.clock.wall_ms()
             unwanted: list[tuple[Message, BrokerError]] = [
                 (message, NoMatchingSubscription())
                 for message in run.messages
-                if message.scheduled_at_ms <= now_ms and not self.selection.matching(MessageSubject(message))
+                if message.scheduled_at_ms <= wall_ms and not self.selection.matching(MessageSubject(message))
             ]
             if unwanted:
                 run.refuse(unwanted)
@@ -170,76 +174,81 @@ class Distribution(Intake):
         self._publish(run)
 
     def _publish(self, run: SentRun) -> None:
-        """Numbers of the topic for each message, copies for those that are not for later."""
-        fragment = self._fragment
+        """Numbers of the topic for each message, copies for those that are not for later. Which these are is decided
+        once; copies are made; and then, in one step, all of it joins or is refused."""
+        wall_ms = self._fragment.runtime.clock.wall_ms()
+        due = [message for message in run.messages if message.scheduled_at_ms <= wall_ms]
         try:
-            batch = fragment.batch()
-            copies = self._distribute(run)
-            _check_numbers(copies)
+            copies = self._copies(due)
+            batch = self._fragment.batch()
+            _check(copies)
         except (ServerBusy, QuotaExceeded) as error:
             run.fail(error)
             return
+        self._enter_published(batch, run, len(due), wall_ms)
+        self._join_copies(batch, copies, run.bytes, wall_ms)
+        run.joined(batch)
+
+    def _enter_published(self, batch: CommitBatch, run: SentRun, due_count: int, wall_ms: int) -> None:
+        """The topic's own part: its numbers, and rows for what is for later."""
+        fragment = self._fragment
         counters = fragment.counters
-        now_ms = self._next_enqueued_ms()
-        later: list[Message] = []
+        enqueued_ms = self._next_enqueued_ms(wall_ms)
         for message in run.messages:
             counters.last_counter += 1
             message.sequence_number = counters.last_counter
-            message.enqueued_at_ms = now_ms
-            if message.scheduled_at_ms > now_ms:
-                later.append(message)
+            message.enqueued_at_ms = enqueued_ms
         run.last_number = counters.last_counter
-        run.active, run.active_bytes = [], 0
-        if later:
+        if due_count < len(run.messages):
+            later = [message for message in run.messages if message.scheduled_at_ms > wall_ms]
             counters.bytes += sum(message.size() for message in later)
-            self._join_scheduled(batch, run, later)
-            run.active = []
-        fragment.touch(now_ms)
+            self._put_scheduled(batch, later)
+        run.active, run.active_bytes = [], 0
+        fragment.touch(enqueued_ms)
         batch.counters[fragment.key] = counters
         if fragment.runtime.journal is not None:
             self._note(batch, run)
-        self._join_copies(batch, copies, run.bytes)
-        run.joined(batch)
 
     def activate(self, messages: list[Message]) -> int:
-        """Scheduled messages that are due are distributed by the rules of this moment (S-34)."""
+        """Scheduled messages that are due are distributed by the rules of this moment (S-34). Raises why nothing of
+        it can happen now: then they stay where they are."""
         fragment = self._fragment
         wall_ms = fragment.runtime.clock.wall_ms()
         due = [message for message in messages if self.may_activate(message, wall_ms)]
         if not due:
             return 0
+        copies = self._copies(due)
         batch = fragment.batch()
-        run = SentRun(fragment, due, 0, len(due), [], _nobody_waits, False)
-        copies = self._distribute(run, is_activation=True)
+        _check(copies)
         due_bytes = 0
         for message in due:
             due_bytes += message.size()
             batch.deletes.append((fragment.key, PLACE_SCHEDULED, message.sequence_number))
             fragment.uncount(PLACE_SCHEDULED, message.size())
-        fragment.touch(self._enqueued_high_ms)
+        fragment.touch(self._next_enqueued_ms(wall_ms))
         batch.counters[fragment.key] = fragment.counters
         note_messages(fragment, batch, ACTIVATE, due)
-        self._join_copies(batch, copies, due_bytes)
+        self._join_copies(batch, copies, due_bytes, wall_ms)
         return len(due)
 
     # -- copies
 
-    def _distribute(self, run: SentRun, *, is_activation: bool = False) -> dict[str, Copies]:
-        """By subscription what the run brings for it."""
-        now_ms = self._next_enqueued_ms()
+    def _copies(self, due: list[Message]) -> dict[str, Copies]:
+        """By subscription what these messages bring for it. Raises ServerBusy while one of them is not there."""
         copies: dict[str, Copies] = {}
-        for message in run.messages:
-            if message.scheduled_at_ms > now_ms and not is_activation:
-                continue
-            for match in self.selection.matching(MessageSubject(message)):
-                into = copies.get(match.owner)
-                if into is None:
-                    into = copies[match.owner] = Copies(self._subscription(match.owner))
-                if match.is_plain:  # T-4: one copy for all plain rules together
-                    into.shared_bytes += into.add(plain_copy(message))
-                if match.acting or match.errors:
-                    self._copy_changed(message, match, into)
+        for message in due:
+            self._copy(message, copies)
         return copies
+
+    def _copy(self, message: Message, copies: dict[str, Copies]) -> None:
+        for match in self.selection.matching(MessageSubject(message)):
+            into = copies.get(match.owner)
+            if into is None:
+                into = copies[match.owner] = Copies(self._subscription(match.owner))
+            if match.is_plain:  # T-4: one copy for all plain rules together
+                into.shared_bytes += into.add(plain_copy(message))
+            if match.acting or match.errors:
+                self._copy_changed(message, match, into)
 
     def _copy_changed(self, message: Message, match: Match, into: Copies) -> None:
         """T-4: one copy for each rule with an action."""
@@ -256,26 +265,28 @@ class Distribution(Intake):
         if into.main.settings.dead_letters_rule_failures and not self.prefilters:
             into.dead.append((plain_copy(message), rule_failed(reason, sentence)))
 
-    def _join_copies(self, batch: CommitBatch, copies: dict[str, Copies], published_bytes: int) -> None:
-        """One run for each subscription; all of them are in the open batch. What copies share weighs once there."""
+    def _join_copies(
+        self, batch: CommitBatch, copies: dict[str, Copies], published_bytes: int, wall_ms: int
+    ) -> None:
+        """One run for each subscription; all of them are in the open batch. What copies share weighs once there.
+        `_check` was passed in this very step."""
         batch.bytes += published_bytes
         for into in copies.values():
             if into.messages:
                 into.main.intake.keep_up(self._enqueued_high_ms)
                 count = len(into.messages)
                 self._used_bytes += into.bytes
-                into.main.intake.join(
-                    SentRun(into.main, into.messages, into.bytes, count, [], _nobody_waits, True)
-                )
+                run = SentRun(into.main, into.messages, into.bytes, count, [], _nobody_waits, True)
+                into.main.intake.join_copies(batch, run, wall_ms)
                 batch.bytes += count * _ROW_BYTES - into.shared_bytes
             if into.dead:
                 put_dead_letters(into.main, batch, into.dead)
 
 
-def _check_numbers(copies: dict[str, Copies]) -> None:
-    """M-37: no copy without a number for it."""
+def _check(copies: dict[str, Copies]) -> None:
+    """M-37: no copy without a number for it, none for a fragment that is gone. Raises ServerBusy, QuotaExceeded."""
     for into in copies.values():
-        fault = into.main.intake.number_fault(len(into.messages) + len(into.dead))
+        fault = into.main.intake.copies_fault(len(into.messages) + len(into.dead))
         if fault is not None:
             raise fault
 

@@ -5,8 +5,11 @@ detects duplicates wait in one line: while a look is under way, further sends qu
 all of them at once. Order is kept (S-4), also for messages without an id.
 
 A look sees every id whose commit was reported before it began. Ids that joined later are remembered here:
-`_joined` until their commit is reported, then `_reported` until the next look begins. Between the end of a look
-and the join of its sends nothing suspends.
+`_joined` until their commit is reported, then `_reported` until the next look begins. So what a look has found stays
+true until the next one begins, and its sends may wait for a batch that takes them: they wait in line.
+
+An id joins in the same step and the same batch as the rows it stands for (`SentRun.joined`), after everything that
+can refuse them: an id without its message would make a duplicate of the sender's next try.
 
 A transaction that sends waits in the same line when it is committed; it joins as a whole or not at all.
 
@@ -19,6 +22,8 @@ left the window (S-44).
 
 from __future__ import annotations
 
+import asyncio
+import heapq
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -27,7 +32,7 @@ from busway.broker.commit_runs import SentRun, WrittenRun
 from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.timers import Timer
 from busway.message import Message
-from busway.store.contract import StoreError
+from busway.store.contract import CommitBatch, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
@@ -44,7 +49,17 @@ _SLICE_EVERY_S: Final = 0.02
 class DuplicateFilter:
     """The line of sends of one fragment that wait for a look into the history."""
 
-    __slots__ = ("_fragment", "_is_looking", "_joined", "_line", "_purge_timer", "_reported", "_slices")
+    __slots__ = (
+        "_fragment",
+        "_is_looking",
+        "_joined",
+        "_line",
+        "_newest_count",
+        "_newest_ms",
+        "_purge_timer",
+        "_reported",
+        "_slices",
+    )
 
     def __init__(self, fragment: Fragment) -> None:
         self._fragment = fragment
@@ -52,8 +67,11 @@ class DuplicateFilter:
         self._is_looking = False
         self._joined: set[str] = set()
         self._reported: set[str] = set()
-        #: [time of the last id, count] of ids that wait to be forgotten, oldest first.
-        self._slices: deque[list[int]] = deque()
+        #: (time of the latest id, count) of ids that wait to be forgotten, a heap by time: the clock may be set back.
+        self._slices: list[tuple[int, int]] = []
+        #: The same of those that came last, whose slice is not full yet.
+        self._newest_ms = 0
+        self._newest_count = 0
         self._purge_timer: Timer | None = None
 
     def start(self) -> None:
@@ -64,7 +82,7 @@ class DuplicateFilter:
         now_ms = self._fragment.runtime.clock.wall_ms()
         step_ms = settings.duplicate_window_ms // _SLICES_AT_START
         for step in range(_SLICES_AT_START + 1):
-            self._slices.append([now_ms - settings.duplicate_window_ms + step * step_ms, 0])
+            heapq.heappush(self._slices, (now_ms - settings.duplicate_window_ms + step * step_ms, 0))
         self._arm()
 
     def stop(self, error: BrokerError) -> None:
@@ -91,11 +109,9 @@ class DuplicateFilter:
                 await self._look_once()
         except StoreError as error:
             _log.warning("Cannot read the history of ids of %s: %s", self._fragment.settings.path, error)
-            self._fail_line()
         finally:
             self._is_looking = False
-            if self._line and not self._fragment.is_usable():
-                self._fail_line()
+            self._fail_line()  # whoever is left: nobody waits for a look that does not come
 
     async def _look_once(self) -> None:
         fragment = self._fragment
@@ -108,10 +124,21 @@ class DuplicateFilter:
             since_ms = fragment.runtime.clock.wall_ms() - fragment.settings.duplicate_window_ms
             known = await fragment.store.known_ids(fragment.key, ids, since_ms)
         for run in looked_at:
+            if fragment.intake.waits_for() is not None:
+                await self._room()
             if not self._line or self._line[0] is not run:  # stopped meanwhile
                 return
             self._line.popleft()
             self._join(run, known)
+
+    async def _room(self) -> None:
+        """Returns when the open batch takes what comes. Nobody else joins for this fragment meanwhile."""
+        full = self._fragment.intake.waits_for()
+        while full is not None:
+            over = asyncio.Event()
+            full.callbacks.append(_Awaited(over).committed)
+            await over.wait()
+            full = self._fragment.intake.waits_for()
 
     def _join(self, run: SentRun, known: set[str]) -> None:
         fragment = self._fragment
@@ -136,8 +163,7 @@ class DuplicateFilter:
             fresh.append(message)
         run.messages = run.active = fresh
         run.active_bytes = run.bytes
-        if fragment.is_usable() and new_ids:
-            self._remember(new_ids)
+        run.ids = new_ids or None
         if transaction is None:
             fragment.intake.join(run)
         else:
@@ -154,10 +180,10 @@ class DuplicateFilter:
     def _is_remembered(self, message_id: str) -> bool:
         return message_id in self._joined or message_id in self._reported
 
-    def _remember(self, new_ids: list[str]) -> None:
+    def remember(self, batch: CommitBatch, new_ids: list[str]) -> None:
+        """Their messages have joined the batch."""
         fragment = self._fragment
         now_ms = fragment.runtime.clock.wall_ms()
-        batch = fragment.store.batch()
         batch.duplicate_ids.extend([(fragment.key, message_id, now_ms) for message_id in new_ids])
         self._joined.update(new_ids)
         batch.callbacks.append(_RememberedIds(self, new_ids).committed)
@@ -177,44 +203,65 @@ class DuplicateFilter:
     # -- forgetting
 
     def _count_in_slice(self, now_ms: int, count: int) -> None:
-        rows_max = self._fragment.runtime.limits.sweep_rows_max
-        last = self._slices[-1] if self._slices else None
-        if last is None or last[1] >= rows_max or last[1] == 0:
-            self._slices.append([now_ms, count])
-        else:
-            last[0] = now_ms
-            last[1] += count
-        if len(self._slices) > _SLICES_MAX:
-            self._merge_slices()
+        if self._newest_count and now_ms < self._newest_ms:  # the clock was set back: those leave first
+            self._end_slice()
+        self._newest_ms = now_ms
+        self._newest_count += count
+        if self._newest_count >= self._fragment.runtime.limits.sweep_rows_max:
+            self._end_slice()
         if self._purge_timer is None:
             self._arm()
 
+    def _end_slice(self) -> None:
+        heapq.heappush(self._slices, (self._newest_ms, self._newest_count))
+        self._newest_count = 0
+        if len(self._slices) > _SLICES_MAX:
+            self._merge_slices()
+
     def _merge_slices(self) -> None:
         """Half as many, twice as large: memory stays bounded whatever the window and the rate."""
-        pairs = list(self._slices)
-        merged = [[pairs[i + 1][0], pairs[i][1] + pairs[i + 1][1]] for i in range(0, len(pairs) - 1, 2)]
-        if len(pairs) % 2:
-            merged.append(pairs[-1])
-        self._slices = deque(merged)
+        ordered = sorted(self._slices)
+        merged = [
+            (ordered[i + 1][0], ordered[i][1] + ordered[i + 1][1]) for i in range(0, len(ordered) - 1, 2)
+        ]
+        if len(ordered) % 2:
+            merged.append(ordered[-1])
+        self._slices = merged
 
     def _arm(self) -> None:
         runtime = self._fragment.runtime
-        if not self._slices:
+        if not self._slices and not self._newest_count:
             return
-        leaves_ms = self._slices[0][0] + self._fragment.settings.duplicate_window_ms + 1
+        first_ms = self._slices[0][0] if self._slices else self._newest_ms
+        leaves_ms = first_ms + self._fragment.settings.duplicate_window_ms + 1
         delay_s = max(_SLICE_EVERY_S, (leaves_ms - runtime.clock.wall_ms()) / 1000)
         self._purge_timer = runtime.timers.at(runtime.clock.monotonic() + delay_s, self._purge)
 
     def _purge(self) -> None:
         self._purge_timer = None
         fragment = self._fragment
+        if not self._slices and self._newest_count:
+            self._end_slice()
         left_ms = fragment.runtime.clock.wall_ms() - fragment.settings.duplicate_window_ms
         if self._slices and self._slices[0][0] < left_ms and fragment.is_usable():
-            end_ms = self._slices.popleft()[0]
+            end_ms = heapq.heappop(self._slices)[0]
             batch = fragment.store.batch()
             batch.duplicate_purges.append((fragment.key, end_ms + 1))
             batch.callbacks.append(WrittenRun(fragment).committed)
         self._arm()
+
+
+class _Awaited:
+    """The end of a batch, good or bad."""
+
+    __slots__ = ("_over",)
+
+    def __init__(self, over: asyncio.Event) -> None:
+        self._over = over
+
+    def committed(self, error: StoreError | None) -> None:
+        del error
+        self._over.set()
 
 
 class _RememberedIds:

@@ -129,7 +129,8 @@ class EntityChanges:
             for rule in rules:
                 room.entities.rules.put(topic_key_of(rule.subscription_key), rule)
             await note_births(room, rules)
-        room.auto_delete.arm()
+        for row in rows:
+            room.auto_delete.watch(row.key)
         return [row.description for row in rows]
 
     async def create_transfer_queue(self, via: EntityRow) -> None:
@@ -168,7 +169,7 @@ class EntityChanges:
 
     def _check_creations(self, wanted: Sequence[NewEntity]) -> None:
         room = self._room
-        keys = set(room.entities.rows)
+        keys: set[str] = set()
         entities = room.entities.entity_count() + room.others.entity_count()
         topics = {path_key(new.description.path) for new in wanted if _is_topic(new.description)}
         for new in wanted:
@@ -176,7 +177,7 @@ class EntityChanges:
             # Rules may still lack their keys; they are checked when they are complete.
             check_creation(_without_rules(description), room.limits)
             key = path_key(description.path)
-            if key in keys or room.others.kind_of(key) is not None:
+            if key in keys or key in room.entities.rows or room.others.kind_of(key) is not None:
                 raise EntityAlreadyExists(
                     f"An entity with the name {shown(description.path)} already exists."
                 )
@@ -184,6 +185,7 @@ class EntityChanges:
             if isinstance(description, SubscriptionDescription):
                 self._check_topic(description, topics)
             else:
+                self._check_above(description.path)
                 entities += 1
         self._check_subscription_counts(wanted)
         self._check_partitioned_count(wanted)
@@ -192,15 +194,26 @@ class EntityChanges:
                 f"The namespace may have {room.limits.entities_max} entities; no more can be created."
             )
 
+    def _check_above(self, path: str) -> None:
+        """Whatever lies below a hub's name may be an address of the hub: the key of the one would open the other."""
+        top = path.partition("/")[0]
+        kind = self._room.others.kind_of(path_key(top))
+        if kind is not None:
+            raise EntityAlreadyExists(
+                f"The name {shown(path)} cannot be used: it lies below {kind.removeprefix('an ')} {shown(top)}."
+            )
+
     def _check_partitioned_count(self, wanted: Sequence[NewEntity]) -> None:
         """L-2; a partitioned namespace, as Premium ones are, knows no such limit."""
         limits = self._room.limits
         if limits.namespace_partitions or limits.sku == PREMIUM:
             return
         added = sum(_is_partitioned(new.description) for new in wanted)
+        if not added:
+            return
         rows = self._room.entities.rows.items()
         present = sum(_is_partitioned(row.description) for key, row in rows if not is_transfer_key(key))
-        if added and present + added > limits.partitioned_entities_max:
+        if present + added > limits.partitioned_entities_max:
             raise QuotaExceeded(
                 f"The namespace has {present} of at most {limits.partitioned_entities_max} entities with"
                 " EnablePartitioning == true; no more can be created."
@@ -303,7 +316,7 @@ class EntityChanges:
             await room.write({row.row_key: changed.text(room.catalogue.rows.get(row.row_key))})
             await self._put(row, changed)
             self._record("Update", present)
-        room.auto_delete.arm()
+        room.auto_delete.watch(row.key)
         if _rules_of(kept) != _rules_of(present):
             room.rights_changed()
         return changed.description
@@ -316,6 +329,7 @@ class EntityChanges:
             entities.put(changed)
             return
         entities.park(row.key, EntityUpdated())
+        entities.turn_away(row, changed)
         try:
             for name in row.store_names:
                 if self._room.keepers[name].is_open:
@@ -349,7 +363,8 @@ class EntityChanges:
     def _check_forwarding(self, rows: Sequence[EntityRow]) -> None:
         """F-2: the target must be a queue or a topic that exists, or comes into being with it. A queue may
         forward to itself (E-33); a subscription not to its own topic (E-62)."""
-        known = {**self._room.entities.rows, **{row.key: row for row in rows}}
+        fresh = {row.key: row for row in rows}
+        known = self._room.entities.rows
         for row in rows:
             description = row.description
             if isinstance(description, TopicDescription):
@@ -360,7 +375,7 @@ class EntityChanges:
             ):
                 if target is None:
                     continue
-                found = known.get(path_key(target))
+                found = fresh.get(path_key(target)) or known.get(path_key(target))
                 if found is None or isinstance(found.description, SubscriptionDescription):
                     raise ForwardTargetNotFound(
                         f"{name}: the entity {shown(target)} could not be found; create it first."

@@ -36,6 +36,7 @@ from busway.broker.rule_table import RuleTable
 from busway.broker.runtime import BrokerRuntime
 from busway.broker.send_via import TransferForwarder, is_transfer_key, transfer_key
 from busway.broker.store_keeper import StoreKeeper
+from busway.broker.strays import put_strays_back
 from busway.broker.topic import Topic
 from busway.broker.transfers import Transfers
 from busway.rules.selection import Selection
@@ -50,7 +51,7 @@ class EntityTable:
         self._keeper_of = keeper_of
         self.rows: dict[str, EntityRow] = {}
         self.rules = RuleTable(runtime.entropy)
-        self.transfers = Transfers(keeper_of)
+        self.transfers = Transfers(keeper_of, self, runtime.spawn)
         self._loaded: dict[str, Queue | Topic] = {}
         #: Not to be loaded just now.
         self._parked: set[str] = set()
@@ -58,15 +59,22 @@ class EntityTable:
         self._subscriptions: dict[str, dict[str, None]] = {}
         #: Store → fragment → key of the entity it belongs to, and its index there.
         self._owners: dict[str, dict[FragmentKey, tuple[str, int]]] = {}
+        #: First segment → how many entities lie below it.
+        self._below: dict[str, int] = {}
         #: Entities with a finite AutoDeleteOnIdle.
         self._mortal: set[str] = set()
+        #: Transfer queues, which nobody counts.
+        self._transfer_keys: set[str] = set()
         #: The namespace was opened then: before, nobody could use anything.
         self.opened_at_ms = 0
+        runtime.strays.on_arrival = self._stray_arrived
 
     # -- rows
 
     def put(self, row: EntityRow) -> None:
         """An entity is new or has changed."""
+        if row.key not in self.rows:
+            self._count_below(row.key, 1)
         self.rows[row.key] = row
         for index, share in enumerate(row.shares):
             owners = self._owners.setdefault(share.store_name, {})
@@ -76,6 +84,8 @@ class EntityTable:
             self._mortal.add(row.key)
         else:
             self._mortal.discard(row.key)
+        if is_transfer_key(row.key):
+            self._transfer_keys.add(row.key)
         if isinstance(row.description, SubscriptionDescription):
             topic_key = path_key(row.description.topic_path)
             self._subscriptions.setdefault(topic_key, {})[row.key] = None
@@ -111,9 +121,11 @@ class EntityTable:
 
     def remove(self, row: EntityRow, error: BrokerError) -> None:
         """The entity is gone: whoever holds it is evicted with `error` (E-86)."""
-        self.rows.pop(row.key, None)
+        if self.rows.pop(row.key, None) is not None:
+            self._count_below(row.key, -1)
         self._runtime.flows.forget(row.description.path)
         self._mortal.discard(row.key)
+        self._transfer_keys.discard(row.key)
         if isinstance(row.description, SubscriptionDescription):
             topic_key = path_key(row.description.topic_path)
             self._subscriptions.get(topic_key, {}).pop(row.key, None)
@@ -150,6 +162,27 @@ class EntityTable:
     def _selection(self, topic_key: str) -> Selection:
         return self.rules.load(topic_key, [row.key for row in self.subscriptions(topic_key)])
 
+    def _count_below(self, key: str, change: int) -> None:
+        top, _, rest = key.partition("/")
+        if not rest:
+            return
+        count = self._below.get(top, 0) + change
+        if count:
+            self._below[top] = count
+        else:
+            del self._below[top]
+
+    def paths_below(self, key: str) -> list[str]:
+        """Of queues and topics; without looking when there are none."""
+        if key not in self._below:
+            return []
+        rows = [row for name, row in self.rows.items() if name.startswith(f"{key}/")]
+        return [
+            row.description.path
+            for row in rows
+            if not isinstance(row.description, SubscriptionDescription) and not is_transfer_key(row.key)
+        ]
+
     def subscriptions(self, topic_key: str) -> list[EntityRow]:
         return [self.rows[key] for key in self._subscriptions.get(topic_key, ())]
 
@@ -160,7 +193,7 @@ class EntityTable:
     def entity_count(self) -> int:
         """Queues and topics (L-1)."""
         subscriptions = sum(map(len, self._subscriptions.values()))
-        return len(self.rows) - subscriptions - sum(map(is_transfer_key, self.rows))
+        return len(self.rows) - subscriptions - len(self._transfer_keys)
 
     # -- entities
 
@@ -223,8 +256,11 @@ class EntityTable:
         share = row.shares[index]
         dead_letter = self._fragment(share, share.dead_letter, index, dead_letter_settings, None)
         main = self._fragment(share, share.main, index, main_settings, dead_letter)
-        dead_letter.start()
-        main.start()
+        for fragment, target in ((dead_letter, routes(description)[1]), (main, routes(description)[0])):
+            self.transfers.hold_back(fragment)
+            if target is not None:
+                self.transfers.loaded(fragment, self.stores_of(target))
+            fragment.start()
         if description.forward_to is not None:
             main.forwarder = Forwarder(main, self._route(description.forward_to, ""))
             main.forwarder.wake()
@@ -315,6 +351,54 @@ class EntityTable:
         except ServerBusy:
             return None
 
+    def _stray_arrived(self, place: tuple[str, FragmentKey]) -> None:
+        """In a turn of its own: the fragment may just be going."""
+        runtime = self._runtime
+        runtime.timers.at(runtime.clock.monotonic(), lambda: self._take_back(*place))
+
+    def _take_back(self, store_name: str, key: FragmentKey) -> None:
+        """A fragment that cannot be had now takes them when it is loaded."""
+        if not self.has_owner(store_name, key):
+            self._runtime.strays.take((store_name, key))
+            return
+        fragment = self.fragment(store_name, key)
+        if fragment is not None and fragment.is_usable():
+            put_strays_back(fragment)
+
+    def turn_away(self, row: EntityRow, changed: EntityRow) -> None:
+        """Its messages, or its dead letters, will go elsewhere than before."""
+        for part, (before, after) in enumerate(
+            zip(routes(row.description), routes(changed.description), strict=True)
+        ):
+            if before is None or before == after:
+                continue
+            for share in row.shares:
+                key = share.fragments[part]
+                counters = self._share_counters(share, key)
+                place = (share.store_name, key)
+                self.transfers.turned_away(place, self.stores_of(before), counters.last_counter)
+
+    def loaded_fragment(self, store_name: str, key: FragmentKey) -> Fragment | None:
+        """The fragment if its entity is loaded and its store there."""
+        owner = self._owners.get(store_name, {}).get(key)
+        is_loaded = owner is not None and owner[0] in self._loaded
+        return self.fragment(store_name, key) if is_loaded else None
+
+    def has_owner(self, store_name: str, key: FragmentKey) -> bool:
+        return key in self._owners.get(store_name, {})
+
+    def is_in_service(self, store_name: str) -> bool:
+        """False also for a store that the namespace does not know."""
+        try:
+            return self._keeper_of(store_name).is_open
+        except KeyError:
+            return False
+
+    def stores_of(self, path: str) -> tuple[str, ...]:
+        """Of the entity's fragments; none when there is no such entity."""
+        row = self.rows.get(path_key(path))
+        return () if row is None else tuple(row.store_names)
+
     def keys_in(self, store_name: str) -> set[FragmentKey]:
         """Fragments that entities have in the store."""
         return set(self._owners.get(store_name, {}))
@@ -336,6 +420,9 @@ class EntityTable:
         for row, entity in self.loaded():
             if row.is_partitioned and store_name in row.store_names and row.key not in self._parked:
                 self._regain(row, entity, store_name)
+        for place in self._runtime.strays.places():
+            if place[0] == store_name:
+                self._take_back(*place)
 
     def _regain(self, row: EntityRow, entity: Queue | Topic, store_name: str) -> None:
         for index, share in enumerate(row.shares):
@@ -454,21 +541,28 @@ class EntityTable:
         for counters in self._counters(row, [share.main for share in row.shares])[:1]:
             counters.accessed_at_ms = max(counters.accessed_at_ms, now_ms)
 
-    def auto_delete_candidates(self) -> Iterator[Candidate]:
-        """Those whose stores are there: without them nobody knows when an entity was used."""
-        for key in self._mortal:
-            row = self.rows[key]
-            if all(self._keeper_of(name).is_open for name in row.store_names):
-                yield self._candidate(row)
+    def mortal_keys(self) -> Iterable[str]:
+        return self._mortal
 
-    def _candidate(self, row: EntityRow) -> Candidate:
+    def earliest_due_ms(self, key: str) -> int | None:
+        if key not in self._mortal:
+            return None
+        return self._unused_since_ms(key) + self.rows[key].description.auto_delete_on_idle_ms
+
+    def _unused_since_ms(self, key: str) -> int:
+        """If it was not used since it was made, changed, or could be."""
+        description = self.rows[key].description
+        return max(description.updated_at_ms, description.created_at_ms, self.opened_at_ms)
+
+    def auto_delete_candidate(self, key: str) -> Candidate | None:
+        """None without its stores: nobody knows when it was used."""
+        row = self.rows[key] if key in self._mortal else None
+        if row is None or not all(self._keeper_of(name).is_open for name in row.store_names):
+            return None
         counts = self.counts(row)
-        description = row.description
-        used_ms = max(
-            counts.accessed_at_ms, description.updated_at_ms, description.created_at_ms, self.opened_at_ms
-        )
+        used_ms = max(counts.accessed_at_ms, self._unused_since_ms(key))
         in_use = counts.scheduled > 0 or self._is_received_from(row)
-        return Candidate(row.key, description.auto_delete_on_idle_ms, used_ms, in_use)
+        return Candidate(key, row.description.auto_delete_on_idle_ms, used_ms, in_use)
 
     def _is_received_from(self, row: EntityRow) -> bool:
         if isinstance(row.description, TopicDescription):

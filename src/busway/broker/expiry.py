@@ -6,8 +6,9 @@ Delivery never shows an expired message; this is the background sweep that M-44 
                  the first that has not expired and sets its alarm to that one's time.
   ExpirySweeper  of one store: messages with an expiry entry of their own, of any fragment, by time.
 
-Both look into the store, which does not show what has joined and is not committed yet: they look again later, or wait
-for it before they ask for the next time.
+Both look into the store, which does not show what has joined and is not committed yet: they wait for it before they
+look, or before they ask for the next time. They also wait after each page: however many expire at once, a batch stays
+small. Whatever goes wrong, with one fragment or with all of them, they look again.
 
 Locked messages are left alone: their expiry takes effect when the lock ends (M-43). Dead letters do not expire
 (M-46), deferred messages are not swept (M-45).
@@ -21,10 +22,11 @@ from typing import TYPE_CHECKING, Final
 
 from busway.broker.commit_runs import WrittenRun
 from busway.broker.dead_letter import DeadLetterRun
+from busway.broker.errors import BrokerError
 from busway.broker.journal import EXPIRE, note_messages
 from busway.broker.wall_alarm import WallAlarm
 from busway.message import NEVER_MS, Message
-from busway.store.contract import PLACE_ACTIVE, FragmentKey, Page, Store, StoreError, StoreState
+from busway.store.contract import PLACE_ACTIVE, FragmentKey, Page, Store, StoreError, StoreState, TimedRow
 
 if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _PAGE_BYTES_MAX: Final = 1024 * 1024
+#: Rows are read with their payloads: so many at once.
+_READ_ROWS_MAX: Final = 100
 #: After a start heads are looked at over this time, not all at once.
 _FIRST_LOOK_SPREAD_S: Final = 55
 _FIRST_LOOK_MS: Final = 5_000
@@ -77,23 +81,26 @@ class HeadExpiry:
     async def _sweep(self) -> None:
         fragment = self._fragment
         after = 0
-        if fragment.counters.active > 0 and fragment.horizon.committed_high < fragment.counters.last_counter:
-            # What has joined and is not reported yet set no alarm of its own, and the read may not show it.
-            self._alarm.no_later_than(fragment.runtime.clock.wall_ms() + _LOOK_AGAIN_MS)
+        is_over = False
         try:
-            while fragment.is_usable():
+            # What had joined when the alarm rang may have set none of its own: from here on a read shows it.
+            await fragment.store.flush()
+            while after >= 0 and fragment.is_usable():
                 rows_max = fragment.runtime.limits.sweep_rows_max
                 page = await fragment.store.messages(
                     fragment.key, PLACE_ACTIVE, after, rows_max, _PAGE_BYTES_MAX
                 )
                 after = self._sweep_page(page, after)
-                if not page.more or after < 0:
-                    return
-        except StoreError as error:
+                if not page.more:
+                    break
+                await fragment.store.flush()
+            is_over = True
+        except (StoreError, BrokerError) as error:
             _log.warning("Cannot sweep expired messages of %s: %s", fragment.settings.path, error)
-            self._alarm.no_later_than(fragment.runtime.clock.wall_ms() + _LOOK_AGAIN_MS)
         finally:
             self._is_sweeping = False
+            if not is_over and fragment.is_usable():
+                self._alarm.no_later_than(fragment.runtime.clock.wall_ms() + _LOOK_AGAIN_MS)
 
     def _sweep_page(self, page: Page, after: int) -> int:
         """Expires what it may; the number to read on from, or -1 when the first unexpired one was met."""
@@ -114,7 +121,8 @@ class HeadExpiry:
 
     def _look_again_for_hidden(self, expired: list[Message], now_ms: int) -> None:
         horizon = self._fragment.horizon
-        if any(horizon.hides(message.sequence_number) for message in expired):
+        numbers = [message.sequence_number for message in expired]
+        if any(horizon.hides(number) and not horizon.holds_back(number) for number in numbers):
             self._alarm.no_later_than(now_ms + _LOOK_AGAIN_MS)
 
 
@@ -157,40 +165,67 @@ class ExpirySweeper:
             self._runtime.spawn(self._sweep())
 
     async def _sweep(self) -> None:
-        """Takes rows by time until only such are left that something is in the way of."""
-        skipped: set[tuple[FragmentKey, int]] = set()
-        rows_max = self._runtime.limits.sweep_rows_max
+        is_over = False
         try:
-            while True:
-                now_ms = self._runtime.clock.wall_ms()
-                entries = await self._store.expired_entries(now_ms, rows_max + len(skipped))
-                fresh = [entry for entry in entries if entry not in skipped]
-                if not fresh:
-                    break
-                for key, numbers in _by_fragment(fresh).items():
-                    await self._expire(key, numbers)
-                skipped.update(fresh)
-            await self._store.flush()
-            next_ms = await self._store.next_expiry_ms()
-            if next_ms is not None:
-                delay_ms = next_ms - self._runtime.clock.wall_ms()
-                self._look_in(delay_ms if delay_ms > 0 else _LOOK_AGAIN_MS)
+            await self._walk()
+            is_over = True
         except StoreError as error:
             _log.warning("Cannot sweep expired messages of store %s: %s", self._store.name, error)
-            self._look_in(_LOOK_AGAIN_MS)
         finally:
             self._is_sweeping = False
+            if not is_over:
+                self._look_in(_LOOK_AGAIN_MS)
 
-    async def _expire(self, key: FragmentKey, numbers: list[int]) -> None:
-        fragment = await self._fragment_of(key)
-        if fragment is not None:
-            page = await self._store.by_number(key, PLACE_ACTIVE, numbers)
-            expire_rows(fragment, page.messages)
+    async def _walk(self) -> None:
+        """Once over everything that has expired, by time; then the alarm is set for what has not, and for such that
+        something is in the way of."""
+        now_ms = self._runtime.clock.wall_ms()
+        rows_max = self._runtime.limits.sweep_rows_max
+        are_any_left = False
+        after: TimedRow | None = None
+        while True:
+            entries = await self._store.expired_entries(now_ms, rows_max, after)
+            for key, numbers in by_fragment(entries).items():
+                if await self._expire(key, numbers) < len(numbers):
+                    are_any_left = True
+            await self._store.flush()
+            if len(entries) < rows_max:
+                break
+            after = entries[-1]
+        next_ms = await self._store.next_expiry_ms(now_ms)
+        if next_ms is not None and not self._is_stopped:
+            self._alarm.no_later_than(next_ms)
+        if are_any_left:
+            self._look_in(_LOOK_AGAIN_MS)
+
+    async def _expire(self, key: FragmentKey, numbers: list[int]) -> int:
+        """How many of them need no other look. What somebody holds is not even read."""
+        gone = 0
+        for start in range(0, len(numbers), _READ_ROWS_MAX):
+            fragment = await self._fragment_of(key)
+            if fragment is None:
+                break
+            held, horizon = _held_numbers(fragment), fragment.horizon
+            some = numbers[start : start + _READ_ROWS_MAX]
+            known = [number for number in some if not horizon.holds_back(number)]
+            gone += len(some) - len(known)  # of those held back we are told
+            free = [number for number in known if number not in held]
+            if not free:
+                continue
+            page = await self._store.by_number(key, PLACE_ACTIVE, free)
+            try:
+                gone += expire_rows(fragment, page.messages)
+            except BrokerError as error:
+                _log.warning(
+                    "Cannot sweep expired messages of %s: %s", fragment.settings.path, error.sentence
+                )
+                break
+        return gone
 
 
-def _by_fragment(entries: list[tuple[FragmentKey, int]]) -> dict[FragmentKey, list[int]]:
+def by_fragment(rows: list[TimedRow]) -> dict[FragmentKey, list[int]]:
     grouped: dict[FragmentKey, list[int]] = {}
-    for key, number in entries:
+    for key, number, _ in rows:
         grouped.setdefault(key, []).append(number)
     return grouped
 
@@ -214,9 +249,7 @@ def expire_rows(fragment: Fragment, messages: list[Message]) -> int:
     if fragment.settings.is_dead_letter or not fragment.is_usable():
         return 0
     now_ms = fragment.runtime.clock.wall_ms()
-    held = fragment.locks.numbers()
-    if fragment.forwarder is not None:
-        held |= fragment.forwarder.moving
+    held = _held_numbers(fragment)
     expired = [
         message
         for message in messages
@@ -228,3 +261,11 @@ def expire_rows(fragment: Fragment, messages: list[Message]) -> int:
         fragment.withdraw(expired)
         expire(fragment, expired)
     return len(expired)
+
+
+def _held_numbers(fragment: Fragment) -> set[int]:
+    """Active rows that are locked, or on their way to another entity."""
+    held = fragment.locks.numbers()
+    if fragment.forwarder is not None:
+        held |= fragment.forwarder.moving
+    return held

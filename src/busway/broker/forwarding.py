@@ -11,7 +11,8 @@ available is waited for, however long. Meanwhile rows for other fragments of the
 for each of them, and it is all that a receiver there can see (`held_destinations`).
 
 While rows are on their way, which takes more than one step only when the destination looks for duplicates or lies
-in another store, `moving` keeps them from expiring here.
+in another store, `moving` keeps them from expiring here. What becomes of them when the forwarder is gone before the
+destination has answered, or when nobody knows the answer, is told in `transfers`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from busway.broker.journal import FORWARD, note_messages
 from busway.broker.message_subject import MessageSubject
 from busway.broker.partition_keys import fragment_of_forwarded
 from busway.broker.property_changes import DEAD_LETTER_REASON, read_changes
-from busway.broker.transfers import Transfers
+from busway.broker.transfers import Departure, Transfers
 from busway.message import ACTIVE, Message
 from busway.message_head import read_head
 from busway.store.contract import PLACE_ACTIVE, CommitBatch, StoreError, TransferMark
@@ -86,16 +87,20 @@ class Route:
 class Transfer:
     """One run on its way. Told by the destination's intake when it joins a batch, and when all is certain."""
 
-    __slots__ = ("_marked", "_rows", "_source", "_target_store", "ended", "removed")
+    __slots__ = ("_rows", "_source", "_transfers", "departure", "ended", "removed")
 
-    def __init__(self, source: Fragment, rows: dict[int, Message]) -> None:
+    def __init__(
+        self, source: Fragment, bound: list[tuple[Message, Message, Destination]], transfers: Transfers
+    ) -> None:
         self._source = source
+        self._transfers = transfers
         #: By the identity of the message that was sent: the row it came from.
-        self._rows = rows
-        self._target_store = ""
+        self._rows = {id(message): row for row, message, _ in bound}
+        self.departure = Departure(
+            (source.store.name, source.key), {row.sequence_number: where for row, _, where in bound}
+        )
         #: Numbers deleted here in the same commit as they were written there.
         self.removed: set[int] = set()
-        self._marked: dict[int, str] = {}
         self.ended: asyncio.Future[list[tuple[int, BrokerError]]] = asyncio.get_running_loop().create_future()
 
     def source_number(self, message: Message) -> int:
@@ -110,24 +115,24 @@ class Transfer:
             note_messages(source, batch, FORWARD, rows)
             self.removed.update(row.sequence_number for row in rows)
             return
+        opening = self._transfers.openings(store_name)
         for row in rows:
             number = row.sequence_number
             batch.transfer_marks.append(TransferMark(source.store.name, source.key, number))
-            self._marked[number] = store_name
+            self.departure.written[number] = (store_name, opening)
 
     def done(self, refused: list[tuple[int, BrokerError]]) -> None:
         if not self.ended.done():
             self.ended.set_result(refused)
 
-    def finish(self, rows: list[Message], transfers: Transfers) -> None:
+    def finish(self, rows: list[Message]) -> None:
         """The destination has them (or had them before): they are deleted here. Raises ServerBusy."""
         left = [row for row in rows if row.sequence_number not in self.removed]
         if not left:
             return
-        source = self._source
-        marked = {row.sequence_number: self._marked.get(row.sequence_number, "") for row in left}
-        marked = {number: name for number, name in marked.items() if name}
-        place = (source.store.name, source.key)
+        source, transfers, place = self._source, self._transfers, self.departure.place
+        written = self.departure.written
+        marked = {number: written[number][0] for number in _numbers(left) if number in written}
         try:
             batch = source.batch()
         except ServerBusy:
@@ -154,9 +159,11 @@ class Forwarder:
         "_due",
         "_fragment",
         "_held",
+        "_is_stopped",
         "_is_walking",
         "_pause_s",
         "_route",
+        "_should_try_again",
         "_should_walk",
         "_timer",
         "moving",
@@ -169,6 +176,8 @@ class Forwarder:
         self.moving: set[int] = set()
         self._is_walking = False
         self._should_walk = False
+        self._should_try_again = False
+        self._is_stopped = False
         self._held = HeldDestinations()
         self._pause_s = _RETRY_S
         self._timer: Timer | None = None
@@ -187,6 +196,7 @@ class Forwarder:
         self.wake()
 
     def stop(self) -> None:
+        self._is_stopped = True
         self._fragment.runtime.timers.cancel(self._timer)
         self._timer = None
 
@@ -196,6 +206,8 @@ class Forwarder:
                 self._should_walk = False
                 await self._pass()
         except (StoreError, BrokerError) as error:
+            if self._is_stopped:
+                return
             _log.warning("Forwarding from %s pauses: %s", self._fragment.settings.path, error)
             self._again_in(_RETRY_S)
         finally:
@@ -203,24 +215,22 @@ class Forwarder:
 
     async def _pass(self) -> None:
         """Once over the rows, in order, until there are no more or something is in the way."""
-        fragment, transfers = self._fragment, self._route.transfers
-        if transfers.is_under_way(fragment):
-            # Our store failed and came back while a run of the forwarder before us waits for its destination.
-            self._again_in(_RETRY_S)
-            return
-        if not transfers.is_settled(fragment):
-            await transfers.settle(fragment)
+        fragment = self._fragment
+        if self._should_try_again:
+            self._should_try_again = False
+            self._held.try_again()
+        for destination in self._route.transfers.destinations(fragment):
+            # Rows are held back that may have gone there, sent by us or by the forwarder before us: those behind them
+            # must not overtake them.
+            self._hold(destination, _RETRY_S)
         after = self._held.start
         is_unbroken = True
         while fragment.is_usable() and not self._is_stuck():
             page = await fragment.store.messages(
                 fragment.key, PLACE_ACTIVE, after, _RUN_MESSAGES_MAX, _RUN_BYTES_MAX
             )
-            if not transfers.is_settled(fragment):
-                # The destination's store was opened while we read: some of these may lie there already. From here to
-                # the send nothing is waited for, so no other store can come in between.
-                await transfers.settle(fragment)
-                continue
+            # From here to the send nothing is waited for: no store can be opened in between and tell of more rows
+            # that lie there already.
             if not page.messages and not page.damaged:
                 return
             rows, staying = self._movable(page.messages)
@@ -291,13 +301,15 @@ class Forwarder:
         bound = self._bound(rows, target)
         if not bound:
             return
-        transfer = Transfer(self._fragment, {id(message): row for row, message, _ in bound})
         transfers = self._route.transfers
-        with transfers.moving(self._fragment):
+        transfer = Transfer(self._fragment, bound, transfers)
+        with transfers.departing(transfer.departure):
             target.inlet.append([message for _, message, _ in bound], transfer.done, origin=transfer)
             refused = dict(await transfer.ended)
+            unknown = [at for at, error in refused.items() if isinstance(error, StoreOutcomeUnknown)]
+            transfers.outcome_unknown(transfer.departure, _numbers([bound[at][0] for at in unknown]))
             arrived = [(row, where) for place, (row, _, where) in enumerate(bound) if place not in refused]
-            transfer.finish([row for row, _ in arrived], transfers)
+            transfer.finish([row for row, _ in arrived])
         for where in {where for _, where in arrived}:
             self._held.takes(where)
         if not refused:
@@ -391,6 +403,8 @@ class Forwarder:
 
     def _again_in(self, seconds: float) -> None:
         """At the latest: a destination that is held later does not put the next try off."""
+        if self._is_stopped:
+            return
         runtime = self._fragment.runtime
         due = runtime.clock.monotonic() + seconds
         if self._timer is None or due < self._due:
@@ -399,10 +413,14 @@ class Forwarder:
 
     def _try_again(self) -> None:
         self._timer = None
-        self._held.try_again()
+        self._should_try_again = True  # a walk that is under way goes on as it began: it has passed rows by
         if self._fragment.settings.is_dead_letter:
             self._pause_s = min(2 * self._pause_s, _RETRY_S_MAX)
         self.wake()
+
+
+def _numbers(rows: list[Message]) -> list[int]:
+    return [row.sequence_number for row in rows]
 
 
 def _stays(message: Message) -> bool:

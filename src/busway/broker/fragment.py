@@ -17,9 +17,10 @@ fragment anew.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.commit_runs import ArrivedRun, SettledRun, WrittenRun, broker_error
+from busway.broker.commit_runs import SettledRun, WrittenRun, broker_error
 from busway.broker.duplicates import DuplicateFilter
 from busway.broker.errors import (
     BrokerError,
@@ -44,8 +45,9 @@ from busway.broker.ready_window import Horizon, ReadyWindow
 from busway.broker.receiver import Delivery, Receiver
 from busway.broker.runtime import BrokerRuntime
 from busway.broker.settlement import RunDone, Settlement, Verb
+from busway.broker.strays import put_back, put_strays_back
 from busway.broker.timers import Timer
-from busway.message import ACTIVE, DEFERRED, NEVER_MS, Message
+from busway.message import ACTIVE, DEFERRED, Message
 from busway.store.contract import (
     PLACE_ACTIVE,
     CommitBatch,
@@ -152,6 +154,7 @@ class Fragment(Outlet):
         """Once, after it was loaded from the store: sets up what time must bring."""
         self.head_expiry.start()
         self.duplicates.start()
+        put_strays_back(self)
 
     def is_usable(self) -> bool:
         return not self.is_failed and self.store.state is StoreState.OPEN
@@ -236,6 +239,7 @@ class Fragment(Outlet):
             and self._consuming == 0
             and not self.locks.live
             and not self.horizon.arriving
+            and not self.horizon.holds_any_back()
         )
 
     def start_numbers_again(self) -> None:
@@ -424,22 +428,7 @@ class Fragment(Outlet):
 
     def put_back(self, messages: list[Message]) -> None:
         """Deleted for receive-and-delete, but never sent: back under their numbers."""
-        try:
-            batch = self.batch()
-        except ServerBusy:  # the store failed at this very moment; it cannot be told any more
-            return
-        run = ArrivedRun(self)
-        for message in messages:
-            number = message.sequence_number
-            batch.puts.append((self.key, PLACE_ACTIVE, message))
-            self.expect(number, message.size())
-            if self.settings.requires_session:
-                batch.session_entries.append((self.key, message.session_id or "", number))
-            if message.expires_at_ms < NEVER_MS and not self.settings.is_dead_letter:
-                self.intake.enter_expiry(batch, message.expires_at_ms, number)
-            run.entries.append((number, message.session_id))
-        batch.counters[self.key] = self.counters
-        batch.callbacks.append(run.committed)
+        put_back(self, messages)
 
     def undeliver(self, deliveries: list[Delivery]) -> None:
         """Handed over but never written to the socket: unlocked without a count, or put back."""
@@ -660,9 +649,13 @@ class Fragment(Outlet):
         return await read(self.settings.path, self.reads.receive_by_number(numbers, deletes, session_id))
 
     async def delete_messages(
-        self, count: int, enqueued_before_ms: int, session_id: str | None = None
+        self,
+        count: int,
+        enqueued_before_ms: int,
+        session_id: str | None = None,
+        holds_session: Callable[[str], bool] | None = None,
     ) -> int:
-        deleted = self.reads.delete_messages(count, enqueued_before_ms, session_id)
+        deleted = self.reads.delete_messages(count, enqueued_before_ms, session_id, holds_session)
         return await read(self.settings.path, deleted)
 
     async def cancel_scheduled(self, numbers: list[int]) -> None:

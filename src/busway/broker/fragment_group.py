@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from busway.broker.awaited_settlement import settled
+from busway.broker.cancellation import Cancellation
 from busway.broker.commit_runs import CompletedRun, DealtRun
 from busway.broker.errors import (
     BrokerError,
@@ -33,9 +34,11 @@ from busway.broker.message_sessions import MessageSession
 from busway.broker.next_session import NextSession
 from busway.broker.outlet import Outlet
 from busway.broker.partition_keys import SLICE_MESSAGES_MAX, fragment_of_key, index_of_number, index_of_token
+from busway.broker.read_requests import check_fits, read
 from busway.broker.receiver import Delivery, Receiver
 from busway.broker.receiver_share import ReceiverShare
 from busway.broker.runtime import BrokerRuntime
+from busway.broker.session_list import listed_sessions
 from busway.broker.settlement import PartDone, RunDone, Settlement, Verb
 from busway.message import NEVER_MS, Message
 from busway.store.contract import Store, first_number_base
@@ -46,14 +49,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: What one fragment hands to a receiver before the next one's turn, at least: little, so that all stay equally old.
 _TURN_MESSAGES: Final = 4
-#: Sessions that are listed at once by one fragment.
-_LIST_PAGE: Final = 1_000
 
 
 class FragmentGroup(Outlet):
     """See the head of this file. It offers what a single `Fragment` offers."""
 
-    __slots__ = ("_accepting", "_choice", "_runtime", "_shares", "_turn", "flow", "members", "settings")
+    __slots__ = (
+        "_accepting",
+        "_choice",
+        "_lost",
+        "_runtime",
+        "_shares",
+        "_turn",
+        "flow",
+        "members",
+        "settings",
+    )
 
     def __init__(
         self, settings: FragmentSettings, members: list[Fragment | None], runtime: BrokerRuntime
@@ -64,6 +75,8 @@ class FragmentGroup(Outlet):
         self.members = members
         self._runtime = runtime
         self._choice = FragmentChoice(members)
+        #: Those whose store is away, as they were: only what they deleted may still come back (R-1).
+        self._lost: dict[int, Fragment] = {}
         self._shares: dict[Receiver, list[ReceiverShare]] = {}
         #: Receivers in line for the next available session.
         self._accepting: set[NextSession] = set()
@@ -95,11 +108,13 @@ class FragmentGroup(Outlet):
         member = self.members[index]
         self.members[index] = None
         if member is not None:
+            self._lost[index] = member
             member.failed(error)
 
     def regain(self, index: int, member: Fragment) -> None:
         """Its store is back: whoever waits, waits here too."""
         self.members[index] = member
+        self._lost.pop(index, None)
         self._choice.members_changed()
         if not self.settings.allows_receive or self.settings.forwards:
             return
@@ -283,7 +298,7 @@ class FragmentGroup(Outlet):
 
     def undeliver(self, deliveries: list[Delivery]) -> None:
         for index, some in _grouped(deliveries, _index_of_delivery).items():
-            member = self.members[index]
+            member = self.members[index] or self._lost.get(index)
             if member is not None:
                 member.undeliver(some)
 
@@ -321,7 +336,7 @@ class FragmentGroup(Outlet):
             except BrokerError as error:
                 run.refused += [(place, error) for place in range(start, end)]
             start = end
-        run.part_over()
+        run.all_added()
 
     def _settle_part(
         self, index: int, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None
@@ -399,6 +414,11 @@ class FragmentGroup(Outlet):
         if len(parts) == 1:
             (index,) = parts
             return await self.member(index).receive_by_number(numbers, deletes=deletes, session_id=session_id)
+        self.check_receivable()
+        sizes: dict[int, int] = {}
+        for index, some in parts.items():
+            sizes |= await read(self.settings.path, self.member(index).reads.deferred_sizes(some))
+        check_fits(numbers, sizes, self._runtime.limits.fetch_bytes_max)
         found: list[Delivery] = []
         try:
             for index, some in parts.items():
@@ -423,6 +443,7 @@ class FragmentGroup(Outlet):
         count: int,  # noqa: ARG002 - whatever is asked for
         enqueued_before_ms: int,  # noqa: ARG002
         session_id: str | None = None,  # noqa: ARG002
+        holds_session: Callable[[str], bool] | None = None,  # noqa: ARG002
     ) -> int:
         """R-82."""
         raise InvalidOperation(
@@ -432,11 +453,17 @@ class FragmentGroup(Outlet):
     async def cancel_scheduled(self, numbers: list[int]) -> None:
         """S-33, S-38: one missing number fails the whole request, before anything is cancelled."""
         parts = _grouped(numbers, index_of_number)
-        if len(parts) > 1:
+        if len(parts) <= 1:
             for index, some in parts.items():
-                await self.member(index).reads.cancellable(some)
-        for index, some in parts.items():
-            await self.member(index).cancel_scheduled(some)
+                await self.member(index).cancel_scheduled(some)
+            return
+        cancellation = Cancellation()
+        try:
+            for index, some in parts.items():
+                await cancellation.find(self.member(index), some)
+            await cancellation.commit()
+        finally:
+            cancellation.release()
 
     # -- sessions
 
@@ -485,10 +512,7 @@ class FragmentGroup(Outlet):
     async def list_sessions(self, state_set_after_ms: int | None, skip: int, top: int) -> list[str]:
         """X-17: in order over all fragments."""
         self._check_readable()
-        found: list[str] = []
-        for member in self.usable():
-            found += await _first_sessions(member, state_set_after_ms, skip + top)
-        return sorted(found)[skip : skip + top]
+        return await listed_sessions(self.usable(), state_set_after_ms, skip, top)
 
 
 class _Gathered:
@@ -536,16 +560,6 @@ def _append_part(part: Part, messages: list[Message], done: RunDone, origin: Tra
     elif part.error is not None:
         error = part.error
         done([(at, error) for at in range(len(part.places))])
-
-
-async def _first_sessions(member: Fragment, state_set_after_ms: int | None, count: int) -> list[str]:
-    found: list[str] = []
-    while len(found) < count:
-        page = await member.list_sessions(state_set_after_ms, len(found), min(count - len(found), _LIST_PAGE))
-        if not page:
-            break
-        found += page
-    return found
 
 
 def _places(tokens: list[bytes]) -> dict[int, list[int]]:

@@ -1,11 +1,15 @@
 """What a fragment takes in: it gives out numbers, enqueued times and expiry times (M-35, M-40, M-41, S-1…S-9).
 
 Numbers are gapless from 1 and given out only when a message joins a batch, so a refused message leaves no gap.
-Enqueued times never go back, even if the wall clock does.
+
+The enqueued time that clients see never goes back, even if the wall clock does. Nothing is decided by it: what is for
+later and when a message expires follow the wall clock, which may have been ahead once. Each run is decided about by
+one look at that clock: a message is either for now or for later, whatever the clock does in between.
 
 Only a message that expires before one that came earlier gets an expiry entry of its own. All others expire at
 the head in order, so the sweep may stop at the first that has not (M-44). `Counters.expiry_high_ms` is the
-latest expiry among those in order.
+latest expiry among those in order. After the clock was set back that is every message, for as long as those from
+before are there: each pays an entry, and nothing else grows.
 
 Numbers have an end: from `RESERVE_FROM` on each send first asks `numbering` (M-37).
 
@@ -134,7 +138,7 @@ class Intake:
             return error
         if not fragment.runtime.namespace_size.take(run.bytes):
             return namespace_fault(fragment.runtime.namespace_size.bytes_max)
-        self._enter(batch, run)
+        self._enter(batch, run, fragment.runtime.clock.wall_ms())
         return None
 
     def _admit(self, messages: list[Message], done: RunDone, is_atomic: bool) -> SentRun:
@@ -173,16 +177,30 @@ class Intake:
         except (ServerBusy, QuotaExceeded) as error:
             run.fail(error)
             return
-        self._enter(batch, run)
+        self._enter(batch, run, fragment.runtime.clock.wall_ms())
         run.joined(batch)
 
-    def _enter(self, batch: CommitBatch, run: SentRun) -> None:
+    def join_copies(self, batch: CommitBatch, run: SentRun, wall_ms: int) -> None:
+        """What a topic has found due at that time; its batch is ours. `copies_fault` was None."""
+        if self._fragment.counters.last_counter >= self._reserve_from:
+            self._numbering.take(len(run.messages))
+        self._enter(batch, run, wall_ms)
+        run.joined(batch)
+
+    def copies_fault(self, count: int) -> BrokerError | None:
+        """Why so many copies cannot join now."""
+        fragment = self._fragment
+        if not fragment.is_usable():
+            return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
+        return self.number_fault(count)
+
+    def _enter(self, batch: CommitBatch, run: SentRun, wall_ms: int) -> None:
         """Its rows, numbers and times."""
         fragment = self._fragment
         counters, key = fragment.counters, fragment.key
-        now_ms = self._next_enqueued_ms()
+        enqueued_ms = self._next_enqueued_ms(wall_ms)
         default_ttl_ms = fragment.settings.default_ttl_ms
-        default_expiry_ms = _expiry_ms(now_ms, default_ttl_ms)
+        default_expiry_ms = _expiry_ms(wall_ms, default_ttl_ms)
         number, high_ms = counters.last_counter, counters.expiry_high_ms
         first_in_order_ms = NEVER_MS
         scheduled: list[Message] = []
@@ -190,14 +208,14 @@ class Intake:
         for message in run.messages:
             number += 1
             message.sequence_number = number
-            message.enqueued_at_ms = now_ms
-            if message.scheduled_at_ms > now_ms:
+            message.enqueued_at_ms = enqueued_ms
+            if message.scheduled_at_ms > wall_ms:
                 scheduled.append(message)
                 continue
             ttl_ms = message.ttl_ms
             expires_ms = default_expiry_ms
             if 0 <= ttl_ms < default_ttl_ms:
-                expires_ms = _expiry_ms(now_ms, ttl_ms)
+                expires_ms = _expiry_ms(wall_ms, ttl_ms)
             message.expires_at_ms = expires_ms
             if expires_ms >= high_ms:
                 high_ms = expires_ms
@@ -215,7 +233,7 @@ class Intake:
             self._join_scheduled(batch, run, scheduled)
         if fragment.settings.requires_session:
             batch.session_entries.extend([(key, m.session_id or "", m.sequence_number) for m in run.active])
-        fragment.touch_for_send(now_ms)
+        fragment.touch_for_send(enqueued_ms)
         batch.bytes += run.bytes
         batch.counters[key] = counters
         if fragment.runtime.journal is not None:
@@ -290,13 +308,13 @@ class Intake:
     def join_reserved(self, batch: CommitBatch, messages: list[Message]) -> None:
         """They are stored as scheduled even when their time has come meanwhile: it is then noticed at once."""
         fragment = self._fragment
-        now_ms = self._next_enqueued_ms()
+        enqueued_ms = self._next_enqueued_ms(fragment.runtime.clock.wall_ms())
         size_bytes = 0
         for message in messages:
-            message.enqueued_at_ms = now_ms
+            message.enqueued_at_ms = enqueued_ms
             size_bytes += message.size()
         fragment.counters.bytes += size_bytes
-        fragment.touch_for_send(now_ms)
+        fragment.touch_for_send(enqueued_ms)
         batch.bytes += size_bytes
         batch.counters[fragment.key] = fragment.counters
         self._put_scheduled(batch, messages)
@@ -304,21 +322,22 @@ class Intake:
 
     # -- time
 
+    def may_leave(self, number: int) -> bool:
+        """Of a scheduled row: its own commit is reported, and no open transaction cancels it."""
+        return number not in self.withheld and not self._fragment.horizon.hides(number)
+
     def may_activate(self, message: Message, wall_ms: int) -> bool:
-        """It is due, its own commit is reported, and no open transaction cancels it."""
-        number = message.sequence_number
-        if message.scheduled_at_ms > wall_ms or self._fragment.horizon.hides(number):
-            return False
-        return number not in self.withheld
+        return message.scheduled_at_ms <= wall_ms and self.may_leave(message.sequence_number)
 
     def activate(self, messages: list[Message]) -> int:
         """Scheduled rows whose time has come get a new number, a new enqueued time, and their time to live
-        starts (S-34). Rows whose own commit is not reported yet, and those not due, are left alone."""
+        starts (S-34). Rows whose own commit is not reported yet, and those not due, are left alone. Raises why
+        nothing of it can happen now."""
         fragment = self._fragment
         counters, settings = fragment.counters, fragment.settings
-        now_ms = self._next_enqueued_ms()
         wall_ms = fragment.runtime.clock.wall_ms()
         batch = fragment.batch()
+        enqueued_ms = self._next_enqueued_ms(wall_ms)
         run = ArrivedRun(fragment)
         noted: list[OperationRow] | None = None if fragment.runtime.journal is None else []
         for message in messages:
@@ -329,7 +348,7 @@ class Intake:
             ttl_ms = (
                 message.ttl_ms if 0 <= message.ttl_ms < settings.default_ttl_ms else settings.default_ttl_ms
             )
-            expires_ms = _expiry_ms(now_ms, ttl_ms)
+            expires_ms = _expiry_ms(wall_ms, ttl_ms)
             session_id = (message.session_id or "") if settings.requires_session else None
             move = Move(
                 fragment.key,
@@ -338,7 +357,7 @@ class Intake:
                 fragment.key,
                 PLACE_ACTIVE,
                 number,
-                enqueued_at_ms=now_ms,
+                enqueued_at_ms=enqueued_ms,
                 expires_at_ms=expires_ms,
                 session_id=session_id,
                 with_expiry_entry=expires_ms < counters.expiry_high_ms,
@@ -347,13 +366,13 @@ class Intake:
             batch.moves.append(move)
             run.entries.append((number, session_id))
             if noted is not None:
-                noted.append(_activated(message, number, now_ms))
+                noted.append(_activated(message, number, enqueued_ms))
         if run.entries:
             count = len(run.entries)
             counters.scheduled -= count
             counters.active += count
             run.last_number = counters.last_counter
-            fragment.touch_for_send(now_ms)
+            fragment.touch_for_send(enqueued_ms)
             batch.counters[fragment.key] = counters
             note_rows(fragment, batch, ACTIVATE, noted)
             batch.callbacks.append(run.committed)
@@ -383,8 +402,10 @@ class Intake:
         subscription does not, for copies are no use of it (E-111)."""
         self._enqueued_high_ms = max(self._enqueued_high_ms, enqueued_ms)
 
-    def _next_enqueued_ms(self) -> int:
-        self._enqueued_high_ms = max(self._enqueued_high_ms, self._fragment.runtime.clock.wall_ms())
+    def _next_enqueued_ms(self, wall_ms: int) -> int:
+        """M-16: what clients are shown."""
+        if wall_ms > self._enqueued_high_ms:
+            self._enqueued_high_ms = wall_ms
         return self._enqueued_high_ms
 
 
@@ -392,11 +413,11 @@ def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
     """What a transaction sends is answered by the transaction."""
 
 
-def _activated(message: Message, number: int, now_ms: int) -> OperationRow:
-    return OperationRow(number, message.size(), 0, now_ms, message.session_id, message.partition_key)
+def _activated(message: Message, number: int, enqueued_ms: int) -> OperationRow:
+    return OperationRow(number, message.size(), 0, enqueued_ms, message.session_id, message.partition_key)
 
 
-def _expiry_ms(enqueued_at_ms: int, ttl_ms: int) -> int:
+def _expiry_ms(wall_ms: int, ttl_ms: int) -> int:
     """M-41; a time that no client could write is never."""
-    expires_ms = enqueued_at_ms + ttl_ms
+    expires_ms = wall_ms + ttl_ms
     return NEVER_MS if expires_ms > _LAST_INSTANT_MS else expires_ms

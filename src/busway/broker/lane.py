@@ -77,6 +77,11 @@ class Lane:
         self.window = window
         window.starts_at_tail(0)
 
+    def read_again(self) -> None:
+        """Rows may be shown that were hidden, or are no longer to be shown."""
+        self.window.rewind(0)
+        self.serve()
+
     def wake(self, receiver: Receiver) -> None:
         self.waiting[receiver] = None
         self.serve()

@@ -32,6 +32,7 @@ class Limits:
     peek_messages_max: int = 250  # L-15
     peek_bytes_max: int = 256 * KIB
     batch_delete_messages_max: int = 500  # L-16
+    fetch_bytes_max: int = 16 * MIB  # messages of one answer to a receive by sequence number
     forwarding_hops_max: int = 4  # L-17
     tokens_per_connection_max: int = 1_000  # L-18
     user_metadata_characters_max: int = 1_024  # L-19

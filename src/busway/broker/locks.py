@@ -264,6 +264,15 @@ class LockTable:
             locked.update(lock.number for lock in self.reserved.values() if lock.place == ACTIVE)
         return locked
 
+    def drop(self, numbers: set[int]) -> None:
+        """These active messages are gone: whoever holds one has lost it."""
+        for held in (self.live, self.reserved):
+            gone = [t for t, lock in held.items() if lock.place == ACTIVE and lock.number in numbers]
+            for token in gone:
+                lock = held.pop(token)
+                if lock.session is not None:
+                    lock.session.tokens.discard(token)
+
     def clear(self) -> None:
         self.live.clear()
         self.reserved.clear()

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _LOOK_UP_SESSIONS_MAX: Final = 256
+_LOOK_UP_BYTES_MAX: Final = 1024 * 1024
 _LIST_SESSIONS_MAX: Final = 1_000
 
 
@@ -198,10 +199,27 @@ class MessageSessions:
             found = await fragment.store.next_sessions(fragment.key, after, limit)
             for session_id, first_number in found:
                 after = max(after, first_number)
-                if not self.is_held(session_id) and not fragment.horizon.hides(first_number):
+                if await self._can_be_had(session_id, first_number) and not self.is_held(session_id):
                     self._give_to_first(session_id)
             if len(found) < limit:
                 return
+
+    async def _can_be_had(self, session_id: str, first_number: int) -> bool:
+        """Whether a session that nobody holds has something to give, though its first messages be held back."""
+        fragment = self._fragment
+        horizon = fragment.horizon
+        if self.is_held(session_id) or not horizon.holds_back(first_number):
+            return not self.is_held(session_id) and not horizon.hides(first_number)
+        after = max(first_number, horizon.held_back_up_to)
+        while True:
+            page = await fragment.store.session_messages(
+                fragment.key, session_id, after, _LOOK_UP_SESSIONS_MAX, _LOOK_UP_BYTES_MAX
+            )
+            if any(not horizon.hides(message.sequence_number) for message in page.messages):
+                return True
+            if not page.more or not fragment.is_usable():
+                return False
+            after = max([message.sequence_number for message in page.messages] + page.damaged)
 
     def _give_to_first(self, session_id: str) -> None:
         for waiting in list(self._waiting):
@@ -261,6 +279,7 @@ class MessageSessions:
         session.lane.window.close()
         fragment.session_ended(session, happened)
         tell_session(fragment, SESSION_END, session.session_id)
+        session.lane.session = None  # they would hold one another, and the receiver
         self._match()
 
     def close_all(self, error: BrokerError) -> None:
@@ -290,6 +309,12 @@ class MessageSessions:
             if session is not None:
                 session.lane.window.arrived(number)
                 session.lane.serve()
+        self._match()
+
+    def read_again(self) -> None:
+        """Rows may be shown that were hidden, or are no longer to be shown."""
+        for session in list(self._held.values()):
+            session.lane.read_again()
         self._match()
 
     def start_over(self) -> None:
@@ -352,15 +377,15 @@ class MessageSessions:
         if not fragment.runtime.namespace_size.take(growth_bytes):
             raise namespace_fault(fragment.runtime.namespace_size.bytes_max)
 
-    async def ids(self, state_set_after_ms: int | None, skip: int, top: int) -> list[str]:
-        """X-17."""
+    async def ids(self, state_set_after_ms: int | None, skip: int, top: int, from_id: str = "") -> list[str]:
+        """X-17. `from_id`: this one and what comes behind it."""
         self._fragment.check_receivable()
         if not self._fragment.settings.requires_session:
             raise InvalidOperation("The entity does not require sessions: it has none to list.")
         if skip < 0 or top < 0:
             raise ArgumentOutOfRange("skip and top must not be negative.")
         return await self._fragment.store.sessions(
-            self._fragment.key, state_set_after_ms, skip, min(top, _LIST_SESSIONS_MAX)
+            self._fragment.key, state_set_after_ms, skip, min(top, _LIST_SESSIONS_MAX), from_id
         )
 
 

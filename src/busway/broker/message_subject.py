@@ -45,12 +45,14 @@ _STATE_ACTIVE: Final = 0
 class MessageSubject(Subject):
     """Never raises: what cannot be decoded is not there."""
 
-    __slots__ = ("_fields", "_user", "message")
+    __slots__ = ("_fields", "_known", "_user", "message")
 
     def __init__(self, message: Message) -> None:
         self.message = message
         self._user: dict[str, Value] | None = None
         self._fields: list[bytes] | None = None
+        #: System properties that had to be decoded: a rule may ask for one of 64 KB sixty times.
+        self._known: dict[str, Value] | None = None
 
     def user(self, folded_name: str) -> Value | Missing:
         properties = self._user
@@ -59,10 +61,22 @@ class MessageSubject(Subject):
         return properties.get(folded_name, MISSING)
 
     def system(self, name: str) -> Value:
+        known = self._known
+        if known is not None and name in known:
+            return known[name]
+        read = _OTHERS.get(name)
+        if read is not None:
+            return read(self.message)
+        if known is None:
+            known = self._known = {}
+        value = known[name] = self._looked_up(name)
+        return value
+
+    def _looked_up(self, name: str) -> Value:
         field = _FIELD_OF.get(name)
         if field is not None:
             return self._field(field)
-        read = _OTHERS.get(name)
+        read = _IN_HEAD.get(name)
         return None if read is None else read(self.message)
 
     def _field(self, field: int) -> Value:
@@ -162,9 +176,14 @@ def _first_number(message: Message) -> Value:
     return head.first_number if head.hops else None
 
 
+#: What is looked for among the sections before the bare message.
+_IN_HEAD: Final[dict[str, Callable[[Message], Value]]] = {
+    "ViaPartitionKey": lambda message: _annotation(message, "x-opt-via-partition-key"),
+    "EnqueuedSequenceNumber": _first_number,
+    "DeadLetterSource": _dead_letter_source,
+}
 _OTHERS: Final[dict[str, Callable[[Message], Value]]] = {
     "PartitionKey": lambda message: message.partition_key,
-    "ViaPartitionKey": lambda message: _annotation(message, "x-opt-via-partition-key"),
     "TimeToLive": lambda message: None if message.ttl_ms < 0 else Span(message.ttl_ms * TICKS_PER_MS),
     "ScheduledEnqueueTimeUtc": lambda message: (
         instant_of_ms(message.scheduled_at_ms) if message.scheduled_at_ms else None
@@ -172,9 +191,7 @@ _OTHERS: Final[dict[str, Callable[[Message], Value]]] = {
     "EnqueuedTimeUtc": _enqueued,
     "ExpiresAtUtc": _expires,
     "SequenceNumber": lambda message: message.sequence_number or None,
-    "EnqueuedSequenceNumber": _first_number,
     "DeliveryCount": lambda message: message.delivery_count,
     "Size": lambda message: message.size(),
     "State": lambda message: message.state,
-    "DeadLetterSource": _dead_letter_source,
 }

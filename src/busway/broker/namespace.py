@@ -44,9 +44,6 @@ from busway.broker.errors import (
     ServerBusy,
     StoreOutcomeUnknown,
 )
-from busway.broker.expiry import ExpirySweeper
-from busway.broker.fragment import Fragment
-from busway.broker.late_fragments import LateFragments
 from busway.broker.limits import Limits
 from busway.broker.opening import added_stores, first_rows, public_url, with_root_key
 from busway.broker.operations_log import OperationsLog
@@ -58,8 +55,8 @@ from busway.broker.rule_changes import RuleChanges
 from busway.broker.rule_rows import rule_rows
 from busway.broker.runtime import BrokerRuntime
 from busway.broker.sas_keys import ROOT_RULE_NAME, completed_rules
-from busway.broker.schedule import Activator
 from busway.broker.send_via import SendVia, is_transfer_key, transfer_key
+from busway.broker.store_entry import StoreEntry
 from busway.broker.store_keeper import StoreKeeper
 from busway.broker.timers import Timers
 from busway.broker.topic import Topic
@@ -73,6 +70,7 @@ from busway.store.contract import (
     FragmentKey,
     Store,
     StoreError,
+    StoreInUse,
     StoreTooNew,
     StoreUnavailable,
 )
@@ -116,12 +114,15 @@ class Namespace:
             self._used_bytes,
         )
         self.flows = self.runtime.flows
+        self._entry = StoreEntry(self)
         self.keepers = {store.name: self._keeper(store) for store in stores}
         if not stores or len(self.keepers) < len(stores):
             raise StoreError("A namespace needs one or more stores, each with a name of its own.")
         self.catalogue = Catalogue()
         self.entities = EntityTable(self.runtime, self.keepers.__getitem__)
         self.auto_delete = AutoDelete(self.entities, clock, self._timers, self._delete_idle)
+        #: Entities whose deletion for want of use is under way.
+        self._leaving: set[str] = set()
         self.operations = OperationsLog(clock, entropy)
         #: Set before it is opened.
         self.others: OtherEntities = NoOtherEntities()
@@ -139,7 +140,7 @@ class Namespace:
             self._clock,
             self._timers,
             self.background.spawn,
-            examine=self._examine,
+            examine=self._entry.examine,
             lost=self._store_lost,
             entered=self._store_entered,
         )
@@ -168,13 +169,13 @@ class Namespace:
             raise failures[0]
         if not is_new:
             self._check_stores()
-        self._adopt()
+        self.adopt()
         await self._enter_service(errors)
         await self._complete_catalogue(is_new)
         self.entities.opened_at_ms = self._clock.wall_ms()
-        self.auto_delete.arm()
+        self.auto_delete.watch_all()
         self._look_around()
-        self.background.spawn(self._watch_heads())
+        self.background.spawn(self.watch_heads())
 
     async def _connect(self) -> dict[str, StoreError | None]:
         """By store the error that kept it from being opened. Stores out of service are not even tried."""
@@ -223,7 +224,7 @@ class Namespace:
                     raise StoreError(error.sentence) from error
                 _log.warning("The catalogue could not be brought up to date: %s", error.sentence)
                 return
-            self._adopt()
+            self.adopt()
 
     def _first_rows(self) -> Changes:
         return first_rows(self.name, self._ordered(), self._clock, self._entropy, self._given_root_key)
@@ -267,12 +268,12 @@ class Namespace:
         self._timers.run(self._clock.monotonic())
 
     def _look_around(self) -> None:
-        """Once a minute: what no event tells."""
+        """Once a minute: what no event tells. The next time is set first: it comes whatever happens now."""
+        self._timers.at(self._clock.monotonic() + LOOK_AROUND_EVERY_S, self._look_around)
         self._flush_accessed()
         self.runtime.namespace_size.recount()
         self.auto_delete.look_around()
         self._copy_catalogue()
-        self._timers.at(self._clock.monotonic() + LOOK_AROUND_EVERY_S, self._look_around)
 
     def _used_bytes(self) -> int:
         """L-4: of all entities, those of absent stores as they were last seen."""
@@ -288,7 +289,7 @@ class Namespace:
                 if keeper.notice_access(fragment.key):
                     keeper.join(_counting(fragment.key, fragment.counters))
 
-    async def _watch_heads(self) -> None:
+    async def watch_heads(self) -> None:
         """Entities whose messages expire at the head, or move on, are loaded, a slice at a time: their fragments
         then see to it (M-44, F-1)."""
         for index, key in enumerate(self.entities.needing_care()):
@@ -432,9 +433,17 @@ class Namespace:
         await self.background.finish(self.rule_changes.remove(subscription_path, name))
 
     def _delete_idle(self, key: str) -> None:
+        """Once, however long it waits for other changes."""
         row = self.entities.rows.get(key)
-        if row is not None:
-            self.background.spawn(self._entity_changes.delete_idle(row))
+        if row is not None and key not in self._leaving:
+            self._leaving.add(key)
+            self.background.spawn(self._leave(row))
+
+    async def _leave(self, row: EntityRow) -> None:
+        try:
+            await self._entity_changes.delete_idle(row)
+        finally:
+            self._leaving.discard(row.key)
 
     # -- rules
 
@@ -453,6 +462,10 @@ class Namespace:
         """Of the entity whose rules count at an address."""
         owner = None if key in self.entities.rows else self.others.owner_key(key)
         return topic_key_of(key) if owner is None else owner
+
+    def other_owner_key(self, key: str) -> str | None:
+        """Earlier versions let queues have addresses of a hub: which of the two is meant, who opens it must say."""
+        return self.others.owner_key(key) if key in self.entities.rows else None
 
     @property
     def root_key(self) -> str:
@@ -553,24 +566,7 @@ class Namespace:
     def _store_entered(self, keeper: StoreKeeper) -> None:
         self.entities.regain_store(keeper.name)
         self.others.regain_store(keeper.name)
-        if keeper is self.catalogue.home and self.decided_changes():
-            self.background.spawn(self._take_over_later())
-
-    async def _take_over_later(self) -> None:
-        async with self.changing:
-            await self._take_over_rules()
-
-    async def _take_over_rules(self) -> None:
-        """T-13: what a transaction has decided about rules, and the catalogue did not hear of. Waits for the home."""
-        changes = self.decided_changes()
-        if not changes or not self.catalogue.home.is_open:
-            return
-        try:
-            await self.write(changes)
-        except BrokerError as error:
-            _log.warning("Rules that a transaction changed are written down later: %s", error.sentence)
-        else:
-            self._adopt()
+        self._entry.entered(keeper)
 
     def decided_changes(self) -> Changes:
         rows = self.entities.rows
@@ -578,65 +574,6 @@ class Namespace:
 
     def _keys_in(self, keeper: StoreKeeper) -> set[FragmentKey]:
         return self.entities.keys_in(keeper.name) | self.others.keys_in(keeper.name)
-
-    async def _examine(self, keeper: StoreKeeper) -> None:
-        """A store was opened. Raises StoreError when it does not fit; drops what belongs to nobody."""
-        async with self.changing:
-            if await self.catalogue.reload(keeper):
-                late = LateFragments()
-                await late.read(other for other in self.keepers.values() if other is not keeper)
-                self._adopt()
-                late.take_up(self._keys_in)
-            await self._take_over_rules()
-            lost = self._keys_in(keeper) - keeper.counters.keys()
-            if lost:
-                raise StoreError(
-                    f"The store {keeper.name} lacks {len(lost)} fragments that the catalogue knows. Was its"
-                    " file removed or replaced? Restore it, or delete the queues that lay in it."
-                )
-            await self._catch_up(keeper)
-            await self._drop_orphans(keeper)
-            await self.entities.transfers.store_opened(keeper)
-        fragment_of = _FragmentFinder(self.entities, keeper.name)
-        Activator(keeper.store, fragment_of, self.runtime).start()
-        ExpirySweeper(keeper.store, fragment_of, self.runtime).start()
-        self.background.spawn(keeper.sweep_dropped(self.limits.sweep_rows_max))
-        self.background.spawn(self._watch_heads())
-        self.background.spawn(self._settle_transfers())
-
-    async def _settle_transfers(self) -> None:
-        """Rows that arrived elsewhere before a crash leave their source, also where nothing is forwarded any
-        more. What cannot be settled now is tried when its store comes back, or by its forwarder."""
-        transfers = self.entities.transfers
-        for place in transfers.sources():
-            store_name, key = place
-            keeper = self.keepers.get(store_name)
-            if keeper is None or not keeper.is_open:
-                continue
-            fragment = self.entities.fragment(store_name, key)
-            try:
-                if fragment is None:
-                    transfers.source_is_gone(place)
-                elif not transfers.is_under_way(fragment):  # else the run that is on its way finishes them
-                    await transfers.settle(fragment)
-            except (StoreError, BrokerError) as error:
-                _log.warning("A transfer out of store %s is settled later: %s", store_name, error)
-
-    async def _catch_up(self, keeper: StoreKeeper) -> None:
-        """The home must have everything before it takes changes; a copy may follow later."""
-        if keeper is not self.catalogue.home:
-            self.background.spawn(self.catalogue.copy_to(keeper))
-            return
-        await self.catalogue.copy_to(keeper)
-        if self.catalogue.is_behind(keeper):
-            raise StoreError(f"The store {keeper.name} could not be brought up to date.")
-
-    async def _drop_orphans(self, keeper: StoreKeeper) -> None:
-        orphans = sorted(keeper.counters.keys() - self._keys_in(keeper))
-        if orphans and self.catalogue.home_leads:
-            await keeper.commit(_dropping(orphans))
-            for key in orphans:
-                del keeper.counters[key]
 
     # -- the catalogue
 
@@ -649,7 +586,7 @@ class Namespace:
             if keeper.is_open and self.catalogue.is_behind(keeper):
                 self.background.spawn(self.catalogue.copy_to(keeper))
 
-    def _adopt(self) -> None:
+    def adopt(self) -> None:
         """Memory follows the catalogue."""
         rows = self.catalogue.rows
         if NAMESPACE_KEY in rows:
@@ -668,29 +605,14 @@ class Namespace:
         return replace(row, rules=with_root_key(row.rules, key, self._clock, self._entropy))
 
 
-class _FragmentFinder:
-    """Which fragment a row of a store belongs to."""
-
-    def __init__(self, entities: EntityTable, store_name: str) -> None:
-        self._entities = entities
-        self._store_name = store_name
-
-    async def __call__(self, key: FragmentKey) -> Fragment | None:
-        return self._entities.fragment(self._store_name, key)
-
-
 async def _connect(keeper: StoreKeeper) -> StoreError | None:
     try:
         await keeper.connect()
-    except StoreTooNew:
+    except (StoreTooNew, StoreInUse):  # no start without them: one would be damaged, the other served twice
         raise
     except StoreError as error:
         return error
     return None
-
-
-def _dropping(keys: Sequence[FragmentKey]) -> Callable[[CommitBatch], None]:
-    return lambda batch: batch.fragments_dropped.extend(keys)
 
 
 def _counting(key: FragmentKey, counters: Counters) -> Callable[[CommitBatch], None]:

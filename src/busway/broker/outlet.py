@@ -6,6 +6,7 @@ Whoever sends, receives or settles works with this surface and cannot tell which
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
@@ -120,8 +121,13 @@ class Outlet:
         raise NotImplementedError
 
     async def delete_messages(
-        self, count: int, enqueued_before_ms: int, session_id: str | None = None
+        self,
+        count: int,
+        enqueued_before_ms: int,
+        session_id: str | None = None,
+        holds_session: Callable[[str], bool] | None = None,
     ) -> int:
+        """`holds_session`: whether whoever asks holds that session; asked at the moment of the deletion."""
         raise NotImplementedError
 
     # -- sessions

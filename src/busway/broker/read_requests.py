@@ -6,7 +6,9 @@ the horizon of durable rows only then.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from busway.broker.claim_stamp import stamp_of
@@ -33,6 +35,18 @@ async def read(path: str, request: Awaitable[T]) -> T:
         return await request
     except StoreError:
         raise ServerBusy(f"The store of '{path}' is not available just now. Please try again.") from None
+
+
+def check_fits(numbers: Iterable[int], sizes: Mapping[int, int], bytes_max: int) -> None:
+    """Raises ArgumentOutOfRange when the messages are too large for one answer; one alone never is."""
+    wanted = list(dict.fromkeys(numbers))
+    filled = list(accumulate(sizes.get(number, 0) for number in wanted))
+    if len(wanted) > 1 and filled[-1] > bytes_max:
+        fitting = max(bisect_right(filled, bytes_max), 1)
+        raise ArgumentOutOfRange(
+            f"The messages asked for have {filled[-1]} bytes, and one answer may have {bytes_max}: the first"
+            f" {fitting} of the {len(wanted)} numbers fit. Please ask for fewer at a time."
+        )
 
 
 class ReadRequests:
@@ -68,12 +82,14 @@ class ReadRequests:
     async def receive_by_number(
         self, numbers: list[int], deletes: bool, session_id: str | None
     ) -> list[Delivery]:
-        """R-51, R-52: deferred messages only, all of them or none."""
+        """R-51, R-52: deferred messages only, all of them or none, and no more than one answer may hold."""
         fragment = self._fragment
         fragment.check_receivable()
         wanted = sorted(set(numbers))
         if not wanted:
             return []
+        if len(wanted) > 1:  # one can always be had
+            check_fits(numbers, await self.deferred_sizes(numbers), fragment.runtime.limits.fetch_bytes_max)
         page = await fragment.store.by_number(fragment.key, PLACE_DEFERRED, wanted)
         session = self._session_for(session_id)
         found = self._receivable(page, len(wanted), session_id)
@@ -90,6 +106,11 @@ class ReadRequests:
         if deletes:
             tell_messages(fragment, COMPLETE, found)
         return deliveries
+
+    async def deferred_sizes(self, numbers: Iterable[int]) -> dict[int, int]:
+        """In bytes; of those that are there. Raises StoreError."""
+        fragment = self._fragment
+        return await fragment.store.sizes(fragment.key, PLACE_DEFERRED, sorted(set(numbers)))
 
     def _session_for(self, session_id: str | None) -> MessageSession | None:
         """R-54: on a session entity the session's lock is needed."""
@@ -150,7 +171,13 @@ class ReadRequests:
 
     # -- deleting
 
-    async def delete_messages(self, count: int, enqueued_before_ms: int, session_id: str | None) -> int:
+    async def delete_messages(
+        self,
+        count: int,
+        enqueued_before_ms: int,
+        session_id: str | None,
+        holds_session: Callable[[str], bool] | None,
+    ) -> int:
         """R-80…R-84: active messages that nobody holds, oldest first."""
         fragment = self._fragment
         fragment.check_receivable()
@@ -165,7 +192,7 @@ class ReadRequests:
             page = await self._active_page(after, count - deleted, session_id)
             fragment.check_receivable()
             candidates = [m for m in page.messages if m.enqueued_at_ms < enqueued_before_ms]
-            free = self._unheld(candidates, session_id)
+            free = self._unheld(candidates, session_id, holds_session)
             if free:
                 fragment.withdraw(free)
                 self._join_deletes(free, PLACE_ACTIVE)
@@ -186,7 +213,12 @@ class ReadRequests:
             )
         return await fragment.store.messages(fragment.key, PLACE_ACTIVE, after, count, _DELETE_PAGE_BYTES_MAX)
 
-    def _unheld(self, messages: list[Message], session_id: str | None) -> list[Message]:
+    def _unheld(
+        self,
+        messages: list[Message],
+        session_id: str | None,
+        holds_session: Callable[[str], bool] | None,
+    ) -> list[Message]:
         """Not locked, durable, and not of a session that somebody else holds (X-13)."""
         fragment = self._fragment
         locked = fragment.locks.numbers()
@@ -195,7 +227,8 @@ class ReadRequests:
             for message in messages
             if message.sequence_number not in locked and not fragment.horizon.hides(message.sequence_number)
         ]
-        if fragment.settings.requires_session and session_id is None:
+        is_holder = session_id is not None and holds_session is not None and holds_session(session_id)
+        if fragment.settings.requires_session and not is_holder:
             free = [message for message in free if not fragment.sessions.is_held(message.session_id)]
         return free
 

@@ -68,18 +68,27 @@ class WindowBudget:
 
 
 class Horizon:
-    """Up to where a fragment's rows are known to be durable."""
+    """Which of a fragment's rows may be shown: up to where they are known to be durable, and which are held back."""
 
-    __slots__ = ("arriving", "committed_high")
+    __slots__ = ("arriving", "committed_high", "held_back", "held_back_up_to")
 
     def __init__(self, committed_high: int) -> None:
         #: Numbers given out by this fragment up to here are durable.
         self.committed_high = committed_high
         #: Numbers on their way here from another fragment, their commit not yet reported.
         self.arriving: set[int] = set()
+        #: Numbers of rows that may have been moved elsewhere already (`transfers`); and up to here all of them.
+        self.held_back: set[int] = set()
+        self.held_back_up_to = 0
 
     def hides(self, number: int) -> bool:
-        return number > self.committed_high or number in self.arriving
+        return number > self.committed_high or number in self.arriving or self.holds_back(number)
+
+    def holds_back(self, number: int) -> bool:
+        return number <= self.held_back_up_to or number in self.held_back
+
+    def holds_any_back(self) -> bool:
+        return self.held_back_up_to > 0 or bool(self.held_back)
 
 
 class ReadyWindow:
@@ -317,7 +326,7 @@ class ReadyWindow:
 
     async def _read_page(self) -> None:
         epoch = self.epoch
-        after = self.end
+        after = max(self.end, self._horizon.held_back_up_to)
         seen_high = self._horizon.committed_high
         rows_max = min(self._messages_max, _PAGE_MESSAGES_MAX)
         if self._session_id is None:
@@ -346,6 +355,8 @@ class ReadyWindow:
         arriving = self._horizon.arriving
         if arriving:
             rows = [message for message in rows if message.sequence_number not in arriving]
+        if self._horizon.holds_any_back():
+            rows = [message for message in rows if not self._horizon.holds_back(message.sequence_number)]
         if rows and rows[0].sequence_number <= self._end_high:
             locked = self._locks.numbers()
             rows = [message for message in rows if message.sequence_number not in locked]

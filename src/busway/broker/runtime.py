@@ -10,7 +10,9 @@ from busway.broker.flow import FlowTable
 from busway.broker.limits import Limits
 from busway.broker.namespace_size import NamespaceSize
 from busway.broker.ready_window import WindowBudget
+from busway.broker.strays import Strays
 from busway.broker.timers import Timers
+from busway.broker.wall_alarm import WallTimers
 from busway.clock import Clock, Entropy
 from busway.store.contract import Store, StoreError
 
@@ -44,9 +46,11 @@ class BrokerRuntime:
         "namespace_size",
         "spawn",
         "store_failed",
+        "strays",
         "sweepers",
         "tail_budget",
         "timers",
+        "wall_timers",
         "window_budget",
     )
 
@@ -65,11 +69,15 @@ class BrokerRuntime:
         self.entropy = entropy
         self.limits = limits
         self.timers = timers
+        #: The same for wall times.
+        self.wall_timers = WallTimers(clock, timers)
         #: What flows through each entity (O-1).
         self.flows = FlowTable()
         #: Who keeps a record of what happens to messages; None: nobody. Set before the first fragment works.
         self.journal: Journal | None = None
         self.window_budget = window_budget
+        #: Deleted messages that wait to be put back.
+        self.strays = Strays()
         #: What logs of event hubs keep of their ends for readers that follow.
         self.tail_budget = WindowBudget(limits.tails_bytes_max)
         #: Starts a coroutine on the loop and keeps it from being collected; logs what it raises.

@@ -230,10 +230,12 @@ class StoreKeeper:
         try:
             await self.connect()
             await self.enter_service()
-        except StoreError as error:
-            if self._should_be_open():
+        except Exception as error:
+            if self._should_be_open() and not self._in_service:
                 _log.warning("The store %s cannot be opened: %s", self.name, error)
                 self._arm()
+            if not isinstance(error, StoreError):  # nobody expects it: told, and tried again like the others
+                raise
         else:
             _log.info("The store %s is back in service.", self.name)
         finally:

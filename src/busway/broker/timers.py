@@ -3,7 +3,7 @@
 A heap of (monotonic deadline, callback). Nothing here waits: whoever drives it asks `next_deadline()`, sleeps in
 its own way and calls `run(now)`; `on_earlier` tells a sleeper that it would now wake too late. A cancelled timer
 stays in the heap until its time comes or until cancelled ones outnumber the live ones, so cancelling costs
-nothing.
+nothing; but it lets go of its callback at once, and with it of everything that this holds.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Timers:
         if timer is None or timer.is_cancelled:
             return
         timer.is_cancelled = True
+        timer.callback = _nothing
         self._cancelled += 1
         if self._cancelled > _REBUILD_MIN and self._cancelled * 2 > len(self._heap):
             self._rebuild()
@@ -81,8 +82,9 @@ class Timers:
                 self._cancelled -= 1
                 continue
             timer.is_cancelled = True  # has run: cancelling it now must not count
+            callback, timer.callback = timer.callback, _nothing
             try:
-                timer.callback()
+                callback()
             except BaseException:
                 self._put_back(due[index + 1 :])
                 raise
@@ -103,3 +105,7 @@ class Timers:
         self._heap = [entry for entry in self._heap if not entry[2].is_cancelled]
         heapq.heapify(self._heap)
         self._cancelled = 0
+
+
+def _nothing() -> None:
+    """What a timer does that was cancelled, or has run."""

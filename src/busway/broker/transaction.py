@@ -142,7 +142,8 @@ class Transaction:
     # -- gathering
 
     def send(self, outlet: Outlet, messages: list[Message]) -> None:
-        """All of them or none. Raises why they are refused; the transaction goes on without them."""
+        """All of them or none. Raises why they are refused; nothing has changed then, and whoever asked decides
+        what becomes of the transaction (`doom`)."""
         self._send(outlet, messages, are_scheduled=False)
 
     def schedule(self, outlet: Outlet, messages: list[Message]) -> list[int]:
@@ -234,7 +235,7 @@ class Transaction:
             self._start_commit()
 
     def doom(self, error: BrokerError) -> None:
-        """A part of it was refused, and the client could not be told: it cannot be committed."""
+        """A part of it was refused: it cannot be committed without it."""
         if self._fault is None and self._state == _OPEN:
             self._fault = _rolled_back(error)
 

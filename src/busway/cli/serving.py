@@ -21,6 +21,9 @@ _PARTITION_COUNT = "Fragments of each partitioned entity that is created from no
 _NAMESPACE_PARTITIONS = (
     "Make every new entity partitioned, with so many fragments; 0 leaves it to each entity's --partitioned."
 )
+_FETCH_BYTES_MAX = (
+    "Bytes of messages in one answer to a receive by sequence number; above it the request is refused."
+)
 _TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."
 _CAPTURE = "Where event hubs with --capture write their files; below the data directory if not given."
 _JOURNAL = "Write what happens to each message to Parquet files there; needs pyarrow (busway[arrow])."
@@ -72,6 +75,9 @@ def start(
     namespace_partitions: Annotated[
         int, typer.Option("--namespace-partitions", metavar="NUMBER", help=_NAMESPACE_PARTITIONS)
     ] = 0,
+    fetch_bytes_max: Annotated[
+        int, _number("--fetch-bytes-max", "BUSWAY_FETCH_BYTES_MAX", _FETCH_BYTES_MAX)
+    ] = 16_777_216,
     dev_key: Annotated[
         bool, typer.Option("--dev-key", help="Accept the emulator's well-known key SAS_KEY_VALUE too.")
     ] = False,
@@ -102,6 +108,7 @@ def start(
         store_urls=tuple(store or ()),
         partition_count=partition_count,
         namespace_partitions=namespace_partitions,
+        fetch_bytes_max=fetch_bytes_max,
         dev_key=dev_key,
         ready_file=ready_file,
         tls_cert=tls_cert,

@@ -20,10 +20,12 @@ import logging
 import socket
 import ssl
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final, cast
+
+from busway.host_addresses import Address, HostUnknown, addresses_of
 
 _log = logging.getLogger("busway.listener")
 
@@ -97,7 +99,7 @@ class Listener:
         if service.tls and self._tls is None:
             raise ListenError(f"{host}:{port} is to serve TLS, but there is no certificate.")
         loop = asyncio.get_running_loop()
-        sockets = bind_all(await _addresses(host, port), host, port)
+        sockets = bind_all(_addresses(host), host, port)
         for listening in sockets:
             self._sockets[listening] = service
             loop.add_reader(listening, self._accept_ready, listening)
@@ -408,28 +410,18 @@ class Sniffer(asyncio.Protocol):
 
 # -- listening sockets --
 
-_Address = tuple[socket.AddressFamily, tuple[str | int, ...]]
-
-
-async def _addresses(host: str, port: int) -> list[_Address]:
-    """Every address of the host name, IPv4 first."""
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (socket.gaierror, UnicodeError) as error:
-        raise ListenError(f"The host {host!r} is not an address of this machine: {error}.") from error
-    addresses: set[_Address] = {(entry[0], _parts(entry[4])) for entry in found if entry[0] in _FAMILIES}
-    return sorted(addresses, key=lambda pair: (_FAMILIES.index(pair[0]), str(pair[1])))
-
-
-def _parts(address: tuple[object, ...]) -> tuple[str | int, ...]:
-    return tuple(part for part in address if isinstance(part, str | int))
-
-
-_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 _PORT_ATTEMPTS: Final = 16
 
 
-def bind_all(addresses: list[_Address], host: str, port: int) -> list[socket.socket]:
+def _addresses(host: str) -> Sequence[Address]:
+    """Those that were asked for when it was decided what may be served on them (`host_addresses`)."""
+    try:
+        return addresses_of(host)
+    except HostUnknown as error:
+        raise ListenError(f"The host {host!r} is not an address of this machine: {error}.") from error
+
+
+def bind_all(addresses: Sequence[Address], host: str, port: int) -> list[socket.socket]:
     """Listening sockets on every address with one port number; an absent IPv6 is no error beside an IPv4."""
     attempts = _PORT_ATTEMPTS if port == 0 else 1
     for attempt in range(1, attempts + 1):
@@ -441,7 +433,7 @@ def bind_all(addresses: list[_Address], host: str, port: int) -> list[socket.soc
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _bind_once(addresses: list[_Address], port: int) -> list[socket.socket]:
+def _bind_once(addresses: Sequence[Address], port: int) -> list[socket.socket]:
     bound: list[socket.socket] = []
     try:
         for family, address in addresses:

@@ -17,6 +17,7 @@ From a tree to an answer about a message:
   values             what properties and literals can be (`time_text`: moments and durations as text)
   evaluate           tree → nodes that answer true, false or unknown
   comparison arithmetic like   the operators
+  budget             what evaluating a rule may cost
   filters            a filter of any kind, ready for many messages
   actions            SET and REMOVE, ready for many messages (`conversion`: keeping the types of properties)
 

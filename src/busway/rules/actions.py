@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
+from busway.rules.budget import Budget
 from busway.rules.conversion import converted, system_value
 from busway.rules.errors import ActionError, FilterError
 from busway.rules.evaluate import Compilation, Reading
@@ -43,13 +44,16 @@ class CompiledStatement:
 
 
 class CompiledAction:
-    __slots__ = ("_statements",)
+    __slots__ = ("_budget", "_statements")
 
-    def __init__(self, statements: list[CompiledStatement]) -> None:
+    def __init__(self, statements: list[CompiledStatement], budget: Budget | None) -> None:
         self._statements = statements
+        self._budget = budget
 
     def apply(self, subject: ChangeableSubject) -> None:
         """Raises ActionError; the subject may be changed in part then."""
+        if self._budget is not None:
+            self._budget.renew()
         try:
             for statement in self._statements:
                 statement.apply(subject)
@@ -64,4 +68,4 @@ def compiled_action(action: SqlAction, new_id: Callable[[], UUID]) -> CompiledAc
     for statement in parse_action(action.expression):
         value = compilation.reading(statement.value) if isinstance(statement, SetStatement) else None
         compiled.append(CompiledStatement(statement.target.name, statement.target.is_system, value))
-    return CompiledAction(compiled)
+    return CompiledAction(compiled, compilation.budget)

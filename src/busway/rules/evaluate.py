@@ -6,13 +6,15 @@ lists of constants become sets, a property against a constant text or number has
 objects with one method, because mypyc calls those directly.
 
 AND and OR go from left to right and stop at the first FALSE or TRUE; an error behind it is never seen. Evaluation
-raises `FilterError` and nothing else, and visits each node at most once.
+raises `FilterError` and nothing else, and visits each node at most once. What walks over long texts spends of the
+rule's budget first (`budget`).
 """
 
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from busway.rules.arithmetic import calculated, negated, unchanged
+from busway.rules.budget import QUARTERS, Budget
 from busway.rules.comparison import equal, less, less_or_equal
 from busway.rules.errors import FilterError, RuleSyntaxError, shown
 from busway.rules.expression import (
@@ -33,7 +35,7 @@ from busway.rules.expression import (
     PropertyOf,
     Sign,
 )
-from busway.rules.like import LikePattern
+from busway.rules.like import PATTERN_QUARTERS, LikePattern
 from busway.rules.rule import TypedValue
 from busway.rules.subject import Subject, folded
 from busway.rules.values import MISSING, Missing, Value, value_of
@@ -79,15 +81,17 @@ class SystemReading(Reading):
 
 
 class NamedReading(Reading):
-    """`property(x)`. A name that is no text is unknown (T-30)."""
+    """`property(x)` with a name that the message gives. One that is no text is unknown (T-30)."""
 
-    def __init__(self, name: Reading) -> None:
+    def __init__(self, name: Reading, budget: Budget) -> None:
         self.name = name
+        self.budget = budget
 
     def value(self, subject: Subject) -> Value:
         name = self.name.value(subject)
         if not isinstance(name, str):
             return None
+        self.budget.spend(QUARTERS * len(name))
         value = subject.user(folded(name))
         return None if isinstance(value, Missing) else value
 
@@ -278,22 +282,27 @@ class AmongTexts(Truth):
 class Likes(Truth):
     """LIKE with a constant pattern."""
 
-    def __init__(self, operand: Reading, pattern: LikePattern) -> None:
+    def __init__(self, operand: Reading, pattern: LikePattern, budget: Budget) -> None:
         self.operand = operand
         self.pattern = pattern
+        self.budget = budget
 
     def evaluate(self, subject: Subject) -> bool | None:
         value = self.operand.value(subject)
-        return self.pattern.matches(value) if isinstance(value, str) else None
+        if not isinstance(value, str):
+            return None
+        self.budget.spend(self.pattern.quarters * len(value))
+        return self.pattern.matches(value)
 
 
 class LikesRead(Truth):
     """LIKE with a pattern or an escape character that the message gives."""
 
-    def __init__(self, operand: Reading, pattern: Reading, escape: Reading | None) -> None:
+    def __init__(self, operand: Reading, pattern: Reading, escape: Reading | None, budget: Budget) -> None:
         self.operand = operand
         self.pattern = pattern
         self.escape = escape
+        self.budget = budget
 
     def evaluate(self, subject: Subject) -> bool | None:
         value = self.operand.value(subject)
@@ -308,7 +317,10 @@ class LikesRead(Truth):
             escape = given
         if not isinstance(value, str) or not isinstance(pattern, str):
             return None
-        return LikePattern(pattern, escape).matches(value)
+        self.budget.spend(PATTERN_QUARTERS * len(pattern))
+        prepared = LikePattern(pattern, escape)
+        self.budget.spend(prepared.quarters * len(value))
+        return prepared.matches(value)
 
 
 class IsNull(Truth):
@@ -320,14 +332,28 @@ class IsNull(Truth):
 
 
 class UserExists(Truth):
-    """Present with null exists (T-32). A name that is no text is unknown."""
+    """Present with null exists (T-32)."""
 
-    def __init__(self, name: Reading) -> None:
+    def __init__(self, folded_name: str) -> None:
+        self.name = folded_name
+
+    def evaluate(self, subject: Subject) -> bool | None:
+        return subject.user(self.name) is not MISSING
+
+
+class NamedExists(Truth):
+    """`EXISTS(property(x))`. A name that is no text is unknown."""
+
+    def __init__(self, name: Reading, budget: Budget) -> None:
         self.name = name
+        self.budget = budget
 
     def evaluate(self, subject: Subject) -> bool | None:
         name = self.name.value(subject)
-        return subject.user(folded(name)) is not MISSING if isinstance(name, str) else None
+        if not isinstance(name, str):
+            return None
+        self.budget.spend(QUARTERS * len(name))
+        return subject.user(folded(name)) is not MISSING
 
 
 # -- from trees
@@ -341,7 +367,15 @@ class Compilation:
     ) -> None:
         self.text = text
         self.new_id = new_id
+        #: Shared by all nodes that are made here; None while none of them needs one.
+        self.budget: Budget | None = None
         self._parameters = _parameters_of(parameters)
+
+    def _shared_budget(self) -> Budget:
+        budget = self.budget
+        if budget is None:
+            budget = self.budget = Budget()
+        return budget
 
     def constant(self, operand: Operand) -> Constant | None:
         """The constant that a literal or a parameter stands for, None for anything else."""
@@ -362,13 +396,20 @@ class Compilation:
         if isinstance(operand, Property):
             return SystemReading(operand.name) if operand.is_system else UserReading(folded(operand.name))
         if isinstance(operand, PropertyOf):
-            return NamedReading(self.reading(operand.name))
+            return self._named(operand)
         if isinstance(operand, Sign):
             return SignReading(self.reading(operand.operand), operand.operator == "-")
         if isinstance(operand, Arithmetic):
             steps = [(operator, self.reading(right)) for operator, right in operand.steps]
             return ArithmeticReading(self.reading(operand.first), steps)
         return NewIdReading(self.new_id)
+
+    def _named(self, call: PropertyOf) -> Reading:
+        constant = self.constant(call.name)
+        if constant is None:
+            return NamedReading(self.reading(call.name), self._shared_budget())
+        name = constant.constant
+        return UserReading(folded(name)) if isinstance(name, str) else Constant(None)
 
     def truth(self, expression: Expression) -> Truth:
         if isinstance(expression, And):
@@ -420,31 +461,35 @@ class Compilation:
             raise RuleSyntaxError(fault, self.text, likeness.escape_position)
         if pattern is None or (likeness.escape is not None and escape is None):
             given = None if likeness.escape is None else self.reading(likeness.escape)
-            return LikesRead(operand, self.reading(likeness.pattern), given)
+            return LikesRead(operand, self.reading(likeness.pattern), given, self._shared_budget())
         return self._constant_likeness(operand, pattern, escape, likeness.pattern_position)
 
     def _constant_likeness(
         self, operand: Reading, pattern: Constant, escape: Constant | None, position: int
     ) -> Truth:
         if not isinstance(pattern.constant, str):
-            return LikesRead(operand, pattern, escape)
+            return LikesRead(operand, pattern, escape, self._shared_budget())
         if escape is None:
             character: str | None = None
         elif isinstance(escape.constant, str):
             character = escape.constant
         else:
-            return LikesRead(operand, pattern, escape)
+            return LikesRead(operand, pattern, escape, self._shared_budget())
         try:
-            return Likes(operand, LikePattern(pattern.constant, character))
+            return Likes(operand, LikePattern(pattern.constant, character), self._shared_budget())
         except FilterError as error:
             raise RuleSyntaxError(str(error), self.text, position) from error
 
     def _existence(self, property_: Property | PropertyOf) -> Truth:
-        if isinstance(property_, PropertyOf):
-            return UserExists(self.reading(property_.name))
-        if property_.is_system:
-            return Opposite(IsNull(SystemReading(property_.name)))
-        return UserExists(Constant(property_.name))
+        if isinstance(property_, Property):
+            if property_.is_system:
+                return Opposite(IsNull(SystemReading(property_.name)))
+            return UserExists(folded(property_.name))
+        constant = self.constant(property_.name)
+        if constant is None:
+            return NamedExists(self.reading(property_.name), self._shared_budget())
+        name = constant.constant
+        return UserExists(folded(name)) if isinstance(name, str) else Bare(Constant(None))
 
 
 def _equality(left: Reading, right: Reading) -> Truth:

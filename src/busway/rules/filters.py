@@ -2,7 +2,8 @@
 
 Only TRUE selects (T-33). So the conjunction at the top of a SQL filter is left at its first part that is not TRUE,
 be it FALSE or UNKNOWN; an error behind that part is never seen. The look-up of filters by one of their parts
-(`anchors`) relies on it.
+(`anchors`) relies on it; that part comes before all others, so that what those may cost is spent only where it holds,
+looked up or not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Callable
 from uuid import UUID
 
 from busway.rules.anchors import Anchor, anchor_of, can_fail
+from busway.rules.budget import Budget
 from busway.rules.correlation import CorrelationKey, correlation_key
+from busway.rules.errors import FilterError
 from busway.rules.evaluate import Compilation, Truth
 from busway.rules.expression import Expression, NewId, Property, PropertyOf, conjuncts_of, nodes_of
 from busway.rules.parse import parse_filter
@@ -46,18 +49,25 @@ class FixedFilter(CompiledFilter):
 
 
 class CompiledSqlFilter(CompiledFilter):
-    __slots__ = ("_beside_anchor", "_conjuncts", "anchor")
+    """`budget` None: nothing in it needs one."""
 
-    def __init__(self, conjuncts: list[Truth], anchor: Anchor | None) -> None:
-        self._conjuncts = conjuncts
+    __slots__ = ("_beside_anchor", "_budget", "_conjuncts", "anchor")
+
+    def __init__(self, conjuncts: list[Truth], anchor: Anchor | None, budget: Budget | None) -> None:
         self.anchor = anchor
+        self._budget = budget
         index = -1 if anchor is None else anchor.conjunct_index
         self._beside_anchor = [conjunct for at, conjunct in enumerate(conjuncts) if at != index]
+        self._conjuncts = self._beside_anchor if index < 0 else [conjuncts[index], *self._beside_anchor]
 
     def matches(self, subject: Subject) -> bool:
+        if self._budget is not None:
+            self._budget.renew()
         return _all_true(self._conjuncts, subject)
 
     def matches_beside_anchor(self, subject: Subject) -> bool:
+        if self._budget is not None:
+            self._budget.renew()
         return _all_true(self._beside_anchor, subject)
 
 
@@ -96,10 +106,13 @@ def _compiled_sql(filter_: SqlFilter, new_id: Callable[[], UUID]) -> CompiledFil
     compilation = Compilation(filter_.expression, filter_.parameters, new_id)
     conjuncts = conjuncts_of(expression)
     truths = [compilation.truth(conjunct) for conjunct in conjuncts]
-    compiled = CompiledSqlFilter(truths, anchor_of(conjuncts, compilation))
-    if _reads_nothing(expression) and not can_fail(expression):
+    compiled = CompiledSqlFilter(truths, anchor_of(conjuncts, compilation), compilation.budget)
+    if not _reads_nothing(expression) or can_fail(expression):
+        return compiled
+    try:
         return FixedFilter(compiled.matches(_NOTHING))
-    return compiled
+    except FilterError:  # beyond its budget, for every message
+        return compiled
 
 
 def _reads_nothing(expression: Expression) -> bool:

@@ -5,15 +5,21 @@ the text, the last at its end, the others are looked for from left to right, eac
 first place each time is enough. A segment without `_` is found by `str.find`. One with `_` is found bit by bit: an
 integer holds, for every length, whether that much of the segment matches up to the present character, and one shift
 and one mask bring all of them to the next. So no character of the text is looked at twice, whatever the pattern:
-the cost is the length of the text, and a pattern of thousand `%_` is no bomb.
+the cost is the length of the text, and a pattern of thousand `%_` is no bomb. What a character of the text costs is
+known beforehand (`LikePattern.quarters`), for the budget of the rule.
 """
 
 from typing import Final
 
+from busway.rules.budget import QUARTERS
 from busway.rules.errors import FilterError
 
 #: A pattern taken from a message may be longer than any text of a rule; the masks grow with it.
 PATTERN_CHARACTERS_MAX: Final = 1024
+#: Preparing a pattern costs as much as that many steps for each of its characters.
+PATTERN_QUARTERS: Final = 16 * QUARTERS
+#: A step costs one more for each so many bits of the masks.
+_STEP_BITS: Final = 64
 
 _ANY: Final = ""
 
@@ -21,7 +27,7 @@ _ANY: Final = ""
 class Segment:
     """What stands between two `%`: characters, some of them `_`."""
 
-    __slots__ = ("_any_mask", "_masks", "_pieces", "length", "text")
+    __slots__ = ("_any_mask", "_masks", "_pieces", "length", "quarters", "text")
 
     def __init__(self, characters: list[str]) -> None:
         self.length = len(characters)
@@ -32,8 +38,12 @@ class Segment:
         #: By character the places of the segment where it may stand; `_any_mask` for those that it does not name.
         self._any_mask = 0
         self._masks: dict[str, int] = {}
+        #: What looking for it costs for each character of the text: finding a text is far cheaper than stepping.
+        self.quarters = 1 if self._pieces else 0
         if self.text is None:
             self._fill_masks(characters)
+            if self._pieces:
+                self.quarters = QUARTERS * (1 + self.length // _STEP_BITS)
 
     def _fill_masks(self, characters: list[str]) -> None:
         for place, character in enumerate(characters):
@@ -75,7 +85,7 @@ class Segment:
 class LikePattern:
     """A pattern, ready for many texts. Raises FilterError if it ends with its escape character or is too long."""
 
-    __slots__ = ("_first", "_last", "_length_min", "_middle")
+    __slots__ = ("_first", "_last", "_length_min", "_middle", "quarters")
 
     def __init__(self, pattern: str, escape: str | None = None) -> None:
         segments = _segments_of(pattern, escape)
@@ -84,6 +94,10 @@ class LikePattern:
         self._last = segments[-1] if len(segments) > 1 else None
         self._middle = [segment for segment in segments[1:-1] if segment.length > 0]
         self._length_min = sum(segment.length for segment in segments)
+        #: What `matches` costs for each character of the text, at most (`budget`).
+        self.quarters = 0
+        for segment in self._middle:
+            self.quarters = max(self.quarters, segment.quarters)
 
     def matches(self, text: str) -> bool:
         last = self._last

@@ -1,8 +1,9 @@
 """What the outside learns of a running server: figures and log lines.
 
-metric_names   every figure: the service's name for it, ours, and what it means
-exposition     the figures of a namespace as Prometheus reads them
-hub_figures    those of its event hubs
-process_usage  what the process uses of the machine
-log_lines      the lines of the log: as text or as JSON, without secrets
+metric_names     every figure: the service's name for it, ours, and what it means
+exposition       the figures of a namespace as Prometheus reads them
+exposition_text  the text that it reads, line by line
+hub_figures      those of its event hubs
+process_usage    what the process uses of the machine
+log_lines        the lines of the log: as text or as JSON, without secrets
 """

@@ -4,19 +4,14 @@ Theory of operation. A scrape has two halves. On the event loop the numbers are 
 time with a breath in between, so ten thousand entities delay nobody. The text is then written in a thread, out of
 that copy alone. Whoever asks while a scrape is under way gets the same text: however many ask, one is at work.
 
-The registry is our own and lives as long as one scrape; nothing is kept between scrapes, and the only label whose
+Nothing is kept between scrapes, and the only label whose
 values users choose is `entity`; fragments have their index and their store beside it (O-8). What lies in a store that
 is away has no gauges: unknown is not zero (E-104).
 """
 
 import asyncio
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import Final, Protocol
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
 
 from busway.broker.descriptions import (
     FragmentCounts,
@@ -28,14 +23,15 @@ from busway.broker.descriptions import (
 from busway.broker.errors import EntityNotFound
 from busway.broker.flow import LATENCY_STEPS_S, Flow, FlowTable
 from busway.signals import metric_names as names
-from busway.signals.hub_figures import HubFigures, MeasuredHubs, family_of
-from busway.signals.metric_names import Metric
+from busway.signals.exposition_text import ExpositionText, labels_text
+from busway.signals.hub_figures import HubFigures, MeasuredHubs
 from busway.signals.process_usage import cpu_seconds, resident_bytes
 
 #: Entities looked at before others get their turn.
 _SLICE_ENTITIES: Final = 200
-
-Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+_ENTITY: Final = ("entity",)
+_FRAGMENT: Final = ("entity", "fragment", "store")
+_LATENCY_LIMITS: Final = (*map(str, LATENCY_STEPS_S), "+Inf")
 
 
 class MeasuredNamespace(Protocol):
@@ -89,12 +85,10 @@ class Exposition:
         if self._journal is not None:
             snapshot.copy_journal(self._journal)
         await snapshot.fill(self._namespace, self._hubs)
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(snapshot)
-        return await asyncio.to_thread(generate_latest, registry)
+        return await asyncio.to_thread(snapshot.written)
 
 
-class Snapshot(Collector):
+class Snapshot:
     """The numbers of one moment, or nearly so."""
 
     def __init__(self) -> None:
@@ -114,8 +108,12 @@ class Snapshot(Collector):
         self._journal = [journal.rows, journal.rows_left_out]
 
     async def fill(self, namespace: MeasuredNamespace, hubs: MeasuredHubs | None = None) -> None:
-        described: list[QueueDescription | TopicDescription] = [*namespace.queues(), *namespace.topics()]
-        paths = _paths(namespace, described)
+        described: list[QueueDescription | TopicDescription] = [*namespace.queues()]
+        await asyncio.sleep(0)
+        described += namespace.topics()
+        await asyncio.sleep(0)
+        weights = await _weights(namespace, described)
+        paths = list(weights)
         hub_paths = [] if hubs is None else [hub.path for hub in hubs.hubs()]
         namespace.flows.keep([*paths, *hub_paths])
         self._copy_namespace(namespace)
@@ -127,8 +125,8 @@ class Snapshot(Collector):
         for path in [each.path for each in described if each.enable_partitioning]:
             self._copy_fragments(namespace, path)
             await asyncio.sleep(0)
-        for first in range(0, len(paths), _SLICE_ENTITIES):
-            await self._copy_counts(namespace, paths[first : first + _SLICE_ENTITIES])
+        for some in _slices(weights):
+            await self._copy_counts(namespace, some)
             await asyncio.sleep(0)
         if hubs is not None:
             for path in hub_paths:
@@ -167,75 +165,77 @@ class Snapshot(Collector):
                 values = [getattr(counts, metric.field) for metric in names.COUNT_GAUGES]
                 self._counts.append((path, values))
 
-    def collect(self) -> Iterator[Family]:
+    def written(self) -> bytes:
+        """In a thread: nothing else looks at this copy."""
+        text = ExpositionText()
+        flows = [(labels_text(_ENTITY, [path]), values) for path, values in self._flows]
         for place, metric in enumerate(names.FLOW_COUNTERS):
-            yield _by_entity(metric, place, self._flows)
-        yield self._latency()
+            text.add(metric, [(labels, values[place]) for labels, values in flows])
+        latencies = [(labels_text(_ENTITY, [path]), steps, sum_s) for path, steps, sum_s in self._latencies]
+        text.add_histogram(names.SEND_LATENCY, _LATENCY_LIMITS, latencies)
+        counts = [(labels_text(_ENTITY, [path]), values) for path, values in self._counts]
         for place, metric in enumerate(names.COUNT_GAUGES):
-            family = _by_entity(metric, place, self._counts)
+            samples = [(labels, values[place]) for labels, values in counts]
             if metric.service_name == "Size":
-                for path, size_bytes in self._hubs.sizes:
-                    family.add_metric([path], size_bytes)
-            yield family
+                samples += [(labels_text(_ENTITY, [path]), size) for path, size in self._hubs.sizes]
+            text.add(metric, samples)
         for value, metric in zip(self._namespace, names.NAMESPACE_METRICS, strict=True):
-            family = family_of(metric, [])
-            family.add_metric([], value)
-            yield family
-        stores = family_of(names.STORES, ["state"])
-        for state, count in sorted(self._stores.items()):
-            stores.add_metric([state], count)
-        yield stores
-        yield from self._of_fragments()
-        yield from self._hubs.collect()
+            text.add(metric, [("", value)])
+        stores = sorted(self._stores.items())
+        text.add(names.STORES, [(labels_text(["state"], [state]), count) for state, count in stores])
+        self._write_fragments(text)
+        self._hubs.write(text)
         if self._journal is not None:
             for value, metric in zip(self._journal, names.JOURNAL_METRICS, strict=True):
-                family = family_of(metric, [])
-                family.add_metric([], value)
-                yield family
+                text.add(metric, [("", value)])
+        return text.text()
 
-    def _of_fragments(self) -> Iterator[Family]:
-        labels = ["entity", "fragment", "store"]
-        up = family_of(names.FRAGMENT_UP, labels)
-        for values, fragment in self._fragments:
-            up.add_metric(values, float(_is_up(fragment)))
-        yield up
+    def _write_fragments(self, text: ExpositionText) -> None:
+        labelled = [(labels_text(_FRAGMENT, values), fragment) for values, fragment in self._fragments]
+        text.add(names.FRAGMENT_UP, [(labels, _is_up(fragment)) for labels, fragment in labelled])
+        present = [(labels, fragment.counts) for labels, fragment in labelled if _is_up(fragment)]
         for metric in names.FRAGMENT_GAUGES:
-            family = family_of(metric, labels)
-            for values, fragment in self._fragments:
-                if _is_up(fragment):
-                    family.add_metric(values, getattr(fragment.counts, metric.field))
-            yield family
-
-    def _latency(self) -> HistogramMetricFamily:
-        metric = names.SEND_LATENCY
-        family = HistogramMetricFamily(metric.name, metric.meaning, labels=["entity"])
-        limits = [*(str(limit_s) for limit_s in LATENCY_STEPS_S), "+Inf"]
-        for path, steps, total_s in self._latencies:
-            reached = [float(count) for count in accumulate(steps)]
-            family.add_metric([path], list(zip(limits, reached, strict=True)), total_s)
-        return family
+            text.add(metric, [(labels, getattr(counts, metric.field)) for labels, counts in present])
 
 
-def _paths(namespace: MeasuredNamespace, described: list[QueueDescription | TopicDescription]) -> list[str]:
-    paths: list[str] = []
-    for entity in described:
-        paths.append(entity.path)
+async def _weights(
+    namespace: MeasuredNamespace, described: list[QueueDescription | TopicDescription]
+) -> dict[str, int]:
+    """Every path, and how many entities are looked at to count it: a topic has the bytes of its subscriptions."""
+    weights: dict[str, int] = {}
+    for place, entity in enumerate(described):
+        if place % _SLICE_ENTITIES == _SLICE_ENTITIES - 1:
+            await asyncio.sleep(0)
+        weights[entity.path] = 1
         if isinstance(entity, TopicDescription):
-            paths += [subscription.path for subscription in namespace.subscriptions(entity.path)]
-    return paths
+            try:
+                subscriptions = namespace.subscriptions(entity.path)
+            except EntityNotFound:  # deleted meanwhile
+                del weights[entity.path]
+                continue
+            weights[entity.path] += len(subscriptions)
+            weights.update((subscription.path, 1) for subscription in subscriptions)
+            if subscriptions:
+                await asyncio.sleep(0)
+    return weights
+
+
+def _slices(weights: dict[str, int]) -> Iterator[list[str]]:
+    """Paths that are counted before others get their turn."""
+    paths: list[str] = []
+    weight = 0
+    for path, more in weights.items():
+        if paths and weight + more > _SLICE_ENTITIES:
+            yield paths
+            paths, weight = [], 0
+        paths.append(path)
+        weight += more
+    if paths:
+        yield paths
 
 
 def _is_up(fragment: FragmentCounts) -> bool:
     return fragment.counts.availability != "Unknown"
-
-
-def _by_entity(
-    metric: Metric, place: int, rows: list[tuple[str, list[float]]]
-) -> CounterMetricFamily | GaugeMetricFamily:
-    family = family_of(metric, ["entity"])
-    for path, values in rows:
-        family.add_metric([path], values[place])
-    return family
 
 
 async def _counted(namespace: MeasuredNamespace, paths: list[str]) -> list[tuple[str, RuntimeCounts]]:

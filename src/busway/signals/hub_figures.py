@@ -1,18 +1,15 @@
 """The figures of event hubs (O-6), copied for one scrape: of each partition, and of what was captured."""
 
-from collections.abc import Iterator
-from typing import Protocol
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from typing import Final, Protocol
 
 from busway.broker.entity_path import path_key
 from busway.signals import metric_names as names
-from busway.signals.metric_names import Metric
+from busway.signals.exposition_text import ExpositionText, labels_text
 from busway.streams.captures import Captures
 from busway.streams.event_hub import EventHub
 from busway.streams.hub_descriptions import EventHubDescription
 
-Family = CounterMetricFamily | GaugeMetricFamily
+_PARTITION: Final = ("entity", "partition", "store")
 
 
 class MeasuredHubs(Protocol):
@@ -56,26 +53,12 @@ class HubFigures:
             values = (figures.events, figures.bytes, figures.failures, captures.backlog(key))
             self._captures.append((path, values))
 
-    def collect(self) -> Iterator[Family]:
-        labels = ["entity", "partition", "store"]
-        up = family_of(names.PARTITION_UP, labels)
-        for labelled, values in self._partitions:
-            up.add_metric(labelled, float(values is not None))
-        yield up
+    def write(self, text: ExpositionText) -> None:
+        labelled = [(labels_text(_PARTITION, labels), values) for labels, values in self._partitions]
+        text.add(names.PARTITION_UP, [(labels, values is not None) for labels, values in labelled])
+        present = [(labels, values) for labels, values in labelled if values is not None]
         for place, metric in enumerate(names.PARTITION_GAUGES):
-            family = family_of(metric, labels)
-            for labelled, values in self._partitions:
-                if values is not None:
-                    family.add_metric(labelled, values[place])
-            yield family
+            text.add(metric, [(labels, values[place]) for labels, values in present])
+        captures = [(labels_text(["entity"], [path]), figures) for path, figures in self._captures]
         for place, metric in enumerate(names.CAPTURE_METRICS):
-            family = family_of(metric, ["entity"])
-            for path, figures in self._captures:
-                family.add_metric([path], figures[place])
-            yield family
-
-
-def family_of(metric: Metric, labels: list[str]) -> Family:
-    if metric.kind == names.COUNTER:
-        return CounterMetricFamily(metric.name, metric.meaning, labels=labels)
-    return GaugeMetricFamily(metric.name, metric.meaning, labels=labels)
+            text.add(metric, [(labels, figures[place]) for labels, figures in captures])

@@ -43,6 +43,8 @@ from busway.message import Message
 from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges, ProducerRow
 
 FragmentKey = NewType("FragmentKey", int)
+#: A row and when something happens to it: (fragment, number, wall time in ms). By time, then fragment, then number.
+TimedRow = tuple[FragmentKey, int, int]
 
 #: Where a row lies. The same numbers as `Message.state`.
 PLACE_ACTIVE: Final = 0
@@ -74,6 +76,10 @@ class StoreUnavailable(StoreError):
 
 class StoreTooNew(StoreError):
     """The data was written by a newer version of Busway; this one would damage it."""
+
+
+class StoreInUse(StoreError):
+    """Another server has it, or may have it by another name."""
 
 
 class CommitRefused(StoreError):
@@ -348,7 +354,7 @@ class Store(Protocol):
     lost_commits: int
 
     async def open(self) -> None:
-        """Opens or creates it; migrates; raises StoreTooNew, StoreError with a sentence for people."""
+        """Opens or creates it; migrates; raises StoreTooNew, StoreInUse, StoreError with a sentence for people."""
 
     async def close(self) -> None:
         """Commits what has joined, then closes. Idempotent."""
@@ -385,7 +391,11 @@ class Store(Protocol):
         """Rows of one place with number > after."""
 
     async def by_number(self, fragment: FragmentKey, place: int, numbers: Sequence[int]) -> Page:
-        """Those of the given rows that exist, ascending."""
+        """Those of the given rows that exist, ascending, all of one moment. Who may be asked for many looks at
+        `sizes` first."""
+
+    async def sizes(self, fragment: FragmentKey, place: int, numbers: Sequence[int]) -> dict[int, int]:
+        """About how many bytes each of the given rows has in memory, of those that exist; no body is read."""
 
     async def session_messages(
         self, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
@@ -403,17 +413,18 @@ class Store(Protocol):
         """All places merged by number, number >= from_number; `Message.state` tells the place. With a
         session id only rows of that session. At least one row when any is left, however large."""
 
-    async def due(self, now_ms: int, limit: int) -> list[tuple[FragmentKey, int, int]]:
-        """Scheduled rows of any fragment whose time has come: (fragment, number, scheduled_at_ms) by time."""
+    async def due(self, now_ms: int, limit: int, after: TimedRow | None = None) -> list[TimedRow]:
+        """Scheduled rows of any fragment whose time has come, by time. `after`: only those behind that row, whether
+        it is still there or not."""
 
-    async def next_due_ms(self) -> int | None:
-        """The earliest scheduled time in the store."""
+    async def next_due_ms(self, after_ms: int = -1) -> int | None:
+        """The earliest scheduled time in the store that is later than the given one."""
 
-    async def expired_entries(self, now_ms: int, limit: int) -> list[tuple[FragmentKey, int]]:
-        """Own expiry entries at or before now: (fragment, number), earliest first."""
+    async def expired_entries(self, now_ms: int, limit: int, after: TimedRow | None = None) -> list[TimedRow]:
+        """Rows of any fragment whose own expiry entry is at or before now, by time. `after` as in `due`."""
 
-    async def next_expiry_ms(self) -> int | None:
-        """The earliest own expiry entry in the store."""
+    async def next_expiry_ms(self, after_ms: int = -1) -> int | None:
+        """The time of the earliest own expiry entry in the store that is later than the given one."""
 
     # -- sessions
     async def session(self, fragment: FragmentKey, session_id: str) -> SessionRow | None: ...
@@ -424,10 +435,15 @@ class Store(Protocol):
         """Sessions with active messages by the number of their first one: (session id, first number)."""
 
     async def sessions(
-        self, fragment: FragmentKey, state_set_after_ms: int | None, skip: int, limit: int
+        self,
+        fragment: FragmentKey,
+        state_set_after_ms: int | None,
+        skip: int,
+        limit: int,
+        from_id: str = "",
     ) -> list[str]:
         """Session ids in order: with None all that have active messages or a state, else those whose state
-        was set after that time (X-17)."""
+        was set after that time (X-17). `from_id`: only this one and those behind it, before any are skipped."""
 
     async def known_ids(self, fragment: FragmentKey, ids: Iterable[str], since_ms: int) -> set[str]:
         """Those of the ids accepted at or after since_ms."""

@@ -59,14 +59,18 @@ class ChunkPage:
 class ProducerRow:
     """What a log remembers of an idempotent producer (H-18, H-19)."""
 
-    __slots__ = ("epoch", "last_sequence", "producer_id", "used_at_ms")
+    __slots__ = ("epoch", "groups", "last_sequence", "producer_id", "used_at_ms")
 
-    def __init__(self, producer_id: int, epoch: int, last_sequence: int, used_at_ms: int) -> None:
+    def __init__(
+        self, producer_id: int, epoch: int, last_sequence: int, used_at_ms: int, groups: bytes = b""
+    ) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
         #: -1 before the first event.
         self.last_sequence = last_sequence
         self.used_at_ms = used_at_ms
+        #: By what its last groups of events are known again; opaque to a store.
+        self.groups = groups
 
 
 class LogChanges:

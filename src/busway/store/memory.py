@@ -35,6 +35,7 @@ from busway.store.contract import (
     StoreError,
     StoreState,
     StoreUnavailable,
+    TimedRow,
     TransferMark,
 )
 from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges, ProducerRow
@@ -291,6 +292,12 @@ class MemoryStore:
         found = [rows[number] for number in set(numbers) if number in rows]
         return self._page(fragment, found, len(found), 1 << 62)
 
+    async def sizes(self, fragment: FragmentKey, place: int, numbers: Sequence[int]) -> dict[int, int]:
+        rows = (await self._rows(fragment)).places[place]
+        shadows = self._shadows()
+        known = [number for number in set(numbers) if number in rows]
+        return {n: rows[n].size() for n in known if not shadows.hides(fragment, place, n)}
+
     async def session_messages(
         self, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
     ) -> Page:
@@ -310,7 +317,7 @@ class MemoryStore:
                 found += [m for m in rows.places[place].values() if m.session_id == session_id]
         return self._page(fragment, [m for m in found if m.sequence_number >= from_number], limit, bytes_max)
 
-    async def due(self, now_ms: int, limit: int) -> list[tuple[FragmentKey, int, int]]:
+    async def due(self, now_ms: int, limit: int, after: TimedRow | None = None) -> list[TimedRow]:
         await self._turn()
         shadows = self._shadows()
         rows = [
@@ -320,20 +327,17 @@ class MemoryStore:
             for number, message in fragment.places[PLACE_SCHEDULED].items()
             if message.scheduled_at_ms <= now_ms and not shadows.hides(key, PLACE_SCHEDULED, number)
         ]
-        return [(key, number, due_ms) for due_ms, key, number in sorted(rows)[:limit]]
+        return _timed(rows, limit, after)
 
-    async def next_due_ms(self) -> int | None:
-        first = await self.due(1 << 62, 1)
+    async def next_due_ms(self, after_ms: int = -1) -> int | None:
+        first = await self.due(1 << 62, 1, (FragmentKey(0), 0, after_ms + 1))
         return first[0][2] if first else None
 
-    async def expired_entries(self, now_ms: int, limit: int) -> list[tuple[FragmentKey, int]]:
-        return [(key, number) for _, key, number in await self._expiry_entries(now_ms, limit)]
+    async def next_expiry_ms(self, after_ms: int = -1) -> int | None:
+        first = await self.expired_entries(1 << 62, 1, (FragmentKey(0), 0, after_ms + 1))
+        return first[0][2] if first else None
 
-    async def next_expiry_ms(self) -> int | None:
-        first = await self._expiry_entries(1 << 62, 1)
-        return first[0][0] if first else None
-
-    async def _expiry_entries(self, now_ms: int, limit: int) -> list[tuple[int, FragmentKey, int]]:
+    async def expired_entries(self, now_ms: int, limit: int, after: TimedRow | None = None) -> list[TimedRow]:
         await self._turn()
         shadows = self._shadows()
         rows = [
@@ -342,7 +346,7 @@ class MemoryStore:
             for number, expires_at_ms in fragment.expiry_entries.items()
             if expires_at_ms <= now_ms and not shadows.hides_anywhere(key, number)
         ]
-        return sorted(rows)[:limit]
+        return _timed(rows, limit, after)
 
     async def session(self, fragment: FragmentKey, session_id: str) -> SessionRow | None:
         rows = await self._rows(fragment)
@@ -363,7 +367,12 @@ class MemoryStore:
         return [(name, first) for first, name in sorted(firsts) if first > after_first_number][:limit]
 
     async def sessions(
-        self, fragment: FragmentKey, state_set_after_ms: int | None, skip: int, limit: int
+        self,
+        fragment: FragmentKey,
+        state_set_after_ms: int | None,
+        skip: int,
+        limit: int,
+        from_id: str = "",
     ) -> list[str]:
         rows = await self._rows(fragment)
         states = rows.states | self._shadows().session_states(fragment)
@@ -371,7 +380,7 @@ class MemoryStore:
         names = {name for name, (state, at_ms) in states.items() if state is not None and at_ms > after_ms}
         if state_set_after_ms is None:
             names.update(self._session_numbers(fragment, rows))
-        return sorted(names)[skip : skip + limit]
+        return sorted(name for name in names if name >= from_id)[skip : skip + limit]
 
     async def known_ids(self, fragment: FragmentKey, ids: Iterable[str], since_ms: int) -> set[str]:
         rows = await self._rows(fragment)
@@ -548,6 +557,14 @@ def _freeze(batch: CommitBatch) -> None:
     ]
     if batch.logs is not None:
         batch.logs = closed(batch.logs)
+
+
+def _timed(rows: list[tuple[int, FragmentKey, int]], limit: int, after: TimedRow | None) -> list[TimedRow]:
+    """The first rows by time that come behind one."""
+    if after is not None:
+        first = (after[2], after[0], after[1])
+        rows = [row for row in rows if row > first]
+    return [(key, number, at_ms) for at_ms, key, number in sorted(rows)[:limit]]
 
 
 def _mark_order(mark: TransferMark) -> tuple[str, int, int]:

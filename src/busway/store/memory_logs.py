@@ -119,7 +119,7 @@ def _stored(builder: ChunkBuilder) -> StoredChunk:
 
 
 def _copy(row: ProducerRow) -> ProducerRow:
-    return ProducerRow(row.producer_id, row.epoch, row.last_sequence, row.used_at_ms)
+    return ProducerRow(row.producer_id, row.epoch, row.last_sequence, row.used_at_ms, row.groups)
 
 
 def _last_number(stored: StoredChunk) -> int:

@@ -7,6 +7,9 @@ grown since the last look, so a store without concurrent reads pays nothing for 
 
 Applying a shadow to rows that already contain its batch does no harm: deletes find nothing, changes are absolute.
 A row that goes and comes back in joined batches stays hidden; the contract allows both.
+
+A read may take as long as its disk does. So of a batch that was reported, and that some read still needs, only this
+is kept, without the messages it put; and batches that the same reads need become one shadow.
 """
 
 from __future__ import annotations
@@ -28,7 +31,16 @@ from busway.store.contract import (
 class Shadow:
     """The removals and changes of one batch."""
 
-    __slots__ = ("_changes_seen", "_deletes_seen", "_moves_seen", "batch", "changed", "number", "removed")
+    __slots__ = (
+        "_changes_seen",
+        "_deletes_seen",
+        "_moves_seen",
+        "_states",
+        "batch",
+        "changed",
+        "number",
+        "removed",
+    )
 
     def __init__(self, batch: CommitBatch, number: int) -> None:
         self.batch = batch
@@ -37,6 +49,8 @@ class Shadow:
         #: Row keys (fragment << COUNTER_BITS | number) that leave, by place.
         self.removed: tuple[set[int], set[int], set[int]] = (set(), set(), set())
         self.changed: dict[tuple[int, int], Change] = {}
+        #: Session states of a batch that was let go, by fragment and session.
+        self._states: dict[tuple[FragmentKey, str], tuple[FragmentKey, str, bytes | None, int]] = {}
         self._moves_seen = self._deletes_seen = self._changes_seen = 0
 
     def refresh(self) -> None:
@@ -52,8 +66,48 @@ class Shadow:
             self._moves_seen = len(batch.moves)
         if len(batch.changes) > self._changes_seen:
             for change in batch.changes[self._changes_seen :]:
-                self.changed[change.place, row_key(change.fragment, change.number)] = change
+                self._change((change.place, row_key(change.fragment, change.number)), change)
             self._changes_seen = len(batch.changes)
+
+    def _change(self, row: tuple[int, int], change: Change) -> None:
+        """One that keeps the row's properties keeps those that a change before it has given to the row."""
+        earlier = self.changed.get(row)
+        if change.changes is None and earlier is not None and earlier.changes is not None:
+            change = Change(
+                change.fragment, change.place, change.number, change.delivery_count, earlier.changes
+            )
+        self.changed[row] = change
+
+    def let_go(self) -> None:
+        """The batch is durable: what it put is in the store now, and only what corrects reads stays here."""
+        self.refresh()
+        batch, kept = self.batch, CommitBatch()
+        for row in batch.session_states:  # of each session the last one
+            self._states[row[0], row[1]] = row
+        kept.duplicate_ids.extend(batch.duplicate_ids)
+        kept.duplicate_purges.extend(batch.duplicate_purges)
+        kept.transfer_marks_removed.extend(batch.transfer_marks_removed)
+        kept.fragments_dropped.extend(batch.fragments_dropped)
+        self.batch = kept
+        self._moves_seen = self._deletes_seen = self._changes_seen = 0
+
+    def session_states(self) -> list[tuple[FragmentKey, str, bytes | None, int]]:
+        """In order, as far as they concern one session."""
+        return [*self._states.values(), *self.batch.session_states]
+
+    def absorb(self, later: Shadow) -> None:
+        """The next batch's, when both have let go and no read began between the two."""
+        for place, removed in enumerate(later.removed):
+            self.removed[place].update(removed)
+        for row, change in later.changed.items():
+            self._change(row, change)
+        kept, added = self.batch, later.batch
+        self._states.update(later._states)
+        kept.duplicate_ids.extend(added.duplicate_ids)
+        kept.duplicate_purges.extend(added.duplicate_purges)
+        kept.transfer_marks_removed.extend(added.transfer_marks_removed)
+        kept.fragments_dropped.extend(added.fragments_dropped)
+        self.number = later.number
 
 
 class Shadows:
@@ -123,7 +177,7 @@ class Shadows:
         return {
             session_id: (state, set_at_ms)
             for shadow in self._shadows
-            for key, session_id, state, set_at_ms in shadow.batch.session_states
+            for key, session_id, state, set_at_ms in shadow.session_states()
             if key == fragment
         }
 

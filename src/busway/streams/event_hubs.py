@@ -3,11 +3,13 @@
 They live beside queues and topics: one catalogue, one set of stores, one space of names, one set of rights.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from busway.broker.descriptions import AuthorizationRule
-from busway.broker.entity_path import not_found, path_key
+from busway.broker.entity_path import not_found, path_key, shown
 from busway.broker.errors import BrokerError
 from busway.broker.namespace import Namespace
 from busway.clock import Clock, Entropy
@@ -19,8 +21,12 @@ from busway.streams.hub_descriptions import ConsumerGroupDescription, EventHubDe
 from busway.streams.hub_rows import group_rows, hub_rows
 from busway.streams.hub_table import HubTable
 
+_log = logging.getLogger("busway.namespace")
+
+#: Of paths in a warning.
+_SHOWN_PATHS_MAX: Final = 5
 #: What may follow a hub's name in an address, in lower case.
-_PARTS = ("consumergroups", "partitions", "publishers")
+_PARTS: Final = ("consumergroups", "partitions", "publishers")
 
 
 class EventHubs:
@@ -35,6 +41,8 @@ class EventHubs:
             lambda: namespace.name, namespace.runtime, namespace.keepers.__getitem__, self.captures
         )
         self._changes = HubChanges(namespace, self._table, clock, entropy)
+        #: Hubs that stand above queues or topics, as earlier versions allowed.
+        self._warned: set[str] = set()
         namespace.others = self
 
     # -- for gateways
@@ -95,6 +103,17 @@ class EventHubs:
         self._table.replace_all(
             hub_rows(rows), group_rows(rows), lambda path: not_found(self.namespace.name, path)
         )
+        for key, row in self._table.rows.items():
+            below = self.namespace.entities.paths_below(key)
+            if below and key not in self._warned:
+                self._warned.add(key)
+                _log.warning(
+                    "Below the event hub %s lie %d queues or topics (%s). Where one has an address of the hub, links"
+                    " reach the hub. Please move their messages to other names, or delete them.",
+                    shown(row.description.path),
+                    len(below),
+                    ", ".join(map(shown, below[:_SHOWN_PATHS_MAX])),
+                )
 
     def kind_of(self, key: str) -> str | None:
         return "an event hub" if key in self._table.rows else None

@@ -64,6 +64,11 @@ class HubChanges:
         key = path_key(wanted.path)
         if key in self._table.rows or namespace.exists(wanted.path):
             raise EntityAlreadyExists(f"An entity with the name {shown(wanted.path)} already exists.")
+        below = namespace.entities.paths_below(key)
+        if below:
+            raise EntityAlreadyExists(
+                f"The name {shown(wanted.path)} cannot be used for an event hub: {shown(below[0])} lies below it."
+            )
         entities = namespace.entities.entity_count() + len(self._table.rows)
         if entities >= namespace.limits.entities_max:
             raise QuotaExceeded(

@@ -420,7 +420,7 @@ class PartitionLog:
         run.last_at_ms = now_ms
         run.waiting.append((done, len(events), size_bytes, self.runtime.clock.monotonic()))
         if producer is not None:
-            self.producers.joined(batch, producer, len(events), now_ms)
+            self.producers.joined(batch, producer, events, now_ms)
 
     def _run_in(self, batch: CommitBatch) -> AppendedRun:
         """What this log has in the batch; begun when it has nothing yet."""

@@ -4,9 +4,11 @@ Theory of operation. A producer has an id, an epoch and the sequence number of i
 its events in one commit, so the two never disagree; memory is ahead of the rows as it is with everything that has
 joined a batch, and is dropped when a commit fails.
 
-A group of events begins with a sequence number. The one behind the last is taken. Earlier ones are repeats of what
-was stored already: they are acknowledged and dropped, event by event, so of a group that is half known the other half
-is stored. Anything else is a gap. Numbers go round: behind 2147483647 comes 0.
+A group of events begins with a sequence number. The one behind the last is taken. An earlier one is a repeat only if
+the same events were stored under it: a client that gives a group up takes its numbers for the next one, and what
+is acknowledged and dropped would be lost. So a digest of each of the last groups lies beside the count. Groups that
+were stored are acknowledged and dropped, and what follows them is stored; everything else under used numbers is
+refused like a gap, also what is too old to be compared. Numbers go round: behind 2147483647 comes 0.
 
 Attaching with an id and a higher epoch, or with an id and none (which gives the next epoch), takes the producer over;
 the one before is refused from then on, and the count goes on where the log knows it to be: what a writer that crashed
@@ -18,6 +20,7 @@ What attached and never sent is forgotten first.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.errors import (
@@ -42,6 +45,12 @@ _EPOCH_MAX: Final = (1 << 15) - 1
 _ID_MAX: Final = (1 << 63) - 1
 #: Ids that we give out stay whole in clients whose numbers are doubles.
 _ID_BYTES: Final = 6
+#: Groups of a producer that are known again. An SDK has one on its way; a client that sends ahead a few.
+GROUPS_MAX: Final = 32
+#: A group as it lies in the row: how many events, and their digest.
+_COUNT_BYTES: Final = 4
+_DIGEST_BYTES: Final = 8
+_GROUP_BYTES: Final = _COUNT_BYTES + _DIGEST_BYTES
 #: What a producer that has sent nothing has sent last. Clients that say where they stand cannot say less.
 _FIRST_LAST: Final = 0
 
@@ -49,10 +58,16 @@ _FIRST_LAST: Final = 0
 class Producer:
     """One of them, as its links hold it. Two links of one epoch share it."""
 
-    __slots__ = ("epoch", "is_stored", "last_sequence", "producer_id", "used_at_ms")
+    __slots__ = ("epoch", "groups", "is_stored", "last_sequence", "producer_id", "used_at_ms")
 
     def __init__(
-        self, producer_id: int, epoch: int, last_sequence: int, used_at_ms: int, is_stored: bool
+        self,
+        producer_id: int,
+        epoch: int,
+        last_sequence: int,
+        used_at_ms: int,
+        is_stored: bool,
+        groups: bytes = b"",
     ) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
@@ -61,6 +76,51 @@ class Producer:
         self.used_at_ms = used_at_ms
         #: The log has a row of it, or will have with the next commit.
         self.is_stored = is_stored
+        #: The last groups that have joined, the newest at the end: each a count and a digest. Together they end
+        #: with `last_sequence`.
+        self.groups = groups
+
+    def repeats_among(self, events: list[Event], behind: int) -> int:
+        """How many leading events are groups that were stored, where the first has the number that is so far
+        behind the next one; -1 when they are not the same."""
+        groups = self.groups
+        at = len(groups)
+        while behind > 0 and at > 0:
+            at -= _GROUP_BYTES
+            behind -= _count_at(groups, at)
+        if behind != 0:
+            return -1
+        known = 0
+        while at < len(groups) and known < len(events):
+            count = _count_at(groups, at)
+            if known + count > len(events):
+                return -1
+            if _group_of(events, known, known + count) != groups[at : at + _GROUP_BYTES]:
+                return -1
+            known += count
+            at += _GROUP_BYTES
+        return known
+
+    def remember(self, events: list[Event]) -> None:
+        """One more group has joined."""
+        self.last_sequence = (self.last_sequence + len(events)) % _SEQUENCES
+        kept = self.groups[-_GROUP_BYTES * (GROUPS_MAX - 1) :]
+        self.groups = kept + _group_of(events, 0, len(events))
+
+
+def _count_at(groups: bytes, at: int) -> int:
+    return int.from_bytes(groups[at : at + _COUNT_BYTES], "big")
+
+
+def _group_of(events: list[Event], start: int, end: int) -> bytes:
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    for place in range(start, end):
+        event = events[place]
+        digest.update(len(event.bare).to_bytes(4, "big"))
+        digest.update(event.bare)
+        digest.update(len(event.annotations).to_bytes(4, "big"))
+        digest.update(event.annotations)
+    return (end - start).to_bytes(_COUNT_BYTES, "big") + digest.digest()
 
 
 class ProducerBook:
@@ -91,11 +151,13 @@ class ProducerBook:
             raise _stolen(known)
         if wanted == known.epoch:
             return known
-        return await self._take_over(known, wanted, 0 if sequence == 0 else known.last_sequence)
+        return await self._take_over(known, wanted, counts_anew=sequence == 0)
 
-    async def _take_over(self, known: Producer, epoch: int, last_sequence: int) -> Producer:
+    async def _take_over(self, known: Producer, epoch: int, *, counts_anew: bool) -> Producer:
         """Durably, so that the one before stays refused."""
-        fresh = Producer(known.producer_id, epoch, last_sequence, self._now_ms(), known.is_stored)
+        fresh = Producer(known.producer_id, epoch, _FIRST_LAST, self._now_ms(), known.is_stored)
+        if not counts_anew:
+            fresh.last_sequence, fresh.groups = known.last_sequence, known.groups
         self._producers[known.producer_id] = fresh
         if fresh.is_stored:
             self._join_row(self._log.batch(), fresh)
@@ -109,7 +171,7 @@ class ProducerBook:
         for row in await self._log.read_producers():
             if row.producer_id not in self._producers:
                 self._producers[row.producer_id] = Producer(
-                    row.producer_id, row.epoch, row.last_sequence, row.used_at_ms, True
+                    row.producer_id, row.epoch, row.last_sequence, row.used_at_ms, True, row.groups
                 )
         self._is_read = True
 
@@ -141,7 +203,8 @@ class ProducerBook:
     # -- publishing
 
     def repeats_among(self, producer: Producer, events: list[Event]) -> int:
-        """As `check`, by what the events say of themselves. Raises BadArgument too."""
+        """How many leading events of a group were stored before, by what they say of themselves. Raises
+        ProducerStolen, OutOfOrderSequence, BadArgument."""
         first = events[0].producer_number
         if not 0 <= first < _SEQUENCES:
             raise BadArgument("An event of an idempotent producer must have a producer sequence number.")
@@ -157,15 +220,13 @@ class ProducerBook:
             if 0 <= event.producer_epoch < producer.epoch:
                 raise _stolen(producer)
             expected = (expected + 1) % _SEQUENCES
-        return self.check(producer, first, len(events))
+        return self._check(producer, first, events)
 
-    def check(self, producer: Producer, first_sequence: int, count: int) -> int:
-        """How many leading events of a group are repeats. Raises ProducerStolen, OutOfOrderSequence."""
+    def _check(self, producer: Producer, first_sequence: int, events: list[Event]) -> int:
         current = self._producers.get(producer.producer_id)
         if current is not None and current is not producer and current.epoch >= producer.epoch:
             raise _stolen(current)
-        expected = (producer.last_sequence + 1) % _SEQUENCES
-        behind = (expected - first_sequence) % _SEQUENCES
+        behind = (producer.last_sequence + 1 - first_sequence) % _SEQUENCES
         if behind == 0:
             return 0
         if behind > _REPEATS_MAX:
@@ -173,11 +234,17 @@ class ProducerBook:
                 f"The sequence number {first_sequence} does not follow {producer.last_sequence}, the last one of"
                 f" producer {producer.producer_id}."
             )
-        return min(behind, count)
+        repeats = producer.repeats_among(events, behind)
+        if repeats < 0:
+            raise OutOfOrderSequence(
+                f"Producer {producer.producer_id} has used the sequence number {first_sequence} for other events;"
+                f" its last one is {producer.last_sequence}."
+            )
+        return repeats
 
-    def joined(self, batch: CommitBatch, producer: Producer, count: int, now_ms: int) -> None:
-        """So many more of its events are in the batch."""
-        producer.last_sequence = (producer.last_sequence + count) % _SEQUENCES
+    def joined(self, batch: CommitBatch, producer: Producer, events: list[Event], now_ms: int) -> None:
+        """One more group of its events is in the batch."""
+        producer.remember(events)
         producer.used_at_ms = now_ms
         self._join_row(batch, producer)
 
@@ -186,7 +253,13 @@ class ProducerBook:
         self._producers[producer.producer_id] = producer
         if batch.logs is None:
             batch.logs = LogChanges()
-        row = ProducerRow(producer.producer_id, producer.epoch, producer.last_sequence, producer.used_at_ms)
+        row = ProducerRow(
+            producer.producer_id,
+            producer.epoch,
+            producer.last_sequence,
+            producer.used_at_ms,
+            producer.groups,
+        )
         batch.logs.producers.append((self._log.key, row))
 
     def forget_before(self, before_ms: int) -> None:

@@ -8,6 +8,7 @@ seldom. A part that has no form here at all raises Unsupported, and then every m
 
 from __future__ import annotations
 
+from busway.rules.arithmetic import TEXT_CHARACTERS_MAX
 from busway.rules.evaluate import Compilation, Constant
 from busway.rules.expression import (
     And,
@@ -37,6 +38,7 @@ from busway_spark.rule_columns.forms import (
     Binder,
     Form,
     Found,
+    Known,
     Nothing,
     View,
     checked,
@@ -44,7 +46,7 @@ from busway_spark.rule_columns.forms import (
     is_there,
     view_of,
 )
-from busway_spark.rule_columns.like_sql import like
+from busway_spark.rule_columns.like_sql import Walks, like
 from busway_spark.rule_columns.unsupported import Unsupported
 
 
@@ -58,6 +60,13 @@ class ConditionSql:
         self._lambdas = 0
         #: Each is true for messages that are the evaluator's.
         self.asks: dict[str, None] = {}
+        self._walks = Walks()
+
+    def condition(self, expression: Expression) -> tuple[str, list[str]]:
+        """Of a whole filter: its truth, and when the evaluator must be asked instead."""
+        truth = self.truth(expression)
+        beyond = self._walks.ask()
+        return truth, [*self.asks] if beyond is None else [*self.asks, beyond]
 
     # -- operands
 
@@ -166,11 +175,24 @@ class ConditionSql:
         if not isinstance(pattern.constant, str):
             return UNKNOWN
         text, character = pattern.constant, escape if isinstance(escape, str) else None
+        self._walk(likeness.operand, form, text, character)
 
         def liked(views: list[View]) -> str:
             return like(views[0][TEXT].sql, text, character) if TEXT in views[0] else UNKNOWN
 
         return self._binder.bound([form], liked)
+
+    def _walk(self, operand: Operand, form: Form, pattern: str, escape: str | None) -> None:
+        fixed = self._constant(operand)
+        if fixed is not None:
+            if isinstance(fixed.constant, str):
+                self._walks.add(len(fixed.constant), pattern, escape)
+        elif isinstance(form, Found):
+            # What was worked out has no name outside of the place where it is needed; but it has a bound.
+            text = form.field(TEXT) if form.is_columns else TEXT_CHARACTERS_MAX
+            self._walks.add(text, pattern, escape)
+        elif isinstance(form, Known) and form.kind == TEXT:
+            self._walks.add(form.sql, pattern, escape)
 
     def _is_there(self, property_: Property | PropertyOf) -> str:
         """Never unknown (T-32)."""

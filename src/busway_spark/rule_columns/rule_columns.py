@@ -125,7 +125,7 @@ def _verdict(rule: Rule, captured: CapturedColumns) -> tuple[str, str | None]:
             condition = ConditionSql(
                 Compilation(rule.filter.expression, rule.filter.parameters, _new_id), captured
             )
-            truth, asks = condition.truth(tree), list(condition.asks)
+            truth, asks = condition.condition(tree)
         return _verdict_sql(truth, asks), None
     except Unsupported as reason:
         return f"CAST({ASK} AS TINYINT)", str(reason)

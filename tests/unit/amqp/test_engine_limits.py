@@ -209,7 +209,7 @@ def test_unfinished_deliveries_of_a_connection_share_a_budget() -> None:
     factory.send(Detach(1, True))
     assert names(factory.transfer(5, b"", handle=5)) == ["DeliveriesArrived"]
     factory.send(End())
-    assert factory.begun().server.reserve_partial_bytes(400)
+    assert factory.begun().server.allowance.reserve_partial_bytes(400)
 
 
 def test_accepted_links_with_large_messages_raise_the_budget() -> None:

@@ -79,11 +79,12 @@ def test_the_answer_echoes_and_carries_an_initial_delivery_count_when_we_send() 
     factory.attach(sends=False, name="q")
     link = factory.server.sessions[0].links[0]
     factory.written()
+    termini = (link.source, link.target)
     link.accept(source=link.source, target=link.target, properties={"k": "v"})
     [reply] = factory.written()
     assert isinstance(reply, Attach)
     assert (reply.name, reply.role, reply.initial_delivery_count) == ("q", ROLE_SENDER, 0)
-    assert (reply.source, reply.target) == (link.source, link.target)
+    assert (reply.source, reply.target) == termini
     assert reply.properties == {"k": "v"}
 
 

@@ -47,6 +47,10 @@ class _Book:
     def owner_key(self, key: str) -> str:
         return topic_key_of(key)
 
+    def other_owner_key(self, key: str) -> str | None:
+        del key
+        return None
+
 
 def _token(
     rule_name: str,
@@ -297,7 +301,7 @@ def test_an_unknown_rule_looks_like_a_wrong_signature() -> None:
         ("", 40105),
         ("SharedAccessSignature", 40105),
         ("Bearer abc", 40105),
-        ("SharedAccessSignature " + "x" * 9000, 40105),
+        ("SharedAccessSignature " + "x" * 25_000, 40105),
         ("SharedAccessSignature sr=ä&sig=1&se=1&skn=1", 40105),
         ("SharedAccessSignature sr=a&sr=b&sig=1&se=1&skn=1", 40105),
         ("SharedAccessSignature " + "&".join(f"a{i}=1" for i in range(50)), 40105),

@@ -11,7 +11,7 @@ from busway.broker.limits import Limits
 from busway.broker.outlet import Outlet
 from busway.gateway.amqp.message_mapping import message_of
 from busway.message import Message
-from busway.store.contract import FragmentKey, StoreError
+from busway.store.contract import StoreError, TimedRow
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import PartitionBench, on_partitions, text
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench
@@ -63,8 +63,8 @@ def test_a_schedule_that_falls_due_during_a_slow_look_is_not_forgotten(
         store = bench.stores[0]
         read, gate = store.next_due_ms, asyncio.Event()
 
-        async def slow() -> int | None:
-            found = await read()
+        async def slow(after_ms: int) -> int | None:
+            found = await read(after_ms)
             await gate.wait()
             return found
 
@@ -114,11 +114,11 @@ def test_an_activator_whose_store_failed_leaves_it_to_its_successor(monkeypatch:
         await bench.advance(0.1)
         read = store.due
 
-        async def slow(now_ms: int, limit: int) -> list[tuple[FragmentKey, int, int]]:
+        async def slow(now_ms: int, limit: int, after: TimedRow | None = None) -> list[TimedRow]:
             nonlocal looks
             looks += 1
             await settle(60)
-            return await read(now_ms, limit)
+            return await read(now_ms, limit, after)
 
         monkeypatch.setattr(store, "due", slow)
         for _ in range(5):

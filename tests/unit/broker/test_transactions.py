@@ -349,7 +349,7 @@ def test_basic_namespaces_have_no_transactions() -> None:
 
 
 def test_messages_are_checked_when_they_are_sent_and_again_at_the_commit() -> None:
-    """TX-11, S-6, S-8: a refused one is no part of the transaction, which goes on."""
+    """TX-11, S-6, S-8: a refused one changes nothing; who asked decides whether the transaction is doomed."""
 
     async def scenario(rig: Rig) -> None:
         transactions, transaction = declared(rig)

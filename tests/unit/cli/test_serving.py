@@ -95,3 +95,15 @@ def test_the_journal_is_an_option(
     assert run(["serve", "--journal-seconds", "0"]) == 2
     assert run(["serve", "--journal-keep-days", "-1"]) == 2
     assert "--journal-seconds must be between 1 and 3600, not 0." in capsys.readouterr().err
+
+
+def test_the_bytes_of_an_answer_by_number_are_an_option(
+    tmp_path: Path, served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings: 16 MiB unless told otherwise; bounds are told."""
+    assert run(["serve"]) == 0
+    assert run(["serve", "--fetch-bytes-max", "65536"]) == 0
+    assert run(["serve", "--config", config(tmp_path, FetchBytesMax=1_000_000)]) == 0
+    assert [options.fetch_bytes_max for options in served] == [16 << 20, 65_536, 1_000_000]
+    assert run(["serve", "--fetch-bytes-max", "1000"]) == 2
+    assert "--fetch-bytes-max must be between 65536 and 1073741824, not 1000." in capsys.readouterr().err

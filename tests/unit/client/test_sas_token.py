@@ -22,6 +22,10 @@ class RootRuleOnly:
     def owner_key(self, key: str) -> str:
         return key
 
+    def other_owner_key(self, key: str) -> str | None:
+        del key
+        return None
+
 
 def test_a_token_made_here_is_accepted_there() -> None:
     """A-4: signed over the encoded address, keys as text, any letters in the rule's name."""

@@ -240,18 +240,23 @@ def test_many_transactions_at_once_keep_to_themselves(play: Callable[..., None])
     play(work)
 
 
-def test_what_is_refused_is_told_at_once_and_is_no_part(play: Callable[..., None]) -> None:
-    """TX-7, L-13: the block may go on without it."""
+def test_what_is_refused_is_told_at_once_and_dooms_the_transaction(play: Callable[..., None]) -> None:
+    """TX-7, L-13: a block that goes on without it commits nothing."""
 
     async def work(client: ServiceBusClient, queue: str) -> None:
         async with client.get_queue_sender(queue) as sender:
-            async with client.transaction():
-                await sender.send_messages([ServiceBusMessage(b"m") for _ in range(100)])
-                with pytest.raises(
-                    Refused, match="Cannot send more than 100 messages in a single transaction"
-                ):
-                    await sender.send_messages(ServiceBusMessage(b"one too many"))
-            assert await bodies(client, queue) == [b"m"] * 100
+
+            async def too_many() -> None:
+                async with client.transaction():
+                    await sender.send_messages([ServiceBusMessage(b"m") for _ in range(100)])
+                    with pytest.raises(
+                        Refused, match="Cannot send more than 100 messages in a single transaction"
+                    ):
+                        await sender.send_messages(ServiceBusMessage(b"one too many"))
+
+            with pytest.raises(TransactionRolledBack, match="Cannot send more than 100"):
+                await too_many()
+            assert await bodies(client, queue) == []
 
     play(work)
 
@@ -320,10 +325,16 @@ def test_a_transaction_on_a_partitioned_queue_keeps_to_one_key(play: Callable[..
             async with client.transaction():
                 for step in (b"reserve", b"charge", b"confirm"):
                     await sender.send_messages(ServiceBusMessage(step, partition_key="order 7"))
-                with pytest.raises(Refused, match="needs a PartitionKey"):
-                    await sender.send_messages(ServiceBusMessage(b"no key"))
-                with pytest.raises(Refused, match="must have the same"):
-                    await sender.send_messages(ServiceBusMessage(b"another", partition_key="order 8"))
+
+            async def also_with(key: str | None) -> None:
+                async with client.transaction():
+                    await sender.send_messages(ServiceBusMessage(b"first", partition_key="order 7"))
+                    await sender.send_messages(ServiceBusMessage(b"another", partition_key=key))
+
+            with pytest.raises(Refused, match="needs a PartitionKey"):
+                await also_with(None)
+            with pytest.raises(Refused, match="must have the same"):
+                await also_with("order 8")
             steps = await receiver.receive_messages(10)
             assert [received.body for received in steps] == [b"reserve", b"charge", b"confirm"]
             assert len({(received.sequence_number or 0) >> 48 for received in steps}) == 1

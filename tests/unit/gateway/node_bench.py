@@ -82,7 +82,7 @@ class NodeBench:
             "bus", [MemoryStore("store-0")], self.clock, entropy, limits, root_key=ROOT_KEY
         )
         self.tracking = Tracking("bus", self.clock, entropy)
-        self.tokens = TokenHolder(limits.tokens_per_connection_max, lambda: None)
+        self.tokens = TokenHolder(limits.tokens_per_connection_max, lambda *_: None)
         self.links = KnownLinks()
         self.cbs = CbsNode(self.tokens, self.namespace, self.tracking)
 
@@ -97,10 +97,15 @@ class NodeBench:
         given = self.token(name) if token is None else token
         return await self.cbs.handle(request({"operation": "put-token", "type": "jwt", "name": name}, given))
 
-    def node(self, path: str, grants: Callable[[], list[Grant]] | None = None) -> ManagementNode:
+    def node(self, path: str, grants: Callable[[str], list[Grant]] | None = None) -> ManagementNode:
         address = EntityAddress.parse(path + "/$management")
         return ManagementNode(
-            self.namespace, address, grants or self.tokens.grants, self.links, self.tracking, SeededEntropy()
+            self.namespace,
+            address,
+            grants or self.tokens.grants_for,
+            self.links,
+            self.tracking,
+            SeededEntropy(),
         )
 
     async def ask(self, path: str, operation: str, body: object, link_name: str | None = None) -> AmqpMessage:

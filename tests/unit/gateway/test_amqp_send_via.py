@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Properties, Rejected, TransactionalState
 from busway.amqp.sections import decode_message
-from busway.amqp.types import Symbol
+from busway.amqp.types import Array, Symbol
 from busway.broker.descriptions import (
     AuthorizationRule,
     QueueDescription,
@@ -22,7 +23,7 @@ from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import EntityNotFound
 from busway.broker.partition_keys import fragment_of_key
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
-from tests.unit.gateway.amqp_transactions import Controller, condition_of, sent_in, settled_in
+from tests.unit.gateway.amqp_transactions import Controller, asked_in, condition_of, sent_in, settled_in
 
 VIA = QueueDescription("via")
 FINAL = QueueDescription("final")
@@ -115,7 +116,7 @@ def test_outside_a_transaction_messages_are_moved_on_as_well() -> None:
 
 
 def test_links_on_the_session_of_the_control_link_send_to_other_entities() -> None:
-    """TX-22: the first entity used is the via entity; other sessions keep to TX-2."""
+    """TX-22: the first entity used is the via entity; other sessions keep to TX-2, and the transaction is doomed."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -139,8 +140,20 @@ def test_links_on_the_session_of_the_control_link_send_to_other_entities() -> No
         assert (refusal.error.description or "").startswith(
             "Local transactions cannot span multiple top-level entities such as queue or topic."
         )
+        assert condition_of(await controller.discharge(txn_id)) == "amqp:transaction:rollback"
         assert await bodies_in(peer, "final") == []
-        assert isinstance(await controller.discharge(txn_id), Accepted)
+        assert counts(room, "via").active == 1
+        again = await controller.declare()
+        token = UUID(bytes_le=deliveries[0].tag)
+        links = await peer.request_links("via/$management")
+        settlement: dict[str, object] = {
+            "lock-tokens": Array([token], 0x98),
+            "disposition-status": "completed",
+        }
+        assert (await asked_in(peer, links, again, "update-disposition", settlement))[0] == 200
+        for body in (b"1", b"2"):
+            assert condition_of(await sent_in(peer, sender, again, payload(body))) is None
+        assert isinstance(await controller.discharge(again), Accepted)
         assert await bodies_in(peer, "final") == [b"1", b"2"]
         assert counts(room, "via").active == 0
 
@@ -329,10 +342,14 @@ def test_the_via_partition_key_chooses_the_fragment_of_the_via_entity() -> None:
         peer = await room.client()
         sender = await via_sender(peer)
         controller = await Controller.attached(peer)
+        for before, refused in (((), keyed(None)), ((keyed("k"),), keyed(other))):
+            doomed = await controller.declare()
+            for each in before:
+                assert condition_of(await sent_in(peer, sender, doomed, each)) is None
+            assert condition_of(await sent_in(peer, sender, doomed, refused)) == "amqp:not-allowed"
+            assert condition_of(await controller.discharge(doomed)) == "amqp:transaction:rollback"
         txn_id = await controller.declare()
-        assert condition_of(await sent_in(peer, sender, txn_id, keyed(None))) == "amqp:not-allowed"
         assert condition_of(await sent_in(peer, sender, txn_id, keyed("k"))) is None
-        assert condition_of(await sent_in(peer, sender, txn_id, keyed(other))) == "amqp:not-allowed"
         assert condition_of(await sent_in(peer, sender, txn_id, keyed(None))) is None
         assert isinstance(await controller.discharge(txn_id), Accepted)
         receiver = await peer.receiver("final")

@@ -88,7 +88,7 @@ def test_sends_in_a_transaction_are_answered_in_its_terms_and_visible_after_the_
 
 
 def test_sends_in_a_row_are_taken_together_and_answered_each() -> None:
-    """TX-1, TX-7, S-2: of two transactions, plain ones between them; one that is refused is refused alone."""
+    """TX-1, TX-7, S-2: of two transactions, plain ones between them; one that is refused dooms its own only."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -118,13 +118,14 @@ def test_sends_in_a_row_are_taken_together_and_answered_each() -> None:
         await room.until(lambda: len(peer.outcomes(sender)) == len(sent))
         told = [peer.outcomes(sender)[delivery.delivery_id] for delivery in deliveries]
         assert told[:2] == [TransactionalState(first, Accepted())] * 2
-        assert [told[index] for index in (2, 4, 6)] == [TransactionalState(second, Accepted())] * 3
+        assert [told[index] for index in (2, 4)] == [TransactionalState(second, Accepted())] * 2
         assert told[3] == Accepted()
         assert condition_of(told[5]) == "amqp:link:message-size-exceeded"
+        assert condition_of(told[6]) == "amqp:transaction:rollback"
         assert [condition_of(outcome) for outcome in told[7:]] == ["amqp:transaction:unknown-id"] * 2
         assert await bodies_in(peer, "q", 1) == [b"4"]
-        assert isinstance(await controller.discharge(second), Accepted)
-        assert await bodies_in(peer, "q", 3) == [b"3", b"5", b"6"]
+        assert condition_of(await controller.discharge(second)) == "amqp:transaction:rollback"
+        assert await bodies_in(peer, "q", 0) == []
         assert isinstance(await controller.discharge(first), Accepted)
         assert await bodies_in(peer, "q", 2) == [b"1", b"2"]
 
@@ -345,7 +346,7 @@ def test_more_than_a_hundred_messages_are_refused_by_name() -> None:
         assert (refusal.error.description or "").startswith(
             "Cannot send more than 100 messages in a single transaction"
         )
-        assert isinstance(await controller.discharge(txn_id), Accepted)
+        assert condition_of(await controller.discharge(txn_id)) == "amqp:transaction:rollback"
 
     in_room(scenario, QUEUE)
 
@@ -454,6 +455,63 @@ def test_what_could_not_be_undone_is_no_part_of_a_transaction() -> None:
         assert room.namespace.queue("q").counts().active == 1
 
     in_room(scenario, QUEUE)
+
+
+@pytest.mark.parametrize("how", ["too large", "damaged", "batch", "scheduled"])
+def test_a_refused_send_dooms_the_transaction(how: str) -> None:
+    """TX-8: an SDK that does not look at the outcome commits the rest; half a transaction was stored."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        controller = await Controller.attached(peer)
+        sender = await peer.sender("q")
+        txn_id = await controller.declare()
+        assert isinstance(await sent_in(peer, sender, txn_id, payload(b"before")), TransactionalState)
+        if how == "scheduled":
+            links = await peer.request_links("q/$management")
+            body: dict[str, object] = {"messages": [{"message-id": "m", "message": b"\x00\x53"}]}
+            status, _, _ = await asked_in(peer, links, txn_id, "schedule-message", body)
+            assert status >= 400
+        else:
+            refused = {
+                "too large": payload(b"x" * 300_000),
+                "damaged": b"\x00\x53",
+                "batch": encode_batch([]),
+            }
+            message_format = BATCH_FORMAT if how == "batch" else 0
+            outcome = await sent_in(peer, sender, txn_id, refused[how], message_format=message_format)
+            assert isinstance(outcome, Rejected)
+        assert (
+            condition_of(await sent_in(peer, sender, txn_id, payload(b"after")))
+            == "amqp:transaction:rollback"
+        )
+        assert condition_of(await controller.discharge(txn_id)) == "amqp:transaction:rollback"
+        assert await bodies_in(peer, "q", 0) == []
+
+    in_room(scenario, QUEUE)
+
+
+def test_a_presettled_settlement_elsewhere_dooms_the_transaction() -> None:
+    """TX-2, TX-8: the client could not be told that it takes no part."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        controller = await Controller.attached(peer)
+        sender, elsewhere = await peer.sender("q"), await peer.sender("other")
+        await peer.sent(elsewhere, payload(b"job"))
+        receiver = await peer.receiver("other")
+        receiver.grant_credit(1)
+        [delivery] = await peer.received(receiver, 1)
+        txn_id = await controller.declare()
+        await sent_in(peer, sender, txn_id, payload(b"m"))
+        receiver.settle(
+            delivery.delivery_id, delivery.delivery_id, TransactionalState(txn_id, Accepted()), settled=True
+        )
+        await room.turns()
+        assert condition_of(await controller.discharge(txn_id)) == "amqp:transaction:rollback"
+        assert room.namespace.queue("q").counts().active == 0
+
+    in_room(scenario, QUEUE, OTHER)
 
 
 def test_a_presettled_part_that_is_refused_dooms_the_transaction() -> None:

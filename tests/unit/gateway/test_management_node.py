@@ -388,7 +388,7 @@ def test_each_operation_needs_its_right_each_time(operation: str) -> None:
         grant = bench.namespace.authorizer.grant_of_token(
             bench.token("sb://bus/orders", "weak", "k" * 44), "sb://bus/orders"
         )
-        node = bench.node("orders", lambda: [grant])
+        node = bench.node("orders", lambda _path: [grant])
         answer = await node.handle(request({"operation": f"com.microsoft:{operation}"}, {}))
         assert (status(answer), condition(answer)) == (401, "amqp:unauthorized-access")
         assert f"'{RIGHT_OF[operation]}' claim(s) are required" in sentence(answer)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from busway.broker.descriptions import AuthorizationRule, QueueDescription
+from busway.broker.descriptions import AuthorizationRule, QueueDescription, TopicDescription
 from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import (
     BadArgument,
@@ -16,9 +16,11 @@ from busway.broker.errors import (
     QuotaExceeded,
     ServerBusy,
     StoreOutcomeUnknown,
+    Unauthorized,
 )
 from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
+from busway.broker.other_entities import NoOtherEntities
 from busway.event_record import Event
 from busway.store.memory import MemoryStore
 from busway.streams.event_hubs import EventHubs
@@ -28,6 +30,7 @@ from busway.streams.hub_descriptions import (
     RetentionDescription,
 )
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.unit.gateway.http_exchange import sas_token
 
 
 class Bus:
@@ -166,6 +169,77 @@ def test_names_are_one_space_for_all_kinds() -> None:
             bus.namespace.queue("h")
         with pytest.raises(EntityNotFound):
             bus.hubs.hub("q")
+
+    run(work)
+
+
+@pytest.mark.parametrize("path", ["h/publishers/x", "H/consumergroups/g/partitions/0", "h/anything"])
+def test_no_queue_or_topic_lies_below_a_hub(path: str) -> None:
+    """Attack: E-2, A-2: the key of a queue at a hub's address opened the hub."""
+
+    async def work(bus: Bus) -> None:
+        await bus.hubs.create(EventHubDescription("h"))
+        for description in (QueueDescription(path), TopicDescription(path)):
+            with pytest.raises(EntityAlreadyExists, match=r"event hub '[hH]'"):
+                await bus.namespace.create([NewEntity(description)])
+        await bus.namespace.create([NewEntity(QueueDescription("hh/publishers/x"))])
+        await bus.hubs.delete("h")
+        await bus.namespace.create([NewEntity(QueueDescription(path))])
+
+    run(work)
+
+
+def test_no_hub_lies_above_a_queue_or_topic() -> None:
+    """Attack: E-2, A-2: the other way round."""
+
+    async def work(bus: Bus) -> None:
+        await bus.namespace.create([NewEntity(QueueDescription("h/publishers/x"))])
+        await bus.namespace.create([NewEntity(TopicDescription("t/deep/er"))])
+        for name in ("H", "t"):
+            with pytest.raises(EntityAlreadyExists, match="below it"):
+                await bus.hubs.create(EventHubDescription(name))
+        await bus.namespace.delete("h/publishers/x")
+        await bus.namespace.delete("t/deep/er")
+        await bus.hubs.create(EventHubDescription("h"))
+        await bus.hubs.create(EventHubDescription("t"))
+
+    run(work)
+
+
+def test_a_namespace_that_has_such_pairs_starts_and_warns(caplog: pytest.LogCaptureFixture) -> None:
+    """A-2: what earlier versions allowed; each entity's key opens that entity and not the other."""
+
+    async def work(bus: Bus) -> None:
+        rule = (AuthorizationRule("all", frozenset({"Manage", "Send", "Listen"}), "", ""),)
+        await bus.hubs.create(EventHubDescription("h", authorization_rules=rule))
+        bus.namespace.others = NoOtherEntities()
+        queue = QueueDescription("h/publishers/x", authorization_rules=rule)
+        await bus.namespace.create([NewEntity(queue), NewEntity(QueueDescription("h/other"))])
+        await bus.namespace.close()
+        again = Bus(bus.stores, Limits())
+        await again.namespace.open()
+        warned = [record.message for record in caplog.records if "h/publishers/x" in record.message]
+        assert len(warned) == 1
+        assert "'h'" in warned[0]
+        authorizer, now_s = again.namespace.authorizer, again.clock.wall_ms() // 1000
+        at = "h/publishers/x"
+        key_of = {
+            "h": again.hubs.description("h").authorization_rules[0].primary_key,
+            at: again.namespace.description(at).authorization_rules[0].primary_key,
+        }
+        for owner, key in key_of.items():
+            token = sas_token(f"sb://bus/{at}", "all", key, now_s + 60)
+            grant = authorizer.grant_of_token(token, f"sb://bus/{at}")
+            assert grant.level.key == owner
+            for really, doors in (("h", [at]), (at, [at, f"{at}/$management", f"{at}/$deadletterqueue"])):
+                for door in doors:
+                    owner_key = "h" if really == "h" else None
+                    if owner == really:
+                        authorizer.authorise([grant], door, "Send", owner_key)
+                    else:
+                        with pytest.raises(Unauthorized):
+                            authorizer.authorise([grant], door, "Send", owner_key)
+        await again.namespace.close()
 
     run(work)
 

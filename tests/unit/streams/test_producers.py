@@ -20,7 +20,7 @@ from busway.broker.limits import Limits
 from busway.event_record import Event
 from busway.streams.hub_descriptions import RetentionDescription
 from busway.streams.partition_log import PartitionLog
-from busway.streams.producers import Producer
+from busway.streams.producers import GROUPS_MAX, Producer
 from tests.unit.streams.rig import HubRig, Told, event, play
 
 LAST = (1 << 31) - 1
@@ -65,15 +65,93 @@ def test_a_new_producer_gets_an_id_of_its_own() -> None:
 
 
 def test_a_repeated_group_is_acknowledged_and_dropped() -> None:
-    """H-18: exactly once, also when only a part of it is known."""
+    """H-18: exactly once, also when what follows comes with it."""
 
     async def scenario(rig: HubRig) -> None:
         producer = await rig.log.producers.attach()
         assert await send(rig, producer, 1, "a", "b") is None
         assert await send(rig, producer, 1, "a", "b") is None
-        assert await send(rig, producer, 2, "b", "c") is None
-        assert await send(rig, producer, 1, "a") is None
+        assert await send(rig, producer, 1, "a", "b", "c") is None
+        assert await send(rig, producer, 3, "c") is None
+        assert await send(rig, producer, 1, "a", "b", "c") is None
+        assert await send(rig, producer, 1, "a", "b") is None
         assert (await rig.read()).bodies() == ["a", "b", "c"]
+
+    play(scenario)
+
+
+def test_another_group_under_used_numbers_is_refused() -> None:
+    """H-18: it was acknowledged and dropped. A client that gave a group up takes its numbers for the next one."""
+
+    async def scenario(rig: HubRig) -> None:
+        producer = await rig.log.producers.attach()
+        assert await send(rig, producer, 1, "a", "b") is None
+        for first, texts in (
+            (1, ["x", "y"]),
+            (1, ["a", "y"]),
+            (1, ["x", "b", "c"]),
+            (1, ["a"]),
+            (2, ["b"]),
+            (2, ["b", "c"]),
+            (0, ["z", "a", "b"]),
+        ):
+            assert isinstance(await send(rig, producer, first, *texts), OutOfOrderSequence), (first, texts)
+        assert producer.last_sequence == 2
+        assert await send(rig, producer, 3, "c") is None
+        assert (await rig.read()).bodies() == ["a", "b", "c"]
+
+    play(scenario)
+
+
+def test_the_same_body_with_another_annotation_is_another_group() -> None:
+    """H-18: what is dropped must be what was stored, all of it."""
+
+    async def scenario(rig: HubRig) -> None:
+        producer = await rig.log.producers.attach()
+        assert await send(rig, producer, 1, "a") is None
+        (keyed,) = group(1, "a")
+        keyed.set_partition_key("k")
+        told = Told()
+        rig.log.append_as(producer, [keyed], told)
+        assert isinstance(told.error, OutOfOrderSequence)
+
+    play(scenario)
+
+
+def test_groups_are_known_again_over_restarts_and_take_overs() -> None:
+    """H-18, H-19: the server is killed between a commit and its answer; what is not the same is refused then too."""
+
+    async def scenario(rig: HubRig) -> None:
+        producer = await rig.log.producers.attach()
+        for first in range(1, 6):
+            assert await send(rig, producer, first, f"e{first}") is None
+        await rig.restart()
+        same = await rig.log.producers.attach(producer.producer_id, producer.epoch, 3)
+        assert await send(rig, same, 4, "e4") is None
+        assert await send(rig, same, 5, "e5", "e6") is None
+        assert isinstance(await send(rig, same, 4, "other"), OutOfOrderSequence)
+        taken = await rig.log.producers.attach(producer.producer_id, None, None)
+        assert await send(rig, taken, 6, "e6") is None
+        assert isinstance(await send(rig, taken, 6, "other"), OutOfOrderSequence)
+        anew = await rig.log.producers.attach(producer.producer_id, 9, 0)
+        assert await send(rig, anew, 1, "f1") is None
+        assert isinstance(await send(rig, anew, 0, "e1"), OutOfOrderSequence)
+        assert (await rig.read()).bodies() == ["e1", "e2", "e3", "e4", "e5", "e6", "f1"]
+
+    play(scenario)
+
+
+def test_groups_are_remembered_for_a_while() -> None:
+    """H-18: memory and rows are bounded; what is too old to be compared is refused, not believed."""
+
+    async def scenario(rig: HubRig) -> None:
+        producer = await rig.log.producers.attach()
+        for first in range(1, GROUPS_MAX + 3):
+            assert await send(rig, producer, first, f"e{first}") is None
+        assert await send(rig, producer, 3, "e3") is None
+        assert isinstance(await send(rig, producer, 2, "e2"), OutOfOrderSequence)
+        (row,) = await rig.store.producers(rig.log.key)
+        assert len(row.groups) == 12 * GROUPS_MAX
 
     play(scenario)
 
@@ -145,7 +223,7 @@ def test_numbers_go_round() -> None:
         assert producer.last_sequence == 0
         assert await send(rig, producer, LAST, "a", "b") is None
         assert await send(rig, producer, 1, "c") is None
-        assert await send(rig, producer, LAST - 5, "old") is None
+        assert isinstance(await send(rig, producer, LAST - 5, "old"), OutOfOrderSequence)
         assert (await rig.read()).bodies() == ["a", "b", "c"]
 
     play(scenario)
@@ -179,7 +257,7 @@ def test_a_crashed_writer_comes_back_and_goes_on() -> None:
         await rig.restart()
         back = await rig.log.producers.attach(producer.producer_id, None, None)
         assert (back.producer_id, back.epoch, back.last_sequence) == (producer.producer_id, 1, 2)
-        assert await send(rig, back, 2, "b", "c") is None
+        assert await send(rig, back, 1, "a", "b", "c") is None
         assert (await rig.read()).bodies() == ["a", "b", "c"]
 
     play(scenario)
@@ -229,14 +307,15 @@ def test_a_take_over_that_says_0_begins_a_new_count() -> None:
 
 
 def test_a_take_over_with_an_old_number_stores_nothing_twice() -> None:
-    """H-19: a crashed writer that comes back behind what the log has of it goes on exactly once."""
+    """H-19: a crashed writer that comes back behind what the log has of it is told so, and goes on there."""
 
     async def scenario(rig: HubRig) -> None:
         first = await rig.log.producers.attach(77, 0, 0)
         assert await send(rig, first, 1, "a", "b", "c") is None
         second = await rig.log.producers.attach(77, 1, 1)
         assert (second.epoch, second.last_sequence) == (1, 3)
-        assert await send(rig, second, 2, "b", "c", "d") is None
+        assert isinstance(await send(rig, second, 2, "b", "c", "d"), OutOfOrderSequence)
+        assert await send(rig, second, 4, "d") is None
         assert (await rig.read()).bodies() == ["a", "b", "c", "d"]
 
     play(scenario)

@@ -35,6 +35,7 @@ from busway.gateway.amqp.receive_link import ReceiveLink
 from busway.gateway.amqp.request_link import (
     MAX_MESSAGE_SIZE,
     REQUEST_BYTES_MAX,
+    TOKEN_REQUEST_BYTES_MAX,
     RequestLink,
     RequestNode,
     ResponseLink,
@@ -125,19 +126,26 @@ class Attaching:
     def _check_right(self, node: Node, right: str | None) -> None:
         if right is None:
             return
+        owner_key: str | None = None
         if node.destination is not None:
-            self._check_right(node.destination, right)
-        grants = self._connection.tokens.grants()
-        if not grants:
+            self._check_grants(node.destination, right, None)
+        elif self._events is not None and node.kind is NodeKind.ENTITY:
+            owner_key = self._events.owner_key(node.path)
+        self._check_grants(node, right, owner_key)
+
+    def _check_grants(self, node: Node, right: str, owner_key: str | None) -> None:
+        """`owner_key`: of the event hub that the link is for."""
+        tokens = self._connection.tokens
+        if not tokens.has_any():
             raise Unauthorized("Unauthorized access. Put a token for the entity on '$cbs' first.")
         authorizer = self._namespace.authorizer
         if right == ANY_TOKEN:
-            if not any(authorizer.is_valid(grant) for grant in grants):
+            if not any(authorizer.is_valid(grant) for grant in tokens.grants()):
                 raise Unauthorized("Unauthorized access. Put a valid token on '$cbs' first.")
         elif right == ANY_RIGHT:
-            authorizer.authorise_any(grants, node.path)
+            authorizer.authorise_any(tokens.grants_for(node.path), node.path)
         else:
-            authorizer.authorise(grants, node.path, right)
+            authorizer.authorise(tokens.grants_for(node.path), node.path, right, owner_key)
 
     def _attach_to(self, link: Link, node: Node) -> None:
         if node.kind is NodeKind.CBS:
@@ -172,7 +180,7 @@ class Attaching:
         if hubs is None or (path and not hubs.exists(path)):
             return None
         connection = self._connection
-        return EventManagementNode(self._namespace, hubs, connection.tokens.grants, connection.tracking)
+        return EventManagementNode(self._namespace, hubs, connection.tokens.grants_for, connection.tracking)
 
     def _management(self, node: Node) -> RequestNode:
         self._sender(node)
@@ -180,7 +188,7 @@ class Attaching:
         return ManagementNode(
             self._namespace,
             node.address,
-            connection.tokens.grants,
+            connection.tokens.grants_for,
             connection,
             connection.tracking,
             connection.entropy,
@@ -203,7 +211,7 @@ class Attaching:
             source=link.source,
             target=link.target,
             max_message_size=MAX_MESSAGE_SIZE,
-            delivery_bytes_max=REQUEST_BYTES_MAX,
+            delivery_bytes_max=TOKEN_REQUEST_BYTES_MAX if node.kind is NodeKind.CBS else REQUEST_BYTES_MAX,
         )
         request.start()
 

@@ -60,6 +60,9 @@ class CbsNode:
         flow.answered(1, [])
         return respond(request, ACCEPTED, "Accepted")
 
+    def answers_at_length(self, _request: AmqpMessage) -> bool:
+        return False
+
     def _put_token(self, request: AmqpMessage) -> None:
         properties = request.application_properties or {}
         operation = symbol_or_text(properties.get("operation"))

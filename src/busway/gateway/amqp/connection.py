@@ -7,7 +7,9 @@ the present turn of the event loop, again in one write.
 
 Two brakes keep memory bounded. Output: links deliver nothing more while the transport holds more than
 OUTPUT_HIGH_BYTES, and nothing is read while it holds OUTPUT_FULL_BYTES; a peer that takes nothing for a minute is
-dropped. Input: nothing is read while more than INPUT_HIGH_BYTES of messages wait for the store.
+dropped. Input: nothing is read while more than INPUT_HIGH_BYTES of messages wait for the store, or of requests for
+their turn. A stranger, who has shown no token yet, gets far less: `amqp.allowance` says how much it may hold in the
+engine, and its answers are bounded here.
 
 Time. A connection names its next deadline; the gateway's one timer calls `tick` then. The phases of a connection
 and their deadlines: handshake (SASL and open), first token (A-7), first link and last link gone (R-22), token ends
@@ -38,19 +40,22 @@ from busway.amqp.events import (
     WindowOpened,
 )
 from busway.amqp.sasl import PLAIN, read_plain
+from busway.broker.authorization import path_segments
 from busway.broker.errors import AuthenticationFailed, BrokerError, QuotaExceeded, Unauthorized
 from busway.broker.receiver import Attachment
-from busway.gateway.amqp.attaching import Attaching
+from busway.gateway.amqp.attaching import ANY_TOKEN, Attaching
 from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.request_link import RequestDesk
 from busway.gateway.amqp.session_receive_link import SessionReceiveLink
-from busway.gateway.amqp.tokens import TokenHolder
+from busway.gateway.amqp.tokens import TokenHolder, may_lose
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
+    from busway.broker.authorization import Grant, Segments
     from busway.broker.send_via import SendVia
+    from busway.gateway.amqp.addresses import Node
     from busway.gateway.amqp.gateway import AmqpGateway
-    from busway.gateway.amqp.link_host import Alarm, AttachedLink
+    from busway.gateway.amqp.link_host import Alarm, AttachedLink, Thirsty
 
 _log = logging.getLogger("busway.gateway.amqp")
 
@@ -58,6 +63,9 @@ OUTPUT_HIGH_BYTES: Final = 1024 * 1024
 OUTPUT_FULL_BYTES: Final = 4 * OUTPUT_HIGH_BYTES
 INPUT_HIGH_BYTES: Final = 4 * 1024 * 1024
 INPUT_LOW_BYTES: Final = INPUT_HIGH_BYTES // 2
+#: Of what was written to a connection without a token and not taken by it; it is dropped above.
+STRANGER_OUTPUT_BYTES_MAX: Final = 64 * 1024
+STRANGER_SLICE_BYTES: Final = 16 * 1024
 #: Wall clocks step: the end of a token is looked at again at least this often.
 _EXPIRY_LOOK_S: Final = 30.0
 _NEVER: Final = float("inf")
@@ -103,7 +111,8 @@ class AmqpConnection:
         self._transport = transport
         self._engine = Connection(Role.SERVER, gateway.engine_settings, self.now())
         self._attaching = Attaching(self)
-        self._links: set[AttachedLink] = set()
+        #: With the paths by which they are checked.
+        self._links: dict[AttachedLink, tuple[Segments, ...]] = {}
         self._work: set[asyncio.Task[None]] = set()
         # Phases.
         self._began_at = self.now()
@@ -121,7 +130,7 @@ class AmqpConnection:
         self._flush_waits = False
         self._unflushed_bytes = 0
         self._stalled_since: float | None = None
-        self._thirsty: set[AttachedLink] = set()
+        self._thirsty: set[Thirsty] = set()
         self._input_bytes = 0
         self._is_reading = True
         #: Monotonic; the gateway calls `tick` then.
@@ -133,6 +142,34 @@ class AmqpConnection:
     # -- from the transport
 
     def data_received(self, data: bytes) -> None:
+        if self.is_authenticated or len(data) <= STRANGER_SLICE_BYTES:
+            self._take(data)
+        else:
+            self._take_slices(data)
+        if self.is_stranger and not self._is_over:
+            self._check_greed()
+
+    def _take_slices(self, data: bytes) -> None:
+        """A stranger's read, cut so that its answers are looked at now and then."""
+        at = 0
+        while at < len(data) and not self._is_over:
+            end = at + STRANGER_SLICE_BYTES if self.is_stranger else len(data)
+            self._take(data[at:end])
+            at = end
+            if self.is_stranger and not self._is_over:
+                self._check_greed()
+
+    def _check_greed(self) -> None:
+        """A stranger that asks for much and takes nothing goes without a word."""
+        if self._transport.get_write_buffer_size() > STRANGER_OUTPUT_BYTES_MAX:
+            _log.debug("stranger takes nothing: peer=%s", self.peer)
+            self.abort()
+
+    @property
+    def is_stranger(self) -> bool:
+        return not self.is_authenticated
+
+    def _take(self, data: bytes) -> None:
         if self._is_over:
             return
         self._in_turn = True
@@ -155,6 +192,9 @@ class AmqpConnection:
         self.desk.close()
         for task in list(self._work):
             task.cancel()
+        for grant in self.tokens.grants():
+            self.gateway.rights.dropped(self, grant)
+        self.gateway.rights.forget(self)
         self.gateway.forget(self)
 
     def pause_writing(self) -> None:
@@ -247,8 +287,10 @@ class AmqpConnection:
         expiry_ms = self.tokens.earliest_expiry_ms()
         now_ms = self._clock.wall_ms()
         if expiry_ms is not None and expiry_ms <= now_ms:
-            self.tokens.forget_expired(now_ms)
-            self.check_rights()
+            ended = self.tokens.forget_expired(now_ms)
+            for grant in ended:
+                self.gateway.rights.dropped(self, grant)
+            self.gateway.rights.concerns(self, [grant.audience for grant in ended])
 
     def _end_idle(self, now: float) -> None:
         """R-22: links without credit and traffic."""
@@ -273,13 +315,27 @@ class AmqpConnection:
 
     # -- rights
 
-    def check_rights(self) -> None:
-        """Tokens or rules have changed: links that have lost their right go (A-8, A-10)."""
-        for link in list(self._links):
-            try:
-                self._attaching.check_again(link.node, link.right)
-            except Unauthorized as error:
-                self._evict(link, error)
+    def audiences_of(self, level_key: str | None) -> list[Segments]:
+        return [grant.audience for grant in self.tokens.grants() if grant.level.key == level_key]
+
+    def links_below(self, audiences: set[Segments]) -> list[object]:
+        """Also those for which any token will do: it may have been the last one."""
+        return [
+            link
+            for link, paths in self._links.items()
+            if link.right == ANY_TOKEN
+            or any(path[:count] in audiences for path in paths for count in range(len(path) + 1))
+        ]
+
+    def check_link(self, link: object) -> None:
+        """Tokens or rules have changed: a link that has lost its right goes (A-8, A-10)."""
+        attached = cast("AttachedLink", link)
+        if attached not in self._links or self._is_over:
+            return
+        try:
+            self._attaching.check_again(attached.node, attached.right)
+        except Unauthorized as error:
+            self._evict(attached, error)
 
     def _evict(self, link: AttachedLink, error: BrokerError) -> None:
         """A link that an entity knows leaves in its own way: a receiver answers what is being settled first."""
@@ -288,12 +344,16 @@ class AmqpConnection:
         else:
             self.end_link(link, amqp_error(error, self.tracking, link.node.path))
 
-    def _tokens_changed(self) -> None:
+    def _tokens_changed(self, held: Grant, replaced: Grant | None) -> None:
+        rights = self.gateway.rights
+        rights.held(self, held)
         self._hurry(self._expiry_deadline(self.now()))
         if self._is_open:
             self._claim_place()
-        if not self._is_over:
-            self.check_rights()
+        if replaced is not None:
+            rights.dropped(self, replaced)
+            if may_lose(held, replaced) and not self._is_over:
+                rights.concerns(self, [held.audience])
 
     def _claim_place(self) -> None:
         """L-11: known clients count, strangers have their own bounds."""
@@ -301,6 +361,7 @@ class AmqpConnection:
             return
         if self.gateway.authenticated(self):
             self.is_authenticated = True
+            self._engine.trust()
             return
         full = QuotaExceeded(
             f"ConnectionsQuotaExceeded: the namespace has {self.limits.connections_max} connections already."
@@ -351,6 +412,8 @@ class AmqpConnection:
     def _sasl_init_arrived(self, event: SaslInitArrived) -> None:
         """A-7. ANONYMOUS and its kin bring no right with them."""
         accepted = event.mechanism != PLAIN or self._log_in(event.response)
+        if accepted and self.tokens.has_any():
+            self._engine.trust()  # before what the client has written behind its key is looked at
         for pipelined in self._engine.sasl_outcome(accepted):
             self._handle(pipelined)
 
@@ -424,7 +487,7 @@ class AmqpConnection:
 
     def add_link(self, link: AttachedLink) -> None:
         link.link.owner = link
-        self._links.add(link)
+        self._links[link] = _paths_of(link.node)
         self._had_links = True
         self._linkless_since = None
 
@@ -436,7 +499,7 @@ class AmqpConnection:
     def _forget(self, link: AttachedLink) -> None:
         if link not in self._links:
             return
-        self._links.discard(link)
+        del self._links[link]
         self._thirsty.discard(link)
         link.link.owner = None
         if not self._links:
@@ -516,15 +579,15 @@ class AmqpConnection:
             return 0
         return max(0, OUTPUT_HIGH_BYTES - self._unflushed_bytes - self._transport.get_write_buffer_size())
 
-    def when_output_drains(self, link: AttachedLink) -> None:
-        self._thirsty.add(link)
+    def when_output_drains(self, thirsty: Thirsty) -> None:
+        self._thirsty.add(thirsty)
 
     def _wake_thirsty(self) -> None:
         if self._stalled_since is not None or self._is_over:
             return
-        links, self._thirsty = self._thirsty, set()
-        for link in links:
-            link.room_grew()
+        waiting, self._thirsty = self._thirsty, set()
+        for one in waiting:
+            one.room_grew()
 
     # -- input
 
@@ -556,6 +619,11 @@ class AmqpConnection:
 
 def _owner_of(link: Link) -> AttachedLink | None:
     return cast("AttachedLink | None", link.owner)
+
+
+def _paths_of(node: Node) -> tuple[Segments, ...]:
+    paths = [node.path] if node.destination is None else [node.path, node.destination.path]
+    return tuple(segments for path in paths if (segments := path_segments(path)) is not None)
 
 
 def _forced(condition: str, description: str) -> AmqpError:

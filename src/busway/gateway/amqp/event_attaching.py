@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.performatives import SENDER_SETTLED, Fields
 from busway.amqp.types import Symbol, Timestamp
-from busway.broker.entity_path import not_found
+from busway.broker.entity_path import EntityAddress, not_found, path_key
 from busway.broker.errors import ArgumentOutOfRange, BadArgument, BrokerError, InvalidOperation
 from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.event_addresses import EventAddress, event_address, hub_path_of
@@ -51,8 +51,18 @@ class EventAttaching:
         self._hubs = hubs
 
     def knows(self, path: str) -> bool:
-        """Whether an address lies in a hub."""
-        return self._hubs.exists(hub_path_of(path))
+        """Whether an address lies in a hub. What none can be may be a queue's that is older than the hub."""
+        if not self._hubs.exists(hub_path_of(path)):
+            return False
+        if event_address(path) is not None:
+            return True
+        return not self._connection.namespace.exists(EntityAddress.parse(path).path)
+
+    def owner_key(self, path: str) -> str | None:
+        """Of the hub that a link to this address is attached to, whatever else has the same address (A-2)."""
+        hub_path = hub_path_of(path)
+        is_ours = self._hubs.exists(hub_path) and event_address(path) is not None
+        return path_key(hub_path) if is_ours else None
 
     def attach(self, link: Link, node: Node) -> None:
         """Raises BrokerError for a refusal that is known at once."""

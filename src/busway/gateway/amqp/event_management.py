@@ -46,12 +46,12 @@ class EventManagementNode:
         self,
         namespace: Namespace,
         hubs: EventHubs,
-        grants: Callable[[], list[Grant]],
+        grants: Callable[[str], list[Grant]],
         tracking: Tracking,
     ) -> None:
         self._namespace = namespace
         self._hubs = hubs
-        #: Of the asking connection.
+        #: Of the asking connection, for a path.
         self._grants = grants
         self._tracking = tracking
 
@@ -70,6 +70,9 @@ class EventManagementNode:
             return refuse(request, InternalError(), self._tracking, path or "$management")
         flow.answered(1, [])
         return respond(request, OK, DESCRIPTIONS[OK], None, body)
+
+    def answers_at_length(self, _request: AmqpMessage) -> bool:
+        return False
 
     def _read(self, request: AmqpMessage) -> dict[str, object]:
         properties = request.application_properties or {}
@@ -96,7 +99,7 @@ class EventManagementNode:
     def _check_right(self, path: str, token: object) -> None:
         authorizer = self._namespace.authorizer
         if token is None:
-            authorizer.authorise_any(self._grants(), path)
+            authorizer.authorise_any(self._grants(path), path)
             return
         if not isinstance(token, str):
             raise AuthenticationFailed(

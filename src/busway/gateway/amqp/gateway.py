@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
+from busway.amqp.allowance import StrangerLimits
 from busway.amqp.connection import EngineSettings
 from busway.amqp.errors import AmqpError, Condition
 from busway.clock import Clock, Entropy
 from busway.gateway.amqp.connection import AmqpConnection, ByteTransport
 from busway.gateway.amqp.link_host import Alarm
+from busway.gateway.amqp.rights_check import RightsCheck
 from busway.gateway.tracking import Tracking
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ class AmqpGateway:
             container_id=entropy.bytes(16).hex(),
             handshake_max_s=self.settings.handshake_s,
             close_wait_s=self.settings.close_answer_s,
+            stranger=StrangerLimits(),
         )
         self._connections: set[AmqpConnection] = set()
         #: In order of arrival.
@@ -86,7 +89,8 @@ class AmqpGateway:
         self._clients = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._unwatch = namespace.watch_rules(self._rules_changed)
+        self.rights = RightsCheck(namespace, lambda work: asyncio.get_running_loop().call_soon(work))
+        self._unwatch = namespace.watch_rules(self.rights.rules_changed)
 
     @property
     def connections(self) -> int:
@@ -141,7 +145,7 @@ class AmqpGateway:
         if self._strangers_by_peer.get(peer, 0) >= per_peer_max:
             next(one for one in self._strangers if one.peer == peer).abort()
 
-    # -- time and rules
+    # -- time
 
     def _start_timer(self) -> None:
         if self._timer is None and not self._is_closed:
@@ -159,10 +163,6 @@ class AmqpGateway:
         for connection in list(self._connections):
             if connection.deadline <= now:
                 connection.tick(now)
-
-    def _rules_changed(self) -> None:
-        for connection in list(self._connections):
-            connection.check_rights()
 
     # -- the end
 

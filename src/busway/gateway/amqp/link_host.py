@@ -25,6 +25,12 @@ class Alarm(Protocol):
     def cancel(self) -> None: ...
 
 
+class Thirsty(Protocol):
+    """Somebody who waits until the peer has taken what was written: a link, or the desk of requests."""
+
+    def room_grew(self) -> None: ...
+
+
 class LinkHost(Protocol):
     """The connection, seen from its links."""
 
@@ -34,14 +40,18 @@ class LinkHost(Protocol):
     #: The open transactions of the connection.
     transactions: Transactions
 
+    @property
+    def is_stranger(self) -> bool:
+        """It has shown no token and no key yet: its peer gets little."""
+
     def output_waits(self, size_bytes: int = 0) -> None:
         """Something (of that size, where it is large) was handed to the engine: flush it in this turn of the loop."""
 
     def output_room_bytes(self) -> int:
         """Bytes that may still be written before the peer has taken some; never negative."""
 
-    def when_output_drains(self, link: AttachedLink) -> None:
-        """Call `room_grew` on that link once there is output room again."""
+    def when_output_drains(self, thirsty: Thirsty) -> None:
+        """Call its `room_grew` once there is output room again."""
 
     def hold_input(self, size_bytes: int) -> None:
         """The link holds so many more bytes that are not yet stored; reading pauses above a limit."""

@@ -81,5 +81,9 @@ class ManagedEntity:
         """X-15, R-54: reading and writing a session's inside needs its lock, held by this client."""
         if not self.outlet.requires_session:
             raise InvalidOperation(f"The entity '{self.path}' does not require sessions.")
-        if not self.links.holds_session(self.path, session_id):
+        if not self.is_holder(session_id):
             raise SessionLockLost
+
+    def is_holder(self, session_id: str) -> bool:
+        """Whether a link of this client holds the session."""
+        return self.links.holds_session(self.path, session_id)

@@ -1,5 +1,6 @@
 """Management operations on messages: peek, schedule, cancel, fetch by number, delete in batches."""
 
+import asyncio
 from typing import Final
 
 from busway.amqp.decode import DecodeError
@@ -14,6 +15,9 @@ from busway.message import Message
 
 _RECEIVE_AND_DELETE: Final = 0
 _PEEK_LOCK: Final = 1
+#: What is built of an answer in one turn of the loop.
+_BUILD_BYTES: Final = 1 << 20
+_BUILD_MESSAGES: Final = 200
 
 
 async def peek_message(entity: ManagedEntity, body: RequestBody) -> Answer:
@@ -59,10 +63,15 @@ async def receive_by_sequence_number(entity: ManagedEntity, body: RequestBody) -
     if not found:
         return nothing()
     entries: list[object] = []
+    built_bytes = 0
     for delivery in found:
+        if built_bytes > _BUILD_BYTES or len(entries) % _BUILD_MESSAGES == _BUILD_MESSAGES - 1:
+            built_bytes = 0
+            await asyncio.sleep(0)  # others have their turn
         payload = fetched_payload(
             delivery.message, delivery.token, delivery.locked_until_ms, entity.outlet.settings.is_partitioned
         )
+        built_bytes += len(payload)
         entry: dict[str, object] = {"message": payload}
         if delivery.token:
             entry["lock-token"] = uuid_of_token(delivery.token)
@@ -71,10 +80,13 @@ async def receive_by_sequence_number(entity: ManagedEntity, body: RequestBody) -
 
 
 async def batch_delete_messages(entity: ManagedEntity, body: RequestBody) -> Answer:
-    """R-80…R-84: messages enqueued before a time, oldest first, locked ones skipped."""
+    """R-80…R-84: messages enqueued before a time, oldest first, locked ones skipped; those of a session that somebody
+    else holds are locked (X-13)."""
     count = body.integer("message-count", 1, entity.limits.batch_delete_messages_max)
     before_ms = body.instant_ms("enqueued-time-utc")
-    deleted = await entity.outlet.delete_messages(count, before_ms, body.optional_text("session-id"))
+    deleted = await entity.outlet.delete_messages(
+        count, before_ms, body.optional_text("session-id"), entity.is_holder
+    )
     if deleted == 0:
         return nothing()
     return Answer({"message-count": Int(deleted)})

@@ -59,10 +59,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _PREFIX: Final = "com.microsoft:"
+#: They send: a refusal dooms the transaction that they are part of.
+_SENDING: Final = frozenset({"schedule-message"})
 #: They change something and could not be undone. What only reads or renews takes place beside the transaction.
 _NEVER_IN_TRANSACTIONS: Final = frozenset(
     {"batch-delete-messages", "set-session-state", "receive-by-sequence-number"}
 )
+#: With the bodies of messages that the client chooses.
+_AT_LENGTH: Final = frozenset({"peek-message", "receive-by-sequence-number"})
 
 Operation = Callable[[ManagedEntity, RequestBody], Awaitable[Answer]]
 
@@ -91,7 +95,7 @@ class ManagementNode:
         self,
         namespace: Namespace,
         address: EntityAddress,
-        grants: Callable[[], list[Grant]],
+        grants: Callable[[str], list[Grant]],
         links: LinkLookup,
         tracking: Tracking,
         entropy: Entropy,
@@ -123,6 +127,10 @@ class ManagementNode:
         self._flow().answered(1, [])
         return respond(request, answer.status, DESCRIPTIONS[answer.status], answer.condition, answer.body)
 
+    def answers_at_length(self, request: AmqpMessage) -> bool:
+        name = symbol_or_text((request.application_properties or {}).get("operation"))
+        return name is not None and name.removeprefix(_PREFIX) in _AT_LENGTH
+
     def _flow(self) -> Flow:
         return self._namespace.flows.known(self._address.path)
 
@@ -132,7 +140,7 @@ class ManagementNode:
         if name is None:
             raise BadArgument("The request lacks 'operation'.")
         right, operation = _operation(name)
-        grant = self._namespace.authorizer.authorise(self._grants(), self._path, right)
+        grant = self._namespace.authorizer.authorise(self._grants(self._path), self._path, right)
         note_caller(grant.rule_name)
         link_name = symbol_or_text(properties.get("associated-link-name"))
         if link_name is not None:
@@ -143,7 +151,12 @@ class ManagementNode:
         entity = self._entity(link_name)
         if txn_id is not None:
             entity.transaction = self._transaction(txn_id, name.removeprefix(_PREFIX))
-        return await operation(entity, RequestBody(request.body))
+        try:
+            return await operation(entity, RequestBody(request.body))
+        except BrokerError as error:
+            if entity.transaction is not None and name.removeprefix(_PREFIX) in _SENDING:
+                entity.transaction.doom(error)  # as a refused transfer does
+            raise
 
     def _transaction(self, txn_id: bytes, operation: str) -> Transaction:
         """Raises TransactionUnknown, and InvalidOperation for what cannot be part of one (TX-1)."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.broker.outlet import Outlet
     from busway.broker.queue import Queue
+    from busway.broker.transaction import Transaction
     from busway.gateway.amqp.addresses import Node
     from busway.gateway.amqp.link_host import Alarm, LinkHost
 
@@ -193,6 +194,7 @@ class ReceiveLink(Receiver):
         refusal that cannot be told dooms the transaction."""
         run = SettleRun(self, deliveries, TransactionalState(state.txn_id, answer_to(state.outcome)), settled)
         refused: list[tuple[int, BrokerError]] = []
+        transaction: Transaction | None = None
         try:
             transaction = self.host.transactions.find(state.txn_id)
             settlement = settlement_of(state.outcome, False)
@@ -200,10 +202,10 @@ class ReceiveLink(Receiver):
                 raise BadArgument("The delivery state names a transaction, but no outcome.")
             tokens = [delivery.tag for delivery in deliveries]
             refused = transaction.settle(self._outlet, tokens, settlement, self.session_id)
-            if refused and settled:
-                transaction.doom(refused[0][1])
         except BrokerError as error:
             refused = [(index, error) for index in range(len(deliveries))]
+        if refused and settled and transaction is not None:
+            transaction.doom(refused[0][1])
         self._outlet.flow.answered(len(deliveries), refused)
         if not settled:
             self._answer(run, refused)

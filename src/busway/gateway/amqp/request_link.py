@@ -1,11 +1,15 @@
 """Requests and responses: the two links of a client on `$cbs` or on an entity's `$management` node.
 
 Theory of operation. A client attaches a sender, on which we get requests, and a receiver, on which it gets the
-answers, in any order, on one session or (rarely) on two. Requests are accepted as soon as they arrive and handled
-as tasks, a bounded number at a time for each connection; the others wait in order. An answer goes to the response
-link whose target address is the request's reply-to, else to a response link of the same node on the same session
-(Python writes the node's own address as reply-to). Answers for which the client has given no credit wait on the
-response link, so many and no more.
+answers, in any order, on one session or (rarely) on two. Requests are handled as tasks, a bounded number at a time
+for each connection; the others wait in order. A request is read when its turn comes, and accepted then: what waits
+are the bytes that came in, which count as input that is not stored (`LinkHost.hold_input`). An answer goes to the
+response link whose target address is the request's reply-to, else to a response link of the same node on the same
+session (Python writes the node's own address as reply-to). Answers for which the client has given no credit wait on
+the response link, so many and so many bytes and no more.
+
+The output brake counts here as for deliveries: while the client takes nothing, answers wait, no further request is
+begun, and of those that may be answered at length one is worked on at a time.
 """
 
 from __future__ import annotations
@@ -34,10 +38,17 @@ REQUEST_CREDIT: Final = 100
 MAX_MESSAGE_SIZE: Final = (1 << 64) - 1
 #: What a request may really weigh: a full batch of scheduled messages with room to spare.
 REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
+#: A put-token request with the longest token there is.
+TOKEN_REQUEST_BYTES_MAX: Final = 32 * 1024
 RUNNING_MAX: Final = 16
 WAITING_MAX: Final = 1_000
 #: Answers that wait for credit on one response link; above it the oldest is dropped.
 UNSENT_MAX: Final = 100
+UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
+#: The same for a connection that has not shown a token yet.
+STRANGER_WAITING_MAX: Final = 16
+STRANGER_WAITING_BYTES_MAX: Final = TOKEN_REQUEST_BYTES_MAX
+STRANGER_UNSENT_BYTES_MAX: Final = 16 * 1024
 
 
 class RequestNode(Protocol):
@@ -46,16 +57,22 @@ class RequestNode(Protocol):
     async def handle(self, request: AmqpMessage, txn_id: bytes | None = None, /) -> AmqpMessage:
         """`txn_id`: the transaction in which the request shall take place."""
 
+    def answers_at_length(self, request: AmqpMessage, /) -> bool:
+        """Whether the answer may be of many megabytes."""
+
 
 class Request:
-    """One request on its way."""
+    """One request on its way, as it came in."""
 
-    __slots__ = ("link", "message", "txn_id")
+    __slots__ = ("delivery", "link")
 
-    def __init__(self, link: RequestLink, message: AmqpMessage, state: object) -> None:
+    def __init__(self, link: RequestLink, delivery: IncomingDelivery) -> None:
         self.link = link
-        self.message = message
-        self.txn_id = state.txn_id if isinstance(state, TransactionalState) else None
+        self.delivery = delivery
+
+
+def _transaction_of(delivery: IncomingDelivery) -> bytes | None:
+    return delivery.state.txn_id if isinstance(delivery.state, TransactionalState) else None
 
 
 class RequestDesk:
@@ -64,17 +81,28 @@ class RequestDesk:
     def __init__(self, host: LinkHost) -> None:
         self._host = host
         self._waiting: deque[Request] = deque()
+        self._waiting_bytes = 0
         self._running: set[asyncio.Task[None]] = set()
         self._responses: list[ResponseLink] = []
+        #: Held by a request that may be answered at length.
+        self._at_length = asyncio.Lock()
+        #: Told when the client has taken what was written.
+        self._room: asyncio.Event = asyncio.Event()
 
     # -- requests
 
     def take(self, request: Request) -> bool:
         """False when more requests wait than any client needs."""
-        if len(self._waiting) >= WAITING_MAX:
+        size = len(request.delivery.payload)
+        is_stranger = self._host.is_stranger
+        if len(self._waiting) >= (STRANGER_WAITING_MAX if is_stranger else WAITING_MAX):
             return False
+        if is_stranger and self._waiting_bytes + size > STRANGER_WAITING_BYTES_MAX:
+            return False
+        self._host.hold_input(size)
+        self._waiting_bytes += size
         self._waiting.append(request)
-        self._start_some()
+        self.start_some()
         return True
 
     def close(self) -> None:
@@ -83,24 +111,51 @@ class RequestDesk:
         for task in list(self._running):
             task.cancel()
 
-    def _start_some(self) -> None:
-        while self._waiting and len(self._running) < RUNNING_MAX:
+    def room_grew(self) -> None:
+        """The client has taken some of what was written."""
+        self._room.set()
+        self.start_some()
+
+    def start_some(self) -> None:
+        running_max = 1 if self._host.is_stranger else RUNNING_MAX
+        while self._waiting and len(self._running) < running_max:
+            if self._host.output_room_bytes() <= 0:
+                self._host.when_output_drains(self)
+                return
             request = self._waiting.popleft()
+            self._waiting_bytes -= len(request.delivery.payload)
             task = asyncio.get_running_loop().create_task(self._handle(request))
             self._running.add(task)
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self._start_some()
+        self.start_some()
 
     async def _handle(self, request: Request) -> None:
         try:
-            answer = await request.link.request_node.handle(request.message, request.txn_id)
+            await self._answer(request)
         except Exception:  # nodes answer every error themselves; this is the net below them
             _log.exception("request failed: node=%s", request.link.node.path)
+        finally:
+            self._host.release_input(len(request.delivery.payload))
+
+    async def _answer(self, request: Request) -> None:
+        link = request.link
+        message = link.read(request.delivery)
+        if message is None:
             return
-        self._respond(request, answer)
+        txn_id = _transaction_of(request.delivery)
+        node = link.request_node
+        if not node.answers_at_length(message):
+            self._respond(link, message, await node.handle(message, txn_id))
+            return
+        async with self._at_length:
+            while self._host.output_room_bytes() <= 0:
+                self._room.clear()
+                self._host.when_output_drains(self)
+                await self._room.wait()
+            self._respond(link, message, await node.handle(message, txn_id))
 
     # -- responses
 
@@ -110,16 +165,16 @@ class RequestDesk:
     def remove_response_link(self, link: ResponseLink) -> None:
         self._responses.remove(link)
 
-    def _respond(self, request: Request, answer: AmqpMessage) -> None:
-        asked = request.message.properties
-        link = self._response_link(request, None if asked is None else asked.reply_to)
+    def _respond(self, asked_on: RequestLink, request: AmqpMessage, answer: AmqpMessage) -> None:
+        asked = request.properties
+        link = self._response_link(asked_on, None if asked is None else asked.reply_to)
         if link is None:
-            _log.info("no response link: node=%s", request.link.node.path)
+            _log.info("no response link: node=%s", asked_on.node.path)
             return
         link.respond(encode_message(answer))
 
-    def _response_link(self, request: Request, reply_to: object) -> ResponseLink | None:
-        session = request.link.link.session
+    def _response_link(self, asked_on: RequestLink, reply_to: object) -> ResponseLink | None:
+        session = asked_on.link.session
         address = reply_to.decode(errors="replace") if isinstance(reply_to, bytes) else reply_to
         same_session = [link for link in self._responses if link.link.session is session]
         if isinstance(address, str):
@@ -127,7 +182,7 @@ class RequestDesk:
                 if link.target_text == address:
                     return link
         for link in (*same_session, *self._responses):
-            if link.node.path.lower() == request.link.node.path.lower():
+            if link.node.path.lower() == asked_on.node.path.lower():
                 return link
         return None
 
@@ -175,19 +230,22 @@ class RequestLink:
     def gone(self) -> None: ...
 
     def _take(self, delivery: IncomingDelivery) -> None:
+        if not self._desk.take(Request(self, delivery)):
+            self._settle(delivery, Rejected(amqp_error(ServerBusy(), self.host.tracking, self.node.path)))
+
+    def read(self, delivery: IncomingDelivery) -> AmqpMessage | None:
+        """Its turn has come: accepted, or None and rejected when it cannot be read."""
         try:
             message = decode_message(delivery.payload)
         except DecodeError as problem:
-            error = undecodable(problem, self.host.tracking, self.node.path)
-            self._settle(delivery, Rejected(error))
-            return
-        request = Request(self, message, delivery.state)
-        if self._desk.take(request):
-            # The outcome of a request in a transaction is told in its terms; the answer says whether it was done.
-            txn_id = request.txn_id
-            self._settle(delivery, ACCEPTED if txn_id is None else TransactionalState(txn_id, ACCEPTED))
+            self._settle(delivery, Rejected(undecodable(problem, self.host.tracking, self.node.path)))
+            message = None
         else:
-            self._settle(delivery, Rejected(amqp_error(ServerBusy(), self.host.tracking, self.node.path)))
+            # The outcome of a request in a transaction is told in its terms; the answer says whether it was done.
+            txn_id = _transaction_of(delivery)
+            self._settle(delivery, ACCEPTED if txn_id is None else TransactionalState(txn_id, ACCEPTED))
+        self.host.output_waits()
+        return message
 
     def _settle(self, delivery: IncomingDelivery, outcome: object) -> None:
         if not delivery.settled:
@@ -213,12 +271,22 @@ class ResponseLink:
         #: What the client writes as reply-to when it wants its answer here.
         self.target_text = text_of(link.target)
         self._desk = desk
-        self._unsent: deque[bytes] = deque(maxlen=UNSENT_MAX)
+        self._unsent: deque[bytes] = deque()
+        self._unsent_bytes = 0
         self._tags = 0
 
     def respond(self, payload: bytes) -> None:
         self._unsent.append(payload)
+        self._unsent_bytes += len(payload)
         self._send_some()
+        if self._unsent and self.link.room() <= 0:
+            self._drop_some()
+
+    def _drop_some(self) -> None:
+        """The client does not want its answers: the newest ones may wait for it."""
+        bytes_max = STRANGER_UNSENT_BYTES_MAX if self.host.is_stranger else UNSENT_BYTES_MAX
+        while len(self._unsent) > 1 and (len(self._unsent) > UNSENT_MAX or self._unsent_bytes > bytes_max):
+            self._unsent_bytes -= len(self._unsent.popleft())
 
     def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None: ...
 
@@ -226,9 +294,6 @@ class ResponseLink:
 
     def credit_arrived(self) -> None:
         self._send_some()
-        if self.link.drain_requested():
-            self.link.drained()
-            self.host.output_waits()
 
     def room_grew(self) -> None:
         self._send_some()
@@ -238,11 +303,19 @@ class ResponseLink:
 
     def gone(self) -> None:
         self._unsent.clear()
+        self._unsent_bytes = 0
         self._desk.remove_response_link(self)
 
     def _send_some(self) -> None:
         while self._unsent and self.link.room() > 0:
+            if self.host.output_room_bytes() <= 0:
+                self.host.when_output_drains(self)
+                return
             payload = self._unsent.popleft()
+            self._unsent_bytes -= len(payload)
             self._tags += 1
             self.link.send((self._tags & 0xFFFFFFFF).to_bytes(4, "big"), payload, settled=True)
             self.host.output_waits(len(payload))
+        if self.link.drain_requested():
+            self.link.drained()
+            self.host.output_waits()

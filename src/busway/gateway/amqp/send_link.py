@@ -183,8 +183,8 @@ class SendLink(SenderEnd):
         self._entity.send_atomically(messages, run.done)
 
     def _transact(self, deliveries: list[IncomingDelivery]) -> None:
-        """TX-1: of one transaction, checked now, stored with the commit. A refusal is no part of the transaction, so
-        it is told bare; one that cannot be told dooms the transaction."""
+        """TX-1: of one transaction, checked now, stored with the commit. A refusal is told bare and dooms the
+        transaction: not every client looks at outcomes before it commits, and half of it must never be stored."""
         state = deliveries[0].state
         assert isinstance(state, TransactionalState)
         try:
@@ -265,8 +265,7 @@ class SendLink(SenderEnd):
     def _refuse_in(
         self, transaction: Transaction, delivery: IncomingDelivery, error: DecodeError | BrokerError
     ) -> None:
-        if delivery.settled:
-            transaction.doom(error if isinstance(error, BrokerError) else BadArgument(str(error)))
+        transaction.doom(error if isinstance(error, BrokerError) else BadArgument(str(error)))
         self.refuse(delivery, error)
 
     def _batch(self, payload: bytes) -> list[Message]:

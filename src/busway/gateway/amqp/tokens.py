@@ -1,56 +1,109 @@
 """The tokens a client has put on its connection, by audience (A-7, A-8, L-18).
 
 Each grant knows what it opens (`Grant.audience`); the one check for all of them is `Authorizer.authorise`. Here
-they are only kept: a later token for the same audience replaces the earlier one, which is all a renewal is.
+they are only kept: a later token for the same audience replaces the earlier one, which is all a renewal is. Whoever
+asks about a path gets the few grants whose audience covers it, found by its segments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final
 
+from busway.broker.authorization import path_segments
 from busway.broker.errors import QuotaExceeded
 
 if TYPE_CHECKING:
-    from busway.broker.authorization import Grant
+    from busway.broker.authorization import Grant, Segments
+
+#: Replaced tokens whose end is still noted, beside those that are held.
+_STALE_MAX: Final = 64
 
 
 class TokenHolder:
     """The grants of one connection."""
 
-    def __init__(self, tokens_max: int, changed: Callable[[], None]) -> None:
+    def __init__(self, tokens_max: int, changed: Callable[[Grant, Grant | None], None]) -> None:
         self._tokens_max = tokens_max
-        #: Told after each change, so that the connection looks at its links and deadlines again.
+        #: Told after each change with the new grant and the one that it replaces, so that the connection looks at its
+        #: links and deadlines again.
         self._changed = changed
-        self._grants: dict[tuple[str, ...], Grant] = {}
+        self._grants: dict[Segments, Grant] = {}
+        #: Ends of tokens, the first one on top; those of replaced ones are passed over.
+        self._ends: list[tuple[int, Segments]] = []
         #: SASL PLAIN: a namespace rule's name and key.
         self._connection_grant: Grant | None = None
 
     def hold(self, grant: Grant) -> None:
         """A verified token. Raises QuotaExceeded when the connection holds too many (L-18)."""
-        if grant.audience not in self._grants and len(self._grants) >= self._tokens_max:
+        audience = grant.audience
+        replaced = self._grants.get(audience)
+        if replaced is None and len(self._grants) >= self._tokens_max:
             raise QuotaExceeded(f"A connection can hold {self._tokens_max} tokens; this would be one more.")
-        self._grants[grant.audience] = grant
-        self._changed()
+        self._grants[audience] = grant
+        heappush(self._ends, (grant.expires_at_ms, audience))
+        if len(self._ends) > 2 * len(self._grants) + _STALE_MAX:
+            self._ends = [(held.expires_at_ms, key) for key, held in self._grants.items()]
+            heapify(self._ends)
+        self._changed(grant, replaced)
 
     def hold_for_connection(self, grant: Grant) -> None:
         """SASL PLAIN: good for the whole connection."""
-        self._connection_grant = grant
-        self._changed()
+        replaced, self._connection_grant = self._connection_grant, grant
+        self._changed(grant, replaced)
 
     def grants(self) -> list[Grant]:
-        """All that are held, to be asked through `Authorizer.authorise`."""
+        """All that are held."""
         held = list(self._grants.values())
         return held if self._connection_grant is None else [self._connection_grant, *held]
+
+    def grants_for(self, path: str) -> list[Grant]:
+        """Those whose audience covers the path, to be asked through `Authorizer.authorise`."""
+        segments = path_segments(path)
+        if segments is None:
+            return []
+        found = [] if self._connection_grant is None else [self._connection_grant]
+        for count in range(len(segments) + 1):
+            grant = self._grants.get(segments[:count])
+            if grant is not None:
+                found.append(grant)
+        return found
 
     def has_any(self) -> bool:
         return bool(self._grants) or self._connection_grant is not None
 
     def earliest_expiry_ms(self) -> int | None:
         """The first wall time at which rights may end."""
-        return min((grant.expires_at_ms for grant in self.grants()), default=None)
+        ends = self._ends
+        while ends and not self._is_end(*ends[0]):
+            heappop(ends)
+        first = ends[0][0] if ends else None
+        connection = self._connection_grant
+        if connection is not None and (first is None or connection.expires_at_ms < first):
+            return connection.expires_at_ms
+        return first
 
-    def forget_expired(self, now_ms: int) -> None:
+    def forget_expired(self, now_ms: int) -> list[Grant]:
         """Drops what has ended, so that dead tokens do not fill the connection's share (L-18)."""
-        for audience in [key for key, grant in self._grants.items() if grant.expires_at_ms <= now_ms]:
-            del self._grants[audience]
+        ended: list[Grant] = []
+        ends = self._ends
+        while ends and ends[0][0] <= now_ms:
+            if self._is_end(*ends[0]):
+                ended.append(self._grants.pop(ends[0][1]))
+            heappop(ends)
+        return ended
+
+    def _is_end(self, expires_at_ms: int, audience: Segments) -> bool:
+        held = self._grants.get(audience)
+        return held is not None and held.expires_at_ms == expires_at_ms
+
+
+def may_lose(new: Grant, replaced: Grant) -> bool:
+    """Whether a link could live by the replaced grant that cannot by the new one. A renewal takes nothing away."""
+    return (
+        new.expires_at_ms < replaced.expires_at_ms
+        or new.rule_name != replaced.rule_name
+        or new.level != replaced.level
+        or new.key != replaced.key
+    )

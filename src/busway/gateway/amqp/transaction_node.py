@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import ACCEPTED, Declare, Declared, Discharge, Rejected, compose
 from busway.amqp.sections import decode_message
-from busway.broker.errors import BrokerError, NotImplementedByServer, StoreOutcomeUnknown
+from busway.broker.errors import BrokerError, NotImplementedByServer, QuotaExceeded, StoreOutcomeUnknown
 from busway.gateway.amqp.cross_entity import SessionUse
 from busway.gateway.amqp.error_conditions import amqp_error, undecodable
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from busway.gateway.amqp.link_host import LinkHost
 
 CREDIT_MAX: Final = 1_000
+#: Of a client that has shown no token yet: some declare their first one before.
+STRANGER_OPEN_MAX: Final = 8
 #: Far more than a declare or a discharge weighs.
 REQUEST_BYTES_MAX: Final = 4_096
 
@@ -119,6 +121,10 @@ class ControlLink:
             raise NotImplementedByServer("Distributed transactions are not supported: leave 'global-id' out.")
         if delivery.settled:  # nobody would ever learn its id
             return
+        if self.host.is_stranger and len(self.host.transactions) >= STRANGER_OPEN_MAX:
+            raise QuotaExceeded(
+                f"A connection can open {STRANGER_OPEN_MAX} transactions before it puts a token on '$cbs'."
+            )
         self._flow.answered(1, [])
         self._settle(delivery, Declared(self.host.transactions.declare(self, self.link.session)))
 

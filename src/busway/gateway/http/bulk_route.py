@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import Response, StreamingResponse
 
 from busway.broker.descriptions import LISTEN
-from busway.broker.entity_path import shown
+from busway.broker.entity_path import path_key, shown
 from busway.broker.errors import BadArgument, EventsLost
 from busway.event_chunk import span
 from busway.gateway.http.call import Call
@@ -61,9 +61,9 @@ class BulkRoute:
         self._hubs = hubs
 
     async def handle(self, call: Call) -> Response:
-        call.require(LISTEN)
-        call.allow("GET", "HEAD")
         hub, _, partition_id, _ = call.path.split("/")
+        call.require(LISTEN, path_key(hub))
+        call.allow("GET", "HEAD")
         log = self._hubs.hub(hub).partition(partition_id)
         info = log.info()
         first = max(_number(call, "from", 0), info.begin_number, 0)

@@ -49,7 +49,9 @@ class RequestAuthorizer(Protocol):
     """The part of the authorizer that routes use."""
 
     def grant_of_token(self, token: str, audience: str, entity_path: str | None = None) -> Grant: ...
-    def authorise(self, grants: list[Grant], path: str, right: str) -> Grant: ...
+    def authorise(
+        self, grants: list[Grant], path: str, right: str, owner_key: str | None = None
+    ) -> Grant: ...
 
 
 class ManagedNamespace(Protocol):
@@ -124,10 +126,11 @@ class Call:
         if self.method not in methods:
             raise method_not_allowed(", ".join(methods))
 
-    def require(self, right: str) -> Grant:
-        """The caller holds a token that allows `right` on this path (A-6, A-9). Raises 401s."""
+    def require(self, right: str, owner_key: str | None = None) -> Grant:
+        """The caller holds a token that allows `right` on this path (A-6, A-9). Raises 401s. `owner_key`: of the
+        event hub that the request is for."""
         grant = self._authorizer.grant_of_token(self._token("authorization"), f"{self.root}/{self.path}")
-        return self._authorised(grant, self.path, right)
+        return self._authorised(grant, self.path, right, owner_key)
 
     def require_on_namespace(self, *rights: str) -> Grant:
         """One of the rights on the namespace as a whole: a rule of one entity never counts. Raises 401s."""
@@ -139,17 +142,19 @@ class Call:
                 continue
         return self._authorised(grant, "", rights[-1])
 
-    def _authorised(self, grant: Grant, path: str, right: str) -> Grant:
-        allowing = self._authorizer.authorise([grant], path, right)
+    def _authorised(self, grant: Grant, path: str, right: str, owner_key: str | None = None) -> Grant:
+        allowing = self._authorizer.authorise([grant], path, right, owner_key)
         note_caller(allowing.rule_name)
         return allowing
 
-    def require_for(self, entity_path: str, asked_for: str, right: str) -> Grant:
+    def require_for(
+        self, entity_path: str, asked_for: str, right: str, owner_key: str | None = None
+    ) -> Grant:
         """The same for an address that belongs to an entity (`orders/messages/head`): the token may be for as
         little as `asked_for`, its rule may be the entity's own."""
         token = self._token("authorization")
         grant = self._authorizer.grant_of_token(token, f"{self.root}/{asked_for}", entity_path)
-        return self._authorised(grant, entity_path, right)
+        return self._authorised(grant, entity_path, right, owner_key)
 
     def require_on(self, target: str, right: str, header: str) -> None:
         """The same for another entity of the namespace, by the caller's token or by the one in `header`."""

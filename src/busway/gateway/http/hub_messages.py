@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from busway.amqp.decode import DecodeError
 from busway.broker.descriptions import SEND
+from busway.broker.entity_path import path_key
 from busway.broker.errors import BadArgument, BrokerError, InvalidOperation, MessageTooLarge
 from busway.clock import Clock
 from busway.event_record import Event, event_of
@@ -38,8 +39,8 @@ class HubMessages:
         return len(parts) == 1 or (len(parts) == 3 and parts[1].lower() in ("partitions", "publishers"))
 
     async def publish(self, call: Call, entity: str) -> Response:
-        call.require_for(entity, call.path, SEND)
         parts = entity.split("/")
+        call.require_for(entity, call.path, SEND, path_key(parts[0]))
         kind, name = (parts[1].lower(), parts[2]) if len(parts) == 3 else ("", "")
         bytes_max = self._hubs.namespace.limits.event_bytes_max
         body = await call.body(bytes_max, MessageTooLarge)

@@ -2,17 +2,21 @@
 what a request must know of its connection (`presence`).
 
 uvicorn waits for ever for the rest of a request head. Here a head has ten seconds from its first byte, and the
-connections that are between requests (silent, or with half a head) are bounded: the oldest is closed first.
+connections that are between requests (silent, or with half a head) are bounded: the oldest is closed first. Both end
+with an upgrade to WebSocket: from then on the connection is AMQP's, which has deadlines and bounds of its own.
 """
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any, cast
 
 import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
+from wsproto import events
 
 from busway.gateway.http.presence import PRESENCE, SPELLED_HEADERS, ClientPresence
 
@@ -29,8 +33,11 @@ class HttpProtocol(H11Protocol):
         self.presence = ClientPresence(self.flush)
         super().__init__(config=config, server_state=server_state, app_state={PRESENCE: self.presence})
         self.conn = SpellingConnection(self.app_state, config.h11_max_incomplete_event_size)
+        self.ws_protocol_class = StreamingWebSocket
         self._idlers = idlers
         self._head_timer: asyncio.TimerHandle | None = None
+        #: The transport has another protocol: nothing that happens here concerns it any more.
+        self._is_upgraded = False
         #: How often the transport has told that its buffer is empty again.
         self._drains = 0
         #: What was written before its end may not have gone out.
@@ -43,6 +50,8 @@ class HttpProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._is_upgraded:
+            return
         if self._is_between_requests():
             if self._head_timer is None:
                 self._head_timer = self.loop.call_later(HEAD_S, self.abort)
@@ -53,8 +62,14 @@ class HttpProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         self.presence.answered()
         super().on_response_complete()
-        if self._is_between_requests():
+        if self._is_between_requests() and not self._is_upgraded:
             self._idlers.add(self)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._is_upgraded = True
+        self._stop_head_timer()
+        self._idlers.discard(self)
+        super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
@@ -110,6 +125,19 @@ class HttpProtocol(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+class StreamingWebSocket(WSProtocol):
+    """Hands on the parts of a message as they come. The borders of messages mean nothing to AMQP, and a stranger must
+    not make us hold a long one that never ends; its length is bounded all the same."""
+
+    def handle_message(self, event: events.TextMessage | events.BytesMessage) -> None:
+        length = self.buffer.length + len(event.data)
+        if event.message_finished or length > self.buffer.max_length:
+            super().handle_message(event)
+            return
+        super().handle_message(replace(event, message_finished=True))
+        self.buffer.length = length
 
 
 class SpellingConnection(h11.Connection):

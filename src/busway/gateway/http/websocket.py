@@ -135,7 +135,8 @@ class WebSocketTransport:
                 await self._work.wait()
                 self._work.clear()
                 await self._drain()
-        except WebSocketDisconnect:
+        except (WebSocketDisconnect, RuntimeError):
+            # The peer has gone, or was sent away for what it said.
             self.abort()
             return
         if not self._aborted.is_set():

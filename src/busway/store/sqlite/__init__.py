@@ -15,6 +15,7 @@ joined_crc     one CRC for many chunks
 warmth         which rows were touched lately and can be read at once
 rows           messages ↔ rows, with their checksums
 log_rows       chunks of logs ↔ rows, likewise
+file_lock      one server at a time
 database_file  opening a file: new, ours, or to be migrated
 first_rows     rows as schema 1 had them, for the migration
 queries        the statements of `queries.sql`, `schema.sql` and `migrations`

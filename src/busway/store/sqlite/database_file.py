@@ -61,7 +61,10 @@ def open_for_reading(path: Path, vfs: str | None) -> apsw.Connection:
 
 def _make_private(path: Path) -> None:
     """Only the owner may read messages; SQLite gives the log the same mode."""
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    with contextlib.suppress(
+        FileExistsError
+    ):  # Closing a file that is open elsewhere here would drop its locks.
+        os.close(os.open(path.resolve(), os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     if path.stat().st_mode & 0o077:
         path.chmod(0o600)
 

@@ -38,7 +38,7 @@ class LogWriter:
             many(
                 _PRODUCER_PUT,
                 [
-                    (log, row.producer_id, row.epoch, row.last_sequence, row.used_at_ms)
+                    (log, row.producer_id, row.epoch, row.last_sequence, row.used_at_ms, row.groups)
                     for log, row in changes.producers
                 ],
             )

@@ -174,9 +174,9 @@ DELETE FROM log_chunks WHERE first_number = ?2 AND key = (
 
 -- producer_put --
 -- What a log remembers of a producer.
-INSERT INTO log_producers VALUES (?, ?, ?, ?, ?)
+INSERT INTO log_producers VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE
-SET epoch = excluded.epoch, last_sequence = excluded.last_sequence, used_at = excluded.used_at
+SET epoch = excluded.epoch, last_sequence = excluded.last_sequence, used_at = excluded.used_at, groups = excluded.groups
 
 -- producers_purge --
 -- Forgets producers of a log that were used no more.
@@ -278,6 +278,14 @@ SELECT max(key), min(elsewhere) FROM (
 SELECT sum(length(substr(payloads.bare, -1))) FROM {place} CROSS JOIN payloads ON payloads.id = {place}.bare
 WHERE {place}.key > ? AND {place}.key <= ? AND typeof({place}.bare) = 'integer'
 
+-- read_size --
+-- About how many bytes a row has in memory, without reading its body.
+SELECT key, coalesce(length(more), 0) + CASE typeof(bare)
+    WHEN 'integer' THEN coalesce((SELECT length(payloads.bare) FROM payloads WHERE id = {place}.bare), 0)
+    ELSE length(bare)
+END
+FROM {place} WHERE key = ?
+
 -- read_by_key --
 -- One row.
 SELECT key, enqueued_at, expires_at, checksum, more, bare FROM {place} WHERE key = ?
@@ -357,17 +365,18 @@ SELECT session_id, first_key FROM sessions WHERE first_key > ? AND first_key <= 
 SELECT session_id, first_key FROM sessions WHERE first_key = ?
 
 -- read_sessions --
--- Ids of sessions that have active rows or a state, each with its first key.
-SELECT session_id, first_key FROM sessions WHERE fragment = ?1
+-- Ids of sessions that have active rows or a state, from one on, each with its first key.
+SELECT session_id, first_key FROM sessions WHERE fragment = ?1 AND session_id >= ?4
 UNION ALL
-SELECT session_id, 0 FROM session_states WHERE fragment = ?1 AND NOT EXISTS (
+SELECT session_id, 0 FROM session_states WHERE fragment = ?1 AND session_id >= ?4 AND NOT EXISTS (
     SELECT 1 FROM sessions WHERE sessions.fragment = ?1 AND sessions.session_id = session_states.session_id
 )
 ORDER BY session_id LIMIT ?2 OFFSET ?3
 
 -- read_sessions_by_state --
--- Ids of sessions whose state was set after a time.
-SELECT session_id, 0 FROM session_states WHERE fragment = ? AND set_at > ? ORDER BY session_id LIMIT ? OFFSET ?
+-- Ids of sessions whose state was set after a time, from one on.
+SELECT session_id, 0 FROM session_states WHERE fragment = ? AND set_at > ? AND session_id >= ?
+ORDER BY session_id LIMIT ? OFFSET ?
 
 -- read_duplicate_id --
 -- When a message id was accepted, if it is still known.
@@ -430,7 +439,7 @@ SELECT first_number FROM log_chunks WHERE log = ? AND last_at >= ? ORDER BY last
 
 -- read_producers --
 -- The producers of a log.
-SELECT producer, epoch, last_sequence, used_at FROM log_producers WHERE log = ? ORDER BY producer
+SELECT producer, epoch, last_sequence, used_at, groups FROM log_producers WHERE log = ? ORDER BY producer
 
 -- read_fragments --
 -- Every fragment. A log's next number lies behind its last chunk, and its first is no later than that of its first one,

@@ -166,9 +166,13 @@ class Reader:
         finally:
             cursor.close()  # A statement left half way would keep its snapshot, and the log from starting over.
 
-    def by_key(self, place: int, keys: Sequence[int]) -> RawPage:
+    def by_key(self, place: int, keys: Sequence[int], bytes_max: int) -> RawPage:
         with _Snapshot(self._cursor):  # One snapshot for a row and the body it may share.
-            return self._page_of([(key, place) for key in keys], len(keys), 1 << 62)
+            return self._page_of([(key, place) for key in keys], len(keys), bytes_max)
+
+    def sizes(self, place: int, keys: Sequence[int]) -> list[tuple[int, int]]:
+        """(key, bytes) of the rows that are there."""
+        return self._all_of_many(_READ_SIZE[place], [(key,) for key in keys])
 
     def peek(
         self, fragment: FragmentKey, after: int, limit: int, bytes_max: int, session_id: str | None
@@ -261,6 +265,7 @@ class Reader:
         self,
         fragment: FragmentKey,
         state_set_after_ms: int | None,
+        from_id: str,
         skip: int,
         limit: int,
         removed: Sequence[int],
@@ -270,9 +275,9 @@ class Reader:
         gone = set(removed)
         with _Snapshot(self._cursor):
             if state_set_after_ms is None:
-                rows = self._all(_READ_SESSIONS, (fragment, limit, skip))
+                rows = self._all(_READ_SESSIONS, (fragment, limit, skip, from_id))
             else:
-                bounds = (fragment, state_set_after_ms, limit, skip)
+                bounds = (fragment, state_set_after_ms, from_id, limit, skip)
                 rows = self._all(_READ_SESSIONS_BY_STATE, bounds)
             return [self._listed(fragment, name, key, gone, numbers_max) for name, key in rows]
 
@@ -332,6 +337,7 @@ _WARM_PAYLOADS: Final = by_place("warm_payloads")
 _WARM_SESSION_MESSAGES: Final = query("warm_session_messages")
 _READ_KEYS: Final = by_place("read_keys")
 _READ_BY_KEY: Final = by_place("read_by_key")
+_READ_SIZE: Final = by_place("read_size")
 _READ_SESSION_MESSAGES: Final = query("read_session_messages")
 _READ_SESSION_KEYS: Final = query("read_session_keys")
 _PEEK_KEYS: Final = query("peek_keys")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from typing import Final, Self, TypeVar
 import apsw
 
 from busway.clock import Clock
+from busway.message import Message
 from busway.store.contract import (
     COUNTER_BITS,
     PLACE_SCHEDULED,
@@ -31,6 +33,7 @@ from busway.store.contract import (
     StoreError,
     StoreState,
     StoreUnavailable,
+    TimedRow,
     TransferMark,
 )
 from busway.store.log_contract import ChunkHead, ChunkPage, ProducerRow
@@ -48,6 +51,8 @@ _FAR: Final = 1 << 62
 _LIMIT_MAX: Final = 1 << 30
 #: How many pages a thread touches behind one that follows another.
 _PAGES_AHEAD: Final = 8
+#: What a thread brings of rows that are asked for by number before others have their turn.
+_BY_NUMBER_BYTES: Final = 1 << 20
 #: How many numbers of a session a thread brings when its first row is going, and how this grows.
 _NUMBERS_FIRST: Final = 64
 _NUMBERS_GROWTH: Final = 16
@@ -118,9 +123,40 @@ class SqliteReads:
         base = self._number_bases.get(fragment, 0)
         known = sorted({number - base for number in numbers if 0 < number - base <= NUMBER_MASK})
         keys = [fragment << COUNTER_BITS | number for number in known]
-        return await self._page(
-            fragment, 0, lambda span, _: span.run(lambda reader: reader.by_key(place, keys))
+        found: list[Message] = []
+        damaged: list[int] = []
+        with _Span(self) as span:
+            # Corrected at the end, so that all pages show one moment.
+            at = 0
+            while at < len(keys):
+                raw = await span.run(_by_key(place, keys[at:]))
+                found += raw.messages
+                damaged += [number for _, number in raw.damaged]
+                if not raw.more:
+                    break
+                at = bisect_right(keys, fragment << COUNTER_BITS | raw.last_number, at)
+            shadows = span.shadows()
+        if self._is_dropped(fragment, shadows):
+            return Page([], False, [])
+        if base:
+            for message in found:
+                message.sequence_number += base
+        kept = shadows.kept(fragment, found)
+        return Page(
+            kept, False, [base + number for number in damaged if not shadows.hides(fragment, place, number)]
         )
+
+    async def sizes(self, fragment: FragmentKey, place: int, numbers: Sequence[int]) -> dict[int, int]:
+        base = self._number_bases.get(fragment, 0)
+        known = {number - base for number in numbers if 0 < number - base <= NUMBER_MASK}
+        keys = [fragment << COUNTER_BITS | number for number in sorted(known)]
+        with _Span(self) as span:
+            rows = await span.run(lambda reader: reader.sizes(place, keys))
+            shadows = span.shadows()
+        if self._is_dropped(fragment, shadows):
+            return {}
+        sizes = {key & NUMBER_MASK: size for key, size in rows}
+        return {base + n: size for n, size in sizes.items() if not shadows.hides(fragment, place, n)}
 
     async def session_messages(
         self, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
@@ -181,36 +217,39 @@ class SqliteReads:
         return fragment in self._dropped or shadows.is_dropped(fragment)
 
     # -- due and expired
-    async def due(self, now_ms: int, limit: int) -> list[tuple[FragmentKey, int, int]]:
-        rows = await self._by_time(Reader.due, now_ms, limit, _hides_scheduled)
-        return [(_fragment(key), self._number(key), at_ms) for at_ms, key in rows]
+    async def due(self, now_ms: int, limit: int, after: TimedRow | None = None) -> list[TimedRow]:
+        return await self._by_time(Reader.due, now_ms, limit, after, _hides_scheduled)
 
-    async def next_due_ms(self) -> int | None:
-        rows = await self._by_time(Reader.due, _FAR, 1, _hides_scheduled)
-        return rows[0][0] if rows else None
+    async def next_due_ms(self, after_ms: int = -1) -> int | None:
+        rows = await self.due(_FAR, 1, (FragmentKey(0), 0, after_ms + 1))
+        return rows[0][2] if rows else None
 
-    async def expired_entries(self, now_ms: int, limit: int) -> list[tuple[FragmentKey, int]]:
-        rows = await self._by_time(Reader.expiry, now_ms, limit, _hides_entry)
-        return [(_fragment(key), self._number(key)) for _, key in rows]
+    async def expired_entries(self, now_ms: int, limit: int, after: TimedRow | None = None) -> list[TimedRow]:
+        return await self._by_time(Reader.expiry, now_ms, limit, after, _hides_entry)
 
-    async def next_expiry_ms(self) -> int | None:
-        rows = await self._by_time(Reader.expiry, _FAR, 1, _hides_entry)
-        return rows[0][0] if rows else None
+    async def next_expiry_ms(self, after_ms: int = -1) -> int | None:
+        rows = await self.expired_entries(_FAR, 1, (FragmentKey(0), 0, after_ms + 1))
+        return rows[0][2] if rows else None
 
     def _number(self, key: int) -> int:
         """The whole number of a row."""
         return self._number_bases.get(key >> COUNTER_BITS, 0) + (key & NUMBER_MASK)
+
+    def _row_key(self, fragment: FragmentKey, number: int) -> int:
+        """The other way round."""
+        return fragment << COUNTER_BITS | (number - self._number_bases.get(fragment, 0)) & NUMBER_MASK
 
     async def _by_time(
         self,
         read: Callable[[Reader, tuple[int, int], int, int], list[tuple[int, int]]],
         now_ms: int,
         limit: int,
+        behind: TimedRow | None,
         hides: Callable[[Shadows, int], bool],
-    ) -> list[tuple[int, int]]:
-        """(time, key) of the earliest rows that stay. Asks for at least a handful, because some may be going."""
+    ) -> list[TimedRow]:
+        """The earliest rows that stay. Asks for at least a handful, because some may be going."""
         found: list[tuple[int, int]] = []
-        after = (-_FAR, 0)
+        after = (-_FAR, 0) if behind is None else (behind[2], self._row_key(behind[0], behind[1]))
         slice_rows = min(limit + 16, _LIMIT_MAX)
         with _Span(self) as span:
             while True:
@@ -218,7 +257,7 @@ class SqliteReads:
                 shadows = span.shadows()
                 found = [row for row in (*found, *rows) if not hides(shadows, row[1])]
                 if len(found) >= limit or len(rows) < slice_rows:
-                    return found[:limit]
+                    return [(_fragment(key), self._number(key), at_ms) for at_ms, key in found[:limit]]
                 after = rows[-1]
 
     # -- sessions
@@ -274,7 +313,12 @@ class SqliteReads:
         return []
 
     async def sessions(
-        self, fragment: FragmentKey, state_set_after_ms: int | None, skip: int, limit: int
+        self,
+        fragment: FragmentKey,
+        state_set_after_ms: int | None,
+        skip: int,
+        limit: int,
+        from_id: str = "",
     ) -> list[str]:
         skip = min(max(skip, 0), _LIMIT_MAX)
         rows_max = min(limit, _LIMIT_MAX)
@@ -283,7 +327,7 @@ class SqliteReads:
             while rows_max > 0:
                 going = sorted(span.shadows().active_removed(fragment))
                 rows = await span.run(
-                    _listed(fragment, state_set_after_ms, skip, rows_max, going, numbers_max)
+                    _listed(fragment, state_set_after_ms, from_id, skip, rows_max, going, numbers_max)
                 )
                 shadows = span.shadows()
                 if self._is_dropped(fragment, shadows):
@@ -363,6 +407,19 @@ class SqliteReads:
         needed = min(self._spans, default=self._commit_number)
         while self._shadows and self._shadows[0].number <= needed:
             self._shadows.popleft()
+
+    def _condense_shadows(self) -> None:
+        """A batch was just reported; another gathers behind it. When a span needs it nevertheless, it lets go of its
+        messages, and joins the one before unless a span began between the two: a slow read costs no memory for what
+        is sent meanwhile."""
+        shadows = self._shadows
+        if len(shadows) < 2:
+            return
+        reported = shadows[-2]
+        reported.let_go()
+        if len(shadows) > 2 and shadows[-3].number not in self._spans:
+            shadows[-3].absorb(reported)
+            del shadows[-2]
 
     def _warmed(self, warm: Callable[[Reader], U]) -> tuple[Reader, U]:
         """In a reader thread: a reader inside a transaction, the pages it will need in its cache."""
@@ -499,6 +556,10 @@ def _slice(
     return lambda reader: read(reader, after, now_ms, limit)
 
 
+def _by_key(place: int, keys: list[int]) -> Callable[[Reader], RawPage]:
+    return lambda reader: reader.by_key(place, keys, _BY_NUMBER_BYTES)
+
+
 def _session(fragment: FragmentKey, session_id: str, numbers_max: int) -> Callable[[Reader], RawSession]:
     return lambda reader: reader.session(fragment, session_id, numbers_max)
 
@@ -512,12 +573,15 @@ def _session_firsts(
 def _listed(
     fragment: FragmentKey,
     state_set_after_ms: int | None,
+    from_id: str,
     skip: int,
     limit: int,
     going: list[int],
     numbers_max: int,
 ) -> Callable[[Reader], list[tuple[str, FirstNumbers, int | None]]]:
-    return lambda reader: reader.sessions(fragment, state_set_after_ms, skip, limit, going, numbers_max)
+    return lambda reader: reader.sessions(
+        fragment, state_set_after_ms, from_id, skip, limit, going, numbers_max
+    )
 
 
 def _is_listed(

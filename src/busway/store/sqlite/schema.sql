@@ -134,13 +134,14 @@ CREATE UNIQUE INDEX chunk_numbers ON log_chunks (log, last_number);
 
 CREATE INDEX chunk_times ON log_chunks (log, last_at, first_number);
 
--- What logs remember of idempotent producers.
+-- What logs remember of idempotent producers; `groups` are digests of the last events.
 CREATE TABLE log_producers (
     log INTEGER NOT NULL,
     producer INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     last_sequence INTEGER NOT NULL,
     used_at INTEGER NOT NULL,
+    groups BLOB NOT NULL,
     PRIMARY KEY (log, producer)
 ) STRICT, WITHOUT ROWID;
 
@@ -179,4 +180,4 @@ CREATE TABLE meta (
 
 INSERT INTO meta VALUES ('catalogue_version', 0), ('next_fragment_key', 1);
 
-PRAGMA user_version = 3;
+PRAGMA user_version = 4;

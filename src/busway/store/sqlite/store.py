@@ -45,6 +45,7 @@ from busway.store.shadow import Shadow
 from busway.store.sqlite.commit_batch import BatchWriter
 from busway.store.sqlite.commit_thread import CommitThread
 from busway.store.sqlite.database_file import open_for_reading, open_for_writing
+from busway.store.sqlite.file_lock import FileLock
 from busway.store.sqlite.high_water import HighWater
 from busway.store.sqlite.queries import query
 from busway.store.sqlite.reader import Reader
@@ -76,7 +77,7 @@ _ROLL_BACK: Final = query("roll_back")
 
 
 class SqliteStore(SqliteReads):
-    """`contract.Store` in the file `path`, with NAME.high-water and NAME.reserve beside it.
+    """`contract.Store` in the file `path`, with its lock, NAME.high-water and NAME.reserve beside it.
 
     `lost_commits` is more than 0 when the file has lost commits it had reported (damage to the file or its log).
     `vfs` and `free_bytes` are for tests: the file system as SQLite sees it, and its free space.
@@ -108,6 +109,7 @@ class SqliteStore(SqliteReads):
         self._vacuum_bytes = vacuum_bytes
         self._read_thread_count = read_threads
         self._vfs = vfs
+        self._lock = FileLock(path)
         self._high_water = HighWater(path.with_suffix(".high-water"))
         self._space = SpaceGuard(
             path.with_suffix(".reserve"),
@@ -140,9 +142,14 @@ class SqliteStore(SqliteReads):
     async def open(self) -> None:
         async with self._turn:
             if self.state is not StoreState.OPEN:
-                await self._open()
+                try:
+                    await self._open()
+                except BaseException:
+                    self._lock.release()
+                    raise
 
     async def reopen(self) -> None:
+        """After a failure the file stays ours, so that nobody writes what the owner does not know of."""
         async with self._turn:
             if self.state is not StoreState.OPEN:
                 await self._release()
@@ -156,6 +163,7 @@ class SqliteStore(SqliteReads):
             was_open = self.state is StoreState.OPEN
             self.state = StoreState.CLOSED
             await self._release(with_checkpoint=was_open)
+            self._lock.release()
 
     async def disable(self) -> None:
         """Takes the store out of service until `reopen`."""
@@ -176,6 +184,7 @@ class SqliteStore(SqliteReads):
 
     def _open_files(self) -> tuple[int, int]:
         """In the chores thread: (commits the file knows, commits the high-water file knows)."""
+        self._lock.acquire()
         self._look_at_space()
         self._connection = open_for_writing(self._path, self._vfs)
         try:
@@ -393,6 +402,7 @@ class SqliteStore(SqliteReads):
         self._commit_number = shadow.number
         self._writer.committed()
         self._forget_shadows()
+        self._condense_shadows()
         report(self._loop, batch.callbacks, None)
         if self.state is StoreState.OPEN:
             self._space.spend(batch.bytes)

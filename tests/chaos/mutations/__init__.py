@@ -1,0 +1,13 @@
+"""Broken on purpose: small faults in a copy of the sources, and the tests that must see each of them.
+
+  python -m tests.chaos.mutations [--list] [--only NAME …] [--jobs N]
+
+A suite is worth what it notices. Each fault is a row: which text of which file becomes what, and which tests go red
+then. The test that saw a fault must be green on the sources as they are, else it says nothing. Whoever mends a defect
+adds the row that brings it back.
+
+  fault        what a row is, and its place in the sources
+  promises     faults against what the bus promises: durability, locks, sessions, rights
+  defects      one for each defect that a review found
+  play         makes the copies, runs the tests, tells what they saw
+"""

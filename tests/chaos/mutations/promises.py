@@ -1,0 +1,171 @@
+"""Faults against what the bus promises. Each is the smallest change that breaks it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.mutations.fault import Fault
+
+PROMISES: Final = (
+    Fault(
+        "accept before commit",
+        "S-1: accepted is told after the commit, always",
+        "busway/broker/commit_runs.py",
+        """            self.origin.joined(batch, self.messages, self.fragment.store.name)
+        batch.callbacks.append(self.committed)
+""",
+        """            self.origin.joined(batch, self.messages, self.fragment.store.name)
+        self.committed(None)
+""",
+        ("tests/unit/broker/test_queue.py", "tests/unit/broker/test_intake.py"),
+    ),
+    Fault(
+        "forget a lock at link end",
+        "X-11: messages of a session that is closed come back",
+        "busway/broker/fragment.py",
+        """        locks = self.locks.pop_session(session)
+""",
+        """        locks = self.locks.pop_session(session)[:0]
+""",
+        ("tests/unit/broker/test_message_sessions.py",),
+    ),
+    Fault(
+        "keep the session at link end",
+        "X-11: the next receiver gets it at once",
+        "busway/broker/fragment.py",
+        """            lane.session.close()
+        else:
+            self.unregister(receiver)
+""",
+        """            self.unregister(receiver)
+        else:
+            self.unregister(receiver)
+""",
+        ("tests/unit/broker/test_message_sessions.py",),
+    ),
+    Fault(
+        "skip a duplicate id",
+        "S-40: what was accepted is known again, after a restart too",
+        "busway/broker/duplicates.py",
+        """for message_id in new_ids])
+""",
+        """for message_id in new_ids[1:]])
+""",
+        ("tests/unit/broker/test_duplicates.py",),
+    ),
+    Fault(
+        "drop a transfer mark",
+        "F-1: a crash between two stores stores nothing twice",
+        "busway/broker/forwarding.py",
+        """            batch.transfer_marks.append(TransferMark(source.store.name, source.key, number))
+""",
+        """            TransferMark(source.store.name, source.key, number)
+""",
+        ("tests/unit/broker/test_forwarding.py", "tests/fault/test_forwarding_crashes.py"),
+    ),
+    Fault(
+        "wrong fragment for a key",
+        "P-20: what has one key lies in one fragment, in order",
+        "busway/broker/partition_keys.py",
+        """    if message.partition_key is not None:
+        return message.partition_key
+""",
+        """    if message.partition_key is not None:
+        return message.partition_key + str(len(message.bare))
+""",
+        ("tests/unit/broker/test_partitioned_sends.py",),
+    ),
+    Fault(
+        "settle twice",
+        "R-17: whoever pops a lock owns its outcome",
+        "busway/broker/locks.py",
+        """        lock = self.live.pop(token, None)
+        if lock is None:
+            return None
+        session = lock.session
+        if lock.deadline <= now""",
+        """        lock = self.live.get(token)
+        if lock is None:
+            return None
+        session = lock.session
+        if lock.deadline <= now""",
+        ("tests/unit/broker/test_locks.py", "tests/unit/broker/test_queue.py"),
+    ),
+    Fault(
+        "settle after the lock's end",
+        "R-17: a lost lock cannot settle",
+        "busway/broker/locks.py",
+        """        if lock.deadline <= now or (session is not None and session.deadline <= now):
+            self.live[token] = lock
+            return None
+        if lock.place""",
+        """        if session is not None and session.deadline <= now:
+            self.live[token] = lock
+            return None
+        if lock.place""",
+        ("tests/unit/broker/test_locks.py", "tests/unit/broker/test_queue.py"),
+    ),
+    Fault(
+        "expiry without the horizon",
+        "M-44: what is not durable yet cannot leave",
+        "busway/broker/expiry.py",
+        """        and message.sequence_number not in held
+        and not fragment.horizon.hides(message.sequence_number)
+""",
+        """        and message.sequence_number not in held
+""",
+        ("tests/unit/broker/test_expiry_races.py", "tests/unit/broker/test_expiry.py"),
+    ),
+    Fault(
+        "expire what is locked",
+        "M-44: a message that somebody holds does not expire under him",
+        "busway/broker/expiry.py",
+        """        and message.sequence_number not in held
+""",
+        "",
+        ("tests/unit/broker/test_expiry.py",),
+    ),
+    Fault(
+        "session state not written",
+        "X-15: it outlasts a restart",
+        "busway/broker/message_sessions.py",
+        """        batch.session_states.append((fragment.key, session_id, state, fragment.runtime.clock.wall_ms()))
+""",
+        "",
+        ("tests/unit/broker/test_message_sessions.py",),
+    ),
+    Fault(
+        "no checksum test",
+        "F4: a row that was changed by nobody is never delivered",
+        "busway/store/sqlite/rows.py",
+        """    if check % CHECKSUM_PRIME != checksum:
+        return None
+    message = Message(b"", bare)
+""",
+        """    message = Message(b"", bare)
+""",
+        ("tests/unit/store/test_rows.py", "tests/store_contract/test_sqlite_damage.py"),
+    ),
+    Fault(
+        "rights cached past expiry",
+        "A-8: a token that is over opens nothing",
+        "busway/broker/authorization.py",
+        """        if grant.expires_at_ms <= self._clock.wall_ms():
+            return frozenset()
+""",
+        "",
+        ("tests/unit/broker/test_authorization.py",),
+    ),
+    Fault(
+        "rights of a rotated key",
+        "A-10: a key that is gone opens nothing",
+        "busway/broker/authorization.py",
+        """        if rule is None or not any(_equal(grant.key, key) for key in self._keys(grant.level, rule)):
+            return frozenset()
+""",
+        """        if rule is None:
+            return frozenset()
+""",
+        ("tests/unit/broker/test_authorization.py",),
+    ),
+)
