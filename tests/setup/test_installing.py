@@ -177,7 +177,9 @@ def test_make_run_mends_what_was_broken_off_and_serves_while_it_compiles(small_d
     said = wait_for("Endpoint=sb://", running.stdout)
     assert "serving from the Python sources" in said or shutil.which(os.environ.get("CC", "cc")) is None
     if "serving from the Python sources" in said:
-        wait_for("the hot modules are compiled: the next start is faster", running.stdout)
+        done = "the hot modules are compiled: the next start is faster"
+        if done not in said:  # out of the cache it takes less time than the start
+            wait_for(done, running.stdout)
         version = subprocess.run(
             [clone / ".venv/bin/busway", "--version"], capture_output=True, text=True, check=True
         )
