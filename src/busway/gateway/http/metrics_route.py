@@ -57,7 +57,7 @@ class MetricsRoute:
 
 
 def _exposition_class() -> "type[Exposition]":
-    """Imported with the first scrape: prometheus_client is a heavy one, and most servers are never scraped."""
+    """Imported with the first scrape: most servers are never scraped."""
     from busway.signals.exposition import Exposition
 
     return Exposition
