@@ -1,6 +1,6 @@
 #!/bin/sh
 # The whole suite. While the hot modules are compiled, what concerns them is tested as plain Python; then everything
-# runs on the compiled ones, Spark's tests beside the others, because neither keeps two cores busy by itself.
+# runs on the compiled ones, in three parts beside each other: one works, one waits for real clients, one is Spark's.
 set -eu
 cd "$(dirname "$0")/.."
 unset PYTHONDONTWRITEBYTECODE # without byte code every process compiles every test and every module anew
@@ -11,15 +11,25 @@ both_ways="tests/unit/amqp tests/unit/broker tests/unit/gateway tests/unit/rules
 #: But for these: HTTP and WebSocket are not compiled, and what a stranger may hold is measured once.
 cannot_differ="--ignore-glob=*test_sas_matrix* --ignore-glob=*test_http_* --ignore-glob=*test_websocket*
     --ignore-glob=*test_amqp_strangers*"
+#: Tests with real clients and servers wait more than they work: more of them than cores.
+waiting="tests/conformance tests/docs tests/fault tests/setup"
+ignoring_waiting="--ignore=tests/conformance --ignore=tests/docs --ignore=tests/fault --ignore=tests/setup"
+
+# Files of tests lie in memory where there is room: they are synced all the time, and no test needs a disk for that.
+room_kb=$(df --output=avail /dev/shm 2>/dev/null | tail -n 1 || true)
+[ "${room_kb:-0}" -gt 4000000 ] && files=$(mktemp -d /dev/shm/busway-tests.XXXXXX) || files=$(mktemp -d)
+compiler= collector= spark= waiters=
+cleanup() {
+    # shellcheck disable=SC2086
+    kill $compiler $collector $spark $waiters 2>/dev/null || true
+    rm -rf "$files"
+}
+trap cleanup EXIT
 
 scripts/install.sh serve compile
-compiler_says=build/compile.log
-spark_says=build/test-spark.log
 mkdir -p build
-$python scripts/compile_hot_modules.py >$compiler_says 2>&1 &
+$python scripts/compile_hot_modules.py >build/compile.log 2>&1 &
 compiler=$!
-spark= collector=
-trap 'kill $compiler $collector $spark 2>/dev/null || true' EXIT
 scripts/install.sh develop spark
 # Beside the first part: the byte code of all tests, so that not every process makes it, and Spark's class archive.
 $python -m pytest --collect-only -q tests >/dev/null 2>&1 &
@@ -27,19 +37,26 @@ collector=$!
 
 echo "== pure Python: what concerns compiled modules"
 # shellcheck disable=SC2086
-BUSWAY_PURE=1 $python -m pytest -n 2 -q $both_ways $cannot_differ
+BUSWAY_PURE=1 $python -m pytest -n 2 -q --basetemp "$files/pure" $both_ways $cannot_differ
 wait $collector || true # what cannot be collected is told by the tests themselves
-wait $compiler || { cat $compiler_says >&2; exit 1; }
+wait $compiler || { cat build/compile.log >&2; exit 1; }
 
-echo "== the whole suite, and Spark's formats and jobs beside it ($spark_says)"
+echo "== the whole suite: with real clients (build/test-clients.log), on Spark (build/test-spark.log), and the rest"
 .venv/bin/busway --version
-# A file stays in one process, whose session is warm. Those that start Spark many times over: make test-spark, make chaos.
-$python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not long" --durations 50 tests/spark \
-    >$spark_says 2>&1 &
+# A file of Spark's stays in one process, whose session is warm. What is marked `long` is left to make chaos.
+$python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not long" --durations 50 \
+    --basetemp "$files/spark" tests/spark >build/test-spark.log 2>&1 &
 spark=$!
+# shellcheck disable=SC2086
+$python -m pytest -n 4 --dist worksteal -q -m "not long" --durations 50 --basetemp "$files/clients" $waiting \
+    >build/test-clients.log 2>&1 &
+waiters=$!
 failed=0
-# Tests with real clients wait more than they work: more of them than cores.
-$python -m pytest -n 4 --dist worksteal -q --durations 50 tests --ignore tests/spark || failed=$?
+# shellcheck disable=SC2086
+$python -m pytest -n 2 --dist worksteal -q -m "not long" --durations 50 --basetemp "$files/rest" tests $ignoring_waiting \
+    --ignore tests/spark || failed=$?
+wait $waiters || failed=$?
+cat build/test-clients.log
 wait $spark || failed=$?
-cat $spark_says
+cat build/test-spark.log
 exit $failed

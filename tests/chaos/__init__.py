@@ -21,7 +21,7 @@ Parts (`python -m tests.chaos.run --only PART`), one file each:
   fuzz         damaged frames, messages and conversations for the decoder and the engine
   mutations    the sources are broken on purpose, and the tests that should see it do
   spark_kills  Spark's streams: the driver, an executor or the bus dies in a batch (the extra `spark`)
-  spark_jobs   whole jobs on Spark, killed in the middle (the extra `spark`)
+  long_tests   tests that are marked `long`: every point of some, whole jobs on Spark (the extra `spark`)
 
 What they share:
 

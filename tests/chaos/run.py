@@ -28,9 +28,9 @@ from tests.chaos import (
     disk_full,
     fuzz,
     kill,
+    long_tests,
     partitions,
     power_cut,
-    spark_jobs,
     spark_kills,
     stalls,
     stream_runs,
@@ -64,7 +64,8 @@ SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "simulator": (simulated_seeds, 300),
     "mutations": (break_on_purpose, len(FAULTS)),
     "spark": (spark_kills.kill_streams, 10),
-    "spark-jobs": (spark_jobs.kill_jobs, 8),
+    "spark-jobs": (long_tests.jobs_on_spark, 12),
+    "long-tests": (long_tests.every_point, 50),
 }
 #: Only with --long, or by name: minutes of waiting.
 LONG_SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {

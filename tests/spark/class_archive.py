@@ -30,6 +30,15 @@ from busway_spark.session import JavaMissing, java_home
 
 #: Many short lives of Java, two cores: compiling well costs more than it gives.
 SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: A few rows in each test: to compile and to re-plan every query costs more than it gives. For drivers: Spark takes
+#: what Java was told of it for its own settings.
+FEW_ROWS = " ".join(
+    (
+        "-Dspark.sql.codegen.wholeStage=false",
+        "-Dspark.sql.codegen.factoryMode=NO_CODEGEN",
+        "-Dspark.sql.adaptive.enabled=false",
+    )
+)
 #: Archives made by one kind of collector are mapped by the same kind.
 _COLLECTOR = "-XX:+UseSerialGC"
 _ROOT = Path(__file__).parents[2]
@@ -112,7 +121,7 @@ def _base(base: Path, program: str) -> Path:
 def _make(archive: Path, base: Path | None) -> None:
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         made = Path(folder) / archive.name
-        options = [SHORT_LIFE, "-Xlog:disable", f"-XX:ArchiveClassesAtExit={made}"]
+        options = [SHORT_LIFE, FEW_ROWS, "-Xlog:disable", f"-XX:ArchiveClassesAtExit={made}"]
         if base is not None:
             options.append(f"-XX:SharedArchiveFile={base}")
         environment = {

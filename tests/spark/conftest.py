@@ -33,10 +33,10 @@ LONG = (
     "test_backfill",
 )
 if not collect_ignore_glob:
-    from tests.spark.class_archive import SHORT_LIFE, java_options
+    from tests.spark.class_archive import FEW_ROWS, SHORT_LIFE, java_options
 
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIFE)
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{java_options()} {FEW_ROWS}")
 #: A test that is stopped inside of a call leaves its answer in the connection to Java: whoever uses the session next
 #: gets the answers of others. So only what hangs for good is stopped.
 TIMEOUT_S = 600

@@ -20,7 +20,8 @@ from tests.spark.servicebus_rig import BusRig, numbers
 
 #: What a competitor may take before the batch is planned that the fault is in.
 LEFT_FOR_SECOND = 30
-pytestmark = pytest.mark.fault
+#: Every day the executors of a cluster within this machine do without our code (test_faults).
+pytestmark = [pytest.mark.fault, pytest.mark.long]
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ def test_a_notebook_runs_from_its_first_cell_to_its_last(
 
 
 @pytest.mark.skipif(find_spec("grpc") is None, reason="make setup-spark installs what spark-pipelines needs")
+@pytest.mark.long
 def test_the_declarative_pipeline_makes_its_tables(server: RunningServer, tmp_path: Path) -> None:
     """Starts its own JVM: about 40 s on a quiet machine."""
     run = EXAMPLES / "clicks_pipeline" / "run.py"

@@ -29,11 +29,10 @@ pytestmark = pytest.mark.fault
 
 @dataclass(frozen=True)
 class Killed:
-    """A driver that ran the commands, and died in the middle of the batches behind them."""
+    """A driver that died in the middle of its batches."""
 
     scene: Scene
     flows: list[Flow]
-    commands: CommandScene
     ended: subprocess.CompletedProcess[str]
 
 
@@ -49,16 +48,20 @@ def killed(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> K
         scene.flow(HUB, HUB, ROWS, KILL_DRIVER, 4),
         scene.flow(QUEUE, QUEUE, TASK, KILL_DRIVER, 4),
     ]
+    plan = write_plan(folder / "plan.json", LOCAL_CLUSTER, EXECUTOR_SETTINGS, scene.connection, flows)
+    with Driver(plan, PYSPARK_PYTHON=str(bare_python(folder / "bare"))) as driver:
+        return Killed(scene, flows, driver.wait())
+
+
+@pytest.mark.long
+def test_every_command_runs_on_a_cluster_within_this_machine(server: RunningServer, tmp_path: Path) -> None:
+    """`busway pipeline` with `--master local-cluster[…]`: executors are processes without our code, over TLS."""
+    scene = Scene(BusRig(server.connection_string), tmp_path)
     commands = CommandScene(scene)
     calls = commands.calls(LOCAL_CLUSTER, server)
-    plan = write_plan(folder / "plan.json", LOCAL_CLUSTER, EXECUTOR_SETTINGS, scene.connection, flows, calls)
-    with Driver(plan, PYSPARK_PYTHON=str(bare_python(folder / "bare"))) as driver:
-        return Killed(scene, flows, commands, driver.wait())
-
-
-def test_every_command_runs_on_a_cluster_within_this_machine(killed: Killed) -> None:
-    """`busway pipeline` with `--master local-cluster[…]`: executors are processes without our code, over TLS."""
-    killed.commands.check(told(killed.ended))
+    plan = write_plan(tmp_path / "plan.json", LOCAL_CLUSTER, EXECUTOR_SETTINGS, scene.connection, [], calls)
+    with Driver(plan, PYSPARK_PYTHON=str(bare_python(tmp_path / "bare"))) as driver:
+        commands.check(told(driver.wait()))
 
 
 def test_a_killed_driver_goes_on_from_its_checkpoint(killed: Killed, spark: SparkSession) -> None:

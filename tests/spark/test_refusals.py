@@ -167,6 +167,7 @@ def test_a_stream_that_retention_has_overtaken_says_which_events_are_gone(scene:
     while read_hub(Bus(scene.connection), hub).partitions["0"].first_number < 12:
         assert time.monotonic() < deadline, "retention does nothing"
         publish(scene.connection, hub, 0, [large] * 20)
+        time.sleep(0.5)  # retention is a matter of seconds
     said = failure(scene, flow)
     assert re.search(rf"Events 10 to \d+ of partition 0 .*'{hub}'.* retention", said), said
     assert logs(flow) == logged

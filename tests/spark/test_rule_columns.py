@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -74,10 +74,22 @@ def told(spark: SparkSession, columns: RuleColumns, rows: list[Row]) -> dict[int
     return {row["sequenceNumber"]: row for row in found.to_pylist()}
 
 
-@contextmanager
-def interpreted(spark: SparkSession) -> Iterator[None]:
+@pytest.fixture(scope="module", autouse=True)
+def _compiled(spark: SparkSession) -> Iterator[None]:
+    """As Spark does it by itself, other than in the rest of the tests: columns are what it compiles."""
+    names = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    with _set(spark, names):
+        yield
+
+
+def interpreted(spark: SparkSession) -> AbstractContextManager[None]:
     """A hundred rules in one select are more code than is worth compiling."""
     names = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    return _set(spark, names)
+
+
+@contextmanager
+def _set(spark: SparkSession, names: dict[str, str]) -> Iterator[None]:
     before = {name: str(spark.conf.get(name)) for name in names}
     for name, value in names.items():
         spark.conf.set(name, value)

@@ -121,7 +121,9 @@ def test_parts_may_be_done_but_what_was_promised_must(tmp_path: Path) -> None:
     assert violations_of(tmp_path / "claims", claims(too_much=True), **spread) != []
 
 
-@pytest.mark.parametrize("crash", [crash_in_spread_entities, crash_in_transactions])
+@pytest.mark.parametrize(
+    "crash", [pytest.param(crash_in_spread_entities, marks=pytest.mark.long), crash_in_transactions]
+)
 def test_the_first_scenario_of_each_kind_holds(
     tmp_path: Path, crash: Callable[[Path, int, int], Outcome]
 ) -> None:
@@ -146,6 +148,7 @@ def test_an_id_that_is_forgotten_is_found(tmp_path: Path) -> None:
     assert any("not recognised" in what for what in violations), violations
 
 
+@pytest.mark.long
 def test_a_part_of_make_chaos_prints_how_many_points_it_crashed_at(tmp_path: Path) -> None:
     """F2: for one scenario."""
     result = crash_at_every_write(tmp_path, 1, 1)

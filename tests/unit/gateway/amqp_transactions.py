@@ -19,7 +19,7 @@ from busway.amqp.performatives import (
 from busway.amqp.performatives import TransactionalState as InTransaction
 from busway.amqp.sections import VALUE, AmqpMessage, decode_message, encode_composite, encode_message
 from busway.amqp.session import Session
-from tests.unit.gateway.amqp_peer import Peer
+from tests.unit.gateway.amqp_peer import Peer, body_of
 
 
 class Controller:
@@ -103,3 +103,17 @@ def condition_of(outcome: object) -> str | None:
     if isinstance(outcome, Rejected) and outcome.error is not None:
         return str(outcome.error.condition)
     return None
+
+
+async def bodies_in(peer: Peer, address: str, count: int) -> list[bytes]:
+    """What a receiver that deletes gets, after everything has calmed down."""
+    own, peer.session = peer.session, peer.engine.begin()  # TX-4: one on which everything can be looked at
+    link = await peer.receiver(address, deletes=True)
+    peer.session = own
+    link.grant_credit(100)
+    await peer.room.turns()
+    found = [body_of(delivery) for delivery in peer.deliveries(link)]
+    assert len(found) == count
+    link.detach()
+    await peer.room.turns()
+    return found

@@ -1,4 +1,5 @@
-"""Kills of whole jobs on Spark: the tests that start Spark too often for every day (`long` in tests/spark)."""
+"""Tests that take too long for every day, marked `long`: every point of what `make test` tries a share of, and jobs
+that start Spark many times."""
 
 from __future__ import annotations
 
@@ -11,17 +12,26 @@ from typing import Final
 
 from tests.chaos.scenario import Outcome
 
-NAME: Final = "Jobs on Spark"
 _PASSED: Final = re.compile(r"(\d+) passed")
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
-def kill_jobs(folder: Path, rounds: int, seed: int) -> Outcome:
+def every_point(folder: Path, rounds: int, seed: int) -> Outcome:
+    """A round is a test."""
+    del seed
+    return _run("Every point", folder, rounds, "tests", "--ignore", "tests/spark")
+
+
+def jobs_on_spark(folder: Path, rounds: int, seed: int) -> Outcome:
     """A round is a test."""
     del seed
     if find_spec("pyspark") is None:
-        return Outcome(NAME, 0, rounds, skipped="Spark is not installed (make setup-spark)")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "long", "tests/spark"]
+        return Outcome("Jobs on Spark", 0, rounds, skipped="Spark is not installed (make setup-spark)")
+    return _run("Jobs on Spark", folder, rounds, "tests/spark")
+
+
+def _run(name: str, folder: Path, rounds: int, *paths: str) -> Outcome:
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "long", *paths]
     done = subprocess.run(
         [*command, "--basetemp", str(folder / "tests")], capture_output=True, text=True, check=False
     )
@@ -29,7 +39,7 @@ def kill_jobs(folder: Path, rounds: int, seed: int) -> Outcome:
         (folder / "pytest.txt").write_text(done.stdout + done.stderr)
     passed = _PASSED.search(done.stdout)
     return Outcome(
-        NAME,
+        name,
         0 if passed is None else int(passed[1]),
         rounds,
         violations=dict.fromkeys(_FAILED.findall(done.stdout), 1),
