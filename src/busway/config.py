@@ -96,6 +96,8 @@ _SERVER_KEYS: Final[Mapping[str, type]] = {
     "PartitionCount": int,
     "NamespacePartitions": int,
     "FetchBytesMax": int,
+    "ConnectionsBytesMax": int,
+    "PublishCopiesMax": int,
     "DevKey": bool,
     "ReadyFile": str,
     "TlsCert": str,

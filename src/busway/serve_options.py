@@ -17,6 +17,11 @@ PORT_MAX: Final = 65_535
 PARTITIONS_MAX: Final = 256
 FETCH_BYTES_MIN: Final = 64 * 1024
 FETCH_BYTES_MAX: Final = 1024 * 1024 * 1024
+CONNECTIONS_BYTES_MIN: Final = 64 * 1024 * 1024
+CONNECTIONS_BYTES_MAX: Final = 1 << 40
+#: One message for each of the subscriptions that a topic may have (L-9).
+PUBLISH_COPIES_MIN: Final = 2_000
+PUBLISH_COPIES_MAX: Final = 10_000_000
 JOURNAL_SECONDS_MAX: Final = 3_600
 JOURNAL_DAYS_MAX: Final = 36_500
 LOG_FORMATS: Final = ("text", "json")
@@ -51,6 +56,8 @@ class ServeOptions:
     partition_count: int = 16  # P-9: fragments of a partitioned entity made from now on
     namespace_partitions: int = 0  # C-1: every new entity has so many fragments; 0: those that ask for it
     fetch_bytes_max: int = 16 * 1024 * 1024  # messages of one answer to a receive by sequence number
+    connections_bytes_max: int = 1024 * 1024 * 1024  # memory that all connections together may hold
+    publish_copies_max: int = 100_000  # that one publish may make in the subscriptions of a topic
     dev_key: bool = False  # accept the emulator's placeholder key, loopback only
     ready_file: Path | None = None
     tls_cert: Path | None = None
@@ -88,7 +95,7 @@ class ServeOptions:
         _check_ports(self)
         _check_stores(self)
         _check_partitions(self)
-        _check_fetch(self)
+        _check_sizes(self)
         _check_tls(self)
         _check_log(self)
         _check_journal(self)
@@ -108,12 +115,19 @@ def _check_partitions(options: ServeOptions) -> None:
             raise WrongOptions(f"{name} must be between {least} and {PARTITIONS_MAX}, not {count}.")
 
 
-def _check_fetch(options: ServeOptions) -> None:
-    if not FETCH_BYTES_MIN <= options.fetch_bytes_max <= FETCH_BYTES_MAX:
-        raise WrongOptions(
-            f"--fetch-bytes-max must be between {FETCH_BYTES_MIN} and {FETCH_BYTES_MAX},"
-            f" not {options.fetch_bytes_max}."
-        )
+def _check_sizes(options: ServeOptions) -> None:
+    bounds = {
+        "--fetch-bytes-max": (options.fetch_bytes_max, FETCH_BYTES_MIN, FETCH_BYTES_MAX),
+        "--connections-bytes-max": (
+            options.connections_bytes_max,
+            CONNECTIONS_BYTES_MIN,
+            CONNECTIONS_BYTES_MAX,
+        ),
+        "--publish-copies-max": (options.publish_copies_max, PUBLISH_COPIES_MIN, PUBLISH_COPIES_MAX),
+    }
+    for name, (value, least, most) in bounds.items():
+        if not least <= value <= most:
+            raise WrongOptions(f"{name} must be between {least} and {most}, not {value}.")
 
 
 def _check_ports(options: ServeOptions) -> None:

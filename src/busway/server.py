@@ -27,9 +27,12 @@ from busway.gateway.amqp.gateway import AmqpGateway
 from busway.gateway.amqp.payloads import Payloads
 from busway.gateway.amqp.protocol import AmqpProtocol
 from busway.gateway.certificates import ensure_certificates, server_context
+from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.entrance import Entrance
 from busway.serve_options import ServeOptions
 from busway.signals.log_lines import log_to_stream, prepare
+from busway.signals.measured_process import MeasuredProcess
+from busway.signals.stall_meter import StallMeter
 from busway.store.contract import Store
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.event_hubs import EventHubs
@@ -109,6 +112,7 @@ class Server:
         self._https_port: int | None = None
         self._ca_file: Path | None = None
         self._journal: Feed | None = None
+        self._stalls = StallMeter()
 
     async def start(self, stack: contextlib.AsyncExitStack) -> None:
         options = self._options
@@ -128,10 +132,13 @@ class Server:
             from busway.config_changes import apply_config  # as above
 
             await apply_config(config, namespace, hubs)
-        amqp = AmqpGateway(namespace, self._clock, self._entropy, hubs=hubs)
+        budget = ConnectionBudget(options.connections_bytes_max)
+        amqp = AmqpGateway(namespace, self._clock, self._entropy, hubs=hubs, budget=budget)
         http = Entrance(lambda: self._http_gateway(namespace, hubs, amqp))
         stack.push_async_callback(amqp.close)
         stack.push_async_callback(http.close)
+        self._stalls.start()
+        stack.callback(self._stalls.stop)
         await self._listen(stack, amqp, http)
 
     def _http_gateway(self, namespace: Namespace, hubs: EventHubs, amqp: AmqpGateway) -> HttpGateway:
@@ -146,7 +153,8 @@ class Server:
             Payloads(self._entropy),
             HttpSettings.for_host(self._options.host, self._options.is_loopback),
             hubs,
-            self._journal,
+            MeasuredProcess(self._journal, self._stalls, amqp.budget),
+            amqp.budget,
         )
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
@@ -295,4 +303,5 @@ def _limits(options: ServeOptions) -> Limits:
         partition_count=options.partition_count,
         namespace_partitions=options.namespace_partitions,
         fetch_bytes_max=options.fetch_bytes_max,
+        publish_copies_max=options.publish_copies_max,
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from busway.clock import Clock
+from busway.loop_entries import LOOP
 
 #: A machine may sleep or its clocks may run apart: look at least this often.
 PAUSE_MAX_S: Final = 1.0
@@ -54,7 +55,10 @@ class Ticker:
             self._handle = None
 
     def _rang(self) -> None:
+        began_s = LOOP.now()
         try:
             self._clockwork.tick()
         finally:
             self._arm()
+            if LOOP.now() - began_s > LOOP.longest_s:
+                LOOP.note(began_s, "timers of the broker")

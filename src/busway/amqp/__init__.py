@@ -17,6 +17,7 @@ Follow an intention:  link.send / link.grant_credit / link.settle … → connec
   deliveries     messages on their way over a link: arrived, arriving, sent
   engine_settings what a connection announces, and how much of everything a peer may use
   allowance      what a peer makes us keep, held against what it may: a stranger less than a known client
+  holdings       how much memory a peer makes a connection hold, added up from what is there
   sasl           the layer before the frames: mechanisms, PLAIN
   connection     the whole engine: bytes in, events out; channels, heartbeats, deadlines
   session        windows, delivery ids, dispositions in ranges

@@ -8,10 +8,15 @@ a link. Numbers of bytes are those on the wire.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from busway.amqp.performatives import Coordinator, Source, Target
 
 if TYPE_CHECKING:
     from busway.amqp.engine_settings import EngineSettings
+
+#: What a part of a delivery weighs in memory beside its bytes.
+PART_BYTES: Final = 64
 
 
 class StrangerLimits:
@@ -62,6 +67,7 @@ class Allowance:
         "_stranger",
         "links_max",
         "sessions_max",
+        "waiting_bytes",
     )
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -76,6 +82,8 @@ class Allowance:
         self._attach_bytes_max = settings.attach_bytes_max if stranger is None else stranger.attach_bytes_max
         self._partials = 0
         self._partial_bytes = 0
+        #: Of deliveries that have begun, and wait for the peer's window; sessions count it.
+        self.waiting_bytes = 0
         #: By what links were accepted for.
         self._expected_bytes = settings.partial_bytes_max
 
@@ -97,8 +105,8 @@ class Allowance:
         return min(self._settings.max_frame_size, stranger.unfinished_bytes_max - self._partial_bytes)
 
     def expect_deliveries(self, delivery_bytes_max: int) -> None:
-        """A link was accepted whose messages may be this large: leave room for a few unfinished ones."""
-        self._expected_bytes = max(self._expected_bytes, 4 * delivery_bytes_max)
+        """A link was accepted whose messages may be this large: leave room for two unfinished ones."""
+        self._expected_bytes = max(self._expected_bytes, 2 * delivery_bytes_max)
 
     def begin_partial(self) -> bool:
         """A delivery begins that takes several frames. False when there are too many already."""
@@ -109,6 +117,7 @@ class Allowance:
         return True
 
     def reserve_partial_bytes(self, size: int) -> bool:
+        """For a part of a delivery and what it weighs beside its bytes. False when that is too much."""
         stranger = self._stranger
         bytes_max = self._expected_bytes if stranger is None else stranger.unfinished_bytes_max
         if self._partial_bytes + size > bytes_max:
@@ -144,3 +153,16 @@ class Allowance:
     def attach_bytes(self) -> int:
         """What is kept of all links, for the curious."""
         return self._attach_bytes
+
+    def partial_bytes(self) -> int:
+        """Of unfinished deliveries."""
+        return self._partial_bytes
+
+
+def address_bytes(terminus: Source | Target | Coordinator | None) -> int:
+    """What is kept of the end of a link that was answered."""
+    if isinstance(terminus, (Source, Target)):
+        address: object = terminus.address
+        if isinstance(address, (str, bytes)):
+            return len(address)
+    return 0

@@ -115,6 +115,7 @@ class Connection:
         "settings",
         "state",
         "touched",
+        "turn",
     )
 
     def __init__(self, role: Role, settings: EngineSettings, now: float) -> None:
@@ -134,6 +135,7 @@ class Connection:
         self.out: list[bytes] = []
         self.events: list[Event] = []
         self.touched: list[Link] = []
+        self.turn = 0
         self.link_count = 0
         self.outgoing_frame_bytes_max = MIN_MAX_FRAME_BYTES
         self.allowance = Allowance(settings)
@@ -224,6 +226,7 @@ class Connection:
             touched.clear()
         events = self.events
         self.events = []
+        self.turn += 1
         return events
 
     def _dispatch(self, kind: int, channel: int, data: bytes, body: int, stop: int) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from busway.amqp.performatives import Transfer
+from busway.amqp.performatives import TransactionalState, Transfer
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
+
+_TXN_ID_BYTES_MAX: Final = 64
 
 
 class IncomingDelivery:
@@ -75,4 +77,14 @@ class PartialDelivery:
         if transfer.settled is True:
             self.settled = True
         if transfer.state is not None:
-            self.state = transfer.state
+            self.state = kept_state(transfer.state)
+
+
+def kept_state(state: object) -> TransactionalState | None:
+    """What is kept of the state of a delivery that waits for something. Nobody asks for more, and it may be large; no
+    transaction has an id as long as that."""
+    return (
+        TransactionalState(state.txn_id[:_TXN_ID_BYTES_MAX])
+        if isinstance(state, TransactionalState)
+        else None
+    )

@@ -31,6 +31,7 @@ class EngineSettings:
         sessions_max: int = 256,
         links_max: int = 1_024,
         unsettled_per_link_max: int = 2_048,
+        unsettled_max: int = 32_768,
         overdraft_max: int = 10_000,
         delivery_bytes_max: int = 1_048_576,
         partial_bytes_max: int = 4_194_304,
@@ -54,16 +55,15 @@ class EngineSettings:
         self.handle_max = handle_max
         self.incoming_window = incoming_window
         self.outgoing_window = outgoing_window
-        #: A peer that sends no complete frame for this long is closed (R-22).
-        self.silence_max_s = silence_max_s
+        self.silence_max_s = silence_max_s  # without a complete frame; then the peer is closed
         self.handshake_max_s = handshake_max_s
         self.close_wait_s = close_wait_s
-        #: A peer that wants more frequent heartbeats than this allows is refused.
-        self.peer_idle_timeout_ms_min = peer_idle_timeout_ms_min
+        self.peer_idle_timeout_ms_min = peer_idle_timeout_ms_min  # who wants more heartbeats is refused
         self.sessions_max = sessions_max
         self.links_max = links_max
         #: Sent and not yet settled deliveries per link, whatever its credit says (R-70).
         self.unsettled_per_link_max = unsettled_per_link_max
+        self.unsettled_max = unsettled_max  # of all links together, roughly
         #: Deliveries beyond the granted credit that a receiving link bears.
         self.overdraft_max = overdraft_max
         #: Size of a delivery on links that announce no limit.

@@ -21,12 +21,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from busway.amqp.allowance import PART_BYTES, address_bytes
 from busway.amqp.deliveries import IncomingDelivery as IncomingDelivery
 from busway.amqp.deliveries import OutgoingDelivery as OutgoingDelivery
 from busway.amqp.deliveries import PartialDelivery
 from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
 from busway.amqp.events import CreditArrived, CreditDrained, DeliveriesArrived, LinkAttached, LinkDetached
 from busway.amqp.frames import FRAME_HEAD, FRAME_HEAD_BYTES, FRAME_TYPE_AMQP
+from busway.amqp.holdings import is_full_of_unsettled
 from busway.amqp.performatives import (
     ROLE_RECEIVER,
     ROLE_SENDER,
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from busway.amqp.events import OutcomesArrived
     from busway.amqp.session import Session
 
+#: The standard says 32.
+TAG_BYTES_MAX: Final = 128
 _MASK: Final = 0xFFFF_FFFF
 _HALF: Final = 0x8000_0000
 #: Announced sizes from here on mean "no limit" and are not taken at their word.
@@ -223,7 +227,7 @@ class Link:
         """The peer's attach is answered: what it said is used, and a peer may say much. Names and addresses are what
         the owner may have kept."""
         allowance = self.session.connection.allowance
-        kept = len(self.name) + _address_bytes(self.source) + _address_bytes(self.target)
+        kept = len(self.name) + address_bytes(self.source) + address_bytes(self.target)
         if kept < self.kept_bytes:
             allowance.release_attach(self.kept_bytes - kept)
             self.kept_bytes = kept
@@ -332,6 +336,10 @@ class Link:
         if not self._receiving:
             self._refuse_transfer()
             return
+        tag = transfer.delivery_tag
+        if tag is not None and len(tag) > TAG_BYTES_MAX:
+            self.fail(Condition.INVALID_FIELD, f"A delivery-tag has more than {TAG_BYTES_MAX} bytes.")
+            return
         delivery_id = transfer.delivery_id
         if transfer.more or self._partial is not None or transfer.aborted or delivery_id is None:
             self._part_arrived(transfer, payload)
@@ -339,7 +347,6 @@ class Link:
         if len(payload) > self._delivery_bytes_max:
             self._fail_oversized()
             return
-        tag = transfer.delivery_tag
         message_format = transfer.message_format
         delivery = IncomingDelivery(
             delivery_id,
@@ -420,7 +427,7 @@ class Link:
                 f"A delivery has more than {connection.settings.frames_per_delivery_max} transfer frames.",
             )
             return False
-        if not connection.allowance.reserve_partial_bytes(size):
+        if not connection.allowance.reserve_partial_bytes(size + PART_BYTES):
             self._fail_unfinished()
             return False
         connection.fit_frames()
@@ -443,7 +450,7 @@ class Link:
         if partial is not None:
             self._partial = None
             connection = self.session.connection
-            connection.allowance.end_partial(partial.size)
+            connection.allowance.end_partial(partial.size + partial.frame_count * PART_BYTES)
             connection.fit_frames()
 
     def _fail_unfinished(self) -> None:
@@ -500,7 +507,7 @@ class Link:
         unsettled_room = self._unsettled_max - self._unsettled_count
         if unsettled_room < room:
             room = unsettled_room
-        return room if room > 0 else 0
+        return room if room > 0 and not is_full_of_unsettled(self.session.connection) else 0
 
     def unsettled_count(self) -> int:
         return self._unsettled_count
@@ -687,11 +694,3 @@ class Link:
     def _write_flow(self, drain: bool) -> None:
         self._move(LinkInput.SEND_FLOW)
         self.session.write_flow(self.handle, self._delivery_count, self.credit(), drain)
-
-
-def _address_bytes(terminus: Source | Target | Coordinator | None) -> int:
-    if isinstance(terminus, (Source, Target)):
-        address: object = terminus.address
-        if isinstance(address, (str, bytes)):
-            return len(address)
-    return 0

@@ -28,7 +28,7 @@ VALUE: Final = 0x77
 FOOTER: Final = 0x78
 
 #: A message may be cut into this many body sections, and a batch may hold this many messages.
-BODY_SECTIONS_MAX: Final = 65_536
+BODY_SECTIONS_MAX: Final = 32_768
 
 #: Message format of a batch: one transfer that holds several messages, each in a data section of its own (S-20).
 BATCH_FORMAT: Final = 0x8001_3700

@@ -72,10 +72,12 @@ class Session:
         "_stale",
         "_taking",
         "_told",
+        "_window_told",
         "channel",
         "connection",
         "frame_bytes_max",
         "held",
+        "held_bytes",
         "links",
         "next_delivery_id",
         "next_outgoing_id",
@@ -105,6 +107,8 @@ class Session:
         self.state = SessionState.UNMAPPED
         self._taking = False
         self._told = False
+        #: The turn in which the owner was last told that the window is open.
+        self._window_told = -1
         #: Links by the peer's handle, from its attach to the end of the detach exchange.
         self.links: dict[int, Link] = {}
         self._own_handles: dict[int, Link] = {}
@@ -116,6 +120,7 @@ class Session:
         self.peer_window = 0
         #: Frames of unfinished deliveries that wait for the peer's window.
         self.held: deque[tuple[Link, bytes, bytes]] = deque()
+        self.held_bytes = 0
         self._next_incoming_id = 0
         self._incoming_left = settings.incoming_window
         self.unsettled: dict[int, OutgoingDelivery] = {}
@@ -201,7 +206,7 @@ class Session:
 
     def _write_end(self, given: SessionInput, error: AmqpError | None) -> None:
         self._move(given)
-        self.held.clear()
+        self._drop_held()
         self.connection.write_end(self.channel, End(error))
 
     def _cut_links(self, error: AmqpError | None) -> None:
@@ -215,7 +220,7 @@ class Session:
         self.unsettled.clear()
         self._decided.clear()
         self._proposed.clear()
-        self.held.clear()
+        self._drop_held()
 
     def _tell_end(self, error: AmqpError | None) -> None:
         if not self._told:
@@ -412,7 +417,9 @@ class Session:
         self.peer_window = window
         if was_shut and window > 0:
             self._write_held()
-            if self.peer_window > 0:
+            # Once in a turn: whoever hears of it asks every link, and a read can shut and open it thousands of times.
+            if self.peer_window > 0 and self._window_told != self.connection.turn:
+                self._window_told = self.connection.turn
                 self.connection.events.append(WindowOpened(self))
 
     def outgoing_room(self) -> int:
@@ -424,6 +431,7 @@ class Session:
         size = FRAME_HEAD_BYTES + len(prefix) + len(payload)
         head = FRAME_HEAD.pack(size, 2, FRAME_TYPE_AMQP, self.channel) + prefix
         self.held.append((link, head, payload))
+        self._count_held(size)
         self._write_held()
 
     def _write_held(self) -> None:
@@ -432,6 +440,7 @@ class Session:
             _, head, payload = held.popleft()
             self.next_outgoing_id = (self.next_outgoing_id + 1) & _MASK
             self.peer_window -= 1
+            self._count_held(-len(head) - len(payload))
             self.out.append(head)
             self.out.append(payload)
 
@@ -439,6 +448,21 @@ class Session:
         """The link is being detached: what is left of its delivery must not follow."""
         if self.held:
             self.held = deque(entry for entry in self.held if entry[0] is not link)
+            self._count_held(
+                sum([len(head) + len(payload) for _, head, payload in self.held]) - self.held_bytes
+            )
+
+    def _drop_held(self) -> None:
+        self.held.clear()
+        self._count_held(-self.held_bytes)
+
+    def _count_held(self, size: int) -> None:
+        self.held_bytes += size
+        self.connection.allowance.waiting_bytes += size
+
+    def unsettled_deliveries(self) -> int:
+        """Sent, and not settled by both sides."""
+        return len(self.unsettled) + len(self._decided)
 
     def write_flow(
         self,

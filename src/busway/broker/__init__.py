@@ -13,6 +13,8 @@
   intake             numbers, enqueued times, expiry; joins the store's open commit batch
   distribution       a topic's intake: copies for its subscriptions, in the same batch (`copies`: how they are
                      made; `message_subject`: a message as rules see it)
+  publication        a publish that is too large for one turn of the loop (`staged_copies`: what can be done of it
+                     before it joins; `topic_line`: whoever comes meanwhile; `turns`: what a turn has room for)
   numbering          the end of the numbers, and their new beginning
   duplicates         duplicate detection, in front of the intake
   commit_runs        what waits for a commit: one callback for each run

@@ -91,6 +91,7 @@ class AutoDelete:
         """The queue is gone; a new one of that name starts afresh."""
         self._in_use_until_ms.pop(key, None)
         self._due_ms.pop(key, None)
+        self._arm()
 
     def is_due(self, key: str) -> bool:
         """Still unused, looked at now."""

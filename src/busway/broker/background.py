@@ -5,6 +5,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from busway.loop_entries import Steps, name_of
+
 _log = logging.getLogger("busway.broker")
 
 Result = TypeVar("Result")
@@ -21,7 +23,8 @@ class BackgroundWork:
 
     def start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         """Starts it for somebody who looks at the result."""
-        task = asyncio.get_running_loop().create_task(work)
+        named = Steps(work, lambda: f"background work: {name_of(work)}")
+        task = asyncio.get_running_loop().create_task(named)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

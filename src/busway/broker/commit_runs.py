@@ -41,6 +41,7 @@ class SentRun:
         "last_number",
         "messages",
         "origin",
+        "places",
         "refused",
         "transaction",
     )
@@ -68,6 +69,8 @@ class SentRun:
         self.dropped: list[Message] | None = None
         #: What is to be remembered of them where duplicates are detected; None elsewhere.
         self.ids: list[str] | None = None
+        #: Where `messages` stood in the send; None: they are all those that were not refused.
+        self.places: list[int] | None = None
         #: How many the sender handed over.
         self.count = count
         self.refused = refused
@@ -83,14 +86,37 @@ class SentRun:
 
     def refuse(self, faults: list[tuple[Message, BrokerError]]) -> None:
         """Some of the admitted messages are refused after all."""
-        refused = {index for index, _ in self.refused}
-        admitted = [index for index in range(self.count) if index not in refused]
-        place = {id(message): index for message, index in zip(self.messages, admitted, strict=True)}
+        places = self.message_places()
+        place = {id(message): index for message, index in zip(self.messages, places, strict=True)}
         gone = {id(message) for message, _ in faults}
         self.refused += [(place[id(message)], error) for message, error in faults]
+        if self.dropped is not None and faults:  # perhaps for the sake of one that is refused now
+            self.refused += [(index, faults[0][1]) for index in self.dropped_places()]
+            self.dropped = None
+        if self.places is not None:
+            self.places = [place[id(message)] for message in self.messages if id(message) not in gone]
+        if self.ids is not None:
+            named = [message for message in self.messages if message.message_id is not None]
+            pairs = zip(named, self.ids, strict=True)
+            self.ids = [identity for message, identity in pairs if id(message) not in gone] or None
         self.messages = self.active = [message for message in self.messages if id(message) not in gone]
         self.bytes = self.active_bytes = sum(message.size() for message in self.messages)
         self.admitted_bytes -= sum(message.size() for message, _ in faults)
+
+    def message_places(self) -> list[int]:
+        """Where each of the messages stood in the send."""
+        if self.places is not None:
+            return self.places
+        refused = {index for index, _ in self.refused}
+        return [index for index in range(self.count) if index not in refused]
+
+    def dropped_places(self) -> list[int]:
+        """The same of the duplicates."""
+        if self.dropped is None or self.places is None:
+            return []
+        others = {index for index, _ in self.refused}
+        others.update(self.places)
+        return [index for index in range(self.count) if index not in others]
 
     def joined(self, batch: CommitBatch) -> None:
         """Its rows are in the batch: whatever goes with them joins in the same step."""
@@ -126,6 +152,71 @@ class SentRun:
             fragment.horizon.committed_high = self.last_number
         if self.active:
             fragment.sent(self.active, self.active_bytes)
+
+
+class RunPart(SentRun):
+    """A part of a send. Places are those in the whole."""
+
+    __slots__ = ()
+
+    def fail(self, error: BrokerError) -> None:
+        self.done(self.refused + [(index, error) for index in self.message_places()])
+
+
+class PartedRun:
+    """A send that takes several commits, since its messages make too many copies for one. Told when all are over."""
+
+    __slots__ = ("_done", "_dropped", "_failure", "_fragment", "_left", "_refused", "rest")
+
+    def __init__(self, run: SentRun) -> None:
+        self._fragment = run.fragment
+        self._done = run.done
+        #: Duplicates among the messages, which stand or fall with the others.
+        self._dropped = run.dropped_places()
+        self._refused = run.refused
+        self._failure: BrokerError | None = None
+        self._left = 1
+        #: What no part has taken yet; in the end the last one.
+        self.rest = self._part(run, run.messages, run.message_places(), [])
+        self.rest.dropped = run.dropped
+        self.rest.ids = run.ids
+
+    def _part(
+        self, run: SentRun, messages: list[Message], places: list[int], refused: list[tuple[int, BrokerError]]
+    ) -> RunPart:
+        size = sum([message.size() for message in messages])
+        count = len(messages) + len(refused)
+        part = RunPart(run.fragment, messages, size, count, refused, self._part_over, False, run.origin)
+        part.places = places
+        part.admitted_at = run.admitted_at
+        return part
+
+    def cut(self, count: int) -> SentRun:
+        """The first of the messages, which the rest is without from now on."""
+        rest = self.rest
+        assert rest.places is not None
+        assert 0 < count < len(rest.messages)
+        part = self._part(rest, rest.messages[:count], rest.places[:count], rest.refused)
+        self.rest = self._part(rest, rest.messages[count:], rest.places[count:], [])
+        part.dropped = rest.dropped  # it is told of them
+        if rest.ids is not None:
+            named = len([message for message in part.messages if message.message_id is not None])
+            part.ids, self.rest.ids = rest.ids[:named] or None, rest.ids[named:] or None
+        self._left += 1
+        return part
+
+    def _part_over(self, refused: list[tuple[int, BrokerError]]) -> None:
+        self._refused = self._refused + refused
+        if refused:
+            self._failure = refused[0][1]
+        self._left -= 1
+        if self._left > 0:
+            return
+        if self._failure is not None:  # one of them may repeat a message that was refused
+            self._refused = self._refused + [(place, self._failure) for place in self._dropped]
+        elif self._dropped:
+            self._fragment.flow.taken_in(len(self._dropped), 0, 0.0)
+        self._done(sorted(self._refused, key=_place_of))
 
 
 class DealtRun:

@@ -6,7 +6,8 @@ all of them at once. Order is kept (S-4), also for messages without an id.
 
 A look sees every id whose commit was reported before it began. Ids that joined later are remembered here:
 `_joined` until their commit is reported, then `_reported` until the next look begins. So what a look has found stays
-true until the next one begins, and its sends may wait for a batch that takes them: they wait in line.
+true until the next one begins, and its sends may wait for a batch that takes them, or for a large one before them
+that is on its way still: they wait in line.
 
 An id joins in the same step and the same batch as the rows it stands for (`SentRun.joined`), after everything that
 can refuse them: an id without its message would make a duplicate of the sender's next try.
@@ -124,7 +125,7 @@ class DuplicateFilter:
             since_ms = fragment.runtime.clock.wall_ms() - fragment.settings.duplicate_window_ms
             known = await fragment.store.known_ids(fragment.key, ids, since_ms)
         for run in looked_at:
-            if fragment.intake.waits_for() is not None:
+            if fragment.intake.is_busy():
                 await self._room()
             if not self._line or self._line[0] is not run:  # stopped meanwhile
                 return
@@ -132,13 +133,11 @@ class DuplicateFilter:
             self._join(run, known)
 
     async def _room(self) -> None:
-        """Returns when the open batch takes what comes. Nobody else joins for this fragment meanwhile."""
-        full = self._fragment.intake.waits_for()
-        while full is not None:
-            over = asyncio.Event()
-            full.callbacks.append(_Awaited(over).committed)
-            await over.wait()
-            full = self._fragment.intake.waits_for()
+        """Returns when what comes joins in the same step. Nobody else joins for this fragment meanwhile."""
+        free = asyncio.Event()
+        while self._fragment.intake.must_wait(free.set):
+            await free.wait()
+            free.clear()
 
     def _join(self, run: SentRun, known: set[str]) -> None:
         fragment = self._fragment
@@ -148,8 +147,9 @@ class DuplicateFilter:
             return  # S-46: it leaves no trace in the history
         new_ids: list[str] = []
         fresh: list[Message] = []
+        places: list[int] = []
         seen: set[str] = set()
-        for message in run.messages:
+        for place, message in enumerate(run.messages):
             message_id = self._identity(message)
             if message_id is not None:
                 if message_id in known or message_id in seen or self._is_remembered(message_id):
@@ -161,6 +161,10 @@ class DuplicateFilter:
                 seen.add(message_id)
                 new_ids.append(message_id)
             fresh.append(message)
+            places.append(place)
+        if run.dropped is not None:
+            before = run.message_places()
+            run.places = [before[place] for place in places]
         run.messages = run.active = fresh
         run.active_bytes = run.bytes
         run.ids = new_ids or None
@@ -249,19 +253,6 @@ class DuplicateFilter:
             batch.duplicate_purges.append((fragment.key, end_ms + 1))
             batch.callbacks.append(WrittenRun(fragment).committed)
         self._arm()
-
-
-class _Awaited:
-    """The end of a batch, good or bad."""
-
-    __slots__ = ("_over",)
-
-    def __init__(self, over: asyncio.Event) -> None:
-        self._over = over
-
-    def committed(self, error: StoreError | None) -> None:
-        del error
-        self._over.set()
 
 
 class _RememberedIds:

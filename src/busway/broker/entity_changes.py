@@ -138,8 +138,10 @@ class EntityChanges:
         room = self._room
         async with room.changing:
             key = transfer_key(via.key)
-            if room.entities.rows.get(via.key) is not via or key in room.entities.rows:
+            present = room.entities.rows.get(via.key)
+            if present is None or present.incarnation != via.incarnation or key in room.entities.rows:
                 return
+            via = present  # perhaps updated meanwhile
             planned = {name: _Planned(keeper) for name, keeper in room.keepers.items()}
             away = next((name for name in via.store_names if not planned[name].is_open), None)
             if away is not None:
@@ -330,16 +332,32 @@ class EntityChanges:
             return
         entities.park(row.key, EntityUpdated())
         entities.turn_away(row, changed)
+        await self._load_anew(changed)
+
+    async def _load_anew(self, changed: EntityRow) -> None:
+        """One that is parked."""
+        entities = self._room.entities
         try:
-            for name in row.store_names:
+            for name in changed.store_names:
                 if self._room.keepers[name].is_open:
                     await self._room.keepers[name].store.flush()
         except StoreError:  # then its keeper loads everything anew
             return
         finally:
-            entities.unpark(row.key)
+            entities.unpark(changed.key)
             entities.put(changed)
         entities.load(changed)
+
+    async def load_turned(self, turned: Sequence[EntityRow]) -> None:
+        """The catalogue's home is back and tells of updates whose outcome was unknown: these entities are parked. The
+        home does not wait for their stores, but the next change does."""
+        async with self._room.changing:
+            for row in turned:
+                present = self._room.entities.rows.get(row.key)
+                if present is None:  # deleted meanwhile: another of its name is not parked
+                    self._room.entities.unpark(row.key)
+                else:
+                    await self._load_anew(present)
 
     def _checked_update(self, present: Description, wanted: Description, now_ms: int) -> Description:
         limits = self._room.limits

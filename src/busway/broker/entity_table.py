@@ -24,7 +24,7 @@ from busway.broker.descriptions import (
 )
 from busway.broker.distribution import Distribution
 from busway.broker.entity_path import path_key
-from busway.broker.errors import BrokerError, EntityNotFound, ServerBusy
+from busway.broker.errors import BrokerError, EntityNotFound, EntityUpdated, ServerBusy
 from busway.broker.forwarding import Forwarder, Route
 from busway.broker.fragment import Fragment
 from busway.broker.fragment_group import FragmentGroup
@@ -140,17 +140,27 @@ class EntityTable:
                 self._keeper_of(share.store_name).counters.pop(key, None)
         self._unload(row.key, error)
 
-    def replace_all(self, rows: Iterable[EntityRow], gone: Callable[[EntityRow], BrokerError]) -> None:
-        """The catalogue was read anew: only what differs is touched. Topics come before their
-        subscriptions."""
+    def replace_all(
+        self, rows: Iterable[EntityRow], gone: Callable[[EntityRow], BrokerError]
+    ) -> list[EntityRow]:
+        """The catalogue was read anew: only what differs is touched. Topics come before their subscriptions. Returns
+        entities whose messages go elsewhere than before: they are parked until somebody loads them anew."""
+        turned: list[EntityRow] = []
         wanted = {row.key: row for row in rows}
         for row in list(self.rows.values()):
             fresh = wanted.get(row.key)
             if fresh is None or fresh.incarnation != row.incarnation:
                 self.remove(row, gone(row))
         for row in sorted(wanted.values(), key=_creation):
-            if self.rows.get(row.key) != row:
-                self.put(row)
+            present = self.rows.get(row.key)
+            if present == row:
+                continue
+            if present is not None and routes(present.description) != routes(row.description):
+                self.park(row.key, EntityUpdated())
+                self.turn_away(present, row)
+                turned.append(row)
+            self.put(row)
+        return turned
 
     def replace_rules(self, rows: Iterable[RuleRow]) -> None:
         """The catalogue was read anew."""

@@ -183,6 +183,7 @@ class ExpirySweeper:
         rows_max = self._runtime.limits.sweep_rows_max
         are_any_left = False
         after: TimedRow | None = None
+        await self._store.flush()  # as the Activator: an entry that joined may be due before it is committed
         while True:
             entries = await self._store.expired_entries(now_ms, rows_max, after)
             for key, numbers in by_fragment(entries).items():

@@ -230,8 +230,8 @@ class Forwarder:
                 fragment.key, PLACE_ACTIVE, after, _RUN_MESSAGES_MAX, _RUN_BYTES_MAX
             )
             # From here to the send nothing is waited for: no store can be opened in between and tell of more rows
-            # that lie there already.
-            if not page.messages and not page.damaged:
+            # that lie there already. The entity may have been updated during the read: then its rows are another's.
+            if not fragment.is_usable() or not (page.messages or page.damaged):
                 return
             rows, staying = self._movable(page.messages)
             if rows:

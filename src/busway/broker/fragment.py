@@ -315,9 +315,9 @@ class Fragment(Outlet):
         another entity, which is told when they join a batch (F-1)."""
         self.intake.append(messages, done, atomically, origin)
 
-    def activate(self, messages: list[Message]) -> int:
+    async def activate(self, messages: list[Message]) -> int:
         """Scheduled rows, just read, whose time has come, become active (S-34). Returns how many."""
-        return self.intake.activate(messages) if self.is_usable() else 0
+        return await self.intake.activate(messages) if self.is_usable() else 0
 
     def sent(self, messages: list[Message], message_bytes: int) -> None:
         """A run is durable: receivers may have it."""

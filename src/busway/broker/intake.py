@@ -19,6 +19,7 @@ schedules are given out before, because the client is told them at once: a rollb
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.admission import batch_fault, fault_of, has_keys, namespace_fault, quota_fault
@@ -33,6 +34,9 @@ from busway.store.contract import PLACE_ACTIVE, PLACE_SCHEDULED, CommitBatch, Mo
 if TYPE_CHECKING:
     from busway.broker.forwarding import Transfer
     from busway.broker.fragment import Fragment
+    from busway.broker.publication import Publication
+    from busway.broker.staged_copies import Copies, StagedCopies
+    from busway.broker.topic_line import Prepared
 
 #: 9999-12-31T23:59:59.999Z, the last instant a client can write. What expires later never does.
 _LAST_INSTANT_MS: Final = 253_402_300_799_999
@@ -187,6 +191,32 @@ class Intake:
         self._enter(batch, run, wall_ms)
         run.joined(batch)
 
+    def join_staged(self, batch: CommitBatch, copies: Copies, staged: StagedCopies) -> None:
+        """The same for copies that have their rows already: they are as many as there may be, and this takes no
+        longer for it."""
+        fragment, run = self._fragment, staged.run
+        counters = fragment.counters
+        if counters.last_counter >= self._reserve_from:
+            self._numbering.take(len(run.messages))
+        self.keep_up(staged.enqueued_ms)
+        run.last_number = counters.last_counter = staged.last_number
+        if len(staged.expiry_entries) < len(run.messages):
+            counters.expiry_high_ms = staged.high_ms
+        counters.active += len(run.messages)
+        counters.bytes += copies.bytes
+        batch.puts.extend(staged.puts)
+        batch.session_entries.extend(staged.session_entries)
+        if staged.expiry_entries:
+            batch.expiry_entries.extend(staged.expiry_entries)
+            self._tell_sweeper(staged.first_entry_ms)
+        fragment.touch_for_send(staged.enqueued_ms)
+        batch.counters[fragment.key] = counters
+        if fragment.runtime.journal is not None:
+            self._note(batch, run)
+        if staged.first_in_order_ms < NEVER_MS:
+            fragment.head_expiry.joined(staged.first_in_order_ms)
+        run.joined(batch)
+
     def copies_fault(self, count: int) -> BrokerError | None:
         """Why so many copies cannot join now."""
         fragment = self._fragment
@@ -200,7 +230,7 @@ class Intake:
         counters, key = fragment.counters, fragment.key
         enqueued_ms = self._next_enqueued_ms(wall_ms)
         default_ttl_ms = fragment.settings.default_ttl_ms
-        default_expiry_ms = _expiry_ms(wall_ms, default_ttl_ms)
+        default_expiry_ms = expiry_ms(wall_ms, default_ttl_ms)
         number, high_ms = counters.last_counter, counters.expiry_high_ms
         first_in_order_ms = NEVER_MS
         scheduled: list[Message] = []
@@ -215,7 +245,7 @@ class Intake:
             ttl_ms = message.ttl_ms
             expires_ms = default_expiry_ms
             if 0 <= ttl_ms < default_ttl_ms:
-                expires_ms = _expiry_ms(wall_ms, ttl_ms)
+                expires_ms = expiry_ms(wall_ms, ttl_ms)
             message.expires_at_ms = expires_ms
             if expires_ms >= high_ms:
                 high_ms = expires_ms
@@ -289,12 +319,27 @@ class Intake:
         """The transaction has joined, or was rolled back."""
         self.pending_bytes -= size_bytes
 
-    def waits_for(self) -> CommitBatch | None:
-        """The batch whose end every send must await; None when they join at once."""
+    def is_busy(self) -> bool:
+        """Nothing may join now."""
+        return False
+
+    def must_wait(self, tell: Callable[[], None]) -> bool:
+        """`is_busy`; `tell` is then called when something may. False: at once, in this very step."""
+        del tell
+        return False
+
+    def prepare(self, run: SentRun) -> Publication | None:
+        """What has to be done before `join_now`; None when that is nothing. `must_wait` was False."""
+        del run
         return None
 
-    def join_now(self, run: SentRun) -> None:
-        """Joins the batch that is open, whatever else waits. `waits_for` was None."""
+    def begin(self, publication: Publication, prepared: Prepared) -> None:
+        """Goes on with what is not ready yet, in turns of the loop."""
+        raise NotImplementedError
+
+    def join_now(self, run: SentRun, publication: Publication | None) -> None:
+        """Joins the batch that is open, whatever else waits."""
+        del publication
         self.join(run)
 
     def reserve_numbers(self, messages: list[Message]) -> None:
@@ -329,7 +374,7 @@ class Intake:
     def may_activate(self, message: Message, wall_ms: int) -> bool:
         return message.scheduled_at_ms <= wall_ms and self.may_leave(message.sequence_number)
 
-    def activate(self, messages: list[Message]) -> int:
+    async def activate(self, messages: list[Message]) -> int:
         """Scheduled rows whose time has come get a new number, a new enqueued time, and their time to live
         starts (S-34). Rows whose own commit is not reported yet, and those not due, are left alone. Raises why
         nothing of it can happen now."""
@@ -348,7 +393,7 @@ class Intake:
             ttl_ms = (
                 message.ttl_ms if 0 <= message.ttl_ms < settings.default_ttl_ms else settings.default_ttl_ms
             )
-            expires_ms = _expiry_ms(wall_ms, ttl_ms)
+            expires_ms = expiry_ms(wall_ms, ttl_ms)
             session_id = (message.session_id or "") if settings.requires_session else None
             move = Move(
                 fragment.key,
@@ -380,8 +425,11 @@ class Intake:
 
     def enter_expiry(self, batch: CommitBatch, expires_ms: int, number: int) -> None:
         """It expires before one that came earlier: it needs an entry of its own."""
+        batch.expiry_entries.append((self._fragment.key, expires_ms, number))
+        self._tell_sweeper(expires_ms)
+
+    def _tell_sweeper(self, expires_ms: int) -> None:
         fragment = self._fragment
-        batch.expiry_entries.append((fragment.key, expires_ms, number))
         sweeper = fragment.runtime.sweepers.get(fragment.store.name)
         if sweeper is not None:
             sweeper.joined(expires_ms)
@@ -393,14 +441,16 @@ class Intake:
             fragment.counters.expiry_high_ms = expires_ms
             fragment.head_expiry.joined(expires_ms)
             return
-        sweeper = fragment.runtime.sweepers.get(fragment.store.name)
-        if sweeper is not None:
-            sweeper.joined(expires_ms)
+        self._tell_sweeper(expires_ms)
 
     def keep_up(self, enqueued_ms: int) -> None:
         """A copy is not enqueued before the message that it is of: the topic remembers its times over restarts, a
         subscription does not, for copies are no use of it (E-111)."""
         self._enqueued_high_ms = max(self._enqueued_high_ms, enqueued_ms)
+
+    def enqueued_after(self, enqueued_ms: int) -> int:
+        """What a copy of a message that was enqueued then would be shown with. Changes nothing."""
+        return max(self._enqueued_high_ms, enqueued_ms)
 
     def _next_enqueued_ms(self, wall_ms: int) -> int:
         """M-16: what clients are shown."""
@@ -417,7 +467,7 @@ def _activated(message: Message, number: int, enqueued_ms: int) -> OperationRow:
     return OperationRow(number, message.size(), 0, enqueued_ms, message.session_id, message.partition_key)
 
 
-def _expiry_ms(wall_ms: int, ttl_ms: int) -> int:
+def expiry_ms(wall_ms: int, ttl_ms: int) -> int:
     """M-41; a time that no client could write is never."""
     expires_ms = wall_ms + ttl_ms
     return NEVER_MS if expires_ms > _LAST_INSTANT_MS else expires_ms

@@ -51,6 +51,7 @@ class Limits:
     producers_per_log_max: int = 10_000  # H-18: idempotent ones that a log remembers
     returned_numbers_max: int = 10_000  # then the window rewinds instead of remembering single numbers
     transactions_per_connection_max: int = 1_000
-    transaction_bytes_per_connection_max: int = 64 * MIB  # TX-24
+    transaction_bytes_per_connection_max: int = 32 * MIB  # TX-24: a full transaction, and some more
     transaction_settlements_max: int = 5_000
+    publish_copies_max: int = 100_000  # that one publish makes: 1,000 messages to 100 subscriptions
     sweep_rows_max: int = 1_000  # rows handled in one slice of background work

@@ -170,6 +170,7 @@ class Namespace:
         if not is_new:
             self._check_stores()
         self.adopt()
+        await self._read_marks(errors)
         await self._enter_service(errors)
         await self._complete_catalogue(is_new)
         self.entities.opened_at_ms = self._clock.wall_ms()
@@ -195,6 +196,16 @@ class Namespace:
         added_stores(self.catalogue, self._ordered())
         for row in self.catalogue.store_rows():
             self.keepers[row.name].is_disabled = row.is_disabled
+
+    async def _read_marks(self, errors: dict[str, StoreError | None]) -> None:
+        """Of all stores before the first goes into service: what has arrived anywhere is not sent a second time, also
+        when it would go elsewhere by now."""
+        for keeper in self._ordered():
+            if errors[keeper.name] is None and not keeper.is_disabled:
+                try:
+                    await self.entities.transfers.store_opened(keeper)
+                except StoreError as error:
+                    errors[keeper.name] = error
 
     async def _enter_service(self, errors: dict[str, StoreError | None]) -> None:
         """The home first: it tells which fragments nobody owns."""
@@ -592,7 +603,11 @@ class Namespace:
         if NAMESPACE_KEY in rows:
             self._row = self._with_given_key(NamespaceRow.parse(rows[NAMESPACE_KEY]))
             self.name = self._row.name
-        self.entities.replace_all(entity_rows(rows), lambda row: not_found(self.name, row.description.path))
+        turned = self.entities.replace_all(
+            entity_rows(rows), lambda row: not_found(self.name, row.description.path)
+        )
+        if turned:
+            self.background.spawn(self._entity_changes.load_turned(turned))
         self.entities.replace_rules(rule_rows(rows))
         self.others.adopt(rows)
         self.rights_changed()

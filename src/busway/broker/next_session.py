@@ -13,6 +13,7 @@ from busway.broker.fragment import Fragment
 from busway.broker.message_sessions import MessageSession
 from busway.broker.receiver import Receiver
 from busway.broker.receiver_share import ReceiverShare, ShareOwner
+from busway.loop_entries import Steps
 
 _Accepting = asyncio.Task[MessageSession]
 
@@ -33,7 +34,10 @@ class NextSession:
         """Joins the line of a fragment."""
         share = ReceiverShare(self._owner, member, self._receiver, holds_session=True)
         left_s = self._deadline - member.runtime.clock.monotonic()
-        line = asyncio.get_running_loop().create_task(member.accept_session(share, None, left_s))
+        named = Steps(
+            member.accept_session(share, None, left_s), lambda: "a wait for the next session of a fragment"
+        )
+        line = asyncio.get_running_loop().create_task(named)
         self._lines[line] = share
         line.add_done_callback(self._tell)
         self._news.set()

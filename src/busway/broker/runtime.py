@@ -12,6 +12,7 @@ from busway.broker.namespace_size import NamespaceSize
 from busway.broker.ready_window import WindowBudget
 from busway.broker.strays import Strays
 from busway.broker.timers import Timers
+from busway.broker.turns import Turns
 from busway.broker.wall_alarm import WallTimers
 from busway.clock import Clock, Entropy
 from busway.store.contract import Store, StoreError
@@ -50,6 +51,7 @@ class BrokerRuntime:
         "sweepers",
         "tail_budget",
         "timers",
+        "turns",
         "wall_timers",
         "window_budget",
     )
@@ -82,6 +84,8 @@ class BrokerRuntime:
         self.tail_budget = WindowBudget(limits.tails_bytes_max)
         #: Starts a coroutine on the loop and keeps it from being collected; logs what it raises.
         self.spawn = spawn
+        #: What a turn of the loop has room for.
+        self.turns = Turns(clock, spawn)
         #: Told once for each fragment that met a failed commit: the store must be reopened, its fragments
         #: loaded anew.
         self.store_failed = store_failed

@@ -9,8 +9,9 @@ alone for this walk, which goes on to the others, and tried again soon. So are r
 cancel. The time of the next row that is not due yet is kept exactly all the while.
 
 A row that has joined and is not committed yet is not shown by a look at the store, and its time may have been later
-than the one the look was made for. So before it asks for the next time it waits for all that has joined by then. It
-also waits after each page, so that a crowd that is due at once does not become one huge batch.
+than the one the look was made for, or have come meanwhile. So it waits for all that has joined before the first look,
+and again before it asks for the next time; and after each page, so that a crowd that is due at once does not become
+one huge batch.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class Activator:
         refusing: set[FragmentKey] = set()
         activated, left = 0, 0
         after: TimedRow | None = None
+        await self._store.flush()  # a commit may take longer than the time that its rows wait for
         while True:
             due = await self._store.due(now_ms, rows_max, after)
             for key, numbers in by_fragment(due).items():
@@ -126,7 +128,7 @@ class Activator:
             page = await self._store.by_number(key, PLACE_SCHEDULED, movable)
             page.messages.sort(key=_time_and_number)
             try:
-                activated += fragment.activate(page.messages)
+                activated += await fragment.activate(page.messages)
             except BrokerError as error:
                 refusing.add(key)
                 if self._pause_ms == _LOOK_AGAIN_MS:  # once, not at each try

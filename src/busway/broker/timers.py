@@ -12,6 +12,8 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
+from busway.loop_entries import LOOP, name_of
+
 #: Below this many entries a heap full of cancelled timers is not worth rebuilding.
 _REBUILD_MIN: Final = 256
 
@@ -83,11 +85,14 @@ class Timers:
                 continue
             timer.is_cancelled = True  # has run: cancelling it now must not count
             callback, timer.callback = timer.callback, _nothing
+            began_s = LOOP.now()
             try:
                 callback()
             except BaseException:
                 self._put_back(due[index + 1 :])
                 raise
+            if LOOP.now() - began_s > LOOP.longest_s:
+                LOOP.note(began_s, f"a timer of the broker: {name_of(callback)}")
             ran += 1
         return ran
 

@@ -5,8 +5,9 @@ is claimed (`transaction_claims`) but has not happened; nobody sees anything (TX
 wait: everything that could be in the way is looked at, then all of it joins the store's open batch, so the batch is
 durable as a whole or not at all. The client is told when it is.
 
-Two things can hold the commit up before that step, never inside it: a look into the history of ids where duplicates
-are detected, and a batch that is so full that a topic takes no more for it. Afterwards all checks are made again.
+Some things can hold the commit up before that step, never inside it: a look into the history of ids where
+duplicates are detected, a topic that takes nothing just now, and a publish that is so large that its copies are
+made over several turns of the loop. Afterwards all checks are made again.
 
 All of it lies in one fragment of one entity, or in what stands beside it in the same store: the dead-letter queue,
 the subscriptions of the topic (TX-2, TX-17).
@@ -49,6 +50,7 @@ from busway.store.contract import CommitBatch, StoreError
 if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
     from busway.broker.outlet import Outlet
+    from busway.broker.publication import Publication
     from busway.broker.rule_changes import RuleChanges
     from busway.broker.runtime import BrokerRuntime
     from busway.broker.settlement import Settlement
@@ -60,6 +62,8 @@ Discharged = Callable[[BrokerError | None], None]
 OTHER_ENTITY: Final = "Local transactions cannot span multiple top-level entities such as queue or topic."
 
 _KNOWN_PATHS_MAX: Final = 1_024
+#: What a message weighs in memory beside its bytes, roughly.
+_MESSAGE_BYTES: Final = 512
 
 _OPEN: Final = 0
 _COMMITTING: Final = 1
@@ -99,6 +103,7 @@ class Transaction:
         "_room",
         "_rules",
         "_runtime",
+        "_scheduled",
         "_sends",
         "_session",
         "_state",
@@ -138,6 +143,8 @@ class Transaction:
         self._gathered: list[TransactionSends] = []
         self._claims: dict[Fragment, TransactionClaims] = {}
         self._rules: TransactionRules | None = None
+        #: What it scheduled, while it joins.
+        self._scheduled: list[Message] = []
 
     # -- gathering
 
@@ -178,7 +185,7 @@ class Transaction:
             self._claims.setdefault(fragment, TransactionClaims(fragment)).cancel(found)
         dropped = [own[number] for number in set(numbers) if number in own]
         if dropped and sends is not None:
-            self._room.held_bytes -= sends.drop(dropped)
+            self._room.held_bytes -= sends.drop(dropped) + len(dropped) * _MESSAGE_BYTES
 
     def settle(
         self, outlet: Outlet, tokens: list[bytes], settlement: Settlement, session_id: str | None
@@ -302,8 +309,9 @@ class Transaction:
         size_bytes = 0
         for message in messages:
             size_bytes += message.size()
-        self._room.check(size_bytes)
-        self._room.held_bytes += sends.admit(messages, are_scheduled=are_scheduled)
+        weight_bytes = len(messages) * _MESSAGE_BYTES
+        self._room.check(size_bytes + weight_bytes)
+        self._room.held_bytes += sends.admit(messages, are_scheduled=are_scheduled) + weight_bytes
         return sends
 
     # -- commit
@@ -321,11 +329,11 @@ class Transaction:
             return
         self._state = _COMMITTING
         if self._rules is None:
-            self._advance(None)
+            self._advance()
         else:
             self._runtime.spawn(self._rules.commit(self._advance))
 
-    def _advance(self, _error: StoreError | None) -> None:
+    def _advance(self) -> None:
         """Goes on with the commit; called again when something that held it up is over."""
         if not self._can_join():
             return
@@ -351,12 +359,7 @@ class Transaction:
         if fault is not None:
             self._end(_rolled_back(fault))
             return False
-        for sends in self._gathered:
-            waits_for = sends.waits_for()
-            if waits_for is not None:
-                waits_for.callbacks.append(self._advance)
-                return False
-        return True
+        return not any(sends.must_wait(self._advance) for sends in self._gathered)
 
     def _obstacle(self) -> BrokerError | None:
         for sends in self._gathered:
@@ -370,21 +373,55 @@ class Transaction:
         return None if self._rules is None or self._first is None else _unusable(self._first)
 
     def join(self, run: SentRun | None) -> None:
-        """The one step. Nothing in it waits. `run`: the entity's own sends, without duplicates."""
+        """The one step, or what has to be done before it. `run`: the entity's own sends, without duplicates."""
+        if self._rules is not None:
+            fault = self._rules.carry_out()
+            if fault is not None:
+                self._end(_rolled_back(fault))
+                return
+        sends = self._sends
+        if sends is None:
+            self._join(None, None)
+            return
+        if run is None:
+            run = sends.run(self._refused)
+        self._scheduled = sends.take_scheduled(run)
+        intake = sends.fragment.intake
+        try:
+            publication = intake.prepare(run)
+        except BrokerError as error:
+            self._end(_rolled_back(error))
+            return
+        if publication is None or publication.is_ready:
+            self._join(run, publication)
+        else:
+            intake.begin(publication, self._prepared)
+
+    def _prepared(self, publication: Publication, error: BrokerError | None) -> None:
+        """What it publishes can join in this very step, or cannot. Everything else is looked at again."""
+        fault = error or self._obstacle()
+        if fault is None:
+            self._join(publication.run, publication)
+        else:
+            self._end(_rolled_back(fault))
+
+    def _join(self, run: SentRun | None, publication: Publication | None) -> None:
+        """The one step. Nothing in it waits. `run`: the entity's own sends."""
         batch = self._open_batch()
         if batch is None:
             self._end(None)
             return
-        fault = None if self._rules is None else self._rules.carry_out(batch)
-        if fault is not None:
-            self._end(_rolled_back(fault))
-            return
+        if self._rules is not None:
+            self._rules.decide(batch)
         for sends in self._gathered:
-            own_run = run if run is not None and sends is self._sends else sends.run(self._refused)
-            scheduled = sends.join(own_run)
+            if sends is self._sends and run is not None:
+                sends.join(run, publication)
+            else:
+                sends.join(sends.run(self._refused), None)
             if self._state == _OVER:  # refused at the last moment
                 return
-            sends.join_scheduled(scheduled, batch)
+            if sends is self._sends:
+                sends.join_scheduled(self._scheduled, batch)
         self._state = _JOINED
         for claims in self._claims.values():
             claims.join(batch)
@@ -452,11 +489,12 @@ class Transaction:
         for sends in self._gathered:
             if self._state != _JOINED:
                 sends.release()
-            self._room.held_bytes -= sends.bytes
+            self._room.held_bytes -= sends.bytes + len(sends.messages) * _MESSAGE_BYTES
         if self._state != _JOINED:
             for claims in self._claims.values():
                 claims.release()
         self._sends = self._transfers = None
+        self._scheduled = []
         self._gathered.clear()
         self._claims.clear()
 

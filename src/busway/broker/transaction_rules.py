@@ -1,8 +1,8 @@
 """Rules that a transaction adds and removes (T-13, TX-20).
 
-They change in the one step of the commit, before the transaction's own messages join: what is published in the same
-transaction is published by the new rules. The changes are in its batch (`decided_rules`), so they are durable with it
-or not at all; a commit that fails takes them back. Other changes of entities and rules wait meanwhile.
+They change before the transaction's own messages are published, which are published by the new rules; everybody
+else's stand in line behind those. The changes are in its batch (`decided_rules`), so they are durable with it or
+not at all; a commit that fails takes them back. Other changes of entities and rules wait meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from busway.broker.decided_rules import DECIDED_KEY, DecidedRules, Text
 from busway.broker.errors import BrokerError
 from busway.rules.rule import Rule
-from busway.store.contract import CommitBatch, StoreError
+from busway.store.contract import CommitBatch
 
 if TYPE_CHECKING:
     from busway.broker.rule_changes import CarriedOut, RuleChanges
@@ -55,11 +55,11 @@ class TransactionRules:
     def add(self, step: RuleStep) -> None:
         self._steps.append(step)
 
-    async def commit(self, advance: Callable[[StoreError | None], None]) -> None:
+    async def commit(self, advance: Callable[[], None]) -> None:
         """Lets the commit go on while nobody else changes the catalogue, and takes the rules over into it. When that
         fails it is done as soon as the catalogue's home is back."""
         async with self._changes.changing:
-            advance(None)
+            advance()
             await self._over.wait()
             if not self._is_decided:
                 return
@@ -68,8 +68,8 @@ class TransactionRules:
             except BrokerError as error:
                 _log.warning("Rules that a transaction changed are written down later: %s", error.sentence)
 
-    def carry_out(self, batch: CommitBatch) -> BrokerError | None:
-        """In the one step: all of them or none, and why not."""
+    def carry_out(self) -> BrokerError | None:
+        """In memory, all of them or none, and why not. `decide` follows, or `ended` with an error."""
         texts: dict[str, tuple[Text, Text]] = {}
         for step in self._steps:
             try:
@@ -80,10 +80,13 @@ class TransactionRules:
             self._carried_out.append(done)
             first = texts.get(done.row.row_key)
             texts[done.row.row_key] = (done.before if first is None else first[0], done.after)
-        self._batch = batch
         self._text = DecidedRules(self._changes.next_number(), texts).text()
-        batch.catalogue[DECIDED_KEY] = self._text
         return None
+
+    def decide(self, batch: CommitBatch) -> None:
+        """In the one step."""
+        self._batch = batch
+        batch.catalogue[DECIDED_KEY] = self._text
 
     def take_back(self) -> None:
         """The commit has failed, or did not take place. Idempotent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from busway.broker.commit_runs import SentRun
@@ -12,6 +13,7 @@ from busway.store.contract import CommitBatch
 
 if TYPE_CHECKING:
     from busway.broker.fragment import Fragment
+    from busway.broker.publication import Publication
 
 
 class TransactionSends:
@@ -59,8 +61,8 @@ class TransactionSends:
         intake = self.fragment.intake
         return intake.refusal() or intake.number_fault(len(self.messages))
 
-    def waits_for(self) -> CommitBatch | None:
-        return self.fragment.intake.waits_for()
+    def must_wait(self, tell: Callable[[], None]) -> bool:
+        return self.fragment.intake.must_wait(tell)
 
     def run(self, done: RunDone) -> SentRun:
         return SentRun(self.fragment, list(self.messages), self.bytes, len(self.messages), [], done, True)
@@ -74,18 +76,21 @@ class TransactionSends:
         self._counted_bytes = self.bytes
         self.fragment.intake.pending_bytes += self.bytes
 
-    def join(self, run: SentRun) -> list[Message]:
-        """`obstacle` was None, and nothing has suspended since. If it is refused all the same `run.done` is told,
-        and nothing has joined. What was scheduled is left to `join_scheduled`."""
-        intake = self.fragment.intake
-        intake.release(self._counted_bytes)
-        self._counted_bytes = 0
+    def take_scheduled(self, run: SentRun) -> list[Message]:
+        """What was scheduled leaves the run: it is for `join_scheduled`."""
         scheduled = [message for message in run.messages if message.sequence_number]
         if scheduled:
             run.messages = run.active = [m for m in run.messages if not m.sequence_number]
             run.bytes = run.active_bytes = sum(message.size() for message in run.messages)
-        intake.join_now(run)
         return scheduled
+
+    def join(self, run: SentRun, publication: Publication | None) -> None:
+        """`obstacle` was None, and nothing has suspended since. If it is refused all the same `run.done` is told,
+        and nothing has joined."""
+        intake = self.fragment.intake
+        intake.release(self._counted_bytes)
+        self._counted_bytes = 0
+        intake.join_now(run, publication)
 
     def join_scheduled(self, scheduled: list[Message], batch: CommitBatch) -> None:
         if scheduled:

@@ -33,6 +33,11 @@ class Transactions:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def held_bytes(self) -> int:
+        """What they hold in memory."""
+        return self._room.held_bytes
+
     def check_offered(self) -> None:
         """Raises InvalidOperation in a namespace that has no transactions (TX-21)."""
         if self._runtime.limits.sku == _BASIC:

@@ -96,8 +96,9 @@ class Transfers:
         self._unseen: dict[Place, _Unseen] = {}
         #: The last number that a forwarding source had at its start, while its destination's store is unseen.
         self._started_at: dict[Place, int] = {}
-        #: Sources whose rows are just being deleted.
+        #: Sources whose rows are just being deleted, and those of them that somebody asked for meanwhile.
         self._settling: set[Place] = set()
+        self._asked_again: set[Place] = set()
 
     # -- stores
 
@@ -232,28 +233,38 @@ class Transfers:
             self.settle_soon(place)
 
     def settle_soon(self, place: Place) -> None:
-        """What cannot be settled now is when its fragment is loaded, or its store opened, next."""
-        if place not in self._settling and self._settleable(place):
+        """What cannot be settled now is when its fragment is loaded, or its store opened, next: also when that
+        happens while it is tried with the fragment that was there before."""
+        if place in self._settling:
+            self._asked_again.add(place)
+        elif self._settleable(place):
             self._settling.add(place)
             self._spawn(self._settle(place))
 
     async def _settle(self, place: Place) -> None:
-        store_name, key = place
         try:
-            while self._settleable(place):
-                if not self._sources.is_in_service(store_name):
-                    return
-                if not self._sources.has_owner(store_name, key):
-                    self.forget(place, dict(self._arrived[place]))
-                    return
-                source = self._sources.fragment(store_name, key)
-                if source is None or source.is_failed:
-                    return
-                await self._delete(source, place)
+            await self._settle_now(place)
         except (StoreError, BrokerError) as error:
-            _log.warning("A transfer out of store %s is settled later: %s", store_name, error)
+            _log.warning("A transfer out of store %s is settled later: %s", place[0], error)
         finally:
             self._settling.discard(place)
+        if place in self._asked_again:
+            self._asked_again.discard(place)
+            self.settle_soon(place)
+
+    async def _settle_now(self, place: Place) -> None:
+        """Raises StoreError, ServerBusy."""
+        store_name, key = place
+        while self._settleable(place):
+            if not self._sources.is_in_service(store_name):
+                return
+            if not self._sources.has_owner(store_name, key):
+                self.forget(place, dict(self._arrived[place]))
+                return
+            source = self._sources.fragment(store_name, key)
+            if source is None or source.is_failed:
+                return
+            await self._delete(source, place)
 
     def _settleable(self, place: Place) -> dict[int, str]:
         """Rows that have arrived, and that no run is under way with: that one deletes its own."""

@@ -24,6 +24,13 @@ _NAMESPACE_PARTITIONS = (
 _FETCH_BYTES_MAX = (
     "Bytes of messages in one answer to a receive by sequence number; above it the request is refused."
 )
+_CONNECTIONS_BYTES_MAX = (
+    "Memory that all connections together may hold; above it the largest holders wait, then are closed."
+)
+_PUBLISH_COPIES_MAX = (
+    "Copies that one publish to a topic may make (0.5 KB of memory each); above it an atomic batch or a transaction"
+    " is refused, and anything else is published in parts."
+)
 _TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."
 _CAPTURE = "Where event hubs with --capture write their files; below the data directory if not given."
 _JOURNAL = "Write what happens to each message to Parquet files there; needs pyarrow (busway[arrow])."
@@ -54,6 +61,21 @@ def _word(name: str, variable: str, meaning: str) -> object:
     return typer.Option(name, metavar="WORD", envvar=variable, help=meaning, show_default=True)
 
 
+_FetchBytesMax = Annotated[int, _number("--fetch-bytes-max", "BUSWAY_FETCH_BYTES_MAX", _FETCH_BYTES_MAX)]
+_ConnectionsBytesMax = Annotated[
+    int, _number("--connections-bytes-max", "BUSWAY_CONNECTIONS_BYTES_MAX", _CONNECTIONS_BYTES_MAX)
+]
+_PublishCopiesMax = Annotated[
+    int, _number("--publish-copies-max", "BUSWAY_PUBLISH_COPIES_MAX", _PUBLISH_COPIES_MAX)
+]
+
+
+_JournalSeconds = Annotated[int, _number("--journal-seconds", "BUSWAY_JOURNAL_SECONDS", _JOURNAL_SECONDS)]
+_JournalKeepDays = Annotated[
+    int, _number("--journal-keep-days", "BUSWAY_JOURNAL_KEEP_DAYS", _JOURNAL_KEEP_DAYS)
+]
+
+
 def start(
     context: typer.Context,
     data: Annotated[Path | None, _folder("--data", "BUSWAY_DATA", _DATA)] = None,
@@ -75,9 +97,9 @@ def start(
     namespace_partitions: Annotated[
         int, typer.Option("--namespace-partitions", metavar="NUMBER", help=_NAMESPACE_PARTITIONS)
     ] = 0,
-    fetch_bytes_max: Annotated[
-        int, _number("--fetch-bytes-max", "BUSWAY_FETCH_BYTES_MAX", _FETCH_BYTES_MAX)
-    ] = 16_777_216,
+    fetch_bytes_max: _FetchBytesMax = 16_777_216,
+    connections_bytes_max: _ConnectionsBytesMax = 1_073_741_824,
+    publish_copies_max: _PublishCopiesMax = 100_000,
     dev_key: Annotated[
         bool, typer.Option("--dev-key", help="Accept the emulator's well-known key SAS_KEY_VALUE too.")
     ] = False,
@@ -89,12 +111,8 @@ def start(
     https_port: Annotated[int | None, _number("--https-port", "BUSWAY_HTTPS_PORT", _HTTPS_PORT)] = None,
     capture: Annotated[Path | None, _folder("--capture", "BUSWAY_CAPTURE", _CAPTURE)] = None,
     journal: Annotated[Path | None, _folder("--journal", "BUSWAY_JOURNAL", _JOURNAL)] = None,
-    journal_seconds: Annotated[
-        int, _number("--journal-seconds", "BUSWAY_JOURNAL_SECONDS", _JOURNAL_SECONDS)
-    ] = 60,
-    journal_keep_days: Annotated[
-        int, _number("--journal-keep-days", "BUSWAY_JOURNAL_KEEP_DAYS", _JOURNAL_KEEP_DAYS)
-    ] = 0,
+    journal_seconds: _JournalSeconds = 60,
+    journal_keep_days: _JournalKeepDays = 0,
     log_format: Annotated[str, _word("--log-format", "BUSWAY_LOG_FORMAT", _LOG_FORMAT)] = "text",
     log_level: Annotated[str, _word("--log-level", "BUSWAY_LOG_LEVEL", _LOG_LEVEL)] = "info",
 ) -> None:
@@ -109,6 +127,8 @@ def start(
         partition_count=partition_count,
         namespace_partitions=namespace_partitions,
         fetch_bytes_max=fetch_bytes_max,
+        connections_bytes_max=connections_bytes_max,
+        publish_copies_max=publish_copies_max,
         dev_key=dev_key,
         ready_file=ready_file,
         tls_cert=tls_cert,

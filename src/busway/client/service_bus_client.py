@@ -22,6 +22,8 @@ from busway.client.wire import Wire, open_wire
 
 #: A new token is put when three quarters of the old one's life are over.
 _RENEW_AFTER_S: Final = LIFETIME_S * 3 / 4
+#: When one could not be renewed: there is time for several tries before it ends.
+_RENEW_AGAIN_AFTER_S: Final = 60.0
 _SESSION_WAIT_S: Final = 60.0
 
 
@@ -175,12 +177,15 @@ class ServiceBusClient:
         read_answer(await self._cbs.ask(properties, token))
 
     async def _renew_tokens(self) -> None:
+        pause_s = _RENEW_AFTER_S
         while True:
-            await asyncio.sleep(_RENEW_AFTER_S)
-            # A failure shows itself to whoever uses the connection next.
-            with contextlib.suppress(ClientError):
-                for entity in list(self._audiences):
+            await asyncio.sleep(pause_s)
+            pause_s = _RENEW_AFTER_S
+            for entity in list(self._audiences):
+                try:
                     await self._put_token(entity)
+                except ClientError:  # one that lasts shows itself to whoever uses the connection next
+                    pause_s = _RENEW_AGAIN_AFTER_S
 
 
 class _LazyLinks:

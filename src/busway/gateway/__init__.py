@@ -4,6 +4,7 @@ listener      one port for every protocol: the first bytes decide; strangers wai
 certificates  the authority made at first start
 amqp          AMQP 1.0, straight or over WebSocket
 http          management over HTTP, and the door for WebSockets
+connection_budget   how much memory all connections may make the server hold, and who gives way
 tracking      the tail of every error text
 dotnet_ticks  time as .NET counts it
 """

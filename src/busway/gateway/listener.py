@@ -26,6 +26,7 @@ from ipaddress import ip_address
 from typing import Final, cast
 
 from busway.host_addresses import Address, HostUnknown, addresses_of
+from busway.loop_entries import LOOP
 
 _log = logging.getLogger("busway.listener")
 
@@ -133,6 +134,12 @@ class Listener:
     # -- accepting --
 
     def _accept_ready(self, listening: socket.socket) -> None:
+        began_s = LOOP.now()
+        self._accept_some(listening)
+        if LOOP.now() - began_s > LOOP.longest_s:
+            LOOP.note(began_s, "new connections")
+
+    def _accept_some(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTS_PER_WAKEUP):
             try:
                 accepted, address = listening.accept()

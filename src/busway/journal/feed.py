@@ -25,6 +25,7 @@ from busway.clock import Clock
 from busway.journal.recorder import Recorder
 from busway.journal.writer import WriterSettings
 from busway.journal.writer_process import WriterProcess
+from busway.loop_entries import LOOP
 
 _log = logging.getLogger("busway.journal")
 
@@ -137,8 +138,11 @@ class Feed:
         if loop is None:
             return
         self._tick_handle = loop.call_later(_SEAL_EVERY_S, self._tick)
+        began_s = LOOP.now()
         self._gone = [writer for writer in self._gone if not writer.is_gone()]
         self.recorder.seal()
+        if LOOP.now() - began_s > LOOP.longest_s:
+            LOOP.note(began_s, "rows of the journal")
 
     # -- frames
 

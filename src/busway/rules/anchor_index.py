@@ -3,23 +3,38 @@ evaluated at all."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Final
+
 from busway.rules.anchors import Anchor
 from busway.rules.compiled_rule import CompiledRule
 from busway.rules.subject import Subject
 
+#: Whoever goes step by step is told of so many looks at once.
+_STEPS: Final = 64
+
 
 class AnchorIndex:
-    __slots__ = ("_system", "_user")
+    __slots__ = ("_system", "_user", "_widest", "hits_max")
 
     def __init__(self) -> None:
+        #: By property, and together: a message finds no more candidates than so many.
+        self._widest: dict[tuple[bool, str], int] = {}
+        self.hits_max = 0
         self._system: dict[str, dict[object, list[CompiledRule]]] = {}
         self._user: dict[str, dict[object, list[CompiledRule]]] = {}
 
     def add(self, anchor: Anchor, rule: CompiledRule) -> None:
         tables = self._system if anchor.is_system else self._user
         table = tables.setdefault(anchor.name, {})
+        widest = self._widest.get((anchor.is_system, anchor.name), 0)
         for key in anchor.keys:
-            table.setdefault(key, []).append(rule)
+            rules = table.setdefault(key, [])
+            rules.append(rule)
+            if len(rules) > widest:
+                widest += 1
+                self.hits_max += 1
+        self._widest[anchor.is_system, anchor.name] = widest
 
     def remove(self, anchor: Anchor, rule: CompiledRule) -> None:
         tables = self._system if anchor.is_system else self._user
@@ -29,7 +44,11 @@ class AnchorIndex:
             if not table[key]:
                 del table[key]
         if not table:
+            self.hits_max -= self._widest.pop((anchor.is_system, anchor.name))
             del tables[anchor.name]
+
+    def property_count(self) -> int:
+        return len(self._user) + len(self._system)
 
     def candidates(self, subject: Subject) -> list[CompiledRule]:
         """The rules whose anchor is true for the message."""
@@ -39,6 +58,21 @@ class AnchorIndex:
         for name, table in self._system.items():
             _look_up(subject.system(name), table, found)
         return found
+
+    def candidates_in_steps(self, subject: Subject, found: list[CompiledRule]) -> Generator[int, None, None]:
+        """`candidates`, told of the looks that it takes. No rule may be added or removed meanwhile."""
+        steps = 0
+        for name, table in self._user.items():
+            _look_up(subject.user(name), table, found)
+            steps += 1
+            if steps == _STEPS:
+                yield steps
+                steps = 0
+        for name, table in self._system.items():  # there are few
+            _look_up(subject.system(name), table, found)
+            steps += 1
+        if steps:
+            yield steps
 
 
 def _look_up(value: object, table: dict[object, list[CompiledRule]], found: list[CompiledRule]) -> None:

@@ -30,6 +30,10 @@ class Budget:
     def renew(self) -> None:
         self._left = _QUARTERS_MAX
 
+    def walked(self) -> int:
+        """Characters, since it was renewed; also those that were too many."""
+        return (_QUARTERS_MAX - self._left) // QUARTERS
+
     def spend(self, quarters: int) -> None:
         """Raises FilterError when that is more than what is left."""
         self._left -= quarters

@@ -16,7 +16,15 @@ from busway.rules.budget import Budget
 from busway.rules.correlation import CorrelationKey, correlation_key
 from busway.rules.errors import FilterError
 from busway.rules.evaluate import Compilation, Truth
-from busway.rules.expression import Expression, NewId, Property, PropertyOf, conjuncts_of, nodes_of
+from busway.rules.expression import (
+    Expression,
+    Likeness,
+    NewId,
+    Property,
+    PropertyOf,
+    conjuncts_of,
+    nodes_of,
+)
 from busway.rules.parse import parse_filter
 from busway.rules.rule import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
 from busway.rules.subject import Subject
@@ -33,6 +41,14 @@ class CompiledFilter:
     def matches_beside_anchor(self, subject: Subject) -> bool:
         """`matches`, for a message that was found by the anchor, so that this part is known to be TRUE."""
         return self.matches(subject)
+
+    def text_walks(self) -> int:
+        """How often an evaluation may walk over a text of the message."""
+        return 0
+
+    def walked(self) -> int:
+        """Characters, in the last evaluation."""
+        return 0
 
 
 class FixedFilter(CompiledFilter):
@@ -51,11 +67,14 @@ class FixedFilter(CompiledFilter):
 class CompiledSqlFilter(CompiledFilter):
     """`budget` None: nothing in it needs one."""
 
-    __slots__ = ("_beside_anchor", "_budget", "_conjuncts", "anchor")
+    __slots__ = ("_beside_anchor", "_budget", "_conjuncts", "_text_walks", "anchor")
 
-    def __init__(self, conjuncts: list[Truth], anchor: Anchor | None, budget: Budget | None) -> None:
+    def __init__(
+        self, conjuncts: list[Truth], anchor: Anchor | None, budget: Budget | None, text_walks: int
+    ) -> None:
         self.anchor = anchor
         self._budget = budget
+        self._text_walks = text_walks
         index = -1 if anchor is None else anchor.conjunct_index
         self._beside_anchor = [conjunct for at, conjunct in enumerate(conjuncts) if at != index]
         self._conjuncts = self._beside_anchor if index < 0 else [conjuncts[index], *self._beside_anchor]
@@ -69,6 +88,12 @@ class CompiledSqlFilter(CompiledFilter):
         if self._budget is not None:
             self._budget.renew()
         return _all_true(self._beside_anchor, subject)
+
+    def text_walks(self) -> int:
+        return self._text_walks
+
+    def walked(self) -> int:
+        return 0 if self._budget is None else self._budget.walked()
 
 
 def _all_true(conjuncts: list[Truth], subject: Subject) -> bool:
@@ -106,7 +131,8 @@ def _compiled_sql(filter_: SqlFilter, new_id: Callable[[], UUID]) -> CompiledFil
     compilation = Compilation(filter_.expression, filter_.parameters, new_id)
     conjuncts = conjuncts_of(expression)
     truths = [compilation.truth(conjunct) for conjunct in conjuncts]
-    compiled = CompiledSqlFilter(truths, anchor_of(conjuncts, compilation), compilation.budget)
+    walks = len([node for node in nodes_of(expression) if isinstance(node, Likeness | PropertyOf)])
+    compiled = CompiledSqlFilter(truths, anchor_of(conjuncts, compilation), compilation.budget, walks)
     if not _reads_nothing(expression) or can_fail(expression):
         return compiled
     try:

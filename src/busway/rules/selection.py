@@ -9,11 +9,14 @@ Theory of operation. Rules fall into four kinds by what they cost:
 
 What the fixed rules give is shared between answers, and so is what one rule gives when it is the only one of its
 owner that hits; a `Match` is made only for owners with more to tell.
+
+`matching` answers at once. With many rules that may take long, so there is `matching_in_steps` for whoever must let
+others go on in between: the same answer, given that no rule has changed since it began (`version`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from operator import attrgetter
 from typing import Final
 from uuid import UUID
@@ -26,6 +29,17 @@ from busway.rules.filters import CompiledCorrelationFilter, CompiledSqlFilter, F
 from busway.rules.match import Match
 from busway.rules.rule import CorrelationFilter, Rule
 from busway.rules.subject import Subject
+
+#: With more to look at, or more that a message may hit, an answer is not had at once.
+_LIGHT_LOOKS_MAX: Final = 64
+_LIGHT_HITS_MAX: Final = 512
+#: Steps that a copy takes which an action changes; any other takes one.
+CHANGED_STEPS: Final = 8
+ENDLESS: Final = 1 << 40
+#: Whoever goes step by step is told of no more than so many at once.
+_STEPS: Final = 64
+#: Walking over so many characters takes as long as a step.
+_CHARACTERS_PER_STEP: Final = 64
 
 
 class OwnerRules:
@@ -58,6 +72,16 @@ class Selection:
         #: E-72, E-73: true and false filters count as SQL filters.
         self.sql_filter_count = 0
         self.correlation_filter_count = 0
+        #: Changes with the rules.
+        self.version = 0
+        #: `matching` takes few steps, whatever the message (but see `text_walks`).
+        self.is_light = True
+        #: How often evaluating all rules may walk over a text of the message.
+        self.text_walks = 0
+        self._acting_count = 0
+        self._fixed_count = 0
+        #: What it and making the copies take together, at most; `ENDLESS` when it is not light.
+        self.steps_max = 0
 
     # -- changes
 
@@ -71,17 +95,19 @@ class Selection:
         assert rule.name not in mine.rules, "the rule was not removed first"
         mine.rules[rule.name] = compiled
         compiled.ordinal = mine.ordinal
-        self._count(rule, 1)
+        self._count(compiled, 1)
         self._place(mine, compiled)
+        self._changed()
 
     def remove(self, owner: str, rule_name: str) -> None:
         """Raises KeyError if there is none."""
         mine = self._owners[owner]
         compiled = mine.rules.pop(rule_name)
-        self._count(compiled.rule, -1)
+        self._count(compiled, -1)
         self._displace(mine, compiled)
         if not mine.rules:
             del self._owners[owner]
+        self._changed()
 
     def remove_owner(self, owner: str) -> None:
         """An owner without rules is no error."""
@@ -90,11 +116,23 @@ class Selection:
             for rule_name in list(mine.rules):
                 self.remove(owner, rule_name)
 
-    def _count(self, rule: Rule, change: int) -> None:
-        if isinstance(rule.filter, CorrelationFilter):
+    def _count(self, compiled: CompiledRule, change: int) -> None:
+        if isinstance(compiled.rule.filter, CorrelationFilter):
             self.correlation_filter_count += change
         else:
             self.sql_filter_count += change
+        self.text_walks += change * compiled.filter.text_walks()
+        if compiled.acting is not None:
+            self._acting_count += change
+
+    def _changed(self) -> None:
+        self.version += 1
+        looks = len(self._scanned) + self._correlated.shape_count() + self._anchored.property_count()
+        hits = self._fixed_count + len(self._scanned) + self._correlated.hits_max + self._anchored.hits_max
+        self.is_light = looks <= _LIGHT_LOOKS_MAX and hits <= _LIGHT_HITS_MAX
+        self.steps_max = ENDLESS
+        if self.is_light and self.text_walks == 0:
+            self.steps_max = hits + CHANGED_STEPS * min(hits, self._acting_count)
 
     def _place(self, mine: OwnerRules, compiled: CompiledRule) -> None:
         filter_ = compiled.filter
@@ -107,6 +145,7 @@ class Selection:
                 self._anchored.add(filter_.anchor, compiled)
         elif isinstance(filter_, FixedFilter) and filter_.is_true:
             mine.fixed.append(compiled)
+            self._fixed_count += 1
             self._fixed = None
 
     def _displace(self, mine: OwnerRules, compiled: CompiledRule) -> None:
@@ -120,6 +159,7 @@ class Selection:
                 self._anchored.remove(filter_.anchor, compiled)
         elif isinstance(filter_, FixedFilter) and filter_.is_true:
             mine.fixed.remove(compiled)
+            self._fixed_count -= 1
             self._fixed = None
 
     # -- messages
@@ -149,6 +189,36 @@ class Selection:
         alone = None if fixed or failures else _alone(hits)
         return self._merged(fixed, hits, failures) if alone is None else alone
 
+    def matching_in_steps(self, subject: Subject) -> Generator[int, None, list[Match]]:
+        """`matching`, told of so many steps each time. To be dropped when `version` is another one."""
+        hits: list[CompiledRule] = []
+        failures: list[tuple[CompiledRule, FilterError]] = []
+        candidates: list[CompiledRule] = []
+        yield from self._correlated.gather_in_steps(subject, hits)
+        yield from self._anchored.candidates_in_steps(subject, candidates)
+        yield from _evaluated(subject, candidates, True, hits, failures)
+        yield from _evaluated(subject, list(self._scanned.values()), False, hits, failures)
+        fixed = self._fixed
+        if fixed is None:
+            yield len(self._owners)
+            fixed = self._fixed = self._fixed_matches()
+        if not hits and not failures:
+            return fixed
+        if len(hits) + len(failures) <= _STEPS:
+            alone = None if fixed or failures else _alone(hits)
+            return self._merged(fixed, hits, failures) if alone is None else alone
+        return (yield from self._merged_in_steps(fixed, hits, failures))
+
+    def copies_at_least(self) -> int:
+        """How many copies every message makes."""
+        fixed = self._fixed
+        if fixed is None:
+            fixed = self._fixed = self._fixed_matches()
+        return sum([match.is_plain + len(match.acting) for match in fixed])
+
+    def owner_count(self) -> int:
+        return len(self._owners)
+
     def _fixed_matches(self) -> list[Match]:
         return [_match(owner, mine.ordinal, mine.fixed) for owner, mine in self._owners.items() if mine.fixed]
 
@@ -166,11 +236,28 @@ class Selection:
             found[owner] = _match(owner, mine.ordinal, mine.fixed + rules if mine.fixed else rules)
         for rule, error in failures:
             found[rule.owner].errors.append(FilterError(f"Rule {shown(rule.rule.name)}: {error}"))
-        merged = [match for match in fixed if match.owner not in found]
-        merged.extend(found.values())
-        if len(merged) > 1:
-            merged.sort(key=_BY_ORDINAL)
-        return merged
+        return _in_order(fixed, found)
+
+    def _merged_in_steps(
+        self, fixed: list[Match], hits: list[CompiledRule], failures: list[tuple[CompiledRule, FilterError]]
+    ) -> Generator[int, None, list[Match]]:
+        by_owner: dict[str, list[CompiledRule]] = {}
+        for start in range(0, len(hits), _STEPS):
+            for rule in hits[start : start + _STEPS]:
+                by_owner.setdefault(rule.owner, []).append(rule)
+            yield _STEPS // 4
+        for rule, _ in failures:
+            by_owner.setdefault(rule.owner, [])
+        found: dict[str, Match] = {}
+        for owner, rules in by_owner.items():
+            mine = self._owners[owner]
+            found[owner] = _match(owner, mine.ordinal, mine.fixed + rules if mine.fixed else rules)
+            yield 1 + len(rules) // 4
+        for start in range(0, len(failures), _STEPS):
+            for rule, error in failures[start : start + _STEPS]:
+                found[rule.owner].errors.append(FilterError(f"Rule {shown(rule.rule.name)}: {error}"))
+            yield _STEPS
+        return _in_order(fixed, found)
 
 
 _BY_ORDINAL: Final = attrgetter("ordinal")
@@ -185,6 +272,39 @@ def _match(owner: str, ordinal: int, rules: list[CompiledRule]) -> Match:
     for rule in rules:
         match.add(rule.acting)
     return match
+
+
+def _in_order(fixed: list[Match], found: dict[str, Match]) -> list[Match]:
+    """Of owners, those that only fixed rules select among them."""
+    merged = [match for match in fixed if match.owner not in found]
+    merged.extend(found.values())
+    if len(merged) > 1:
+        merged.sort(key=_BY_ORDINAL)
+    return merged
+
+
+def _evaluated(
+    subject: Subject,
+    rules: list[CompiledRule],
+    beside_anchor: bool,
+    hits: list[CompiledRule],
+    failures: list[tuple[CompiledRule, FilterError]],
+) -> Generator[int, None, None]:
+    """Adds those that match, and those that fail. What walks over long texts is told of by itself."""
+    steps = 0
+    for rule in rules:
+        filter_ = rule.filter
+        try:
+            if filter_.matches_beside_anchor(subject) if beside_anchor else filter_.matches(subject):
+                hits.append(rule)
+        except FilterError as error:
+            failures.append((rule, error))
+        steps += 1 + filter_.walked() // _CHARACTERS_PER_STEP
+        if steps >= _STEPS:
+            yield steps
+            steps = 0
+    if steps:
+        yield steps
 
 
 def _alone(hits: list[CompiledRule]) -> list[Match] | None:

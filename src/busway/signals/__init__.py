@@ -4,6 +4,8 @@ metric_names     every figure: the service's name for it, ours, and what it mean
 exposition       the figures of a namespace as Prometheus reads them
 exposition_text  the text that it reads, line by line
 hub_figures      those of its event hubs
+measured_process what else of a server is measured
 process_usage    what the process uses of the machine
+stall_meter      how long the event loop lets everybody wait, and because of what
 log_lines        the lines of the log: as text or as JSON, without secrets
 """

@@ -22,10 +22,13 @@ from busway.broker.descriptions import (
 )
 from busway.broker.errors import EntityNotFound
 from busway.broker.flow import LATENCY_STEPS_S, Flow, FlowTable
+from busway.loop_entries import Steps
 from busway.signals import metric_names as names
 from busway.signals.exposition_text import ExpositionText, labels_text
 from busway.signals.hub_figures import HubFigures, MeasuredHubs
+from busway.signals.measured_process import MeasuredProcess
 from busway.signals.process_usage import cpu_seconds, resident_bytes
+from busway.signals.stall_meter import LONG_TURNS_S
 
 #: Entities looked at before others get their turn.
 _SLICE_ENTITIES: Final = 200
@@ -47,31 +50,23 @@ class MeasuredNamespace(Protocol):
     def fragment_counts(self, path: str) -> list[FragmentCounts]: ...
 
 
-class MeasuredJournal(Protocol):
-    """The operation journal: rows in finished files, rows that were left out."""
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def rows_left_out(self) -> int: ...
-
-
 class Exposition:
     def __init__(
         self,
         namespace: MeasuredNamespace,
         hubs: MeasuredHubs | None = None,
-        journal: MeasuredJournal | None = None,
+        process: MeasuredProcess | None = None,
     ) -> None:
         self._namespace = namespace
         self._hubs = hubs
-        self._journal = journal
+        self._process = process
         self._scrape: asyncio.Task[bytes] | None = None
 
     async def text(self) -> bytes:
         """The figures as they are now."""
         if self._scrape is None:
-            self._scrape = asyncio.get_running_loop().create_task(self._written())
+            named = Steps(self._written(), lambda: "a scrape of the figures")
+            self._scrape = asyncio.get_running_loop().create_task(named)
             self._scrape.add_done_callback(self._ended)
         return await asyncio.shield(self._scrape)
 
@@ -82,8 +77,8 @@ class Exposition:
 
     async def _written(self) -> bytes:
         snapshot = Snapshot()
-        if self._journal is not None:
-            snapshot.copy_journal(self._journal)
+        if self._process is not None:
+            snapshot.copy_process(self._process)
         await snapshot.fill(self._namespace, self._hubs)
         return await asyncio.to_thread(snapshot.written)
 
@@ -103,9 +98,17 @@ class Snapshot:
         self._hubs = HubFigures()
         #: In the order of JOURNAL_METRICS; None where no journal is kept.
         self._journal: list[float] | None = None
+        #: The longest turn by both clocks, then how many were longer than each bound.
+        self._turns: list[float] = []
+        self._held_bytes: int | None = None
 
-    def copy_journal(self, journal: MeasuredJournal) -> None:
-        self._journal = [journal.rows, journal.rows_left_out]
+    def copy_process(self, process: MeasuredProcess) -> None:
+        if process.journal is not None:
+            self._journal = [process.journal.rows, process.journal.rows_left_out]
+        if process.turns is not None:
+            self._turns = [*process.turns.longest_s(), *process.turns.long_turns]
+        if process.connections is not None:
+            self._held_bytes = process.connections.held_bytes
 
     async def fill(self, namespace: MeasuredNamespace, hubs: MeasuredHubs | None = None) -> None:
         described: list[QueueDescription | TopicDescription] = [*namespace.queues()]
@@ -181,6 +184,7 @@ class Snapshot:
             text.add(metric, samples)
         for value, metric in zip(self._namespace, names.NAMESPACE_METRICS, strict=True):
             text.add(metric, [("", value)])
+        self._write_process(text)
         stores = sorted(self._stores.items())
         text.add(names.STORES, [(labels_text(["state"], [state]), count) for state, count in stores])
         self._write_fragments(text)
@@ -189,6 +193,15 @@ class Snapshot:
             for value, metric in zip(self._journal, names.JOURNAL_METRICS, strict=True):
                 text.add(metric, [("", value)])
         return text.text()
+
+    def _write_process(self, text: ExpositionText) -> None:
+        if self._turns:
+            clocks = [labels_text(["clock"], [clock]) for clock in ("wall", "cpu")]
+            bounds = [labels_text(["above"], [str(bound)]) for bound in LONG_TURNS_S]
+            text.add(names.LONGEST_TURN, zip(clocks, self._turns[:2], strict=True))
+            text.add(names.LONG_TURNS, zip(bounds, self._turns[2:], strict=True))
+        if self._held_bytes is not None:
+            text.add(names.HELD_BYTES, [("", self._held_bytes)])
 
     def _write_fragments(self, text: ExpositionText) -> None:
         labelled = [(labels_text(_FRAGMENT, values), fragment) for values, fragment in self._fragments]

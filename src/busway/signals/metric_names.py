@@ -163,6 +163,26 @@ CPU_SECONDS: Final = Metric(
 MEMORY_BYTES: Final = Metric(
     "NamespaceMemoryUsage", "busway_memory_bytes", GAUGE, "Resident memory of the server."
 )
+#: Ours alone; labels `clock` (wall, cpu), and `above` (seconds).
+LONGEST_TURN: Final = Metric(
+    "",
+    "busway_loop_longest_turn_seconds",
+    GAUGE,
+    "The longest time within the last minute or two for which the event loop served nobody, and the CPU time in it.",
+)
+LONG_TURNS: Final = Metric(
+    "",
+    "busway_loop_long_turns_total",
+    COUNTER,
+    "How often it served nobody for longer than `above` says, in seconds.",
+)
+#: Ours alone; no label.
+HELD_BYTES: Final = Metric(
+    "",
+    "busway_connections_held_bytes",
+    GAUGE,
+    "Memory that connections make the server hold: what is not stored yet, not complete, or not taken by the client.",
+)
 #: Ours alone; label `state`.
 STORES: Final = Metric("", "busway_stores", GAUGE, "Stores by state: open, failed, disabled.")
 
@@ -240,6 +260,9 @@ METRICS: Final = (
     SEND_LATENCY,
     *COUNT_GAUGES,
     *NAMESPACE_METRICS,
+    LONGEST_TURN,
+    LONG_TURNS,
+    HELD_BYTES,
     STORES,
     FRAGMENT_UP,
     *FRAGMENT_GAUGES,

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
+from busway.clock import Clock
 from busway.store.contract import CommitCallback, StoreError
+
+#: A batch may have thousands of callbacks: after about this time others get a turn of the loop.
+_TURN_S: Final = 0.01
+#: The clock is looked at after so many.
+_LOOK_AFTER: Final = 32
 
 
 def report(
@@ -13,10 +20,29 @@ def report(
 ) -> None:
     """Calls each callback; one that raises is a bug of its owner and must not keep the others uninformed."""
     for callback in callbacks:
-        try:
-            callback(outcome)
-        except Exception as error:
-            loop.call_exception_handler({"message": "A commit callback failed.", "exception": error})
+        _call(loop, callback, outcome)
+
+
+def report_some(
+    loop: asyncio.AbstractEventLoop, callbacks: Sequence[CommitCallback], start: int, clock: Clock
+) -> int:
+    """The same for a batch that is durable, from one place on, for as long as a turn of the loop may last. The place
+    of the first that is not told yet. Others may be added meanwhile, at the end."""
+    ends_at = clock.monotonic() + _TURN_S
+    at = start
+    while at < len(callbacks):
+        _call(loop, callbacks[at], None)
+        at += 1
+        if at % _LOOK_AFTER == 0 and clock.monotonic() >= ends_at:
+            break
+    return at
+
+
+def _call(loop: asyncio.AbstractEventLoop, callback: CommitCallback, outcome: StoreError | None) -> None:
+    try:
+        callback(outcome)
+    except Exception as error:
+        loop.call_exception_handler({"message": "A commit callback failed.", "exception": error})
 
 
 def resolving(waiter: asyncio.Future[None]) -> Callable[[StoreError | None], None]:

@@ -132,6 +132,16 @@ class Cursor:
             self._page.clear()
             self._log.forget_cursor(self)
 
+    def has_at_hand(self) -> bool:
+        """Whether the next run needs no fetch."""
+        return self._chunk is not None or len(self._page) > 0
+
+    def kept_bytes(self) -> int:
+        """What it keeps for its reader, or has asked for; a page counts whole."""
+        chunk = self._chunk
+        kept = 0 if chunk is None else len(chunk.data)
+        return kept + PAGE_BYTES_MAX if self._is_fetching or len(self._page) > 0 else kept
+
     def is_fetching(self) -> bool:
         """True while a read is under way: to say "nothing there" would be early."""
         return self._is_fetching

@@ -123,7 +123,8 @@ class _Renewal:
     def _run(self) -> None:
         with contextlib.suppress(ClientError):
             while not self._is_over.wait(self._every_s):
-                self._routes.renew(self._stamp)
+                with contextlib.suppress(Unreachable):  # it may be back before the lock ends
+                    self._routes.renew(self._stamp)
 
     def stop(self) -> None:
         self._is_over.set()

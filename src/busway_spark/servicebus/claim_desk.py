@@ -332,11 +332,13 @@ async def _retried(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _renew(renew: Callable[[], Awaitable[object]], every_s: float) -> None:
-    """Until it is cancelled, or the lock is lost: then settling says so."""
+    """Until it is cancelled, or the lock is lost: then settling says so. A server that is away for a moment may be
+    back before the lock ends."""
     with contextlib.suppress(ClientError):
         while True:
             await asyncio.sleep(every_s)
-            await renew()
+            with contextlib.suppress(Unreachable):
+                await renew()
 
 
 def _renewal_s(found: list[ServiceBusReceivedMessage]) -> float:

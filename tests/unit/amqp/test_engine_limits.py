@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from busway.amqp.allowance import PART_BYTES
 from busway.amqp.connection import EngineSettings
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.events import ConnectionClosed, DeliveriesArrived, Event, LinkDetached, SessionEnded
@@ -198,7 +199,8 @@ def test_the_number_of_frames_of_a_delivery_is_bounded() -> None:
 
 
 def test_unfinished_deliveries_of_a_connection_share_a_budget() -> None:
-    factory = factory_with(EngineSettings(delivery_bytes_max=100, partial_bytes_max=400))
+    bytes_max = 4 * (100 + PART_BYTES)
+    factory = factory_with(EngineSettings(delivery_bytes_max=100, partial_bytes_max=bytes_max))
     links = [accepted(factory, handle) for handle in range(6)]
     for number, _ in enumerate(links[:4]):
         assert factory.transfer(number, b"x" * 100, handle=number, more=True) == []
@@ -209,7 +211,7 @@ def test_unfinished_deliveries_of_a_connection_share_a_budget() -> None:
     factory.send(Detach(1, True))
     assert names(factory.transfer(5, b"", handle=5)) == ["DeliveriesArrived"]
     factory.send(End())
-    assert factory.begun().server.allowance.reserve_partial_bytes(400)
+    assert factory.begun().server.allowance.reserve_partial_bytes(bytes_max)
 
 
 def test_accepted_links_with_large_messages_raise_the_budget() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from busway.broker.errors import BrokerError, MessageNotFound, ServerBusy, StoreOutcomeUnknown
+from busway.store.contract import FragmentKey, Page
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, bodies, index_of, on_partitions, text
 
@@ -44,6 +46,31 @@ def test_messages_that_fall_due_while_others_are_cancelled_are_cancelled_too() -
         await bench.advance(5)
         assert bench.queue.counts().total == 0
         assert await bench.receive() == []
+
+    on_partitions(test)
+
+
+def test_messages_that_fall_due_while_others_are_looked_for_are_cancelled_too() -> None:
+    """S-33, S-38: a store that reads slowly gives the others no time to become active."""
+
+    async def test(bench: PartitionBench) -> None:
+        numbers = await schedule_one_in_each(bench)
+        slow = bench.stores[index_of(numbers[-1])]
+        read, may_read = slow.by_number, asyncio.Event()
+
+        async def slowly(fragment: FragmentKey, place: int, wanted: Sequence[int]) -> Page:
+            await may_read.wait()
+            return await read(fragment, place, wanted)
+
+        slow.by_number = slowly  # type: ignore[method-assign]
+        cancelling = asyncio.ensure_future(bench.queue.cancel_scheduled(numbers))
+        await settle(60)
+        await bench.advance(20)
+        may_read.set()
+        error = await _outcome(cancelling)
+        await bench.advance(5)
+        left = len(await bench.receive())
+        assert (error is None, left) in ((True, 0), (False, COUNT)), "all of them or none"
 
     on_partitions(test)
 

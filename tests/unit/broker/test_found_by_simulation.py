@@ -11,7 +11,7 @@ from busway.broker.limits import Limits
 from busway.broker.outlet import Outlet
 from busway.gateway.amqp.message_mapping import message_of
 from busway.message import Message
-from busway.store.contract import StoreError, TimedRow
+from busway.store.contract import FragmentKey, Page, StoreError, TimedRow, TransferMark
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import PartitionBench, on_partitions, text
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench
@@ -81,6 +81,25 @@ def test_a_schedule_that_falls_due_during_a_slow_look_is_not_forgotten(
     on_a_topic_bench(test)
 
 
+def test_a_schedule_whose_commit_is_under_way_at_its_own_time_is_not_forgotten() -> None:
+    """S-34, S-35: the look at what is due could not see it yet, and the next one asked for what comes later."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.queue("q")
+        await bench.advance(0.1)
+        bench.stores[0].hold_commits()
+        answers = _send(bench, "q", _later(bench, "due", 1))
+        await bench.advance(1.5, 0.2)  # it rings between two milliseconds, as clocks do
+        bench.stores[0].release_commits()
+        await settle()
+        assert answers == [[]]
+        await bench.advance(10, 0.5)
+        counts = await bench.namespace.counts("q")
+        assert (counts.active, counts.scheduled) == (1, 0)
+
+    on_a_topic_bench(test)
+
+
 def test_an_expiry_out_of_order_whose_commit_is_under_way_at_a_sweep_is_not_forgotten() -> None:
     """M-44, D-11: the sweep of entries could not see it yet."""
 
@@ -100,6 +119,27 @@ def test_an_expiry_out_of_order_whose_commit_is_under_way_at_a_sweep_is_not_forg
         assert answers == [[]]
         await bench.advance(10, 0.5)
         assert await bench.bodies("q", dead_letter=True) == ["first", "second"]
+
+    on_a_topic_bench(test)
+
+
+def test_an_expiry_out_of_order_whose_commit_is_under_way_at_its_own_time_is_not_forgotten() -> None:
+    """M-44, D-11: as of a schedule."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.queue("q", dead_lettering_on_message_expiration=True)
+        _send(bench, "q", message_of(encoded("never"), False))
+        await bench.advance(0.1)
+        bench.stores[0].hold_commits()
+        brief = message_of(encoded("brief"), False)
+        brief.ttl_ms = 1_000
+        answers = _send(bench, "q", brief)
+        await bench.advance(1.5, 0.2)
+        bench.stores[0].release_commits()
+        await settle()
+        assert answers == [[]]
+        await bench.advance(10, 0.5)
+        assert await bench.bodies("q", dead_letter=True) == ["brief"]
 
     on_a_topic_bench(test)
 
@@ -233,3 +273,108 @@ def test_a_store_that_is_disabled_while_it_comes_back_leaves_nothing_loaded(
         assert [fragment.store.name for fragment in fragments] == ["store-0", "store-2", "store-3"]
 
     on_a_topic_bench(test, 4, replace(Limits(), partition_count=4))
+
+
+@pytest.mark.parametrize("then", ["another", None])
+def test_a_forwarder_that_was_reading_when_its_entity_turned_elsewhere_sends_nothing(
+    then: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-1: what it read belongs to its successor; it went to both targets, or stayed and went."""
+
+    async def test(bench: TopicBench) -> None:
+        for path in ("source", "one", "another"):
+            await bench.queue(path)
+        _send(bench, "source", message_of(encoded("a"), False))
+        await settle(60)
+        source = bench.namespace.queue("source").main
+        read, gate = source.store.messages, asyncio.Event()
+
+        async def slow(fragment: FragmentKey, place: int, after: int, count: int, size: int) -> Page:
+            found = await read(fragment, place, after, count, size)
+            await gate.wait()
+            return found
+
+        monkeypatch.setattr(source.store, "messages", slow)
+        await bench.change("source", forward_to="one")
+        await settle(20)
+        monkeypatch.setattr(source.store, "messages", read)
+        await bench.change("source", forward_to=then)
+        gate.set()
+        await bench.advance(5, 0.5)
+        where = {path: await bench.bodies(path) for path in ("source", "one", "another")}
+        assert where == {"source": [], "one": [], "another": [], then or "source": ["a"]}
+
+    on_a_topic_bench(test, 3)
+
+
+def test_an_update_of_forwarding_whose_outcome_was_unknown_counts_when_it_took_place() -> None:
+    """F-1, E-33: the catalogue's home is back and tells of it; the entity lies in another store and is loaded."""
+
+    async def test(bench: TopicBench) -> None:
+        home = bench.namespace.catalogue.home.name
+        for path in ("source", "other", "target"):
+            await bench.queue(path)
+        rows = bench.namespace.entities.rows
+        path = next(path for path in ("source", "other") if rows[path].store_name != home)
+        assert rows["target"].store_name != home
+        _send(bench, path, message_of(encoded("a"), False))
+        await settle(60)
+        next(store for store in bench.stores if store.name == home).lose_next_commit(is_applied=True)
+        with pytest.raises(StoreOutcomeUnknown):
+            await bench.change(path, forward_to="target")
+        await bench.advance(5, 0.5)
+        assert bench.namespace.description(path).forward_to == "target"  # type: ignore[union-attr]
+        assert await bench.bodies("target") == ["a"]
+
+    on_a_topic_bench(test, 3)
+
+
+def test_an_entity_that_is_updated_meanwhile_is_still_prepared_to_be_sent_via() -> None:
+    """TX-3, TX-22: who waited for the update was told that there is no such entity."""
+
+    async def test(bench: TopicBench) -> None:
+        for path in ("via", "target"):
+            await bench.queue(path)
+        updating = asyncio.create_task(bench.change("via", user_metadata="new"))
+        await asyncio.sleep(0)
+        await bench.namespace.prepare_to_send_via("via")
+        await updating
+        assert bench.namespace.send_via("via", "target") is not None
+
+    on_a_topic_bench(test)
+
+
+def test_what_has_arrived_in_a_store_that_is_opened_last_is_not_sent_elsewhere_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F-1: the process died after forwarding was turned elsewhere and before the source had deleted what had gone."""
+
+    async def test(bench: TopicBench) -> None:
+        for path in ("first", "source", "before", "now"):  # the first and the last lie in one store
+            await bench.queue(path)
+        rows = bench.namespace.entities.rows
+        source, last = rows["source"], bench.stores[-1]
+        assert (rows["before"].store_name, rows["now"].store_name) == (last.name, "store-0")
+        _send(bench, "source", message_of(encoded("gone"), False), message_of(encoded("here"), False))
+        await settle(60)
+        last.batch().transfer_marks.append(TransferMark(source.store_name, source.main, 1))
+        await last.flush()
+        read = last.transfer_marks
+        bench.stores[1].hold_commits()
+        _send(bench, "source", message_of(encoded("never committed"), False))
+        updating = asyncio.create_task(bench.change("source", forward_to="now"))
+        await settle(60)
+        bench.stores[1].crash()
+
+        async def slow() -> list[TransferMark]:
+            await settle(100)
+            return await read()
+
+        monkeypatch.setattr(last, "transfer_marks", slow)
+        bench.stores[1].release_commits()
+        await bench.restart()
+        await bench.advance(5, 0.5)
+        updating.cancel()
+        assert await bench.bodies("now") == ["here"]
+
+    on_a_topic_bench(test, 3)

@@ -16,8 +16,11 @@ async def _busy_fan(bench: TopicBench) -> MemoryStore:
     await bench.topic("t")
     await bench.subscription("t", "a")
     await bench.subscription("t", "b")
-    bench.stores[0].hold_commits()
-    return bench.stores[0]
+    store = bench.stores[0]
+    store.hold_commits()
+    store.batch().callbacks.append(lambda _error: None)
+    await settle()  # one batch is being written, so the next stays open
+    return store
 
 
 def _publish(bench: TopicBench, *texts: str, count: int = 1) -> Answers:
@@ -35,7 +38,9 @@ def test_a_full_batch_makes_publishers_wait_and_keeps_their_order() -> None:
     async def test(bench: TopicBench) -> None:
         store = await _busy_fan(bench)
         many = _publish(bench, "many", count=MANY)
+        await settle()
         few = _publish(bench, "c", "d", "e")
+        await settle()
         assert len(store.batch().puts) == 2 * MANY
         assert (many, few) == ([], [])
         store.release_commits()
@@ -57,9 +62,11 @@ def test_waiting_publishers_are_told_when_the_store_fails() -> None:
     async def test(bench: TopicBench) -> None:
         store = await _busy_fan(bench)
         many = _publish(bench, "many", count=MANY)
+        await settle()
         few = _publish(bench, "c", "d")
-        store.lose_next_commit(is_applied=True)
         store.release_commits()
+        await settle(1)  # the one before is durable
+        store.lose_next_commit(is_applied=True)
         await settle(60)
         assert isinstance(many[0][0][1], StoreOutcomeUnknown)
         assert [len(answer) for answer in few] == [1, 1]

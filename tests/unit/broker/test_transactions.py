@@ -310,7 +310,7 @@ def test_a_transaction_takes_a_hundred_messages() -> None:
 
 def test_the_open_transactions_of_a_connection_hold_a_bounded_number_of_bytes() -> None:
     """TX-24: what was given back can be used again."""
-    limits = Limits(transaction_bytes_per_connection_max=1_000)
+    limits = Limits(transaction_bytes_per_connection_max=1_600)
 
     async def scenario(rig: Rig) -> None:
         transactions, first = declared(rig)

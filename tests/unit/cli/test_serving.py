@@ -97,6 +97,18 @@ def test_the_journal_is_an_option(
     assert "--journal-seconds must be between 1 and 3600, not 0." in capsys.readouterr().err
 
 
+def test_the_copies_of_a_publish_are_an_option(
+    tmp_path: Path, served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings: 1,000 messages to 100 subscriptions unless told otherwise; bounds are told."""
+    assert run(["serve"]) == 0
+    assert run(["serve", "--publish-copies-max", "2000"]) == 0
+    assert run(["serve", "--config", config(tmp_path, PublishCopiesMax=1_000_000)]) == 0
+    assert [options.publish_copies_max for options in served] == [100_000, 2_000, 1_000_000]
+    assert run(["serve", "--publish-copies-max", "1999"]) == 2
+    assert "--publish-copies-max must be between 2000 and 10000000, not 1999." in capsys.readouterr().err
+
+
 def test_the_bytes_of_an_answer_by_number_are_an_option(
     tmp_path: Path, served: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,3 +119,15 @@ def test_the_bytes_of_an_answer_by_number_are_an_option(
     assert [options.fetch_bytes_max for options in served] == [16 << 20, 65_536, 1_000_000]
     assert run(["serve", "--fetch-bytes-max", "1000"]) == 2
     assert "--fetch-bytes-max must be between 65536 and 1073741824, not 1000." in capsys.readouterr().err
+
+
+def test_the_memory_of_all_connections_is_an_option(
+    tmp_path: Path, served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings: 1 GiB unless told otherwise; bounds are told."""
+    assert run(["serve"]) == 0
+    assert run(["serve", "--connections-bytes-max", "67108864"]) == 0
+    assert run(["serve", "--config", config(tmp_path, ConnectionsBytesMax=1 << 31)]) == 0
+    assert [options.connections_bytes_max for options in served] == [1 << 30, 64 << 20, 1 << 31]
+    assert run(["serve", "--connections-bytes-max", "1000"]) == 2
+    assert "--connections-bytes-max must be between 67108864 and" in capsys.readouterr().err

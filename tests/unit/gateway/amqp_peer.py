@@ -299,7 +299,7 @@ class Peer:
             more.pop("name", f"r-{uuid4()}"),
             is_sender=False,
             source=Source(address, filter=filters),
-            target=Target("there"),
+            target=more.pop("target", Target("there")),
             snd_settle_mode=1 if deletes else 0,
             rcv_settle_mode=0 if deletes else 1,
             **more,

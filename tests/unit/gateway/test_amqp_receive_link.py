@@ -14,6 +14,7 @@ from busway.broker.descriptions import QueueDescription
 from busway.broker.errors import BrokerError, EntityDisabled
 from busway.broker.limits import Limits
 from busway.broker.settlement import Settlement, Verb
+from busway.gateway.amqp.connection import OUTPUT_HIGH_BYTES
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
@@ -690,5 +691,27 @@ def test_the_transfer_dead_letter_queue_is_there_and_empty() -> None:
         await room.namespace.delete("q")
         await room.turns()
         assert (peer.refusal(link) or ("",))[0] == "amqp:not-found"
+
+    in_room(scenario, QueueDescription("q"))
+
+
+@pytest.mark.parametrize("size", [60_000, 200_000, 250_000])
+def test_deliveries_stop_only_where_the_transport_tells_of_its_draining(size: int) -> None:
+    """Found by measuring: while there is any room there is room for a message, however large. A transport that is
+    filled up to less than its mark never says that it has drained, and the rest would wait for a timer."""
+
+    async def scenario(room: Room) -> None:
+        sender = await room.client()
+        link = await sender.sender("q")
+        for _ in range(60):
+            await sender.sent(link, payload(bytes(size)))
+        peer = await room.client()
+        receiver = await peer.receiver("q", deletes=True)
+        receiver.grant_credit(20)
+        await peer.received(receiver, 20)  # from now on it is known how large they are
+        peer.transport.holds = True
+        receiver.grant_credit(40)
+        await room.turns(50)
+        assert OUTPUT_HIGH_BYTES <= peer.transport.get_write_buffer_size() <= OUTPUT_HIGH_BYTES + size + 1_000
 
     in_room(scenario, QueueDescription("q"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
 from collections.abc import Iterator
@@ -241,4 +242,4 @@ def test_addresses_of_claims() -> None:
 def test_runs_and_numbers_are_two_forms_of_one_thing() -> None:
     for numbers in ([], [1], [1, 2, 3], [1, 3, 4, 9], [5, 1 << 48, (1 << 48) + 1]):
         body = json.dumps({"held": runs_of(numbers)}).encode()
-        assert numbers_of(body) == numbers
+        assert asyncio.run(numbers_of(body)) == numbers

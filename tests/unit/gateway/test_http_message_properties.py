@@ -1,5 +1,6 @@
 """Properties between HTTP and AMQP: every header in, every value out, and no letter that ends a line."""
 
+import asyncio
 import contextlib
 import json
 import math
@@ -292,7 +293,7 @@ def test_any_bytes_are_json_or_refused(text: bytes) -> None:
     with contextlib.suppress(BrokerError):
         parse_json(text, "It")
     with contextlib.suppress(BrokerError):
-        batch_payloads(text, NOW_MS, lambda _: None)
+        asyncio.run(batch_payloads(text, NOW_MS, lambda _: None))
 
 
 def test_a_long_time_to_live_is_told_by_the_absolute_expiry_too() -> None:

@@ -24,6 +24,7 @@ from busway.broker.flow import NAMESPACE_ONLY, FlowTable
 from busway.gateway.http.app import HttpSettings
 from busway.message import Message
 from busway.signals.exposition import Exposition
+from busway.signals.measured_process import MeasuredProcess
 from busway.signals.metric_names import ABSENT, COUNTER, GAUGE, METRICS
 from tests.unit.gateway.http_exchange import HOST, VERSION, Answer, Exchange, queue_body, sas_token
 
@@ -402,7 +403,7 @@ def test_a_journal_has_its_figures_and_none_has_none() -> None:
     """Journal: rows written and rows left out."""
 
     async def scraped(journal: CountedJournal | None) -> Samples:
-        return samples((await Exposition(ManyQueues(0), journal=journal).text()).decode())
+        return samples((await Exposition(ManyQueues(0), process=MeasuredProcess(journal)).text()).decode())
 
     found = asyncio.run(scraped(CountedJournal()))
     assert found["busway_journal_rows_total", ""] == 12

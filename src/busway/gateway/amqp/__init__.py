@@ -3,6 +3,8 @@
   protocol              AMQP straight on a socket: the event loop's callbacks
   gateway               all connections: strangers and clients, the one timer, the clean stop
   connection            one connection: the engine's events in, the links' actions out, the brakes
+  holdings              what one connection makes the server hold, by kind
+  told_events           what a read has brought, in words, for the log of what took long
   rights_check          which links may have lost their right, and looking at them again in slices
   attaching             who may attach what, and which kind of link comes of it (`addresses`: what an address means)
   cross_entity          what a session is for: receivers of one entity only, beside a control link

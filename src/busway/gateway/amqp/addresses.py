@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from busway.amqp.performatives import Coordinator, Source, Target
+from busway.broker.authorization import Segments, path_segments
 from busway.broker.entity_path import DEAD_LETTER_KEYWORD, MANAGEMENT_KEYWORD, TRANSFER_KEYWORD, EntityAddress
 from busway.broker.errors import BadArgument
 
@@ -48,6 +49,12 @@ class Node:
         if address.management:
             parts.append(MANAGEMENT_KEYWORD)
         return "/".join(parts)
+
+
+def paths_of(node: Node) -> tuple[Segments, ...]:
+    """Where a link needs rights."""
+    paths = [node.path] if node.destination is None else [node.path, node.destination.path]
+    return tuple(segments for path in paths if (segments := path_segments(path)) is not None)
 
 
 CBS_NODE: Final = Node(NodeKind.CBS, EntityAddress(_CBS_KEYWORD))

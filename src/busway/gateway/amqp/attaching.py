@@ -51,6 +51,7 @@ from busway.gateway.amqp.session_receive_link import (
 from busway.gateway.amqp.transaction_node import REQUEST_BYTES_MAX as CONTROL_BYTES_MAX
 from busway.gateway.amqp.transaction_node import ControlLink
 from busway.gateway.amqp.transfer_dead_letter import EmptyReceiveLink
+from busway.loop_entries import Steps, shown
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
@@ -324,7 +325,7 @@ class Attaching:
         connection = self._connection
         deletes = link.snd_settle_mode == SENDER_SETTLED
         receiver = ReceiveLink(
-            connection, link, node, queue, outlet, deletes, connection.tag_prefix(), connection.now()
+            connection, link, node, queue, outlet, deletes, connection.entropy.bytes(8), connection.now()
         )
         queue.attach(receiver, sends=False)
         try:
@@ -342,13 +343,15 @@ class Attaching:
         connection = self._connection
         deletes = link.snd_settle_mode == SENDER_SETTLED
         receiver = SessionReceiveLink(
-            connection, link, node, queue, outlet, deletes, connection.tag_prefix(), connection.now()
+            connection, link, node, queue, outlet, deletes, connection.entropy.bytes(8), connection.now()
         )
         queue.attach(receiver, sends=False)
         connection.add_link(receiver)
-        waiting = asyncio.get_running_loop().create_task(
-            _accepted(outlet, receiver, wish.session_id, wait_s(link.properties))
+        accepting = _accepted(outlet, receiver, wish.session_id, wait_s(link.properties))
+        named = Steps(
+            accepting, lambda: f"a wait for a session at {shown(node.path)}, from {connection.peer}"
         )
+        waiting = asyncio.get_running_loop().create_task(named)
         receiver.wait_for(waiting)
         waiting.add_done_callback(lambda task: self._session_settled(receiver, wish, task))
 

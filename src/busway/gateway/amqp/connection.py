@@ -40,20 +40,23 @@ from busway.amqp.events import (
     WindowOpened,
 )
 from busway.amqp.sasl import PLAIN, read_plain
-from busway.broker.authorization import path_segments
 from busway.broker.errors import AuthenticationFailed, BrokerError, QuotaExceeded, Unauthorized
 from busway.broker.receiver import Attachment
+from busway.gateway.amqp.addresses import paths_of
 from busway.gateway.amqp.attaching import ANY_TOKEN, Attaching
 from busway.gateway.amqp.error_conditions import amqp_error
+from busway.gateway.amqp.holdings import KEPT_FREE_BYTES, Holdings
 from busway.gateway.amqp.request_link import RequestDesk
 from busway.gateway.amqp.session_receive_link import SessionReceiveLink
 from busway.gateway.amqp.tokens import TokenHolder, may_lose
+from busway.gateway.amqp.told_events import told_events
+from busway.gateway.connection_budget import SMALL_BYTES
+from busway.loop_entries import LOOP, Steps, name_of
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
     from busway.broker.authorization import Grant, Segments
     from busway.broker.send_via import SendVia
-    from busway.gateway.amqp.addresses import Node
     from busway.gateway.amqp.gateway import AmqpGateway
     from busway.gateway.amqp.link_host import Alarm, AttachedLink, Thirsty
 
@@ -63,9 +66,13 @@ OUTPUT_HIGH_BYTES: Final = 1024 * 1024
 OUTPUT_FULL_BYTES: Final = 4 * OUTPUT_HIGH_BYTES
 INPUT_HIGH_BYTES: Final = 4 * 1024 * 1024
 INPUT_LOW_BYTES: Final = INPUT_HIGH_BYTES // 2
+#: One read may bring the ends of many batches: from here on they are refused.
+INPUT_FULL_BYTES: Final = 4 * INPUT_HIGH_BYTES
 #: Of what was written to a connection without a token and not taken by it; it is dropped above.
 STRANGER_OUTPUT_BYTES_MAX: Final = 64 * 1024
 STRANGER_SLICE_BYTES: Final = 16 * 1024
+#: What a connection holds is looked at again when so much went to and fro.
+BOOK_EVERY_BYTES: Final = 32 * 1024
 #: Wall clocks step: the end of a token is looked at again at least this often.
 _EXPIRY_LOOK_S: Final = 30.0
 _NEVER: Final = float("inf")
@@ -109,7 +116,11 @@ class AmqpConnection:
         self.desk = RequestDesk(self)
         self.transactions = gateway.namespace.transactions()
         self._transport = transport
-        self._engine = Connection(Role.SERVER, gateway.engine_settings, self.now())
+        self._engine = engine = Connection(Role.SERVER, gateway.engine_settings, self.now())
+        self.holdings = Holdings(engine, transport, self.desk, self.transactions, self.tokens, self.limits)
+        self._budget = gateway.budget
+        self.booked_bytes = 0
+        self._unbooked_bytes = 0  # what went to and fro since
         self._attaching = Attaching(self)
         #: With the paths by which they are checked.
         self._links: dict[AttachedLink, tuple[Segments, ...]] = {}
@@ -131,7 +142,6 @@ class AmqpConnection:
         self._unflushed_bytes = 0
         self._stalled_since: float | None = None
         self._thirsty: set[Thirsty] = set()
-        self._input_bytes = 0
         self._is_reading = True
         #: Monotonic; the gateway calls `tick` then.
         self.deadline = self.now()
@@ -172,15 +182,21 @@ class AmqpConnection:
     def _take(self, data: bytes) -> None:
         if self._is_over:
             return
+        began_s = LOOP.now()
+        self._unbooked_bytes += len(data)
+        events: list[Event] = []
         self._in_turn = True
         try:
-            for event in self._engine.receive(data, self.now()):
+            events = self._engine.receive(data, self.now())
+            for event in events:
                 self._handle(event)
         except Exception:
             self._fail()
         finally:
             self._in_turn = False
         self.flush()
+        if LOOP.now() - began_s > LOOP.longest_s:
+            LOOP.note(began_s, f"{told_events(events)}, from {self.peer}")
 
     def connection_lost(self) -> None:
         """The transport is gone. Idempotent."""
@@ -196,6 +212,8 @@ class AmqpConnection:
             self.gateway.rights.dropped(self, grant)
         self.gateway.rights.forget(self)
         self.gateway.forget(self)
+        self._budget.forget(self)
+        self._engine.transport_lost()
 
     def pause_writing(self) -> None:
         if self._stalled_since is None:
@@ -204,8 +222,7 @@ class AmqpConnection:
 
     def resume_writing(self) -> None:
         self._stalled_since = None
-        self._balance_reading()
-        self._wake_thirsty()
+        self.eased()
 
     # -- time
 
@@ -265,11 +282,9 @@ class AmqpConnection:
 
     def _linkless_error(self) -> AmqpError:
         allowed_s = self._settings.last_link_gone_s if self._had_links else self._settings.first_link_s
-        return _forced(
-            Condition.CONNECTION_FORCED,
-            f"The connection was closed by container '{self.gateway.engine_settings.container_id}' because it did "
-            f"not have any active links in the past {round(allowed_s * 1000)} milliseconds.",
-        )
+        told = f"The connection was closed by container '{self.gateway.engine_settings.container_id}' because it did"
+        told += f" not have any active links in the past {round(allowed_s * 1000)} milliseconds."
+        return _forced(Condition.CONNECTION_FORCED, told)
 
     def _expiry_deadline(self, now: float) -> float:
         expiry_ms = self.tokens.earliest_expiry_ms()
@@ -382,6 +397,7 @@ class AmqpConnection:
             self._forget(link)
         self._engine.close(error)
         self.output_waits()
+        self.book()
 
     def _fail(self) -> None:
         """Our own mistake: this connection ends, the server goes on."""
@@ -487,7 +503,7 @@ class AmqpConnection:
 
     def add_link(self, link: AttachedLink) -> None:
         link.link.owner = link
-        self._links[link] = _paths_of(link.node)
+        self._links[link] = paths_of(link.node)
         self._had_links = True
         self._linkless_since = None
 
@@ -514,7 +530,8 @@ class AmqpConnection:
         await self.namespace.prepare_to_send_via(via_path)
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        named = Steps(work, lambda: f"{name_of(work)}, for {self.peer}")
+        task = asyncio.get_running_loop().create_task(named)
         self._work.add(task)
         task.add_done_callback(self._work_ended)
 
@@ -525,9 +542,6 @@ class AmqpConnection:
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Alarm:
         return self.gateway.call_later(delay_s, callback)
-
-    def tag_prefix(self) -> bytes:
-        return self.entropy.bytes(8)
 
     # -- LinkLookup
 
@@ -571,11 +585,17 @@ class AmqpConnection:
         if data:
             self._transport.write(data)
             self._balance_reading()
+            self._unbooked_bytes += len(data)
+        if self._unbooked_bytes >= BOOK_EVERY_BYTES:
+            self.book()
         if self._thirsty and self._stalled_since is None:
             asyncio.get_running_loop().call_soon(self._wake_thirsty)
 
-    def output_room_bytes(self) -> int:
+    def output_room_bytes(self, is_kept: bool = False) -> int:
         if self._stalled_since is not None or self._is_over:
+            return 0
+        kept_bytes = 0 if is_kept else self.holdings.kept_bytes + self._engine.allowance.waiting_bytes
+        if kept_bytes > KEPT_FREE_BYTES or (self._budget.is_over and self._budget.brakes(self)):
             return 0
         return max(0, OUTPUT_HIGH_BYTES - self._unflushed_bytes - self._transport.get_write_buffer_size())
 
@@ -585,21 +605,62 @@ class AmqpConnection:
     def _wake_thirsty(self) -> None:
         if self._stalled_since is not None or self._is_over:
             return
+        began_s = LOOP.now()
         waiting, self._thirsty = self._thirsty, set()
         for one in waiting:
             one.room_grew()
+        if LOOP.now() - began_s > LOOP.longest_s:
+            LOOP.note(began_s, f"deliveries to {self.peer}, which has room again")
+
+    # -- memory
+
+    def keep(self, size_bytes: int) -> None:
+        self.holdings.kept_bytes += size_bytes
+        if size_bytes < 0 and self._thirsty:
+            self.output_waits()
+
+    def book(self) -> None:
+        if self._is_over:
+            return
+        self._unbooked_bytes = 0
+        held_bytes = self.holdings.total()
+        if held_bytes >= SMALL_BYTES or self.booked_bytes:
+            self._budget.book(self, held_bytes)
+            if self._budget.is_over:
+                self._balance_reading()
+            if held_bytes > self.holdings.bytes_max:
+                self._close_greedy(f"This connection holds {held_bytes} bytes of memory")
+
+    def idle_bytes(self) -> int:
+        return self.holdings.idle()
+
+    def close_for_memory(self, all_bytes: int, bytes_max: int) -> None:
+        told = f"All connections hold {all_bytes} bytes of memory, more than {bytes_max}"
+        self._close_greedy(f"{told} (--connections-bytes-max), and this one the most")
+
+    def _close_greedy(self, reason: str) -> None:
+        self.close(_forced(Condition.RESOURCE_LIMIT_EXCEEDED, f"{reason}: {self.holdings.told()}."))
+
+    def eased(self) -> None:
+        self._balance_reading()
+        self._wake_thirsty()
 
     # -- input
 
     def hold_input(self, size_bytes: int) -> None:
-        self._input_bytes += size_bytes
-        if self._is_reading and self._input_bytes > INPUT_HIGH_BYTES:
+        self.holdings.input_bytes += size_bytes
+        if self._is_reading and self.holdings.input_bytes > INPUT_HIGH_BYTES:
             self._balance_reading()
 
     def release_input(self, size_bytes: int) -> None:
-        self._input_bytes -= size_bytes
+        self.holdings.input_bytes -= size_bytes
+        if self._budget.is_over:
+            self.book()
         if not self._is_reading:
             self._balance_reading()
+
+    def is_crowded(self) -> bool:
+        return self.holdings.input_bytes > INPUT_FULL_BYTES
 
     def _balance_reading(self) -> None:
         """Reads on or not, by what waits on either side."""
@@ -607,8 +668,9 @@ class AmqpConnection:
             return
         input_bytes_max = INPUT_HIGH_BYTES if self._is_reading else INPUT_LOW_BYTES
         reads = (
-            self._input_bytes <= input_bytes_max
+            self.holdings.input_bytes <= input_bytes_max
             and self._transport.get_write_buffer_size() <= OUTPUT_FULL_BYTES
+            and not self._budget.brakes(self)
         )
         if reads and not self._is_reading:
             self._transport.resume_reading()
@@ -619,11 +681,6 @@ class AmqpConnection:
 
 def _owner_of(link: Link) -> AttachedLink | None:
     return cast("AttachedLink | None", link.owner)
-
-
-def _paths_of(node: Node) -> tuple[Segments, ...]:
-    paths = [node.path] if node.destination is None else [node.path, node.destination.path]
-    return tuple(segments for path in paths if (segments := path_segments(path)) is not None)
 
 
 def _forced(condition: str, description: str) -> AmqpError:

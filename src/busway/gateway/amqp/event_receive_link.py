@@ -66,6 +66,8 @@ class EventReceiveLink(EventReader):
         self._data = b""
         self._bounds: list[int] = []
         self._next = 0
+        #: What the connection was told of it, and of what the cursor keeps.
+        self._kept_bytes = 0
 
     def begin(self, from_number: int) -> None:
         """Opens the cursor. Raises ReceiverStolen, TooManyReaders (H-23…H-25), EntityDisabled, ServerBusy."""
@@ -116,6 +118,7 @@ class EventReceiveLink(EventReader):
         if self._cursor is not None:
             self._cursor.close()
             self.log.readers.remove(self._group, self)
+        self._note_kept()
         self._hub.detach(self)
 
     # -- events
@@ -130,18 +133,30 @@ class EventReceiveLink(EventReader):
                 pass
         finally:
             self._is_pumping = False
+        self._note_kept()
+
+    def _note_kept(self) -> None:
+        cursor = self._cursor
+        kept_bytes = len(self._data)
+        if cursor is not None and not cursor.is_closed:
+            kept_bytes += cursor.kept_bytes()
+        if kept_bytes != self._kept_bytes:
+            change = kept_bytes - self._kept_bytes
+            self._kept_bytes = kept_bytes
+            self.host.keep(change)
 
     def _send_some(self) -> bool:
         """False when there is no room, or nothing at hand: somebody will call again."""
         room = 0 if self._is_gone else self.link.room()
         if room <= 0:
             return False
-        left_bytes = self.host.output_room_bytes()
+        cursor = self._cursor
+        has_at_hand = len(self._bounds) > 0 or (cursor is not None and cursor.has_at_hand())
+        left_bytes = self.host.output_room_bytes(has_at_hand)
         if left_bytes <= 0:
             self.host.when_output_drains(self)
             return False
         if not self._bounds:
-            cursor = self._cursor
             run = None if cursor is None else cursor.next_run(room, left_bytes)
             if run is None:
                 return False

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import TransactionalState
 from busway.amqp.sections import BATCH_FORMAT
-from busway.broker.errors import BrokerError, InvalidOperation, StoreOutcomeUnknown
+from busway.broker.errors import BrokerError, InvalidOperation, ServerBusy, StoreOutcomeUnknown
 from busway.event_record import Event, event_of
 from busway.gateway.amqp.event_publication import check_key, events_of_batch, shared_key
 from busway.gateway.amqp.send_watch import SendWatch
-from busway.gateway.amqp.sender_end import SenderEnd
+from busway.gateway.amqp.sender_end import MESSAGE_BYTES, SenderEnd
 from busway.streams.key_hash import partition_of_key
 from busway.streams.publishers import put_publisher
 
@@ -171,6 +171,8 @@ class EventSendLink(SenderEnd):
         run = PublishRun(self)
         run.add(delivery)
         try:
+            if self.host.is_crowded():
+                raise ServerBusy
             run.events = self._events(delivery)
             key = shared_key(run.events) if self._partition_id is None else None
         except (DecodeError, BrokerError) as error:
@@ -232,6 +234,7 @@ class EventSendLink(SenderEnd):
 
     def _begin(self, run: PublishRun) -> None:
         self._unstored += len(run.ids)
+        run.size_bytes += len(run.events) * MESSAGE_BYTES
         self.host.hold_input(run.size_bytes)
         self.watch.begun(run)
 

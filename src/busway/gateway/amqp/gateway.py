@@ -21,7 +21,9 @@ from busway.clock import Clock, Entropy
 from busway.gateway.amqp.connection import AmqpConnection, ByteTransport
 from busway.gateway.amqp.link_host import Alarm
 from busway.gateway.amqp.rights_check import RightsCheck
+from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.tracking import Tracking
+from busway.loop_entries import LOOP
 
 if TYPE_CHECKING:
     from busway.broker.namespace import Namespace
@@ -66,6 +68,7 @@ class AmqpGateway:
         settings: GatewaySettings | None = None,
         call_later: CallLater | None = None,
         hubs: EventHubs | None = None,
+        budget: ConnectionBudget | None = None,
     ) -> None:
         self.namespace = namespace
         #: None where there are no event hubs.
@@ -82,6 +85,8 @@ class AmqpGateway:
             close_wait_s=self.settings.close_answer_s,
             stranger=StrangerLimits(),
         )
+        #: Shared with HTTP.
+        self.budget = budget if budget is not None else ConnectionBudget()
         self._connections: set[AmqpConnection] = set()
         #: In order of arrival.
         self._strangers: dict[AmqpConnection, None] = {}
@@ -153,7 +158,10 @@ class AmqpGateway:
 
     def _timer_rang(self) -> None:
         self._timer = None
+        began_s = LOOP.now()
         self.tick()
+        if LOOP.now() - began_s > LOOP.longest_s:
+            LOOP.note(began_s, f"deadlines of {len(self._connections):,} connections")
         if self._connections:
             self._start_timer()
 
@@ -163,6 +171,7 @@ class AmqpGateway:
         for connection in list(self._connections):
             if connection.deadline <= now:
                 connection.tick(now)
+        self.budget.look()
 
     # -- the end
 

@@ -39,6 +39,8 @@ class LinkHost(Protocol):
     tracking: Tracking
     #: The open transactions of the connection.
     transactions: Transactions
+    #: Its address, for the log.
+    peer: str
 
     @property
     def is_stranger(self) -> bool:
@@ -47,8 +49,9 @@ class LinkHost(Protocol):
     def output_waits(self, size_bytes: int = 0) -> None:
         """Something (of that size, where it is large) was handed to the engine: flush it in this turn of the loop."""
 
-    def output_room_bytes(self) -> int:
-        """Bytes that may still be written before the peer has taken some; never negative."""
+    def output_room_bytes(self, is_kept: bool = False) -> int:
+        """Bytes that may still be written before the peer has taken some; never negative. None as long as too much is
+        kept already, except for what is kept itself."""
 
     def when_output_drains(self, thirsty: Thirsty) -> None:
         """Call its `room_grew` once there is output room again."""
@@ -58,6 +61,12 @@ class LinkHost(Protocol):
 
     def release_input(self, size_bytes: int) -> None:
         """They are stored, or refused."""
+
+    def is_crowded(self) -> bool:
+        """So much came in with one read that what becomes many messages must come again later."""
+
+    def keep(self, size_bytes: int) -> None:
+        """A reader keeps so many more bytes of what it will send, or fewer."""
 
     def send_via(self, via_path: str, destination_path: str) -> SendVia | None:
         """As `Namespace.send_via`."""

@@ -65,8 +65,8 @@ _SENDING: Final = frozenset({"schedule-message"})
 _NEVER_IN_TRANSACTIONS: Final = frozenset(
     {"batch-delete-messages", "set-session-state", "receive-by-sequence-number"}
 )
-#: With the bodies of messages that the client chooses.
-_AT_LENGTH: Final = frozenset({"peek-message", "receive-by-sequence-number"})
+#: With the bodies of messages that the client chooses, or with rules by the hundred.
+_AT_LENGTH: Final = frozenset({"peek-message", "receive-by-sequence-number", "enumerate-rules"})
 
 Operation = Callable[[ManagedEntity, RequestBody], Awaitable[Answer]]
 

@@ -6,18 +6,20 @@ own, in two magnitudes (wire facts E).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final
 
 from busway.amqp.types import Described, Int, Timestamp, ULong
 from busway.broker.copies import amqp_value
 from busway.broker.descriptions import SubscriptionDescription
-from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation
+from busway.broker.errors import ArgumentOutOfRange, BadArgument, EntityNotFound, InvalidOperation
 from busway.broker.message_subject import value_of_amqp
 from busway.broker.transaction_rules import RuleStep
 from busway.gateway.amqp.managed_entity import ManagedEntity
 from busway.gateway.amqp.management_answer import NO_CONTENT, Answer, done
 from busway.gateway.amqp.management_request import INT_MAX, RequestBody
+from busway.rules.check import RULE_CHARACTERS_MAX, rule_characters
 from busway.rules.errors import RuleSyntaxError
 from busway.rules.rule import (
     CorrelationFilter,
@@ -51,6 +53,10 @@ _CORRELATION_FIELDS: Final = {
     "content-type": "content_type",
 }
 _RULES_PER_ANSWER_MAX: Final = 1_000
+#: A hundred rules always fit, as large as they may be.
+_ANSWER_CHARACTERS_MAX: Final = 100 * RULE_CHARACTERS_MAX
+#: Built in one turn of the loop.
+_BUILD_RULES: Final = 50
 _INT32_MAX: Final = (1 << 31) - 1
 
 
@@ -84,7 +90,25 @@ async def enumerate_rules(entity: ManagedEntity, body: RequestBody) -> Answer:
     rules = entity.namespace.subscription_rules(path)[skip : skip + top]
     if not rules:
         return Answer(None, NO_CONTENT)
-    return Answer({"rules": [{"rule-description": described_rule(rule)} for rule in rules]})
+    _check_fit(rules)
+    entries: list[object] = []
+    for count, rule in enumerate(rules, 1):
+        entries.append({"rule-description": described_rule(rule)})
+        if count % _BUILD_RULES == 0:
+            await asyncio.sleep(0)  # others have their turn
+    return Answer({"rules": entries})
+
+
+def _check_fit(rules: list[Rule]) -> None:
+    """Raises ArgumentOutOfRange: an answer that is cut would look like the last one to some clients."""
+    left = _ANSWER_CHARACTERS_MAX
+    for count, rule in enumerate(rules):
+        left -= rule_characters(rule)
+        if left < 0:
+            raise ArgumentOutOfRange(
+                f"The {len(rules)} rules asked for are too large for one answer: the first {count} of them fit."
+                " Please ask for fewer at a time."
+            )
 
 
 def _subscription(entity: ManagedEntity) -> str:

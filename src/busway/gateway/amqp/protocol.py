@@ -21,7 +21,8 @@ class AmqpProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = cast("asyncio.Transport", transport)
-        stream.set_write_buffer_limits(high=OUTPUT_HIGH_BYTES)
+        # It tells of what is above its mark, and at OUTPUT_HIGH_BYTES there is no room any more.
+        stream.set_write_buffer_limits(high=OUTPUT_HIGH_BYTES - 1)
         address = stream.get_extra_info("peername")
         peer = str(address[0]) if isinstance(address, tuple) and address else ""
         self._connection = self._server.connect(stream, peer)

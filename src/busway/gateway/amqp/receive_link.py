@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
+from busway.amqp.holdings import is_full_of_unsettled
 from busway.amqp.performatives import Performative, Rejected, TransactionalState
 from busway.broker.errors import BadArgument, BrokerError, StoreOutcomeUnknown
 from busway.broker.receiver import Delivery, Receiver
@@ -113,7 +114,10 @@ class ReceiveLink(Receiver):
         room = self.link.room()
         if room < self.link.credit():
             self._is_starved = True
-        output_room = self.host.output_room_bytes() // self._typical_bytes
+            if room == 0 and is_full_of_unsettled(self.link.session.connection):
+                self.host.when_output_drains(self)  # settling on another link makes room, too
+        # For one at least while there is any: only a full transport tells when it has drained.
+        output_room = -(-self.host.output_room_bytes() // self._typical_bytes)
         if output_room < room:
             self.host.when_output_drains(self)
             room = output_room
@@ -237,10 +241,13 @@ class ReceiveLink(Receiver):
             self.host.output_waits()
 
     def _end_drain(self) -> None:
+        self._silence_alarm()
+        self.link.drained()
+
+    def _silence_alarm(self) -> None:
         if self._drain_alarm is not None:
             self._drain_alarm.cancel()
             self._drain_alarm = None
-        self.link.drained()
 
     def room_grew(self) -> None:
         if not self._is_gone and self.link.credit() > 0:
@@ -252,6 +259,7 @@ class ReceiveLink(Receiver):
 
     def gone(self) -> None:
         self._is_gone = True
+        self._silence_alarm()
         self._outlet.remove_receiver(self)
         self._queue.detach(self)
 

@@ -20,11 +20,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from busway.amqp.decode import DecodeError
+from busway.amqp.deliveries import kept_state
 from busway.amqp.performatives import ACCEPTED, Rejected, TransactionalState
 from busway.amqp.sections import AmqpMessage, decode_message, encode_message
 from busway.broker.errors import ServerBusy
 from busway.gateway.amqp.addresses import text_of
 from busway.gateway.amqp.error_conditions import amqp_error, undecodable
+from busway.loop_entries import Steps, shown
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
@@ -42,8 +44,11 @@ REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
 TOKEN_REQUEST_BYTES_MAX: Final = 32 * 1024
 RUNNING_MAX: Final = 16
 WAITING_MAX: Final = 1_000
+#: Bytes of requests that are worked on at a time; a larger one is worked on alone.
+RUNNING_BYTES_MAX: Final = 4 * 1024 * 1024
 #: Answers that wait for credit on one response link; above it the oldest is dropped.
 UNSENT_MAX: Final = 100
+#: Of all response links together. One answer may be larger than that; none that may be long is begun while it waits.
 UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 #: The same for a connection that has not shown a token yet.
 STRANGER_WAITING_MAX: Final = 16
@@ -64,11 +69,18 @@ class RequestNode(Protocol):
 class Request:
     """One request on its way, as it came in."""
 
-    __slots__ = ("delivery", "link")
+    __slots__ = ("delivery", "link", "verb")
 
     def __init__(self, link: RequestLink, delivery: IncomingDelivery) -> None:
         self.link = link
         self.delivery = delivery
+        #: What is asked for; known when its turn has come.
+        self.verb: object = None
+
+    def told(self) -> str:
+        return (
+            f"a request {shown(self.verb or '')} at {shown(self.link.node.path)}, from {self.link.host.peer}"
+        )
 
 
 def _transaction_of(delivery: IncomingDelivery) -> bytes | None:
@@ -83,6 +95,9 @@ class RequestDesk:
         self._waiting: deque[Request] = deque()
         self._waiting_bytes = 0
         self._running: set[asyncio.Task[None]] = set()
+        self._running_bytes = 0
+        #: Of all response links.
+        self.unsent_bytes = 0
         self._responses: list[ResponseLink] = []
         #: Held by a request that may be answered at length.
         self._at_length = asyncio.Lock()
@@ -119,12 +134,17 @@ class RequestDesk:
     def start_some(self) -> None:
         running_max = 1 if self._host.is_stranger else RUNNING_MAX
         while self._waiting and len(self._running) < running_max:
+            size = len(self._waiting[0].delivery.payload)
+            if self._running and self._running_bytes + size > RUNNING_BYTES_MAX:
+                return
             if self._host.output_room_bytes() <= 0:
                 self._host.when_output_drains(self)
                 return
             request = self._waiting.popleft()
-            self._waiting_bytes -= len(request.delivery.payload)
-            task = asyncio.get_running_loop().create_task(self._handle(request))
+            self._waiting_bytes -= size
+            self._running_bytes += size
+            named = Steps(self._handle(request), request.told)
+            task = asyncio.get_running_loop().create_task(named)
             self._running.add(task)
             task.add_done_callback(self._ended)
 
@@ -138,6 +158,7 @@ class RequestDesk:
         except Exception:  # nodes answer every error themselves; this is the net below them
             _log.exception("request failed: node=%s", request.link.node.path)
         finally:
+            self._running_bytes -= len(request.delivery.payload)
             self._host.release_input(len(request.delivery.payload))
 
     async def _answer(self, request: Request) -> None:
@@ -146,12 +167,13 @@ class RequestDesk:
         if message is None:
             return
         txn_id = _transaction_of(request.delivery)
+        request.verb = (message.application_properties or {}).get("operation")
         node = link.request_node
         if not node.answers_at_length(message):
             self._respond(link, message, await node.handle(message, txn_id))
             return
         async with self._at_length:
-            while self._host.output_room_bytes() <= 0:
+            while self._host.output_room_bytes() <= 0 or self.unsent_bytes > UNSENT_BYTES_MAX:
                 self._room.clear()
                 self._host.when_output_drains(self)
                 await self._room.wait()
@@ -164,6 +186,16 @@ class RequestDesk:
 
     def remove_response_link(self, link: ResponseLink) -> None:
         self._responses.remove(link)
+        self.room_grew()
+
+    def drop_some(self, newest: ResponseLink) -> None:
+        """The client does not want its answers: some may wait for it, those of `newest` before others."""
+        bytes_max = STRANGER_UNSENT_BYTES_MAX if self._host.is_stranger else UNSENT_BYTES_MAX
+        while self.unsent_bytes > bytes_max:
+            stuck = [link for link in self._responses if link.may_drop(link is not newest)]
+            if not stuck:
+                return
+            max(stuck, key=ResponseLink.unsent).drop_oldest()
 
     def _respond(self, asked_on: RequestLink, request: AmqpMessage, answer: AmqpMessage) -> None:
         asked = request.properties
@@ -230,6 +262,8 @@ class RequestLink:
     def gone(self) -> None: ...
 
     def _take(self, delivery: IncomingDelivery) -> None:
+        if delivery.state is not None:
+            delivery.state = kept_state(delivery.state)
         if not self._desk.take(Request(self, delivery)):
             self._settle(delivery, Rejected(amqp_error(ServerBusy(), self.host.tracking, self.node.path)))
 
@@ -278,15 +312,27 @@ class ResponseLink:
     def respond(self, payload: bytes) -> None:
         self._unsent.append(payload)
         self._unsent_bytes += len(payload)
+        self._desk.unsent_bytes += len(payload)
         self._send_some()
         if self._unsent and self.link.room() <= 0:
-            self._drop_some()
+            while len(self._unsent) > UNSENT_MAX:
+                self.drop_oldest()
+            self._desk.drop_some(self)
 
-    def _drop_some(self) -> None:
-        """The client does not want its answers: the newest ones may wait for it."""
-        bytes_max = STRANGER_UNSENT_BYTES_MAX if self.host.is_stranger else UNSENT_BYTES_MAX
-        while len(self._unsent) > 1 and (len(self._unsent) > UNSENT_MAX or self._unsent_bytes > bytes_max):
-            self._unsent_bytes -= len(self._unsent.popleft())
+    def unsent(self) -> int:
+        """Bytes of answers that wait here."""
+        return self._unsent_bytes
+
+    def may_drop(self, also_the_last: bool) -> bool:
+        """Whether answers wait here for credit; the newest of all stays in any case."""
+        return len(self._unsent) > (0 if also_the_last else 1) and self.link.room() <= 0
+
+    def drop_oldest(self) -> None:
+        self._forget(self._unsent.popleft())
+
+    def _forget(self, payload: bytes) -> None:
+        self._unsent_bytes -= len(payload)
+        self._desk.unsent_bytes -= len(payload)
 
     def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None: ...
 
@@ -302,8 +348,8 @@ class ResponseLink:
         return self.link.credit() == 0 and not self._unsent
 
     def gone(self) -> None:
-        self._unsent.clear()
-        self._unsent_bytes = 0
+        while self._unsent:
+            self.drop_oldest()
         self._desk.remove_response_link(self)
 
     def _send_some(self) -> None:
@@ -312,10 +358,12 @@ class ResponseLink:
                 self.host.when_output_drains(self)
                 return
             payload = self._unsent.popleft()
-            self._unsent_bytes -= len(payload)
+            self._forget(payload)
             self._tags += 1
             self.link.send((self._tags & 0xFFFFFFFF).to_bytes(4, "big"), payload, settled=True)
             self.host.output_waits(len(payload))
+            if not self._unsent:
+                self._desk.room_grew()
         if self.link.drain_requested():
             self.link.drained()
             self.host.output_waits()

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from busway.loop_entries import LOOP
+
 if TYPE_CHECKING:
     from busway.broker.authorization import Grant, RuleBook, Segments
 
@@ -115,6 +117,7 @@ class RightsCheck:
             self._call_soon(self._work)
 
     def _work(self) -> None:
+        began_s = LOOP.now()
         self._is_waiting = False
         if self._is_changed and not self._levels:
             self._is_changed = False
@@ -131,3 +134,5 @@ class RightsCheck:
             connection, link = self._links.popleft()
             connection.check_link(link)
         self._wait()
+        if LOOP.now() - began_s > LOOP.longest_s:
+            LOOP.note(began_s, "a check of rights")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import ACCEPTED, TransactionalState
 from busway.amqp.sections import BATCH_FORMAT, split_batch
-from busway.broker.errors import BadArgument, BrokerError, EntityNotFound, StoreOutcomeUnknown
+from busway.broker.errors import BadArgument, BrokerError, EntityNotFound, ServerBusy, StoreOutcomeUnknown
 from busway.broker.fragment_group import FragmentGroup
 from busway.broker.send_via import SendVia
 from busway.gateway.amqp.batch_envelope import check_envelope
 from busway.gateway.amqp.message_ids import ensure_message_id
 from busway.gateway.amqp.message_mapping import message_of
 from busway.gateway.amqp.send_watch import SendWatch
-from busway.gateway.amqp.sender_end import SenderEnd
+from busway.gateway.amqp.sender_end import MESSAGE_BYTES, SenderEnd
 from busway.message import Message
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ class SendLink(SenderEnd):
 
     def _send(self, run: SendRun) -> None:
         self._unstored += len(run.ids)
+        run.size_bytes += len(run.ids) * MESSAGE_BYTES
         self.host.hold_input(run.size_bytes)
         if self.watch is not None:
             self.watch.begun(run)
@@ -171,11 +172,14 @@ class SendLink(SenderEnd):
 
     def _send_batch(self, delivery: IncomingDelivery) -> None:
         try:
+            if self.host.is_crowded():
+                raise ServerBusy
             messages = self._batch(delivery.payload)
         except (DecodeError, BrokerError) as error:
             self.refuse(delivery, error)
             return
-        run = BatchRun(self, -1 if delivery.settled else delivery.delivery_id, len(delivery.payload))
+        size_bytes = len(delivery.payload) + len(messages) * MESSAGE_BYTES
+        run = BatchRun(self, -1 if delivery.settled else delivery.delivery_id, size_bytes)
         self._unstored += 1
         self.host.hold_input(run.size_bytes)
         if self.watch is not None:

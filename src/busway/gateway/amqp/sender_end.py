@@ -34,6 +34,8 @@ _CREDIT_LOW: Final = CREDIT_MAX // 2
 #: Messages handed to the store and not yet stored, above which no further credit is given.
 _UNSTORED_HIGH: Final = 2 * CREDIT_MAX
 _ID_MASK: Final = 0xFFFFFFFF
+#: What a message weighs in memory beside its bytes, roughly, until it is stored.
+MESSAGE_BYTES: Final = 512
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

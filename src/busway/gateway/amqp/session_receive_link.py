@@ -109,6 +109,7 @@ class SessionReceiveLink(ReceiveLink):
     def gone(self) -> None:
         """X-11: the session is free at once, its unsettled messages return without a count."""
         self._is_gone = True
+        self._silence_alarm()
         if self._waiting is not None:
             self._waiting.cancel()
         if self._session is not None:

@@ -17,6 +17,9 @@ from busway.broker.errors import QuotaExceeded
 if TYPE_CHECKING:
     from busway.broker.authorization import Grant, Segments
 
+#: What a segment of a path weighs in memory.
+_SEGMENT_BYTES: Final = 72
+_GRANT_BYTES: Final = 512
 #: Replaced tokens whose end is still noted, beside those that are held.
 _STALE_MAX: Final = 64
 
@@ -32,6 +35,8 @@ class TokenHolder:
         self._grants: dict[Segments, Grant] = {}
         #: Ends of tokens, the first one on top; those of replaced ones are passed over.
         self._ends: list[tuple[int, Segments]] = []
+        #: What all of it weighs in memory, roughly.
+        self.held_bytes = 0
         #: SASL PLAIN: a namespace rule's name and key.
         self._connection_grant: Grant | None = None
 
@@ -42,6 +47,7 @@ class TokenHolder:
         if replaced is None and len(self._grants) >= self._tokens_max:
             raise QuotaExceeded(f"A connection can hold {self._tokens_max} tokens; this would be one more.")
         self._grants[audience] = grant
+        self.held_bytes += _weight(grant) - (0 if replaced is None else _weight(replaced))
         heappush(self._ends, (grant.expires_at_ms, audience))
         if len(self._ends) > 2 * len(self._grants) + _STALE_MAX:
             self._ends = [(held.expires_at_ms, key) for key, held in self._grants.items()]
@@ -90,13 +96,20 @@ class TokenHolder:
         ends = self._ends
         while ends and ends[0][0] <= now_ms:
             if self._is_end(*ends[0]):
-                ended.append(self._grants.pop(ends[0][1]))
+                grant = self._grants.pop(ends[0][1])
+                self.held_bytes -= _weight(grant)
+                ended.append(grant)
             heappop(ends)
         return ended
 
     def _is_end(self, expires_at_ms: int, audience: Segments) -> bool:
         held = self._grants.get(audience)
         return held is not None and held.expires_at_ms == expires_at_ms
+
+
+def _weight(grant: Grant) -> int:
+    segments = (*grant.audience, *grant.scope)
+    return _GRANT_BYTES + len(segments) * _SEGMENT_BYTES + sum(map(len, segments))
 
 
 def may_lose(new: Grant, replaced: Grant) -> bool:

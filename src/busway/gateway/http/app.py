@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -28,6 +29,7 @@ from busway.broker.caller import NOBODY, note_caller
 from busway.broker.errors import BrokerError, InternalError
 from busway.broker.flow import Flow
 from busway.clock import Clock, Entropy
+from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.backfill_route import BackfillRoute
 from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
 from busway.gateway.http.claims_route import CLAIMS_KEYWORD, ClaimsRoute, claim_address
@@ -43,10 +45,11 @@ from busway.gateway.http.statuses import HttpRefusal, error_response
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve_websocket
 from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.gateway.tracking import Tracking
+from busway.loop_entries import Steps, shown
 from busway.streams.event_hubs import EventHubs
 
 if TYPE_CHECKING:
-    from busway.signals.exposition import MeasuredJournal
+    from busway.signals.measured_process import MeasuredProcess
 
 _log = logging.getLogger("busway.http")
 
@@ -83,9 +86,12 @@ class HttpGateway:
         codec: MessageCodec,
         settings: HttpSettings | None = None,
         hubs: EventHubs | None = None,
-        journal: "MeasuredJournal | None" = None,
+        process: "MeasuredProcess | None" = None,
+        budget: ConnectionBudget | None = None,
     ) -> None:
         self._namespace = namespace
+        #: Shared with AMQP.
+        self._budget = budget
         self._hubs = None if hubs is None else HubDoor(hubs, clock)
         self._clock = clock
         self._open_amqp = open_amqp
@@ -97,16 +103,19 @@ class HttpGateway:
         self._claims = ClaimsRoute(namespace, clock)
         self._operators = OperatorRoutes(namespace, clock, entropy)
         is_open = self._settings.loopback_hosts is not None
-        self._metrics = MetricsRoute(namespace, hubs, journal, is_open=is_open)
+        self._metrics = MetricsRoute(namespace, hubs, process, is_open=is_open)
         self._state = ServerState()
         self._idlers = Idlers()
-        self.app = Starlette(
+        self._routes = Starlette(
             routes=[
                 Route("/{path:path}", self._answer, methods=_METHODS),
                 WebSocketRoute("/{path:path}", self._websocket),
             ]
         )
         self._config = _uvicorn_config(self.app)
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await Steps(self._routes(scope, receive, send), lambda: _told(scope))
 
     def protocol(self) -> asyncio.Protocol:
         """For one connection; call it on the event loop."""
@@ -140,7 +149,7 @@ class HttpGateway:
         call: Call | None = None
         note_caller(NOBODY)
         try:
-            call = Call(request, self._namespace.authorizer)
+            call = Call(request, self._namespace.authorizer, self._budget)
             path = call.path
             self._check_origin(call.authority, request.headers.get("origin"))
             response = await self._route(call)
@@ -156,6 +165,9 @@ class HttpGateway:
             tail = self._tracking.tail(path)
             _log.exception("an HTTP request failed: %s", tail)
             response = error_response(InternalError(), tail)
+        finally:
+            if call is not None:
+                call.close()
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
         response.headers["Date"] = formatdate(self._clock.wall_ms() / 1000, usegmt=True)
         if (call is None or not call.is_read) and _has_long_body(request):
@@ -245,11 +257,18 @@ class HttpGateway:
         await serve_websocket(websocket, self._open_amqp)
 
 
-def _uvicorn_config(app: Starlette) -> Config:
+def _told(scope: Scope) -> str:
+    """A request in words: what is asked for, and by whom."""
+    peer = scope.get("client") or ("",)
+    return f"{scope.get('method', 'WebSocket')} {shown(scope['path'])} by HTTP, from {peer[0]}"
+
+
+def _uvicorn_config(app: ASGIApp) -> Config:
     """Nothing from proxies is believed, nothing is logged per request, no compression (bombs), no pings: AMQP
     has its own, and a client that only sends does not read them."""
     config = Config(
         app,
+        interface="asgi3",
         http=HttpProtocol,
         ws="wsproto",
         ws_max_size=FRAME_BYTES_MAX,

@@ -26,12 +26,14 @@ from busway.broker.errors import (
     BadArgument,
     BrokerError,
     OperationTimedOut,
+    ServerBusy,
     Unauthorized,
 )
 from busway.broker.flow import FlowTable
 from busway.broker.limits import Limits
 from busway.broker.queue import Queue
 from busway.broker.topic import Topic
+from busway.gateway.connection_budget import SMALL_BYTES, ConnectionBudget
 from busway.gateway.http.statuses import method_not_allowed
 from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.rules.rule import Rule
@@ -95,7 +97,9 @@ class ManagedNamespace(Protocol):
 class Call:
     """A request with its path percent-decoded exactly once."""
 
-    def __init__(self, request: Request, authorizer: RequestAuthorizer) -> None:
+    def __init__(
+        self, request: Request, authorizer: RequestAuthorizer, budget: ConnectionBudget | None = None
+    ) -> None:
         """Raises BadArgument when the request line or the Host header is not clean."""
         self.request = request
         self.method = request.method
@@ -103,6 +107,9 @@ class Call:
         self.authority = checked_authority(request.headers.get("host", ""))
         self.api_version = _api_version(request)
         self._authorizer = authorizer
+        self._budget = budget
+        #: Of the body, as long as it is needed: given back by `close`.
+        self._held_bytes = 0
         #: The body has been read to its end.
         self.is_read = False
 
@@ -190,11 +197,27 @@ class Call:
         except TimeoutError as error:
             raise OperationTimedOut(f"The body did not arrive within {_BODY_S:.0f} seconds.") from error
 
+    def close(self) -> None:
+        """The request is answered."""
+        if self._budget is not None:
+            self._budget.add(-self._held_bytes)
+        self._held_bytes = 0
+
+    def _hold(self, size_bytes: int) -> None:
+        """Raises ServerBusy for a large body while all connections hold too much."""
+        if self._budget is None:
+            return
+        self._held_bytes += size_bytes
+        self._budget.add(size_bytes)
+        if self._held_bytes > SMALL_BYTES and self._budget.is_over:
+            raise ServerBusy("All connections hold more memory than they may. Please try again later.")
+
     async def _read(self, bytes_max: int, too_large: BrokerError) -> bytes:
         received = bytearray()
         try:
             async for chunk in self.request.stream():
                 received += chunk
+                self._hold(len(chunk))
                 if len(received) > bytes_max:
                     raise too_large
         except ClientDisconnect as error:

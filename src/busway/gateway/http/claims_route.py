@@ -19,6 +19,7 @@ memory; an answer that the store cannot finish is cut off, and its client notice
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ _STAMP: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SECONDS: Final = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,6})?")
 _COUNT: Final = re.compile(r"[0-9]{1,7}")
 _NUMBER_MAX: Final = (1 << 63) - 1
+_RUNS_AT_ONCE: Final = 5_000
 
 
 @dataclass(frozen=True)
@@ -146,13 +148,13 @@ class ClaimsRoute:
         return JSONResponse({"locked_until_ms": until_ms})
 
     async def _hold(self, call: Call, address: ClaimAddress) -> Response:
-        numbers = numbers_of(await call.body(BODY_BYTES_MAX))
+        numbers = await numbers_of(await call.body(BODY_BYTES_MAX))
         outlet = self._outlet(address)
         held = [] if outlet is None else await self._claims.hold(outlet, address.stamp, numbers)
         return JSONResponse({"held": [list(run) for run in runs_of(sorted(held))]})
 
     async def _read(self, call: Call, address: ClaimAddress) -> Response:
-        numbers = numbers_of(await call.body(BODY_BYTES_MAX))
+        numbers = await numbers_of(await call.body(BODY_BYTES_MAX))
         outlet = self._outlet(address)
         if outlet is None:
             return Response(b"", media_type=FRAMES_TYPE)
@@ -163,7 +165,7 @@ class ClaimsRoute:
         return StreamingResponse(_begun(first, frames), media_type=FRAMES_TYPE)
 
     async def _settle(self, call: Call, address: ClaimAddress) -> Response:
-        numbers = numbers_of(await call.body(BODY_BYTES_MAX))
+        numbers = await numbers_of(await call.body(BODY_BYTES_MAX))
         outlet = self._outlet(address)
         count, locked = (
             (0, 0) if outlet is None else await self._claims.settle(outlet, address.stamp, numbers)
@@ -197,15 +199,17 @@ async def _begun(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
             yield frame
 
 
-def numbers_of(body: bytes) -> list[int]:
-    """The numbers of a body {"held": [[first, count], …]}. Raises BadArgument."""
+async def numbers_of(body: bytes) -> list[int]:
+    """The numbers of a body {"held": [[first, count], …]}. Raises BadArgument. Others have their turn meanwhile."""
     given = parse_json(body, "The body")
     runs = given.get("held") if isinstance(given, dict) else None
     if not isinstance(runs, list):
         raise BadArgument('The body must be {"held": [[first, count], …]}.')
     numbers: list[int] = []
     last = 0
-    for run in runs:
+    for index, run in enumerate(runs):
+        if index % _RUNS_AT_ONCE == _RUNS_AT_ONCE - 1:
+            await asyncio.sleep(0)
         first, count = _run(run)
         if first <= last or first + count - 1 > _NUMBER_MAX:
             raise BadArgument("The runs of numbers must ascend and must not overlap.")

@@ -126,20 +126,20 @@ class Messages:
         bytes_max = min(settings.message_bytes_max, MESSAGE_BYTES_MAX)
         content_type = _content_type(call.request)
         body = await call.body(bytes_max, MessageTooLarge)
-        # The body took its time: the entity may be another one, or gone.
+        payloads = await self._payloads(call.request, body, content_type, bytes_max)
+        # That took its time: the entity may be another one, or gone.
         entity = self._entities.sender(address.entity)
         wants_message_id = entity.settings.detects_duplicates
-        payloads = self._payloads(call.request, body, content_type, bytes_max)
         messages = [self._message(payload, wants_message_id) for payload in payloads]
         await _done(lambda done: entity.send_atomically(messages, done))
         return Response(status_code=201)
 
-    def _payloads(
+    async def _payloads(
         self, request: Request, body: bytes, content_type: str | None, bytes_max: int
     ) -> list[bytes]:
         now_ms = self._clock.wall_ms()
         if is_batch(content_type):
-            return batch_payloads(body, now_ms, _BatchSize(bytes_max).add)
+            return await batch_payloads(body, now_ms, _BatchSize(bytes_max).add)
         return [single_payload(body, spelled_headers(request), content_type, now_ms)]
 
     def _message(self, payload: bytes, wants_message_id: bool) -> Message:

@@ -17,8 +17,9 @@ from busway.broker.descriptions import LISTEN, MANAGE
 from busway.gateway.http.call import Call
 
 if TYPE_CHECKING:
-    from busway.signals.exposition import Exposition, MeasuredJournal, MeasuredNamespace
+    from busway.signals.exposition import Exposition, MeasuredNamespace
     from busway.signals.hub_figures import MeasuredHubs
+    from busway.signals.measured_process import MeasuredProcess
 
 METRICS_PATH: Final = "metrics"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,11 +31,11 @@ class MetricsRoute:
         self,
         namespace: "MeasuredNamespace",
         hubs: "MeasuredHubs | None" = None,
-        journal: "MeasuredJournal | None" = None,
+        process: "MeasuredProcess | None" = None,
         *,
         is_open: bool,
     ) -> None:
-        self._measured = (namespace, hubs, journal)
+        self._measured = (namespace, hubs, process)
         self._exposition: Exposition | None = None
         self._is_open = is_open
 

@@ -9,7 +9,7 @@ with an upgrade to WebSocket: from then on the connection is AMQP's, which has d
 import asyncio
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import h11
 from uvicorn.config import Config
@@ -19,11 +19,20 @@ from uvicorn.server import ServerState
 from wsproto import events
 
 from busway.gateway.http.presence import PRESENCE, SPELLED_HEADERS, ClientPresence
+from busway.loop_entries import LOOP
+
+if TYPE_CHECKING:
+    from uvicorn._types import WebSocketEvent
 
 HEAD_S = 10.0
 IDLE_CONNECTIONS_MAX = 1_000
 #: A client that takes an answer with a message more slowly than this has not got it.
 FLUSH_S = 30.0
+#: Of a WebSocket: how long and how much at a time its frames are looked at before others have their turn.
+LOOK_S = 0.01
+LOOK_BYTES = 8 * 1024
+#: Of a WebSocket that pings: what it may leave unread.
+UNREAD_BYTES_MAX = 512 * 1024
 
 
 class HttpProtocol(H11Protocol):
@@ -49,7 +58,10 @@ class HttpProtocol(H11Protocol):
         self._idlers.add(self)
 
     def data_received(self, data: bytes) -> None:
+        began_s = LOOP.now()
         super().data_received(data)
+        if LOOP.now() - began_s > LOOP.longest_s:
+            LOOP.note(began_s, f"HTTP input, from {self.client[0] if self.client else ''}")
         if self._is_upgraded:
             return
         if self._is_between_requests():
@@ -129,7 +141,55 @@ class HttpProtocol(H11Protocol):
 
 class StreamingWebSocket(WSProtocol):
     """Hands on the parts of a message as they come. The borders of messages mean nothing to AMQP, and a stranger must
-    not make us hold a long one that never ends; its length is bounded all the same."""
+    not make us hold a long one that never ends; its length is bounded all the same.
+
+    A read may hold tens of thousands of tiny frames. They are looked at for a moment, then others have their turn,
+    and nothing more is read before the rest is through."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        #: Read, and not looked at yet.
+        self._rest = b""
+
+    def data_received(self, data: bytes) -> None:
+        if self._rest:  # read_paused was ended by a close
+            self._rest += data
+            return
+        self._rest = data
+        self._look()
+
+    def _look(self) -> None:
+        until = self.loop.time() + LOOK_S
+        data, at = self._rest, 0
+        while at < len(data) and not self.transport.is_closing() and (at == 0 or self.loop.time() < until):
+            super().data_received(data[at : at + LOOK_BYTES])
+            at += LOOK_BYTES
+        self._rest = b"" if self.transport.is_closing() else data[at:]
+        if self._rest:
+            if not self.read_paused:
+                self.read_paused = True
+                self.transport.pause_reading()
+            self.loop.call_soon(self._look)
+        elif self.queue.empty():
+            self._read_on()
+
+    async def receive(self) -> "WebSocketEvent":
+        message = await self.queue.get()
+        if self.queue.empty() and not self._rest:
+            self._read_on()
+        return message
+
+    def _read_on(self) -> None:
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def handle_ping(self, event: events.Ping) -> None:
+        """Whoever asks for answers and takes none goes without a word."""
+        if self.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            self.transport.abort()
+        else:
+            super().handle_ping(event)
 
     def handle_message(self, event: events.TextMessage | events.BytesMessage) -> None:
         length = self.buffer.length + len(event.data)

@@ -3,13 +3,14 @@
 The body becomes one data section. The id of a message without one is the codec's business, as for AMQP.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from busway.amqp.encode import EncodeError
 from busway.amqp.performatives import Header, Properties
-from busway.amqp.sections import DATA, AmqpMessage, encode_message
+from busway.amqp.sections import BODY_SECTIONS_MAX, DATA, AmqpMessage, encode_message
 from busway.amqp.types import Symbol, Timestamp
 from busway.broker.errors import BadArgument
 from busway.gateway.http.broker_properties import NO_PROPERTIES, BrokerProperties, broker_properties
@@ -21,6 +22,8 @@ BATCH_CONTENT_TYPE: Final = "application/vnd.microsoft.servicebus.json"
 _TTL_MS_MAX: Final = 0xFFFF_FFFF
 #: The last millisecond of the year 9999.
 _LATEST_MS: Final = 253_402_300_799_999
+_PARSED_AT_ONCE_BYTES: Final = 64 * 1024
+_MADE_AT_ONCE: Final = 500
 _MEDIA_TYPE: Final = re.compile(r"[\x20-\x7e]{1,1024}")
 
 
@@ -46,13 +49,21 @@ def single_payload(
     return _encoded(body, known, properties_of(sent), now_ms)
 
 
-def batch_payloads(body: bytes, now_ms: int, taken: Callable[[int], None]) -> list[bytes]:
-    """All messages of a batch. `taken` is told the bytes of each as it is made, and may raise."""
-    sent = parse_json(body, "The body")
+async def batch_payloads(body: bytes, now_ms: int, taken: Callable[[int], None]) -> list[bytes]:
+    """All messages of a batch. `taken` is told the bytes of each as it is made, and may raise. Others have their turn
+    meanwhile: there may be tens of thousands, as many as in a batch over AMQP."""
+    if len(body) > _PARSED_AT_ONCE_BYTES:
+        sent = await asyncio.to_thread(parse_json, body, "The body")
+    else:
+        sent = parse_json(body, "The body")
     if not isinstance(sent, list) or not sent:
         raise BadArgument("The body of a batch must be a JSON list of one or more messages.")
+    if len(sent) > BODY_SECTIONS_MAX:
+        raise BadArgument(f"The batch has {len(sent)} messages; at most {BODY_SECTIONS_MAX} are possible.")
     payloads: list[bytes] = []
     for index, item in enumerate(sent):
+        if index % _MADE_AT_ONCE == _MADE_AT_ONCE - 1:
+            await asyncio.sleep(0)
         payloads.append(_batch_item(item, f"Message {index} of the batch", now_ms))
         taken(len(payloads[-1]))
     return payloads

@@ -5,6 +5,7 @@ with them: JS turns 403 into "quota exceeded" unless the text holds SubCode=4030
 into classes of their own, and a status outside JS's list ends as "unrecognized HTTP status code".
 """
 
+import re
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape
 
@@ -86,6 +87,7 @@ STATUSES: Final[dict[type[BrokerError], Status]] = {
 #: A bad signature carries no SubCode in the service's own answers (A-6); the other token faults do (ERR-42).
 _SIGNATURE_SUB_CODE: Final = 40103
 _RETRY_AFTER_S: Final = 10
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def status_of(error: BrokerError) -> Status:
@@ -128,8 +130,4 @@ def headers_of(error: BrokerError) -> dict[str, str]:
 
 def xml_text(text: str) -> str:
     """Without what XML 1.0 cannot carry, not even escaped."""
-    return "".join(letter if _is_xml(ord(letter)) else "�" for letter in text)
-
-
-def _is_xml(code: int) -> bool:
-    return code in (0x9, 0xA, 0xD) or 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or code >= 0x10000
+    return _NOT_XML.sub("�", text)

@@ -25,6 +25,7 @@ _SENT_FRAME_BYTES_MAX: Final = 64 * 1024
 _HIGH_WATER_BYTES: Final = 256 * 1024
 _LOW_WATER_BYTES: Final = 64 * 1024
 _CLOSE_S: Final = 5.0
+_TAKEN_AT_ONCE: Final = 50
 _NORMAL: Final = 1000
 _UNSUPPORTED_DATA: Final = 1003
 
@@ -115,7 +116,11 @@ class WebSocketTransport:
             connection.connection_lost()
 
     async def _receive(self, connection: ByteConnection) -> None:
+        taken = 0
         while True:
+            taken += 1
+            if taken % _TAKEN_AT_ONCE == 0:
+                await asyncio.sleep(0)  # others have their turn: nothing here waits while messages are there
             await self._may_read.wait()
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":

@@ -4,14 +4,16 @@ Theory of operation. A batch is written on the loop's thread, grouped by kind so
 Side tables are touched only for fragments that have rows in them: `_with_sessions` and `_with_expiry` name those,
 found at open by one look-up per fragment. A session's row is brought up to date from what the batch added and took
 (count by difference) and one look into the index (first number), never by scanning, so an endless session costs
-what a short one does. Large removals (dropped fragments, forgotten ids) go in slices over several batches.
+what a short one does. Large removals (dropped fragments, forgotten ids) go in slices over several batches. A batch
+with very many rows is written over several turns of the loop, inside of one transaction: it is one commit all the
+same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import apsw
 
@@ -37,6 +39,14 @@ from busway.store.sqlite.rows import Front, deleted_keys, key_bounds, message_ro
 #: Rows per batch: a slice must not hold the loop for longer than a few milliseconds.
 SWEEP_SLICE_MAX: Final = 256
 PURGE_SLICE: Final = 512
+#: What a dropped fragment counts for when dropped ones are removed: it takes a dozen statements, whatever it holds.
+_FRAGMENT_ROWS: Final = 10
+#: Rows that are put in one turn of the loop.
+ROWS_PER_TURN: Final = 2_000
+#: The same of rows that are moved or changed: each may bring 64 KiB of properties (L-7).
+REWRITES_PER_TURN: Final = 500
+
+T = TypeVar("T")
 
 
 class BatchWriter:
@@ -76,35 +86,35 @@ class BatchWriter:
 
     def write(
         self, batch: CommitBatch, commit_number: int, next_fragment_key: int | None, sweep_rows: int
-    ) -> None:
-        """Everything but the COMMIT. Raises what apsw raises; the caller rolls back."""
+    ) -> Generator[None, None, None]:
+        """Everything but the COMMIT; others may go on wherever it yields, which only large batches do. Raises what
+        apsw raises; the caller rolls back."""
         execute = self._cursor.execute
+        # As they are now: what joins the next batch meanwhile is not in this one.
+        counters = [(*_counter_values(counters), key) for key, counters in batch.counters.items()]
         self._touched.clear()
         self._payloads.begin()
         execute(_BEGIN)
         if batch.fragments_created:
             self._create_fragments(batch)
         if batch.puts:
-            self._put(batch)
+            yield from self._put(batch)
         if batch.moves:
-            self._move(batch.moves)
+            yield from self._move(batch.moves)
         if batch.changes:
-            self._change(batch.changes)
+            yield from self._change(batch.changes)
         if batch.deletes:
             self._delete(batch.deletes)
         if batch.session_states:
             self._set_states(batch)
         if batch.duplicate_ids or batch.duplicate_purges or self.purges:
-            self._remember_ids(batch)
+            yield from self._remember_ids(batch)
         if batch.logs is not None:
             self._logs.write(batch.logs)
         if self._touched:
-            self._recount_sessions()
-        if batch.counters:
-            self._cursor.executemany(
-                _COUNTERS_WRITE,
-                [(*_counter_values(counters), key) for key, counters in batch.counters.items()],
-            )
+            yield from self._recount_sessions()
+        if counters:
+            self._cursor.executemany(_COUNTERS_WRITE, counters)
         self._write_rest(batch, next_fragment_key)
         if sweep_rows:
             self._sweep(min(sweep_rows, SWEEP_SLICE_MAX))
@@ -120,30 +130,44 @@ class BatchWriter:
             self._swept.clear()
 
     # -- messages
-    def _put(self, batch: CommitBatch) -> None:
-        rows = message_rows(batch.puts, self._payloads.keep(batch.puts))
-        if rows.active:
-            self._cursor.executemany(_PUT_ACTIVE, rows.active)
-        if rows.deferred:
-            self._cursor.executemany(_PUT_ASIDE[PLACE_DEFERRED], rows.deferred)
-        if rows.scheduled:
-            self._cursor.executemany(_PUT_ASIDE[PLACE_SCHEDULED], rows.scheduled)
-        if batch.session_entries:
+    def _put(self, batch: CommitBatch) -> Generator[None, None, None]:
+        shared = yield from self._payloads.keep(batch.puts)
+        for some, is_last in _in_turns(batch.puts):
+            rows = message_rows(some, shared)
+            if rows.active:
+                self._cursor.executemany(_PUT_ACTIVE, rows.active)
+            if rows.deferred:
+                self._cursor.executemany(_PUT_ASIDE[PLACE_DEFERRED], rows.deferred)
+            if rows.scheduled:
+                self._cursor.executemany(_PUT_ASIDE[PLACE_SCHEDULED], rows.scheduled)
+            if not is_last:
+                yield
+        for entries, is_last in _in_turns(batch.session_entries):
             self._cursor.executemany(
                 _SESSION_ENTRY_PUT,
-                [(row_key(fragment, number), name) for fragment, name, number in batch.session_entries],
+                [(row_key(fragment, number), name) for fragment, name, number in entries],
             )
-            for fragment, session_id, _ in batch.session_entries:
+            for fragment, session_id, _ in entries:
                 self._touch(fragment, session_id, 1)
-        if batch.expiry_entries:
+            if not is_last:
+                yield
+        for expiring, is_last in _in_turns(batch.expiry_entries):
             self._cursor.executemany(
                 _EXPIRY_ENTRY_PUT,
-                [(row_key(fragment, number), at_ms) for fragment, at_ms, number in batch.expiry_entries],
+                [(row_key(fragment, number), at_ms) for fragment, at_ms, number in expiring],
             )
-            self._with_expiry.update(fragment for fragment, _, _ in batch.expiry_entries)
+            self._with_expiry.update(fragment for fragment, _, _ in expiring)
+            if not is_last:
+                yield
 
-    def _move(self, moves: list[Move]) -> None:
+    def _move(self, moves: list[Move]) -> Generator[None, None, None]:
         self._payloads.note_moves(moves)
+        for some, is_last in _in_turns(moves, REWRITES_PER_TURN):
+            self._move_some(some)
+            if not is_last:
+                yield
+
+    def _move_some(self, moves: Sequence[Move]) -> None:
         for (source, target), group in groupby(moves, _source_and_target):
             run = list(group)
             self._delete_entries([row_key(move.from_fragment, move.from_number) for move in run], source)
@@ -189,7 +213,13 @@ class BatchWriter:
                 self._cursor.execute(_EXPIRY_ENTRY_MOVED[target], (key,))
                 self._with_expiry.add(move.to_fragment)
 
-    def _change(self, changes: list[Change]) -> None:
+    def _change(self, changes: list[Change]) -> Generator[None, None, None]:
+        for some, is_last in _in_turns(changes, REWRITES_PER_TURN):
+            self._change_some(some)
+            if not is_last:
+                yield
+
+    def _change_some(self, changes: Sequence[Change]) -> None:
         for change in changes:
             key = row_key(change.fragment, change.number)
             front = self._front(change.place, key)
@@ -220,14 +250,17 @@ class BatchWriter:
         self._touched[session] = self._touched.get(session, 0) + difference
         self._with_sessions.add(fragment)
 
-    def _recount_sessions(self) -> None:
-        self._cursor.executemany(
-            _SESSION_RECOUNT,
-            [
-                (fragment, name, difference, *key_bounds(FragmentKey(fragment)), fragment, name)
-                for (fragment, name), difference in self._touched.items()
-            ],
-        )
+    def _recount_sessions(self) -> Generator[None, None, None]:
+        for some, is_last in _in_turns(list(self._touched.items())):
+            self._cursor.executemany(
+                _SESSION_RECOUNT,
+                [
+                    (fragment, name, difference, *key_bounds(FragmentKey(fragment)), fragment, name)
+                    for (fragment, name), difference in some
+                ],
+            )
+            if not is_last:
+                yield
 
     def _set_states(self, batch: CommitBatch) -> None:
         for fragment, session_id, state, set_at_ms in batch.session_states:
@@ -236,8 +269,11 @@ class BatchWriter:
             else:
                 self._cursor.execute(_SESSION_STATE_SET, (fragment, session_id, set_at_ms, sealed(state)))
 
-    def _remember_ids(self, batch: CommitBatch) -> None:
-        self._cursor.executemany(_DUPLICATE_ID_PUT, batch.duplicate_ids)
+    def _remember_ids(self, batch: CommitBatch) -> Generator[None, None, None]:
+        for ids, is_last in _in_turns(batch.duplicate_ids):
+            self._cursor.executemany(_DUPLICATE_ID_PUT, ids)
+            if not is_last:
+                yield
         for fragment, before_ms in batch.duplicate_purges:
             self._cursor.execute(_DUPLICATE_IDS_FORGET, (before_ms, fragment))
             self.purges[fragment] = max(before_ms, self.purges.get(fragment, 0))
@@ -283,7 +319,7 @@ class BatchWriter:
 
     def _sweep(self, room: int) -> None:
         """Removes up to `room` rows of dropped fragments; those that reads of all fragments meet go first, events of
-        logs last."""
+        logs last. A topic may leave thousands of fragments without a row: each counts by itself."""
         for fragment in sorted(self.dropped - self._swept):
             low, high = key_bounds(FragmentKey(fragment))
             for statement, place in _SWEEPS_BY_KEY:
@@ -297,10 +333,21 @@ class BatchWriter:
                 return
             self._cursor.execute(_SWEEP_DONE, (fragment, fragment))
             self._swept.add(fragment)
+            room -= _FRAGMENT_ROWS
+            if room <= 0:
+                return
 
     def _removed(self, statement: str, values: tuple[int, ...]) -> int:
         self._cursor.execute(statement, values)
         return self._cursor.connection.changes()
+
+
+def _in_turns(rows: Sequence[T], count: int = ROWS_PER_TURN) -> list[tuple[Sequence[T], bool]]:
+    """So many at a time, and whether they are the last."""
+    if len(rows) <= count:
+        return [(rows, True)] if rows else []
+    starts = range(0, len(rows), count)
+    return [(rows[start : start + count], start + count >= len(rows)) for start in starts]
 
 
 def _moved(move: Move, front: Front, target: int) -> tuple[int | str | bytes | None, ...]:

@@ -15,6 +15,7 @@ Most fragments never share, and their deletes must not pay: `sharing` names thos
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final
 from zlib import crc32
 
@@ -23,12 +24,14 @@ import apsw
 from busway.message import Message
 from busway.store.contract import COUNTER_BITS, FragmentKey, Move
 from busway.store.sqlite.queries import by_place, query
-from busway.store.sqlite.rows import runs, shared_bodies
+from busway.store.sqlite.rows import count_bodies, find_shared, runs, shared_bodies
 
 #: What one reference weighs: a prime, so that the difference that one bit makes is never a number of references.
 REFERENCE_WEIGHT: Final = 1_000_003
 _CHECK_BITS: Final = 20
 _CHECK_MASK: Final = (1 << _CHECK_BITS) - 1
+#: Looked at in one turn of the loop.
+_PUTS_PER_TURN: Final = 10_000
 
 
 class Payloads:
@@ -46,9 +49,15 @@ class Payloads:
         """A new batch; whatever the last one left undone was rolled back."""
         self._released.clear()
 
-    def keep(self, puts: list[tuple[FragmentKey, int, Message]]) -> dict[int, int] | None:
-        """Stores the bodies that several puts share: identity of the bytes → payload."""
-        bodies = shared_bodies(puts)
+    def keep(
+        self, puts: list[tuple[FragmentKey, int, Message]]
+    ) -> Generator[None, None, dict[int, int] | None]:
+        """Stores the bodies that several puts share: identity of the bytes → payload. Others may go on wherever it
+        yields, which it does for very many puts only."""
+        if len(puts) <= _PUTS_PER_TURN:
+            bodies = shared_bodies(puts)
+        else:
+            bodies = yield from _shared_bodies(puts)
         if bodies is None:
             return None
         payload_of: dict[int, int] = {}
@@ -59,7 +68,11 @@ class Payloads:
             payload_of[identity] = payload
             rows.append((payload, bare, payload, count * REFERENCE_WEIGHT))
         self._cursor.executemany(_PAYLOAD_PUT, rows)
-        self._note_sharing({fragment for fragment, _, message in puts if id(message.bare) in payload_of})
+        for start in range(0, len(puts), _PUTS_PER_TURN):
+            if start > 0:
+                yield
+            some = puts[start : start + _PUTS_PER_TURN]
+            self._note_sharing({fragment for fragment, _, message in some if id(message.bare) in payload_of})
         return payload_of
 
     def note_moves(self, moves: list[Move]) -> None:
@@ -97,6 +110,23 @@ class Payloads:
             self._cursor.executemany(_PAYLOAD_RELEASE, weights)
             self._cursor.executemany(_PAYLOAD_DROP, [(payload, payload) for payload in self._released])
             self._released.clear()
+
+
+def _shared_bodies(
+    puts: list[tuple[FragmentKey, int, Message]],
+) -> Generator[None, None, dict[int, tuple[bytes, int]] | None]:
+    """`shared_bodies`, so many at a time."""
+    counts: dict[int, int] = {}
+    for start in range(0, len(puts), _PUTS_PER_TURN):
+        count_bodies(puts[start : start + _PUTS_PER_TURN], counts)
+        yield
+    if max(counts.values(), default=0) < 2:
+        return None
+    found: dict[int, tuple[bytes, int]] = {}
+    for start in range(0, len(puts), _PUTS_PER_TURN):
+        find_shared(puts[start : start + _PUTS_PER_TURN], counts, found)
+        yield
+    return found if found else None
 
 
 def payload_number(count: int) -> int:

@@ -113,21 +113,35 @@ def shared_bodies(puts: list[tuple[FragmentKey, int, Message]]) -> dict[int, tup
     if not _are_of_several_fragments(puts):
         return None
     counts: dict[int, int] = {}
+    if not count_bodies(puts, counts):
+        return None
+    found: dict[int, tuple[bytes, int]] = {}
+    find_shared(puts, counts, found)
+    return found if found else None
+
+
+def count_bodies(puts: list[tuple[FragmentKey, int, Message]], counts: dict[int, int]) -> bool:
+    """How many puts hold each body that is large enough. True when one of them is there several times."""
     are_copies = False
     for _, _, message in puts:
         if len(message.bare) >= SHARED_BYTES_MIN:
             count = counts.get(id(message.bare), 0)
             counts[id(message.bare)] = count + 1
             are_copies = are_copies or count > 0
-    if not are_copies:
-        return None
-    found: dict[int, tuple[bytes, int]] = {}
+    return are_copies
+
+
+def find_shared(
+    puts: list[tuple[FragmentKey, int, Message]],
+    counts: dict[int, int],
+    found: dict[int, tuple[bytes, int]],
+) -> None:
+    """Adds those that are worth it."""
     for _, _, message in puts:
         bare = message.bare
         count = counts.get(id(bare), 0)
         if (count - 1) * len(bare) >= SHARING_SAVES_BYTES_MIN:
             found[id(bare)] = (bare, count)
-    return found if found else None
 
 
 def _are_of_several_fragments(puts: list[tuple[FragmentKey, int, Message]]) -> bool:

@@ -2,7 +2,8 @@
 
 Theory of operation. One connection writes. A batch's statements run on the loop's thread (measured: a third faster
 than in a writer thread, for want of hand-overs per row) and touch memory only, because the page cache never spills;
-COMMIT, which writes and syncs, runs in the commit thread. Meanwhile the next batch gathers. When a commit is done
+COMMIT, which writes and syncs, runs in the commit thread. A batch with very many rows is written over several turns
+of the loop, and so are its callbacks told when they are many. Meanwhile the next batch gathers. When a commit is done
 its callbacks are told and the next starts with the loop's next turn if anything has joined; there is no timer.
 
     gathering ──_start──▶ written, in flight ──_commit (thread)──▶ _committed ──▶ reported
@@ -22,7 +23,7 @@ import asyncio
 import contextlib
 import logging
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,8 @@ from typing import Final
 import apsw
 
 from busway.clock import Clock
-from busway.store.callbacks import report, resolving
+from busway.loop_entries import LOOP
+from busway.store.callbacks import report, report_some, resolving
 from busway.store.contract import (
     COUNTER_BITS,
     CommitBatch,
@@ -127,6 +129,8 @@ class SqliteStore(SqliteReads):
         self._sweep_rows = 0  # rows of dropped fragments the open batch removes
         self._in_flight: Shadow | None = None
         self._in_flight_since = 0.0
+        #: It is durable, and those who joined it are being told.
+        self._reporting: CommitBatch | None = None
         #: The last commit was a slow one.
         self._is_suspect = False
         self._slow_until = 0.0
@@ -226,7 +230,7 @@ class SqliteStore(SqliteReads):
         self._warmth.forget()
         self._spans.clear()
         self._shadows.clear()
-        self._in_flight = None
+        self._in_flight = self._reporting = None
         self._is_scheduled = self._is_writer_busy = False
         self._gather_anew()
         self.state = StoreState.OPEN
@@ -298,6 +302,8 @@ class SqliteStore(SqliteReads):
             last = self._batch
         elif self._in_flight is not None:
             last = self._in_flight.batch
+        elif self._reporting is not None:
+            last = self._reporting
         else:
             return
         waiter = self._loop.create_future()
@@ -323,7 +329,7 @@ class SqliteStore(SqliteReads):
     # -- committing
     def _schedule(self) -> None:
         """A commit starts with the loop's next turn, unless one is under way: its end starts the next."""
-        if not self._is_writer_busy:
+        if not self._is_writer_busy and self._reporting is None:
             self._is_scheduled = True
             self._loop.call_soon(self._start, self._generation)
 
@@ -337,12 +343,16 @@ class SqliteStore(SqliteReads):
         if generation != self._generation:
             return
         self._is_scheduled = False
-        if self._is_writer_busy or not self._has_work() or self.state is not StoreState.OPEN:
+        if self._is_writer_busy or self._reporting is not None:
             return
+        if not self._has_work() or self.state is not StoreState.OPEN:
+            return
+        began_s = LOOP.now()
         shadow, batch = self._shadows[-1], self._batch
         next_key = self._next_key if self._next_key != self._key_written else None
+        writing = self._writer.write(batch, shadow.number, next_key, self._sweep_rows)
         try:
-            self._writer.write(batch, shadow.number, next_key, self._sweep_rows)
+            is_written = _is_over(writing)
         except Exception as error:  # Whatever it is: nothing of the batch may stay.
             self._fail(batch, self._rolled_back(error))
             return
@@ -352,7 +362,32 @@ class SqliteStore(SqliteReads):
         self._in_flight_since = self._clock.monotonic()
         self._is_writer_busy = True
         self._gather_anew()
-        self._commit_thread.submit(partial(self._commit, shadow, self._generation))
+        if is_written:
+            self._commit_thread.submit(partial(self._commit, shadow, generation))
+        else:
+            self._loop.call_soon(self._write_on, writing, shadow, generation)
+        if LOOP.now() - began_s > LOOP.longest_s:
+            LOOP.note(began_s, f"writing a batch of {batch.bytes:,} bytes to {self.name}")
+
+    def _write_on(self, writing: Generator[None, None, None], shadow: Shadow, generation: int) -> None:
+        """The rest of a large batch, a turn of the loop at a time. The next one gathers meanwhile."""
+        if generation != self._generation or self.state is not StoreState.OPEN:
+            return
+        began_s = LOOP.now()
+        try:
+            is_written = _is_over(writing)
+        except Exception as error:
+            self._in_flight = None
+            self._is_writer_busy = False
+            self._fail(shadow.batch, self._rolled_back(error))
+            return
+        self._in_flight_since = self._clock.monotonic()  # what takes long here is not the disk
+        if is_written:
+            self._commit_thread.submit(partial(self._commit, shadow, generation))
+        else:
+            self._loop.call_soon(self._write_on, writing, shadow, generation)
+        if LOOP.now() - began_s > LOOP.longest_s:
+            LOOP.note(began_s, f"writing a part of a batch to {self.name}")
 
     def _rolled_back(self, error: Exception) -> StoreError:
         """Takes the failed batch back; says whether that is certain."""
@@ -392,6 +427,7 @@ class SqliteStore(SqliteReads):
     ) -> None:
         if generation != self._generation or self.state is not StoreState.OPEN:
             return
+        began_s = LOOP.now()
         batch = shadow.batch
         self._in_flight = None
         self._note_duration()
@@ -403,7 +439,21 @@ class SqliteStore(SqliteReads):
         self._writer.committed()
         self._forget_shadows()
         self._condense_shadows()
-        report(self._loop, batch.callbacks, None)
+        self._reporting = batch
+        self._report(batch, 0, generation)
+        if LOOP.now() - began_s > LOOP.longest_s:
+            LOOP.note(began_s, f"telling {len(batch.callbacks):,} that a commit of {self.name} is durable")
+
+    def _report(self, batch: CommitBatch, start: int, generation: int) -> None:
+        """Tells those who joined, over several turns of the loop when they are many. The next commit waits for it:
+        its callbacks come later."""
+        if generation != self._generation:
+            return
+        told = report_some(self._loop, batch.callbacks, start, self._clock)
+        if told < len(batch.callbacks):
+            self._loop.call_soon(self._report, batch, told, generation)
+            return
+        self._reporting = None
         if self.state is StoreState.OPEN:
             self._space.spend(batch.bytes)
             self._note_commit()
@@ -425,7 +475,7 @@ class SqliteStore(SqliteReads):
 
     def _go_on(self) -> None:
         """The writer may be free: whatever waits starts now."""
-        if self._is_writer_busy or self._is_scheduled:
+        if self._is_writer_busy or self._is_scheduled or self._reporting is not None:
             return
         if self._has_work():
             self._schedule()
@@ -451,7 +501,7 @@ class SqliteStore(SqliteReads):
             )
 
     def _is_quiet(self) -> bool:
-        return self._batch.is_empty() and self._in_flight is None
+        return self._batch.is_empty() and self._in_flight is None and self._reporting is None
 
     def _has_work(self) -> bool:
         """Something has joined, or slices of an earlier removal are left."""
@@ -495,3 +545,10 @@ class SqliteStore(SqliteReads):
             self._space.sample()
         except OSError as error:
             log.warning("Free space of store %s cannot be told: %s.", self.name, error.strerror)
+
+
+def _is_over(writing: Generator[None, None, None]) -> bool:
+    """Goes on until the next turn of the loop should come, or to the end."""
+    for _ in writing:
+        return False
+    return True
