@@ -41,9 +41,10 @@ format: ## what lint would complain about and can be mended by itself
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-pages: setup ## write COMPATIBILITY.md and docs/settings.md anew from tests and code
+pages: setup ## write COMPATIBILITY.md, docs/settings.md and docs/timers.md anew from tests and code
 	@$(BIN)/python scripts/compatibility.py
 	@$(BIN)/python scripts/settings.py
+	@$(BIN)/python -m tests.timers
 
 bench: setup ## measure, against RabbitMQ in the same run (python -m benchmarks.run --help for parts)
 	@$(BIN)/python -m benchmarks.run
@@ -54,8 +55,8 @@ bench-compare: setup ## what a change costs, against a commit: make bench-compar
 chaos: setup ## kill, cut, crash at every write, fill, damage, fuzz: minutes (ARGS=--long for more)
 	@$(BIN)/python -m tests.chaos.run $(ARGS)
 
-soak: setup ## the same for hours: make soak HOURS=8
-	@$(BIN)/python -m tests.chaos.run --hours $(or $(HOURS),1)
+soak: setup ## the same for hours, and connections held for one: make soak HOURS=8
+	@$(BIN)/python -m tests.chaos.run --long --hours $(or $(HOURS),1)
 
 bench-spark: setup setup-spark ## measure the pipeline on Spark (python -m benchmarks.spark --help for parts)
 	@$(BIN)/python -m benchmarks.spark $(ARGS)

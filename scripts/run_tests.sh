@@ -8,6 +8,10 @@ python=.venv/bin/python
 #: Tests of what is compiled: they run both ways.
 both_ways="tests/unit/amqp tests/unit/broker tests/unit/gateway tests/unit/rules tests/unit/store tests/unit/streams
     tests/wire tests/model"
+#: And these once, as plain Python: the same changes on compiled modules are a row of make chaos.
+pure_only="tests/changes"
+#: And here a bug is planted that compiled modules would not notice.
+both_ways="$both_ways tests/unit/simulator/test_planted_changes.py"
 #: But for these: HTTP and WebSocket are not compiled, and what a stranger may hold is measured once.
 cannot_differ="--ignore-glob=*test_sas_matrix* --ignore-glob=*test_http_* --ignore-glob=*test_websocket*
     --ignore-glob=*test_amqp_strangers*"
@@ -37,7 +41,7 @@ collector=$!
 
 echo "== pure Python: what concerns compiled modules"
 # shellcheck disable=SC2086
-BUSWAY_PURE=1 $python -m pytest -n 2 -q --basetemp "$files/pure" $both_ways $cannot_differ
+BUSWAY_PURE=1 $python -m pytest -n 2 -q --basetemp "$files/pure" $both_ways $pure_only $cannot_differ
 wait $collector || true # what cannot be collected is told by the tests themselves
 wait $compiler || { cat build/compile.log >&2; exit 1; }
 
@@ -54,7 +58,7 @@ waiters=$!
 failed=0
 # shellcheck disable=SC2086
 $python -m pytest -n 2 --dist worksteal -q -m "not long" --durations 50 --basetemp "$files/rest" tests $ignoring_waiting \
-    --ignore tests/spark || failed=$?
+    --ignore tests/spark --ignore $pure_only || failed=$?
 wait $waiters || failed=$?
 cat build/test-clients.log
 wait $spark || failed=$?

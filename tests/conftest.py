@@ -13,6 +13,8 @@ TESTS = Path(__file__).parent
 SLOW = {
     TESTS / name
     for name in (
+        "cost/test_bounds.py",
+        "cost/test_growth.py",
         "store_contract/test_equivalence.py",
         "store_contract/test_log_equivalence.py",
         "store_contract/test_log_damage.py",
@@ -42,6 +44,7 @@ SLOW = {
         "unit/journal/test_feed.py",
         "unit/rules/test_evaluate.py",
         "unit/rules/test_selection.py",
+        "unit/signals/test_figures_under_change.py",
         "unit/signals/test_many_figures.py",
         "unit/simulator/test_planted_faults.py",
         "unit/simulator/test_simulation.py",

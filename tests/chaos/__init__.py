@@ -8,6 +8,8 @@ Parts (`python -m tests.chaos.run --only PART`), one file each:
                (`crash_world`) in this process; no root needed
                with topics, forwarding, partitioned entities (`crash_spread`) and transactions
                (`crash_transactions`) in runs of their own; `crash_picture` is what is compared
+  changes      entities are changed in every way under the SDK's retries, with kill -9 in the middle (`changing_load`,
+               `http_administrator`); and all cells of `tests.changes`
   partitions   one store of four hangs, fails or is taken out of service (`spread_load`, `fairness`)
   transactions kill -9 and cut connections under transactions (`transaction_load`, `transaction_checker`)
   streams      an event hub under kills, cuts and lost stores, and power cuts (`stream_runs` lists all of these parts)
@@ -16,6 +18,7 @@ Parts (`python -m tests.chaos.run --only PART`), one file each:
   disk_full    a full disk refuses sends and nothing else (root)
   sync_errors  fdatasync fails under load (strace)
   stalls       a disk that hangs, a server that stands still (`--long`: for 70 s)
+  patience     every kind of connection is held for an hour, idle and busy (`--long`)
   clock_steps  the clock is set, by hours and by ten years
   damage       files bear what nobody wrote, in this process and under a server (`damaged_server`)
   fuzz         damaged frames, messages and conversations for the decoder and the engine

@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.chaos import (
+    changes,
     clock_steps,
     crash_points,
     cuts,
@@ -30,6 +31,7 @@ from tests.chaos import (
     kill,
     long_tests,
     partitions,
+    patience,
     power_cut,
     spark_kills,
     stalls,
@@ -51,6 +53,8 @@ SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "crash": (crash_points.crash_at_every_write, len(CRASH_SCENARIOS)),
     "crash-spread": (crash_points.crash_in_spread_entities, len(SPREAD_SCENARIOS)),
     "crash-transactions": (crash_points.crash_in_transactions, len(TRANSACTION_SCENARIOS)),
+    "changes": (changes.change_under_traffic, 10),
+    "changes-cells": (changes.all_cells, 1),
     "partitions": (partitions.stores_come_and_go, 20),
     "transactions": (transactions.kill_transactions, 20),
     **stream_runs.STREAM_SCENARIOS,
@@ -70,6 +74,7 @@ SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
 #: Only with --long, or by name: minutes of waiting.
 LONG_SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "stop": (stalls.stopped_for_long, 1),
+    "patience": (patience.held_for_long, 60),
 }
 
 

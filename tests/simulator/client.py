@@ -27,6 +27,8 @@ class Client:
         self.chance = Random(f"{world.seed}:{name}")
         self.journal: Journal = world.journal
         self.under_way = 0
+        #: It is where something is being changed, and wants to be there when it happens.
+        self.hurries = False
 
     @property
     def namespace(self) -> Namespace:
@@ -36,12 +38,15 @@ class Client:
         life = self.journal.life
         self.begin()
         try:
-            while self.world.take_operation():
+            while self.may_act():
                 await self.act()
                 await self.pause()
         finally:
             if life == self.journal.life:  # whoever is dead cannot be left
                 self.leave()
+
+    def may_act(self) -> bool:
+        return self.world.take_operation()
 
     def begin(self) -> None:
         """A new connection."""
@@ -55,6 +60,9 @@ class Client:
 
     async def pause(self) -> None:
         draw = self.chance.random()
+        if self.hurries and self.world.is_changing:
+            await asyncio.sleep(draw * 0.015)
+            return
         if draw < 0.3:
             return
         if draw < 0.85:

@@ -173,7 +173,7 @@ class Consumer(Client):
             if tap.deletes:
                 self._deleted(seen)
                 continue
-            if tap.hold is None:
+            if tap.hold is None and self.world.has_usual_locks(tap.path):
                 seen.locked_until = seen.at + LOCK_S
             self.inbox.append(seen)
 
@@ -239,7 +239,8 @@ class Consumer(Client):
             problem = error
         self.journal.end(call, problem, f"renew {seen.path} {seen.value}")
         if problem is None:
-            seen.locked_until = self.journal.now() + LOCK_S
+            is_usual = self.world.has_usual_locks(seen.path)
+            seen.locked_until = self.journal.now() + LOCK_S if is_usual else 0.0
 
     # -- requests
 
@@ -315,7 +316,8 @@ class Consumer(Client):
             seen.invoked = call.invoked
             seen.token = delivery.token
             seen.hold = hold
-            if hold is None and not is_spread:  # over several fragments the locks begin at different moments
+            # Over several fragments the locks begin at different moments.
+            if hold is None and not is_spread and self.world.has_usual_locks(place[0]):
                 seen.locked_until = self.journal.now() + LOCK_S
             self.inbox.append(seen)
 

@@ -19,9 +19,9 @@ from busway.message import DEFERRED
 from tests.simulator.topology import (
     DROPS,
     FORWARDING,
-    RECEIVABLE,
     SESSION_IDS,
     SESSIONS,
+    TOPICS,
     TRANSACTIONAL,
     TRANSFERS,
 )
@@ -42,25 +42,26 @@ class Finale:
 
     async def play(self) -> None:
         await self._all_in_service()
+        if self._world.operator is not None:
+            await self._world.operator.finish()
         self._make_all_due()
+        try:
+            await self._empty_all()
+            await asyncio.sleep(120)  # what waits to try once more
+            self._note_homes()
+            self._check_nothing_is_left()
+        except BrokerError as error:  # all is healed: whatever is refused now is as good as lost
+            self._journal.find("not drained", f"{type(error).__name__}: {error}")
+        self._journal.is_over = True
+        await self._world.namespace.close()
+
+    async def _empty_all(self) -> None:
         for _ in range(_ROUNDS_MAX):
             await asyncio.sleep(_ROUND_S)
             if self._is_empty():
-                break
-            try:
-                await self._round()
-            except BrokerError as error:
-                self._journal.find("not drained", f"{type(error).__name__}: {error}")
-                break
-        else:
-            self._journal.find("not drained", f"after {_ROUNDS_MAX * _ROUND_S} s: {self._left()}")
-        await asyncio.sleep(120)  # what waits to try once more
-        try:
-            self._note_homes()
-            self._check_nothing_is_left()
-        except BrokerError as error:  # a store that does not come back
-            self._journal.find("not drained", f"{type(error).__name__}: {error}")
-        await self._world.namespace.close()
+                return
+            await self._round()
+        self._journal.find("not drained", f"after {_ROUNDS_MAX * _ROUND_S} s: {self._left()}")
 
     def _make_all_due(self) -> None:
         """The clock may stand hours before the time that schedules were made for."""
@@ -83,9 +84,9 @@ class Finale:
     def _outlets(self) -> list[tuple[str, bool, Outlet]]:
         namespace = self._world.namespace
         found: list[tuple[str, bool, Outlet]] = []
-        for path in (*RECEIVABLE, *SESSIONS, DROPS):
+        for path in (*self._world.receivable, *SESSIONS, DROPS):
             found.append((path, False, namespace.queue(path).outlet(False)))
-        for path in (*RECEIVABLE, *SESSIONS, DROPS, *FORWARDING):
+        for path in (*self._world.receivable, *SESSIONS, DROPS, *FORWARDING):
             if path != "brief":
                 found.append((path, True, namespace.queue(path).outlet(True)))
         for path in TRANSACTIONAL:
@@ -146,9 +147,10 @@ class Finale:
     def _entities(self) -> list[tuple[str, Queue | Topic]]:
         namespace = self._world.namespace
         found: list[tuple[str, Queue | Topic]] = [
-            (path, namespace.queue(path)) for path in (*RECEIVABLE, *SESSIONS, DROPS, *FORWARDING)
+            (path, namespace.queue(path)) for path in (*self._world.receivable, *SESSIONS, DROPS, *FORWARDING)
         ]
-        found += [(path, namespace.sender(path)) for path in ("events", "news")]
+        topics = TOPICS if self._world.has_operator else ("events", "news")
+        found += [(path, namespace.sender(path)) for path in topics]
         for path in TRANSACTIONAL:
             transfers = namespace.transfer_queue(path)
             if transfers is not None:

@@ -6,7 +6,9 @@ without an end; one that is never answered, though the broker lived, stays so an
 
 from __future__ import annotations
 
+from busway.broker.descriptions import Description
 from busway.broker.errors import BrokerError, StoreOutcomeUnknown
+from busway.rules.rule import Rule
 from tests.chaos.history import FAIL, INFO, OK
 from tests.simulator.topology import Traits
 from tests.simulator.virtual_time import VirtualClock
@@ -41,7 +43,7 @@ class Call:
 class Sent(Call):
     """One message that was sent."""
 
-    __slots__ = ("bare", "due_ms", "is_cancelled", "key", "number", "path", "traits", "value")
+    __slots__ = ("bare", "due_ms", "is_cancelled", "key", "made", "number", "path", "traits", "value")
 
     def __init__(
         self, invoked: float, life: int, value: str, path: str, key: str | None, traits: Traits, bare: bytes
@@ -59,6 +61,8 @@ class Sent(Call):
         self.number = 0
         #: Cancellation was tried.
         self.is_cancelled = False
+        #: When it was given to the broker; in a transaction that is before the commit.
+        self.made = invoked
 
 
 class Seen:
@@ -143,6 +147,24 @@ class Act(Call):
         self.endings: list[Ended] = []
 
 
+class Changed(Call):
+    """What an operator did to one entity. `verb`: update, create, delete, add-rule, replace-rule, remove-rule; and
+    look: what is there for certain, after nobody knew. All of them leave what is already so."""
+
+    __slots__ = ("description", "name", "path", "rules", "verb")
+
+    def __init__(self, invoked: float, life: int, verb: str, path: str) -> None:
+        super().__init__(invoked, life)
+        self.verb = verb
+        self.path = path
+        #: As it is afterwards: of an update, a creation, a look that found something.
+        self.description: Description | None = None
+        #: Of a creation or a look all of them, else the one it is about.
+        self.rules: tuple[Rule, ...] = ()
+        #: Of the rule that was removed.
+        self.name = ""
+
+
 class Outage:
     """A store was out of service, or (with no name) the whole broker dead."""
 
@@ -160,6 +182,8 @@ class Journal:
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
         self.life = 0
+        #: The broker is closed as it should be: nothing that it does now excuses anything.
+        self.is_over = False
         self.trace: list[str] = []
         self.sends: list[Sent] = []
         self.seen: list[Seen] = []
@@ -167,6 +191,8 @@ class Journal:
         self.holds: list[Hold] = []
         self.states: list[StateWrite] = []
         self.acts: list[Act] = []
+        #: In order of invocation, and no two at the same time.
+        self.changes: list[Changed] = []
         self.outages: list[Outage] = []
         #: (path, index) → the store that fragment lies in.
         self.homes: dict[tuple[str, int], str] = {}
@@ -204,6 +230,8 @@ class Journal:
 
     def store_changed(self, store: str, is_up: bool) -> None:
         self.note(f"store {store} {'up' if is_up else 'down'}")
+        if self.is_over:
+            return
         if not is_up:
             self.outages.append(Outage(store, self.now()))
             return

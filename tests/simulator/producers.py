@@ -20,12 +20,12 @@ from tests.simulator.topology import (
     SESSIONS,
     TOPICS,
     bare_of,
-    destinations,
     fragment_index,
 )
 
-#: So many different ids are sent to each entity that detects duplicates.
+#: So many different ids are sent to each entity that detects duplicates; others when it is not the same any more.
 _IDS: Final = 120
+_ID_RANGE: Final = 1_000
 _SCHEDULES_KNOWN_MAX: Final = 40
 
 
@@ -47,17 +47,25 @@ class SendQuestion(Question):
         self._messages = messages
 
     def told(self, place: int, call: Call) -> None:
-        if call.result == OK and isinstance(call, Sent) and call.path not in TOPICS:
+        if not isinstance(call, Sent):
+            return
+        if call.result == OK and call.path not in TOPICS:
             call.number = self._messages[place].sequence_number
+        if call.result != OK and call.path in DEDUPLICATED and isinstance(self._asker, Producer):
+            self._asker.refused.append(call)
 
 
 class Producer(Client):
     #: What it sends to, one of them most of the time.
     paths: tuple[str, ...] = ()
+    #: How far ahead it schedules.
+    delays_ms: tuple[int, ...] = (500, 5_000, 40_000)
 
     def begin(self) -> None:
         super().begin()
         self.scheduled: list[Sent] = []
+        #: By what detects duplicates: a client that hurries tries again.
+        self.refused: list[Sent] = []
 
     async def act(self) -> None:
         draw = self.chance.random()
@@ -78,7 +86,7 @@ class Producer(Client):
     def new_message(self, path: str, key: str | None = None) -> tuple[Sent, Message]:
         """`key`: of the whole batch; else each has its own, or none."""
         if path in DEDUPLICATED:
-            return repeatable(self, path)
+            return repeatable(self, path, self._again(path))
         value = self.world.new_value()
         traits = self.chance.choice(ALL_TRAITS)
         if key is None:
@@ -93,6 +101,14 @@ class Producer(Client):
         if path == BRIEF:
             message.ttl_ms = self.chance.choice((2_000, 10_000, 30_000, -1))
         return sent, message
+
+    def _again(self, path: str) -> int | None:
+        """One that was refused before."""
+        waiting = [sent for sent in self.refused if sent.path == path] if self.hurries else []
+        if not waiting or self.chance.random() < 0.3:
+            return None
+        self.refused.remove(waiting[0])
+        return int(waiting[0].value[1:])
 
     def _key(self, path: str) -> str | None:
         if path in SESSIONS:
@@ -140,7 +156,7 @@ class Producer(Client):
 
     def _postpone(self, sent: Sent, message: Message) -> None:
         if sent.path not in DEDUPLICATED:
-            sent.due_ms = self.world.clock.wall_ms() + self.chance.choice((500, 5_000, 40_000))
+            sent.due_ms = self.world.clock.wall_ms() + self.chance.choice(self.delays_ms)
             message.scheduled_at_ms = sent.due_ms
 
     async def schedule(self, path: str) -> None:
@@ -161,6 +177,7 @@ class Producer(Client):
             self.scheduled = [*self.scheduled[-_SCHEDULES_KNOWN_MAX:], sent]
 
     async def cancel(self) -> None:
+        self.scheduled = [sent for sent in self.scheduled if self.world.is_still_there(sent.path, sent.made)]
         if not self.scheduled:
             return
         path = self.chance.choice(self.scheduled).path
@@ -170,7 +187,7 @@ class Producer(Client):
         endings: list[Ended] = []
         for sent in chosen:
             sent.is_cancelled = True
-            for group in destinations(path, sent.traits):
+            for group in self.world.groups_below(path, sent.traits):
                 ended = Ended(self.journal.now(), self.journal.life, "complete", group, sent.value, None)
                 endings.append(ended)
         self.journal.endings += endings
@@ -185,9 +202,10 @@ class Producer(Client):
                 ended.result = INFO  # one fragment may have done its part
 
 
-def repeatable(client: Client, path: str) -> tuple[Sent, Message]:
+def repeatable(client: Client, path: str, number: int | None = None) -> tuple[Sent, Message]:
     """A message about which everything follows from its id, which may have been sent before."""
-    number = client.chance.randrange(_IDS)
+    if number is None:
+        number = client.chance.randrange(_IDS) + client.world.id_ranges.get(path, 0) * _ID_RANGE
     value = f"{path[0]}{number:07d}"
     traits = ALL_TRAITS[number % len(ALL_TRAITS)]
     bare = bare_of(value, traits)

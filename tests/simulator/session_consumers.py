@@ -70,7 +70,8 @@ class SessionConsumer(Consumer):
             self.journal.end(hold, SessionLockLost(), f"accept {path} too late")
             return
         hold.session_id = session.session_id
-        hold.locked_until = self.journal.now() + LOCK_S
+        is_usual = self.world.has_usual_locks(path)
+        hold.locked_until = self.journal.now() + LOCK_S if is_usual else 0.0
         self.journal.end(hold, None, f"accept {path} {session.session_id}")
         self.tap, self.session = tap, session
         self.inbox = []
@@ -123,7 +124,8 @@ class SessionConsumer(Consumer):
             problem = error
         self.journal.end(call, problem, f"renew-session {hold.path} {hold.session_id}")
         if problem is None and self.tap is not None and not self.tap.is_gone:
-            hold.locked_until = self.journal.now() + LOCK_S
+            is_usual = self.world.has_usual_locks(hold.path)
+            hold.locked_until = self.journal.now() + LOCK_S if is_usual else 0.0
 
     def _hold(self) -> Hold:
         assert self.tap is not None

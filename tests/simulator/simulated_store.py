@@ -240,4 +240,5 @@ def _copied(fragment: _Fragment) -> _Fragment:
     twin.expiry_entries = dict(fragment.expiry_entries)
     twin.states = dict(fragment.states)
     twin.duplicate_ids = dict(fragment.duplicate_ids)
+    twin.log = fragment.log  # chunks are read as they are at the end
     return twin

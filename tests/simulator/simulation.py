@@ -11,7 +11,10 @@ from typing import Final
 
 from tests.chaos.checker import Verdict
 from tests.chaos.scenario import Outcome
+from tests.simulator.expectations import Expectations
 from tests.simulator.finale import Finale
+from tests.simulator.operated import SUBJECTS
+from tests.simulator.operators import possible_changes
 from tests.simulator.verdict import judge
 from tests.simulator.virtual_time import NEVER_S, NoEnd, NothingWillHappen, TimeStandsStill, VirtualLoop
 from tests.simulator.world import LoudLog, World
@@ -32,6 +35,8 @@ _MUST_BE_MET: Final = (
     *("seen: receive", "seen: delete", "seen: deferred", "seen: peek", "seen: drain"),
     *("fault: refused", "fault: unknown", "fault: hang", "fault: slow", "fault: lost", "fault: disabled"),
     *("fault: reads", "fault: full", "fault: clock", "fault: crash", "disable ok", "enable ok"),
+    *("step ok", "step fail", "step info", "look ok", "change interrupted by a crash"),
+    *sorted({f"change: {change.name}" for path in SUBJECTS for change in possible_changes(path)}),
 )
 
 
@@ -74,7 +79,7 @@ def simulate(seed: int, operations: int = OPERATIONS) -> Report:
         log.setLevel(level)
         log.propagate = propagates
         _end(loop)
-    verdict = judge(world.journal)
+    verdict = judge(world.journal, Expectations(world.timeline) if world.has_operator else None)
     _demand_enough(world, operations, verdict)
     return Report(seed, operations, verdict, world.journal.trace, loop.time() - began)
 

@@ -32,10 +32,14 @@ SIZES: Final = (1, 5, 9)
 PARTITIONED: Final = frozenset(
     {"orders", "talks", "once", "pool", "gate", "graves", "drops"}
     | {f"events/Subscriptions/{name}" for name in ("all", "red", "large", "alpha", "relayed")}
+    | {"beyond", "ledger"}
+    | {f"{topic}/Subscriptions/{name}" for topic in ("events", "ledger") for name in ("watched", "neighbour")}
+    | {"ledger/Subscriptions/red"}
 )
 SESSIONS: Final = ("talks", "chats")
-DEDUPLICATED: Final = ("once", "single")
-TOPICS: Final = ("events", "news")
+#: The last two of both are only there with an operator (`operated`).
+DEDUPLICATED: Final = ("once", "single", "digest", "ledger")
+TOPICS: Final = ("events", "news", "digest", "ledger")
 #: What one sends to.
 SENDABLE: Final = (
     *("orders", "tasks", "talks", "chats", "once", "single", "events", "news"),
@@ -126,6 +130,11 @@ def destinations(path: str, traits: Traits) -> list[str]:
     return [group_of(f"events/Subscriptions/{name}") for name, is_selected in selected.items() if is_selected]
 
 
+def detects_duplicates(group: str) -> bool:
+    """A queue, or a subscription of a topic."""
+    return group.split("/")[0] in DEDUPLICATED
+
+
 def moves_on(path: str) -> bool:
     """Its messages get their numbers later, where they go."""
     return path in FORWARDING or path.startswith(TRANSFERS)
@@ -144,36 +153,37 @@ KEYS: Final = tuple(f"key-{n}" for n in range(8))
 SESSION_IDS: Final = tuple(f"talk-{n}" for n in range(5))
 
 
+def queue(path: str, **values: object) -> NewEntity:
+    description = QueueDescription(
+        path,
+        lock_duration_ms=int(LOCK_S * 1000),
+        max_delivery_count=MAX_DELIVERIES,
+        enable_partitioning=path in PARTITIONED,
+        requires_session=path in SESSIONS,
+        requires_duplicate_detection=path in DEDUPLICATED,
+        duplicate_detection_history_time_window_ms=WEEK_MS,
+        forward_to=_text(values, "forward_to"),
+        forward_dead_lettered_messages_to=_text(values, "forward_dead_letters_to"),
+        dead_lettering_on_message_expiration=path in MORTAL,
+    )
+    return NewEntity(description)
+
+
+def subscription(topic: str, name: str, rule: Rule | None, forward_to: str | None = None) -> NewEntity:
+    description = SubscriptionDescription(
+        subscription_path(topic, name),
+        lock_duration_ms=int(LOCK_S * 1000),
+        max_delivery_count=MAX_DELIVERIES,
+        forward_to=forward_to,
+    )
+    return NewEntity(description, () if rule is None else (rule,))
+
+
 def entities() -> list[NewEntity]:
     """In an order in which they can be created."""
-
-    def queue(path: str, **values: object) -> NewEntity:
-        description = QueueDescription(
-            path,
-            lock_duration_ms=int(LOCK_S * 1000),
-            max_delivery_count=MAX_DELIVERIES,
-            enable_partitioning=path in PARTITIONED,
-            requires_session=path in SESSIONS,
-            requires_duplicate_detection=path in DEDUPLICATED,
-            duplicate_detection_history_time_window_ms=WEEK_MS,
-            forward_to=_text(values, "forward_to"),
-            forward_dead_lettered_messages_to=_text(values, "forward_dead_letters_to"),
-            dead_lettering_on_message_expiration=path in MORTAL,
-        )
-        return NewEntity(description)
-
-    def subscription(topic: str, name: str, rule: Rule | None, forward_to: str | None = None) -> NewEntity:
-        description = SubscriptionDescription(
-            subscription_path(topic, name),
-            lock_duration_ms=int(LOCK_S * 1000),
-            max_delivery_count=MAX_DELIVERIES,
-            forward_to=forward_to,
-        )
-        return NewEntity(description, () if rule is None else (rule,))
-
     return [
         *(queue(path) for path in ("orders", "tasks", "archive", "pool", "graves", "drops")),
-        *(queue(path) for path in (*SESSIONS, *DEDUPLICATED)),
+        *(queue(path) for path in (*SESSIONS, "once", "single")),
         queue("inbox", forward_to="pool"),
         queue("gate", forward_to="archive"),
         queue("brief", forward_dead_letters_to="graves"),

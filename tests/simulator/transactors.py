@@ -187,7 +187,11 @@ class Transactor(Consumer):
         act.sends.append(sent)
 
     async def _cancel_in(self, transaction: Transaction, act: Act, path: str) -> None:
-        known = [sent for sent in self.scheduled if sent.path == path]
+        known = [
+            sent
+            for sent in self.scheduled
+            if sent.path == path and self.world.is_still_there(path, sent.made)
+        ]
         if not known:
             return
         sent = self.chance.choice(known)

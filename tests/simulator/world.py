@@ -25,19 +25,33 @@ from tests.simulator.client import Client
 from tests.simulator.consumers import Consumer
 from tests.simulator.faults import Faults, out_of_service
 from tests.simulator.journal import Journal, Seen
+from tests.simulator.operated import (
+    TARGETS,
+    all_receivable,
+    all_sendable,
+    chosen_subjects,
+    entities_besides,
+)
+from tests.simulator.operators import Operator
 from tests.simulator.producers import Producer
 from tests.simulator.session_consumers import Deleter, SessionConsumer
 from tests.simulator.simulated_store import Mood, SimulatedStore
+from tests.simulator.timeline import Timeline
 from tests.simulator.topology import (
     DROPS,
     FORWARDING,
+    LOCK_S,
     PARTITION_COUNT,
     RECEIVABLE,
     SENDABLE,
     SESSIONS,
     STORE_COUNT,
+    TOPICS,
     TRANSACTIONAL,
+    Traits,
+    destinations,
     entities,
+    group_of,
     value_of,
 )
 from tests.simulator.transactors import Transactor
@@ -46,6 +60,9 @@ from tests.simulator.virtual_time import VirtualClock, VirtualLoop
 #: A client that has nothing left to do must come to its end within this time.
 _CLIENT_S_MAX: Final = 400.0
 _OPENINGS_MAX: Final = 200
+#: Of all seeds so many have an operator, who changes so many entities.
+_OPERATED_SHARE: Final = 0.6
+SUBJECT_COUNT: Final = 3
 
 
 class World:
@@ -62,12 +79,24 @@ class World:
         self.deferred: dict[tuple[str, bool], list[Seen]] = {}
         self.stores = [self._store(f"store-{number}") for number in range(STORE_COUNT)]
         self._loop = loop
-        self._entropy = SeededEntropy(seed)
+        self.entropy = SeededEntropy(seed)
         self._limits = _limits(self.chance)
         self._values = 0
         self._client_tasks: list[asyncio.Task[None]] = []
         self._protected: list[asyncio.Task[Any]] = []
+        #: Of what detects duplicates: which of its ids are used.
+        self.id_ranges: dict[str, int] = {}
+        chance = Random(f"{seed}:operator")
+        self.has_operator = has_operator(chance)
+        self.entities = [*entities(), *(entities_besides() if self.has_operator else ())]
+        self.timeline = Timeline(self.entities, self.journal.changes)
+        self.receivable = all_receivable(self.has_operator)
+        self.operator: Operator | None = None
+        #: Right now, by the operator.
+        self.is_changing = False
         self.clients = self._new_clients()
+        if self.has_operator:
+            self._add_operator(chance)
         self.namespace = self._new_namespace()
         self._ticker = Ticker(self.namespace, self.clock)
 
@@ -80,7 +109,7 @@ class World:
         )
 
     def _new_namespace(self) -> Namespace:
-        return Namespace("bus", self.stores, self.clock, self._entropy, self._limits)
+        return Namespace("bus", self.stores, self.clock, self.entropy, self._limits)
 
     # -- what clients need
 
@@ -94,6 +123,24 @@ class World:
     def new_value(self) -> str:
         self._values += 1
         return f"{self._values:08d}"
+
+    def has_usual_locks(self, path: str) -> bool:
+        """At this moment; else nobody can say how long they last."""
+        now = self.journal.now()
+        return all(
+            state is not None and state.lock_ms == LOCK_S * 1000
+            for state in self.timeline.during(path, now, now)
+        )
+
+    def is_still_there(self, path: str, since: float) -> bool:
+        """The entity is the one that it was then: its numbers mean the same."""
+        return self.timeline.incarnation(path, since) == self.timeline.incarnation(path, self.journal.now())
+
+    def groups_below(self, path: str, traits: Traits) -> list[str]:
+        """Where a message sent to `path` may turn up; perhaps more than it does, with an operator."""
+        if not self.has_operator or path not in TOPICS:
+            return destinations(path, traits)
+        return [group_of(each) for each in self.timeline.paths() if each.startswith(f"{path}/")]
 
     def see(self, path: str, is_dead: bool, how: str, message: Message, who: str) -> Seen:
         """A message was shown to somebody."""
@@ -136,6 +183,28 @@ class World:
             clients.append(transactor)
         return clients
 
+    def _add_operator(self, chance: Random) -> None:
+        """With a crowd of its own around what it changes."""
+        subjects = chosen_subjects(chance, SUBJECT_COUNT)
+        self.operator = Operator(self, subjects)
+        sent_to = {path.split("/")[0] for path in subjects} & set(all_sendable(True))
+        producer = Producer(self, "producer-near")
+        producer.paths = tuple(sorted(sent_to))
+        producer.delays_ms = (50, 200, 500)
+        crowd: list[Client] = [self.operator, producer]
+        for number in range(2):
+            consumer = Consumer(self, f"consumer-near-{number}")
+            near = [path for path in self.receivable if path.split("/")[0] in sent_to]
+            consumer.places = tuple((path, False) for path in (*near, *TARGETS))
+            crowd.append(consumer)
+        if DROPS in subjects:
+            deleter = Deleter(self, "deleter-near")
+            deleter.places = ((DROPS, False),)
+            crowd.append(deleter)
+        for client in crowd:
+            client.hurries = True
+        self.clients += crowd
+
     # -- the run
 
     async def play(self) -> None:
@@ -144,7 +213,7 @@ class World:
         self._protected.append(current)
         self._loop.set_exception_handler(self._unhandled)
         await self._open()
-        await self.namespace.create(entities())
+        await self.namespace.create(self.entities)
         faults = Faults(self)
         hurting = asyncio.create_task(faults.run())
         hurting.add_done_callback(lambda _: self._used_up.set())  # should it fail, so does the run
@@ -237,6 +306,10 @@ class World:
             else:
                 self.journal.count("enable ok")
                 return
+
+
+def has_operator(chance: Random) -> bool:
+    return chance.random() < _OPERATED_SHARE
 
 
 def _limits(chance: Random) -> Limits:

@@ -8,6 +8,8 @@ adds the row that brings it back.
 
   fault        what a row is, and its place in the sources
   promises     faults against what the bus promises: durability, locks, sessions, rights
-  defects      one for each defect that a review found
+  lost         one at least for each defect of a review by which messages were lost, double or stuck
+  greed        the same where one client could stop all others
+  defects      the same for producers, budgets, addresses and waiting
   play         makes the copies, runs the tests, tells what they saw
 """

@@ -1,4 +1,4 @@
-"""Defects that a review found, brought back one by one. `about` names the point of the review."""
+"""Producers, budgets, addresses (A9, B13, C19, C20 of the review) and waiting, brought back one by one."""
 
 from __future__ import annotations
 
@@ -102,5 +102,59 @@ DEFECTS: Final = (
         """            owner_key = None
 """,
         ("tests/unit/gateway/test_hub_and_queue_addresses.py",),
+    ),
+    Fault(
+        "a name that looks like loopback",
+        "C20: every address of the host is tested",
+        "busway/host_addresses.py",
+        "    return bool(addresses) and all(",
+        '    return host.startswith("127.") or all(',
+        ("tests/unit/test_host_addresses.py",),
+    ),
+    Fault(
+        "one loopback address is enough",
+        "C20: every address of the host is tested",
+        "busway/host_addresses.py",
+        "    return bool(addresses) and all(",
+        "    return bool(addresses) and any(",
+        ("tests/unit/test_host_addresses.py",),
+    ),
+    Fault(
+        "two answers of a name server",
+        "C20: exactly what was tested is bound",
+        "busway/host_addresses.py",
+        """@cache
+def addresses_of""",
+        """@__import__("functools").lru_cache(maxsize=0)
+def addresses_of""",
+        ("tests/unit/test_host_addresses.py",),
+    ),
+    Fault(
+        "one token that fails ends the renewing",
+        "A-8: each token is renewed by itself, and tried again",
+        "busway/client/service_bus_client.py",
+        "                except ClientError:  # one that lasts shows itself to whoever uses the connection next\n"
+        "                    pause_s = _RENEW_AGAIN_AFTER_S\n",
+        "                except ClientError:\n                    break\n",
+        ("tests/timers/test_client_timers.py",),
+    ),
+    Fault(
+        "a link that is gone keeps its alarm",
+        "R-22: who goes takes his timers along",
+        "busway/gateway/amqp/receive_link.py",
+        """        self._is_gone = True
+        self._silence_alarm()
+""",
+        """        self._is_gone = True
+""",
+        ("tests/timers/test_gateway_timers.py::test_a_drain_that_goes_with_its_link_leaves_no_alarm",),
+    ),
+    Fault(
+        "an idle connection is ended",
+        "R-22: credit keeps a link, and empty frames a connection",
+        "busway/gateway/amqp/receive_link.py",
+        "        return self.link.credit() == 0 and self._settling == 0\n",
+        "        return self._settling == 0\n",
+        ("tests/timers/test_patience.py::test_an_idle_receiver_outlives_every_timer",),
     ),
 )

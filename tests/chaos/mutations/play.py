@@ -17,10 +17,12 @@ from typing import Final
 
 from tests.chaos.mutations.defects import DEFECTS
 from tests.chaos.mutations.fault import ROOT, SOURCE, Fault, PlaceLost
+from tests.chaos.mutations.greed import GREED
+from tests.chaos.mutations.lost import LOST
 from tests.chaos.mutations.promises import PROMISES
 from tests.chaos.scenario import Outcome
 
-FAULTS: Final = (*PROMISES, *DEFECTS)
+FAULTS: Final = (*PROMISES, *LOST, *DEFECTS, *GREED)
 JOBS: Final = 2
 #: Of the tests of one fault. A fault may make a test hang; pytest ends that one after two minutes.
 SECONDS_MAX: Final = 300

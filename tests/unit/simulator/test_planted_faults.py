@@ -14,7 +14,7 @@ from tests.simulator.simulated_store import SimulatedStore
 from tests.simulator.simulation import simulate
 from tests.simulator.topology import PARTITION_COUNT, Traits, destinations
 
-_SEEDS_MAX = 15
+_SEEDS_MAX = 40
 _apply = SimulatedStore._apply
 _finish = SimulatedStore._finish
 _fail = SimulatedStore._fail

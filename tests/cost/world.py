@@ -1,0 +1,162 @@
+"""A whole server, from the listener to SQLite, on a loop in a thread of its own: what its turns cost is measured
+there, what the clients in the test's own thread do is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import threading
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any, TypeVar
+
+import apsw
+
+from busway.broker.descriptions import ALL_RIGHTS, LISTEN, MANAGE, SEND, AuthorizationRule
+from busway.broker.namespace import Namespace
+from busway.broker.sas_keys import ROOT_RULE_NAME
+from busway.serve_options import ServeOptions
+from busway.server import Server, slow_the_collector
+from busway.streams.event_hubs import EventHubs
+from tests.harness.turn_meter import TurnMeter
+
+T = TypeVar("T")
+
+WAIT_S = 60.0
+#: The rule of each right; that of Manage has the others too, as everywhere (A-1).
+KEYS = {right: f"the-key-of-the-tests-for-{right}-{'x' * 16}" for right in (SEND, LISTEN, MANAGE)}
+_SQL_STEPS = 10
+#: The loop is quiet when it has done nothing for so long.
+_QUIET_S = 0.02
+_LOOK_S = 0.004
+#: What timers may cost meanwhile.
+_IDLE_S = 0.0005
+
+
+class _MeasuredServer(Server):
+    """Shows what it is made of."""
+
+    namespace: Namespace
+    hubs: EventHubs
+
+    async def _open_namespace(
+        self, stack: contextlib.AsyncExitStack, name: str
+    ) -> tuple[Namespace, EventHubs]:
+        self.namespace, self.hubs = await super()._open_namespace(stack, name)
+        return self.namespace, self.hubs
+
+
+class World:
+    """`with World(folder) as world:`"""
+
+    def __init__(self, folder: Path) -> None:
+        self.meter = TurnMeter()
+        self.loop = asyncio.SelectorEventLoop(self.meter.selector)
+        self._thread = threading.Thread(target=self._serve, name="the server's loop", daemon=True)
+        self._server = _MeasuredServer(ServeOptions(data=folder / "data", port=0, stores=2))
+        self._stack = contextlib.AsyncExitStack()
+        #: Instructions that SQLite's machine has run, in tens.
+        self.sql_steps = 0
+
+    @property
+    def namespace(self) -> Namespace:
+        return self._server.namespace
+
+    @property
+    def hubs(self) -> EventHubs:
+        return self._server.hubs
+
+    @property
+    def port(self) -> int:
+        return self._server._port
+
+    def __enter__(self) -> World:
+        self._collector = gc.get_threshold()
+        slow_the_collector()
+        apsw.connection_hooks.append(self._count_sql)
+        self._thread.start()
+        self.run(self._server.start(self._stack))
+        self.run(self._rules())
+        gc.collect()
+        gc.freeze()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(self._stack.aclose())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(WAIT_S)
+        self.loop.close()
+        apsw.connection_hooks.remove(self._count_sql)
+        gc.unfreeze()
+        gc.set_threshold(*self._collector)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    async def _rules(self) -> None:
+        made = [
+            AuthorizationRule(right, ALL_RIGHTS if right == MANAGE else frozenset({right}), key, key)
+            for right, key in KEYS.items()
+        ]
+        await self.namespace.set_rules((*self.namespace.rules(), *made))
+
+    def _count_sql(self, connection: apsw.Connection) -> None:
+        connection.set_progress_handler(self._sql_ran, _SQL_STEPS)
+
+    def _sql_ran(self) -> bool:
+        self.sql_steps += 1
+        return False
+
+    # -- the loop
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Something beside the clients, on the server's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(WAIT_S)
+
+    def call(self, work: Any, *arguments: Any) -> Any:
+        async def called() -> Any:
+            return work(*arguments)
+
+        return self.run(called())
+
+    def settle(self) -> None:
+        """Until the loop has nothing to do but wait. First what waits for it now, however slowly it comes to it."""
+        for _ in range(3):
+            self.call(int)
+        until = monotonic() + WAIT_S
+        spent, quiet_since = -1.0, monotonic()
+        while monotonic() < until:
+            now_spent = self.meter.total_s
+            if now_spent - spent > _IDLE_S or not self.meter.is_waiting:
+                spent, quiet_since = now_spent, monotonic()
+            elif monotonic() - quiet_since > _QUIET_S:
+                return
+            threading.Event().wait(_LOOK_S)
+        raise AssertionError("the loop does not come to rest")
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """The loop stands still, so that it finds everything at once that is written meanwhile."""
+        stands, goes = threading.Event(), threading.Event()
+
+        def stand() -> None:
+            stands.set()
+            goes.wait(WAIT_S)
+
+        self.loop.call_soon_threadsafe(stand)
+        stands.wait(WAIT_S)
+        try:
+            yield
+        finally:
+            goes.set()
+
+
+def rule_of(right: str) -> tuple[str, str]:
+    """(name, key)"""
+    return right, KEYS[right]
+
+
+ROOT = ROOT_RULE_NAME

@@ -1,0 +1,227 @@
+"""Waits of Spark's side and of long verbs: how often they try, and what ends them. No Spark is started here."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import subprocess
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from busway.cli import resubmission
+from busway.cli.resubmission import Resubmission
+from busway.client.connection_string import ConnectionString
+from busway.client.errors import LockLost, Refused, Unreachable
+from busway_spark import session
+from busway_spark.bus import HTTP_TIMEOUT_S, Bus
+from busway_spark.pipeline import backfill_door, deadletters_move
+from busway_spark.pipeline.backfill_door import BackfillDoor
+from busway_spark.pipeline.deadletters_move import Mover
+from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.servicebus import bulk_claims, claim_desk, claim_routes
+from busway_spark.servicebus.bulk_claims import BulkReading, _Renewal
+from busway_spark.servicebus.claim_desk import ClaimDesk
+from busway_spark.servicebus.claim_routes import ClaimRoutes
+
+
+class Naps:
+    """In place of the module `time`: nobody sleeps, and everybody believes he did."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+        self.now = 1_000.0
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    async def sleep_async(self, seconds: float) -> None:
+        self.sleep(seconds)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> Naps:
+    made = Naps()
+    for module in (backfill_door, deadletters_move, bulk_claims, claim_desk, claim_routes, resubmission):
+        monkeypatch.setattr(module, "time", made, raising=False)
+    monkeypatch.setattr(asyncio, "sleep", made.sleep_async)
+    return made
+
+
+class Answer:
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def read(self, _count: int) -> bytes:
+        return b"<Detail>busy</Detail>"
+
+
+def test_a_busy_server_is_asked_four_times_more_about_a_claim(naps: Naps) -> None:
+    """Waiting: after 0.2, 0.5, 1 and 2 seconds; then its refusal is told."""
+    routes = ClaimRoutes.__new__(ClaimRoutes)
+    routes._root = "/q/$claims"
+    routes._sent = lambda *_: (Answer(503), SimpleNamespace(close=lambda: None))  # type: ignore[method-assign, assignment]
+    with pytest.raises(Refused):
+        routes._answered("POST", "", None)
+    assert naps.slept == [0.2, 0.5, 1.0, 2.0]
+
+
+def test_a_door_that_is_shut_is_tried_eight_times(naps: Naps) -> None:
+    """Waiting: each pause is twice the one before; then the job fails with a sentence."""
+    door = BackfillDoor.__new__(BackfillDoor)
+    door._path, door._connection = "t/Subscriptions/s", None
+    door._once = lambda *_: (503, b"busy")  # type: ignore[method-assign]
+    with pytest.raises(JobFailed):
+        door._exchange("GET", "", None)
+    assert naps.slept == [0.2 * 2**number for number in range(7)]
+
+
+def test_a_read_of_a_claim_is_tried_three_times(naps: Naps) -> None:
+    """Waiting: over a new connection each time, for what is still missing."""
+    asked: list[object] = []
+
+    def read(_stamp: str, runs: object) -> list[bytes]:
+        asked.append(runs)
+        raise Unreachable("It is away.")
+
+    reading = BulkReading.__new__(BulkReading)
+    reading._routes = SimpleNamespace(read=read)  # type: ignore[assignment]
+    with pytest.raises(Unreachable):
+        list(reading.batches("stamp", [1, 2, 3], {2, 3}))
+    assert naps.slept == [0.2, 0.2]
+    assert asked == [[(1, 3)], [(2, 2)], [(2, 2)]]
+
+
+def test_locks_are_renewed_until_somebody_stops_it_although_the_server_was_away_once(naps: Naps) -> None:
+    """Found by review: one connection that broke ended the renewing for good."""
+    naps.now = time.time()
+    renewed, twice = list[str](), threading.Event()
+
+    def renew(stamp: str) -> None:
+        renewed.append(stamp)
+        if len(renewed) == 1:
+            raise Unreachable("It is away.")
+        twice.set()
+
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(bulk_claims, "_RENEWAL_S_MIN", 0.001)
+    renewal = _Renewal(SimpleNamespace(renew=renew), "stamp", 0)  # type: ignore[arg-type]
+    monkey.undo()
+    assert twice.wait(10)
+    renewal.stop()
+    assert not renewal._thread.is_alive()
+
+
+@pytest.mark.parametrize(("error", "tries"), [(Unreachable("away"), 3), (LockLost("gone"), 1)])
+def test_renewing_goes_on_unless_the_lock_is_lost(error: Exception, tries: int, naps: Naps) -> None:
+    """Found by review: also over links; a lost lock cannot be had back."""
+    asked: list[float] = []
+
+    async def renew() -> None:
+        asked.append(naps.now)
+        if len(asked) < 3:
+            raise error
+        raise LockLost("gone")
+
+    asyncio.run(claim_desk._renew(renew, 20.0))
+    assert (len(asked), naps.slept) == (tries, [20.0] * tries)
+
+
+def test_a_session_that_somebody_else_has_is_tried_for_a_minute(naps: Naps) -> None:
+    """Waiting: he may be our own former life, whose lock has to end."""
+    refused = Refused("held", "com.microsoft:session-cannot-be-locked")
+    opened: list[float] = []
+
+    async def open_() -> None:
+        opened.append(naps.now)
+        raise refused
+
+    desk: Any = ClaimDesk.__new__(ClaimDesk)
+    desk._sessions, desk._address = {}, "q"
+    desk._client = SimpleNamespace(get_queue_receiver=lambda *_, **__: SimpleNamespace(open=open_))
+    with pytest.raises(Refused):
+        asyncio.run(desk._session("blue"))
+    assert 60 <= opened[-1] - opened[0] <= 61
+
+
+def test_a_mover_tries_again_after_its_connection_broke(naps: Naps) -> None:
+    """Waiting: longer and longer, and not for ever."""
+    mover: Any = Mover.__new__(Mover)
+    mover.moved, released = 0, list[int]()
+
+    async def breaks() -> None:
+        raise Unreachable("away")
+
+    async def release() -> None:
+        released.append(1)
+
+    mover._work, mover._release_held = breaks, release
+    with pytest.raises(Unreachable):
+        asyncio.run(mover.run())
+    assert naps.slept == [number / 2 for number in range(1, len(naps.slept) + 1)]
+    assert released == [1]
+
+
+@pytest.mark.parametrize("kind", [Mover, Resubmission])
+def test_held_locks_are_renewed_at_half_of_their_time(
+    kind: type, naps: Naps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting: not sooner, and again after another half."""
+    times: list[float] = []
+
+    async def renewed(_management: object, held: list[str]) -> list[str]:
+        times.append(naps.now)
+        return held
+
+    monkeypatch.setattr(resubmission, "renewed", renewed)
+    monkeypatch.setattr(deadletters_move, "renewed", renewed)
+    work: Any = object.__new__(kind)
+    work._held, work._lock_s, work._renew_at, work._management = ["token"], 60.0, naps.now + 30, None
+
+    async def run() -> None:
+        for _ in range(90):
+            await work._renew_held()
+            naps.sleep(1)
+
+    begun = naps.now
+    asyncio.run(run())
+    assert times == [begun + 30, begun + 60]
+
+
+def test_a_wait_of_a_job_ends_when_it_is_stopped() -> None:
+    """Waiting: at once."""
+    progress = Progress()
+    threading.Timer(0.02, progress.stop).start()
+    begun = time.monotonic()
+    assert progress.wait(30)
+    assert time.monotonic() - begun < 10
+
+
+def test_a_java_that_does_not_answer_is_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting: half a minute, then another one is looked for."""
+
+    def hangs(*_: object, timeout: float, **__: object) -> None:
+        raise subprocess.TimeoutExpired("java", timeout)
+
+    monkeypatch.setattr(subprocess, "run", hangs)
+    assert session._version_of(Path("java")) == 0
+
+
+def test_requests_of_spark_have_a_minute() -> None:
+    """Waiting: a server that hangs fails the task, which Spark repeats."""
+    bus = Bus.__new__(Bus)
+    bus.__dict__["target"] = ConnectionString("localhost", 1, "r", "k", emulator=True)
+    connection = bus.http_connection()
+    assert isinstance(connection, http.client.HTTPConnection)
+    assert connection.timeout == HTTP_TIMEOUT_S == 60
