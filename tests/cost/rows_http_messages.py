@@ -37,7 +37,7 @@ def publish(scene: Scene, n: int) -> None:
 
 @row(SEND, HTTP, "HubMessages.publish", "publish {n} events in one batch, which is too many", 300_000)
 def publish_too_many(scene: Scene, n: int) -> None:
-    status = 201 if n < 32_000 else 400
+    status = 201 if n < 32_000 else 403
     body = b"[" + b"{}," * (n - 1) + b"{}]"
     scene.ask_http("POST", f"{scene.hub()}/messages", body, BATCH, status=status)
 

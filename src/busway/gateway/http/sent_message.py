@@ -12,7 +12,7 @@ from busway.amqp.encode import EncodeError
 from busway.amqp.performatives import Header, Properties
 from busway.amqp.sections import BODY_SECTIONS_MAX, DATA, AmqpMessage, encode_message
 from busway.amqp.types import Symbol, Timestamp
-from busway.broker.errors import BadArgument
+from busway.broker.errors import BadArgument, MessageTooLarge
 from busway.gateway.http.broker_properties import NO_PROPERTIES, BrokerProperties, broker_properties
 from busway.gateway.http.custom_properties import checked_value, properties_of
 from busway.gateway.http.json_input import is_text, parse_json
@@ -59,7 +59,9 @@ async def batch_payloads(body: bytes, now_ms: int, taken: Callable[[int], None])
     if not isinstance(sent, list) or not sent:
         raise BadArgument("The body of a batch must be a JSON list of one or more messages.")
     if len(sent) > BODY_SECTIONS_MAX:
-        raise BadArgument(f"The batch has {len(sent)} messages; at most {BODY_SECTIONS_MAX} are possible.")
+        raise MessageTooLarge(
+            f"The batch has {len(sent)} messages; at most {BODY_SECTIONS_MAX} are possible."
+        )
     payloads: list[bytes] = []
     for index, item in enumerate(sent):
         if index % _MADE_AT_ONCE == _MADE_AT_ONCE - 1:
