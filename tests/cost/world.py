@@ -122,17 +122,19 @@ class World:
 
         return self.run(called())
 
-    def settle(self) -> None:
-        """Until the loop has nothing to do but wait. First what waits for it now, however slowly it comes to it."""
+    def settle(self, quiet_s: float = _QUIET_S) -> None:
+        """Until neither the loop nor a store has anything to do for so long. First what waits for the loop now,
+        however slowly it comes to it."""
         for _ in range(3):
             self.call(int)
         until = monotonic() + WAIT_S
-        spent, quiet_since = -1.0, monotonic()
+        spent, sql_steps, quiet_since = -1.0, -1, monotonic()
         while monotonic() < until:
             now_spent = self.meter.total_s
-            if now_spent - spent > _IDLE_S or not self.meter.is_waiting:
-                spent, quiet_since = now_spent, monotonic()
-            elif monotonic() - quiet_since > _QUIET_S:
+            works = now_spent - spent > _IDLE_S or self.sql_steps != sql_steps
+            if works or not self.meter.is_waiting:
+                spent, sql_steps, quiet_since = now_spent, self.sql_steps, monotonic()
+            elif monotonic() - quiet_since > quiet_s:
                 return
             threading.Event().wait(_LOOK_S)
         raise AssertionError("the loop does not come to rest")
