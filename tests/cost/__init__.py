@@ -1,6 +1,7 @@
 """What one request may cost: the worst that each right allows, by every way, against bounds.
 
 world          a whole server on a loop of its own in a thread, whose turns, memory and steps can be measured
+machine        how fast the machine is at this moment
 instruments    how a request is judged: the longest turn, bytes held, steps counted
 scene          what a row is given: entities, clients and requests, and the moment in which it is measured
 amqp_client    a client that writes any bytes over AMQP, straight or in a WebSocket, and reads no more than it must

@@ -21,7 +21,6 @@ CALLS_BESIDE = 600
 SQL_BESIDE = 300
 #: What another row's request left to the background, slice by slice, may come in between.
 TRIES = 3
-QUIET_S = 1.0
 #: Of a row that has no size, to see what it enters.
 ENOUGH = 50
 
@@ -49,7 +48,7 @@ def test_steps_follow_what_is_asked_for(play: Player, world: World, row: Row) ->
         if many.calls <= calls_max and many.sql <= sql_max:
             print(seen[-1])
             return
-        world.settle(QUIET_S)
+        world.let_stores_rest()
     raise AssertionError(f"{TIMES} times as much: {'; '.join(seen)}")
 
 

@@ -31,6 +31,9 @@ _SQL_STEPS = 10
 #: The loop is quiet when it has done nothing for so long.
 _QUIET_S = 0.02
 _LOOK_S = 0.004
+#: Background work of stores comes in slices with pauses.
+_STORES_REST_S = 1.0
+_STORES_REST_S_MAX = 10.0
 #: What timers may cost meanwhile.
 _IDLE_S = 0.0005
 
@@ -80,7 +83,7 @@ class World:
         self.run(self._server.start(self._stack))
         self.run(self._rules())
         gc.collect()
-        gc.freeze()
+        gc.freeze()  # for good: thawed, all collected tests would be walked over again and again
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -89,7 +92,6 @@ class World:
         self._thread.join(WAIT_S)
         self.loop.close()
         apsw.connection_hooks.remove(self._count_sql)
-        gc.unfreeze()
         gc.set_threshold(*self._collector)
 
     def _serve(self) -> None:
@@ -122,9 +124,9 @@ class World:
 
         return self.run(called())
 
-    def settle(self, quiet_s: float = _QUIET_S) -> None:
-        """Until neither the loop nor a store has anything to do for so long. First what waits for the loop now,
-        however slowly it comes to it."""
+    def settle(self) -> None:
+        """Until neither the loop nor a store has anything to do. First what waits for the loop now, however slowly
+        it comes to it."""
         for _ in range(3):
             self.call(int)
         until = monotonic() + WAIT_S
@@ -134,10 +136,19 @@ class World:
             works = now_spent - spent > _IDLE_S or self.sql_steps != sql_steps
             if works or not self.meter.is_waiting:
                 spent, sql_steps, quiet_since = now_spent, self.sql_steps, monotonic()
-            elif monotonic() - quiet_since > quiet_s:
+            elif monotonic() - quiet_since > _QUIET_S:
                 return
             threading.Event().wait(_LOOK_S)
         raise AssertionError("the loop does not come to rest")
+
+    def let_stores_rest(self) -> None:
+        """Until what was left to them has not gone on for a while; there is no need to wait for its end."""
+        until = monotonic() + _STORES_REST_S_MAX
+        steps, quiet_since = -1, monotonic()
+        while monotonic() < until and monotonic() - quiet_since < _STORES_REST_S:
+            if self.sql_steps != steps:
+                steps, quiet_since = self.sql_steps, monotonic()
+            threading.Event().wait(_QUIET_S)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

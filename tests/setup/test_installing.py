@@ -154,6 +154,7 @@ def wait_for(what: str, lines: Iterator[str]) -> str:
     raise AssertionError(said)
 
 
+@pytest.mark.long
 def test_make_run_mends_what_was_broken_off_and_serves_while_it_compiles(small_disk: Path) -> None:
     """Outside contract: two words on a fresh clone, in a path with spaces, also after a full disk and after Ctrl-C at
     a bad moment; nothing that was begun is taken for done."""

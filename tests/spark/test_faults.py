@@ -64,6 +64,7 @@ def test_every_command_runs_on_a_cluster_within_this_machine(server: RunningServ
         commands.check(told(driver.wait()))
 
 
+@pytest.mark.long
 def test_a_killed_driver_goes_on_from_its_checkpoint(killed: Killed, spark: SparkSession) -> None:
     """Another driver takes over the checkpoints: every row is in the sinks once."""
     scene, flows = killed.scene, killed.flows
