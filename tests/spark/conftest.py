@@ -37,6 +37,9 @@ if not collect_ignore_glob:
 
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIFE)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{java_options()} {FEW_ROWS}")
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(FOLDER / "warm_workers"), os.environ.get("PYTHONPATH")))
+    )
 #: A test that is stopped inside of a call leaves its answer in the connection to Java: whoever uses the session next
 #: gets the answers of others. So only what hangs for good is stopped.
 TIMEOUT_S = 600

@@ -51,10 +51,9 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node
+@cache
+def calls(path: Path) -> list[tuple[str, ast.Call]]:
+    return [(ast.unparse(node.func), node) for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
 
 
 def imported(path: Path) -> Iterator[str]:
