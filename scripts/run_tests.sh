@@ -20,6 +20,8 @@ cannot_differ="--ignore-glob=*test_sas_matrix* --ignore-glob=*test_http_* --igno
 waiting="tests/conformance tests/docs tests/fault tests/setup"
 ignoring_waiting="--ignore=tests/conformance --ignore=tests/docs --ignore=tests/fault --ignore=tests/setup"
 
+export BUSWAY_TESTS_RUN_BOTH_BUILDS=1 # random examples are shared between the two runs
+
 # Files of tests lie in memory where there is room: they are synced all the time, and no test needs a disk for that.
 room_kb=$(df --output=avail /dev/shm 2>/dev/null | tail -n 1 || true)
 [ "${room_kb:-0}" -gt 4000000 ] && files=$(mktemp -d /dev/shm/busway-tests.XXXXXX) || files=$(mktemp -d)

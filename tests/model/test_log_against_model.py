@@ -17,6 +17,7 @@ from busway.broker.limits import Limits
 from busway.streams.hub_descriptions import RetentionDescription
 from busway.streams.positions import LATEST, NUMBER, START, TIME, Position
 from busway.streams.retention import LOOK_EVERY_S
+from tests.harness.examples import examples_of
 from tests.unit.streams.rig import HubRig, Recorder, Told, event
 
 T = TypeVar("T")
@@ -310,7 +311,7 @@ class CompactedLogMachine(LogMachine):
 def machine_case(machine: type[LogMachine], examples: int) -> type[Any]:
     case = machine.TestCase
     case.settings = settings(
-        max_examples=examples,
+        max_examples=examples_of(examples),
         stateful_step_count=30,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

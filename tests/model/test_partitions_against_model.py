@@ -22,6 +22,7 @@ from busway.broker.limits import Limits
 from busway.broker.receiver import Delivery
 from busway.broker.settlement import Settlement, Verb
 from busway.message import Message
+from tests.harness.examples import examples_of
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, index_of
 from tests.unit.broker.rig import Answer, Recorder
@@ -201,7 +202,7 @@ def _fate_of_send(error: BrokerError | None) -> str:
 
 
 PartitionedQueueMachine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=examples_of(60),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -16,6 +16,7 @@ from busway.broker.limits import Limits
 from busway.broker.receiver import Delivery
 from busway.broker.settlement import Settlement, Verb
 from busway.message import NEVER_MS
+from tests.harness.examples import examples_of
 from tests.model.plain_queue import ACTIVE, DEFERRED, SCHEDULED, PlainQueue
 from tests.unit.broker.rig import Answer, Recorder, Rig, text
 
@@ -393,7 +394,7 @@ class DuplicateDetectingQueueMachine(QueueMachine):
 
 
 _SETTINGS = settings(
-    max_examples=80,
+    max_examples=examples_of(80),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],

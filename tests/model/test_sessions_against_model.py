@@ -24,6 +24,7 @@ from busway.broker.limits import Limits
 from busway.broker.message_sessions import MessageSession
 from busway.broker.receiver import Delivery
 from busway.broker.settlement import Settlement, Verb
+from tests.harness.examples import examples_of
 from tests.model.plain_queue import ACTIVE, DEFERRED, SCHEDULED
 from tests.model.plain_sessions import PlainSessions
 from tests.unit.broker.rig import Answer, Recorder, Rig, text
@@ -388,7 +389,7 @@ class SessionMachine(RuleBasedStateMachine):
 
 TestSessions = SessionMachine.TestCase
 TestSessions.settings = settings(
-    max_examples=120,
+    max_examples=examples_of(120),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from busway.broker.errors import ServerBusy, StoreOutcomeUnknown
+from tests.harness.examples import examples_of
 from tests.model.sqlite_rig import SqliteRig
 from tests.model.test_queue_against_model import LIMITS, TTLS_MS, QueueMachine
 from tests.model.test_sessions_against_model import SENT, SessionMachine
@@ -82,7 +83,7 @@ class SqliteSessionMachine(SessionMachine):
 
 
 _SETTINGS = settings(
-    max_examples=25,
+    max_examples=examples_of(25),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],

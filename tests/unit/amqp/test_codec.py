@@ -30,6 +30,7 @@ from busway.amqp.types import (
     ULong,
     UShort,
 )
+from tests.harness.examples import examples_of
 from tests.unit.amqp.amqp_values import same, values
 
 _UUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -157,7 +158,7 @@ def test_subclasses_follow_their_ancestor() -> None:
 
 
 @given(values)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples_of(400), deadline=None)
 def test_every_value_round_trips_with_its_type(value: Any) -> None:
     """M-28, M-31: what is encoded comes back equal, with the same AMQP types; skipping finds the same end."""
     raw = encode_value(value)
@@ -169,7 +170,7 @@ def test_every_value_round_trips_with_its_type(value: Any) -> None:
 
 
 @given(values, st.binary(max_size=5), st.binary(max_size=5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples_of(100), deadline=None)
 def test_a_value_is_found_between_other_bytes(value: Any, before: bytes, behind: bytes) -> None:
     """AMQP 1.6: offsets are those of the whole buffer."""
     raw = encode_value(value)
@@ -182,7 +183,7 @@ def test_a_value_is_found_between_other_bytes(value: Any, before: bytes, behind:
 
 
 @given(values)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples_of(100), deadline=None)
 def test_a_value_cut_off_anywhere_is_refused(value: Any) -> None:
     """AMQP 1.6: no prefix of a value is a value, and the end given counts, not that of the buffer."""
     raw = encode_value(value)

@@ -48,6 +48,7 @@ from busway.amqp.performatives import (
 )
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Array, Decimal, Described, Float, Int, Symbol, Timestamp, ULong
+from tests.harness.examples import examples_of
 from tests.unit.amqp.amqp_values import (
     array_items,
     binaries,
@@ -96,7 +97,7 @@ def as_client(value: Any) -> Any:
 
 
 @given(_client_values)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples_of(300), deadline=None)
 def test_the_official_client_reads_our_values(value: Any) -> None:
     """M-28: azure-servicebus decodes what we encode to the same value, and consumes it to the end."""
     raw = memoryview(encode_value(value))
@@ -117,7 +118,7 @@ _client_writable = st.recursive(
 
 
 @given(_client_writable)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples_of(300), deadline=None)
 def test_we_read_the_values_of_the_official_client(value: Any) -> None:
     """M-28: we decode what azure-servicebus encodes to the same value."""
     raw = bytearray()
@@ -169,7 +170,7 @@ def as_proton(value: Any) -> Any:
 
 
 @given(_proton_values)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples_of(200), deadline=None)
 def test_proton_reads_our_values_and_we_read_its(value: Any) -> None:
     """M-28: Proton decodes our bytes to an equal value, and its own bytes come back with all types."""
     data = proton.Data()

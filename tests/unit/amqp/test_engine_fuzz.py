@@ -53,6 +53,7 @@ from busway.amqp.performatives import (
     Transfer,
 )
 from busway.amqp.states import SessionState
+from tests.harness.examples import examples_of
 from tests.harness.frame_factory import FrameFactory, make_frame, sasl, split_frames
 
 SMALL = EngineSettings(
@@ -276,7 +277,7 @@ def _check_sessions(frames: list[tuple[int, int, Performative | None, bytes]]) -
                 pass
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples_of(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps, st.sampled_from([None, 512, 65_536]))
 def test_any_sequence_ends_properly(
     sequence: list[str | tuple[Performative, int, bytes]], peer_frame_bytes: int | None
@@ -411,7 +412,7 @@ def _finish(owner: Owner) -> None:
     owner.check()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples_of(300), deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=60), performatives_of_any_kind), max_size=8), st.integers(0, 4))
 def test_any_bytes_at_any_phase_end_properly(pieces: list[bytes | Performative], phase: int) -> None:
     factory = FrameFactory()

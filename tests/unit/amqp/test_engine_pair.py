@@ -17,6 +17,7 @@ from busway.amqp.events import (
 )
 from busway.amqp.performatives import ACCEPTED
 from tests.harness.engine_pair import EnginePair
+from tests.harness.examples import examples_of
 
 #: Counters that wrap within the first few messages.
 NEAR_WRAP = EngineSettings(
@@ -69,7 +70,7 @@ def test_a_whole_life_is_the_same_in_any_slices(slice_bytes: int | None, numbers
     assert pair.client.over
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples_of(30), deadline=None)
 @given(st.lists(st.integers(0, 200_000), min_size=1, max_size=8), st.sampled_from([None, 13, 4_096]))
 def test_messages_of_any_size_arrive_as_they_were(sizes: list[int], slice_bytes: int | None) -> None:
     _, up, down = life(slice_bytes, sizes, NEAR_WRAP)

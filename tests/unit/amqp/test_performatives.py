@@ -48,6 +48,7 @@ from busway.amqp.performatives import (
     encode_transfer_prefix,
 )
 from busway.amqp.types import Array, Described, Int, Long, Symbol, UInt, ULong, UShort
+from tests.harness.examples import examples_of
 
 ROWS = list(TABLE.rows)
 FRAMES = [row for row in ROWS if 0x10 <= row.code <= 0x18 or 0x40 <= row.code <= 0x44]
@@ -444,7 +445,7 @@ def _fields_in_form(value: Any, form: int) -> bytes:
 
 
 @given(transfers, st.integers(0, 31), st.binary(max_size=20))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples_of(400), deadline=None)
 def test_the_fast_reader_of_transfers_agrees_with_the_table(
     value: Transfer, form: int, payload: bytes
 ) -> None:
@@ -477,7 +478,7 @@ def test_wide_lists_take_the_fast_way_too() -> None:
 
 
 @given(dispositions, st.integers(0, 31))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples_of(400), deadline=None)
 def test_the_fast_reader_of_dispositions_agrees_with_the_table(value: Disposition, form: int) -> None:
     """AMQP 2.7.6: whatever the encoding, seen for the first time or again."""
     data = b"before" + _fields_in_form(value, form)
@@ -487,7 +488,7 @@ def test_the_fast_reader_of_dispositions_agrees_with_the_table(value: Dispositio
 
 
 @given(flows, st.integers(0, 15))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples_of(400), deadline=None)
 def test_the_fast_reader_of_flows_agrees_with_the_table(value: Flow, form: int) -> None:
     """AMQP 2.7.4: whatever the encoding."""
     data = b"before" + _fields_in_form(value, form)
@@ -564,7 +565,7 @@ def test_hot_readers_refuse_other_frames_and_leftovers() -> None:
 
 
 @given(uints, st.none() | uints, st.none() | tags, st.none() | uints, flags, flags, states, flags)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples_of(200), deadline=None)
 def test_transfer_prefixes_are_read_back(
     handle: int,
     delivery_id: int | None,
@@ -585,7 +586,7 @@ def test_transfer_prefixes_are_read_back(
 
 
 @given(flags, uints, uints, flags, st.one_of(states, st.just(Rejected(AmqpError("c", "d" * 300)))))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples_of(200), deadline=None)
 def test_dispositions_are_read_back(role: bool, first: int, last: int, settled: bool, state: Any) -> None:
     """Six fields each time; a long error takes the wide list."""
     raw = encode_disposition(role, first, last, settled, state)
@@ -595,7 +596,7 @@ def test_dispositions_are_read_back(role: bool, first: int, last: int, settled: 
 
 
 @given(flows)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples_of(200), deadline=None)
 def test_flows_are_read_back(flow: Flow) -> None:
     """Eleven fields each time."""
     fields = list(attributes(flow).values())[:10]

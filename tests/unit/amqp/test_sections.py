@@ -28,6 +28,7 @@ from busway.amqp.sections import (
     split_batch,
 )
 from busway.amqp.types import Array, Described, Long, Symbol, UInt, ULong
+from tests.harness.examples import examples_of
 from tests.unit.amqp.amqp_values import integers, primitives, same, texts, values
 
 NAMES = ("header", "delivery_annotations", "message_annotations", "properties", "application_properties")
@@ -346,7 +347,7 @@ symbol_maps = st.none() | st.dictionaries(st.text("abc-", max_size=10).map(Symbo
     st.none() | st.just(ALL_PROPERTIES),
     st.none() | st.just(Header(ttl=5)),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples_of(150), deadline=None)
 def test_whole_messages_round_trip(
     body: tuple[Any, int],
     application_properties: Any,

@@ -10,6 +10,7 @@ from busway.amqp.events import DeliveriesArrived
 from busway.amqp.link import IncomingDelivery, Link
 from busway.amqp.session import Session
 from tests.harness.engine_pair import EnginePair
+from tests.harness.examples import examples_of
 
 NEAR_WRAP = EngineSettings(
     first_delivery_id=2**32 - 3, first_transfer_id=2**32 - 5, first_delivery_count=2**32 - 2
@@ -86,7 +87,7 @@ def test_a_window_of_a_few_frames_cuts_a_large_record_and_the_run() -> None:
     assert link.send_settled_run(data, bounds, 1, b"") == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples_of(60), deadline=None)
 @given(
     st.lists(st.integers(0, 1_500), min_size=1, max_size=30),
     st.integers(512, 2_000),

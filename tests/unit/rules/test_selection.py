@@ -22,6 +22,7 @@ from busway.rules.rule import (
 from busway.rules.selection import Selection
 from busway.rules.subject import Subject
 from busway.rules.values import Missing, Value
+from tests.harness.examples import examples_of
 from tests.unit.rules.property_bag import PropertyBag, an_id
 
 ACTION: Final = SqlAction("SET seen = TRUE")
@@ -366,7 +367,7 @@ _changes = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples_of(300))
 @given(_changes, st.lists(_messages, min_size=1, max_size=4))
 def test_a_selection_answers_as_its_rules_do_one_by_one(
     changes: list[tuple[str, str, Filter, bool, int]], messages: list[PropertyBag]
