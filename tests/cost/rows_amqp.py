@@ -22,7 +22,7 @@ from busway.amqp.types import Symbol
 from busway.broker.descriptions import LISTEN, SEND
 from busway.client.sas_token import sas_token
 from tests.cost.amqp_client import WINDOW, AmqpClient, logged_in
-from tests.cost.row import AMQP, FLAT, NOBODY, WEBSOCKET, row
+from tests.cost.row import AMQP, FLAT, MANAGEMENT, NOBODY, WEBSOCKET, row
 from tests.cost.rows_management import locked
 from tests.cost.scene import Scene, payload
 from tests.cost.world import rule_of
@@ -157,6 +157,39 @@ def stranger_tokens(scene: Scene, n: int) -> None:
     named = {"type": "servicebus.windows.net:sastoken", "name": "sb://localhost/"}
     token = "SharedAccessSignature sr=" + "x" * 16_000
     scene.flood(client, desk.request("put-token", token, times=n, properties=named))
+
+
+@row(
+    NOBODY,
+    MANAGEMENT,
+    "READ",
+    "ask {n} times what a hub is like, with wrong tokens of 16 KB",
+    14,
+    memory_bytes_max=STRANGER_BYTES_MAX,
+    unread=1,
+)
+def stranger_reads(scene: Scene, n: int) -> None:
+    client = scene.client()
+    desk = client.desk("$management")
+    named: dict[str, object] = {"type": "com.microsoft:eventhub", "name": "hub"}
+    named["security_token"] = "SharedAccessSignature sr=" + "x" * 16_000
+    scene.flood(client, desk.request("READ", None, times=n, properties=named))
+
+
+@row(
+    NOBODY,
+    MANAGEMENT,
+    "Transfer",
+    "peek {n} times without a right",
+    90,
+    few=20,
+    memory_bytes_max=STRANGER_BYTES_MAX,
+    unread=1,
+)
+def stranger_peeks(scene: Scene, n: int) -> None:
+    client = scene.client()
+    desk = client.desk("nobody-knows/$management")
+    scene.flood(client, desk.request("com.microsoft:peek-message", {"message-count": 1}, times=n))
 
 
 @row(
