@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from busway.amqp.decode import DecodeError, skip_value
-from busway.amqp.sections import DATA, scan
+from busway.amqp.section_order import in_order
+from busway.amqp.sections import DATA, OutOfOrder, scan
 from busway.bare_message import map_start, text_bytes
 from busway.event_chunk import BODY_ELSEWHERE
 
@@ -76,12 +77,16 @@ class Event:
 
 def event_of(payload: bytes) -> Event:
     """Raises DecodeError for what is no message."""
-    cut = scan(payload)
+    try:
+        cut = scan(payload)
+    except OutOfOrder:
+        payload = in_order(payload)
+        cut = scan(payload)
     bare_at = cut.bare_at
     bare = payload if bare_at == 0 and cut.bare_end == len(payload) else payload[bare_at : cut.bare_end]
     body_at = BODY_ELSEWHERE
     at = cut.body_at
-    if cut.body_kind == DATA and cut.body_end == cut.bare_end:
+    if cut.body_kind == DATA and cut.body_end == cut.bare_end and payload[at] != _NULL:
         content = at + (2 if payload[at] == 0xA0 else 5)
         if skip_value(payload, at, cut.body_end) == cut.body_end:
             body_at = content - bare_at

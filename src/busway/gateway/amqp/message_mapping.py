@@ -18,7 +18,8 @@ from uuid import UUID
 
 from busway.amqp.decode import DecodeError, skip_value
 from busway.amqp.encode import append_map, encode_value
-from busway.amqp.sections import Sections, compound_start, is_simple_value, scan
+from busway.amqp.section_order import in_order
+from busway.amqp.sections import OutOfOrder, Sections, compound_start, is_simple_value, scan
 from busway.bare_message import changed_bare, map_start, text_bytes
 from busway.broker.errors import ArgumentOutOfRange, BadArgument
 from busway.broker.limits import Limits
@@ -82,7 +83,11 @@ class _Front:
 def message_of(payload: bytes, wants_message_id: bool, limits: Limits = DEFAULT_LIMITS) -> Message:
     """The message in a payload. Raises DecodeError for what is no message, BadArgument for what breaks L-6…L-8
     or M-34. The text of the message id is worked out only where the entity detects duplicates."""
-    cut = scan(payload)
+    try:
+        cut = scan(payload)
+    except OutOfOrder:
+        payload = in_order(payload)
+        cut = scan(payload)
     bare_at = cut.bare_at
     message_id: str | None = None
     session_id: str | None = None
