@@ -39,6 +39,8 @@ from busway.store.contract import INDEX_SHIFT
 DEFAULT_LIMITS: Final = Limits()
 
 _NULL: Final = 0x40
+#: Strings, and bytes that may be such.
+_TEXTS: Final = b"\xa1\xb1\xa0\xb0"
 
 #: The last millisecond of the year 9999: later times cannot be written by clients (M-17).
 _LATEST_MS: Final = 253_402_300_799_999
@@ -219,6 +221,10 @@ def _kept_annotations(front: _Front, data: bytes, at: int, end: int, limits: Lim
             kept -= 2
         elif kind != _KEPT:
             _read_annotation(front, kind, data, value_at, after, limits)
+            if data[value_at] == 0xA0 or data[value_at] == 0xB0:
+                # Other clients insist on a string. Its short and its long form are as long as those of bytes.
+                pieces.append(data[start:value_at] + bytes((data[value_at] + 1,)))
+                start = value_at + 1
         at = after
     if at != end:
         raise DecodeError("an annotations section is longer than its entries")
@@ -261,9 +267,9 @@ def _ids(data: bytes, at: int, end: int, count: int, characters_max: int) -> tup
         if field == 0:
             message_id = _message_id_text(data, at, after, characters_max)
         elif field == 10:
-            session_id = _key_text(data, at, after, "SessionId", characters_max)
+            session_id = _property_text(data, at, after, "SessionId", characters_max)
         elif field == 12:
-            _key_text(data, at, after, "ReplyToSessionId", characters_max)
+            _property_text(data, at, after, "ReplyToSessionId", characters_max)
         at = after
     if at > end:
         raise DecodeError("the properties section is cut off")
@@ -281,7 +287,10 @@ def _message_id_text(data: bytes, at: int, after: int, characters_max: int) -> s
         content = data[at + (2 if code == 0xA0 else 5) : after]
         if len(content) > characters_max:
             raise BadArgument(f"MessageId is longer than {characters_max} bytes.")
-        return content.hex()
+        try:
+            return content.decode()  # what was received as text comes back as bytes from Python's client
+        except UnicodeDecodeError:
+            return content.hex()
     if code == 0x80 or code == 0x53:
         return str(int.from_bytes(data[at + 1 : after], "big"))
     if code == 0x44:
@@ -289,13 +298,20 @@ def _message_id_text(data: bytes, at: int, after: int, characters_max: int) -> s
     raise DecodeError("properties.message-id is of no type that it can have")
 
 
+def _property_text(data: bytes, at: int, after: int, name: str, characters_max: int) -> str:
+    """A string and nothing else: properties come back as they were sent, and receivers read them by their type."""
+    if data[at] != 0xA1 and data[at] != 0xB1:
+        raise BadArgument(f"{name} must be a string.")
+    return _key_text(data, at, after, name, characters_max)
+
+
 def _key_text(data: bytes, at: int, after: int, name: str, characters_max: int) -> str:
-    """A string of limited length (L-8)."""
+    """A string of limited length (L-8), or its bytes: as such Python's client sends back what it received as text."""
     code = data[at]
-    if code != 0xA1 and code != 0xB1:
+    if code not in _TEXTS:
         raise BadArgument(f"{name} must be a string.")
     try:
-        text = data[at + (2 if code == 0xA1 else 5) : after].decode()
+        text = data[at + (2 if code < 0xB0 else 5) : after].decode()
     except UnicodeDecodeError:
         raise DecodeError(f"{name} is not UTF-8") from None
     if len(text) > characters_max:
