@@ -102,7 +102,8 @@ def stranger_ends(scene: Scene, n: int) -> None:
 @row(NOBODY, AMQP, "Attach", "attach {n} links", 3_000, memory_bytes_max=STRANGER_BYTES_MAX, unread=1)
 def stranger_links(scene: Scene, n: int) -> None:
     client = scene.client()
-    scene.flood(client, b"".join(client.attach_frame("$cbs", sends=True)[1] for _ in range(n)), refused=FULL)
+    frames = [client.attach_frame("q/$management", sends=True)[1] for _ in range(n)]
+    scene.flood(client, b"".join(frames), refused=FULL)
 
 
 @row(NOBODY, AMQP, "Detach", "attach and detach {n} links", 2_000, memory_bytes_max=STRANGER_BYTES_MAX)

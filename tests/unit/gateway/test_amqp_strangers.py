@@ -53,10 +53,10 @@ HELLO = (
 )
 
 
-def on_cbs(
-    handle: int, *, sends: bool = True, name: str = "", properties: int = 0, node: str = "$cbs"
-) -> bytes:
-    """An attach to `$cbs`, with so many bytes of properties."""
+def on_cbs(handle: int, *, sends: bool = True, name: str = "", properties: int = 0, node: str = "") -> bytes:
+    """An attach to `$cbs`, which takes one sender of a connection; the others are for another node that a stranger
+    may attach to. With so many bytes of properties."""
+    node = node or ("$cbs" if handle == 0 or not sends else "q/$management")
     attach = Attach(
         name or f"l{handle}",
         handle,
@@ -118,8 +118,8 @@ def test_a_stranger_has_four_sessions_and_eight_links() -> None:
         assert ended.error is not None
         assert ended.error.condition == "amqp:resource-limit-exceeded"
         for _ in range(8):
-            await peer.sender("$cbs")
-        assert peer.refusal(await peer.sender("$cbs")) == (
+            await peer.sender("q/$management")
+        assert peer.refusal(await peer.sender("q/$management")) == (
             "amqp:resource-limit-exceeded",
             "The connection has 8 links already.",
         )

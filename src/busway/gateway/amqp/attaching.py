@@ -88,6 +88,8 @@ class Attaching:
         self._hubs = hubs
         self._events = None if hubs is None else EventAttaching(connection, hubs)
         self._cbs = CbsNode(connection.tokens, connection.namespace, connection.tracking, hubs)
+        #: The one sender that a connection may have on it.
+        self._cbs_sender: Link | None = None
 
     def attach(self, link: Link) -> None:
         path = ""
@@ -139,6 +141,7 @@ class Attaching:
 
     def _attach_to(self, link: Link, node: Node) -> None:
         if node.kind is NodeKind.CBS:
+            self._check_cbs(link)
             self._attach_requests(link, node, self._cbs)
         elif node.kind is NodeKind.COORDINATOR:
             self._attach_control(link, node)
@@ -181,6 +184,16 @@ class Attaching:
             return
         if self._hubs is None or not self._hubs.exists(node.address.path):
             self._sender(node)
+
+    def _check_cbs(self, link: Link) -> None:
+        """A-7: a second sender is refused as long as the first one stands. Go and Rust reckon with it."""
+        if link.is_sender:
+            return
+        if self._cbs_sender is not None and self._cbs_sender.is_live():
+            raise InvalidOperation(
+                "This connection has a sender on '$cbs' already; it cannot have a second one."
+            )
+        self._cbs_sender = link
 
     def _attach_requests(self, link: Link, node: Node, request_node: RequestNode) -> None:
         connection = self._connection
@@ -258,6 +271,7 @@ class Attaching:
         sender = SendLink(self._connection, link, node, entity, self._connection.now())
         entity.attach(sender, sends=True)
         self._connection.add_link(sender)
+        use_of(link.session, node).took_place_at(node.address.path)
         message_bytes_max = entity.settings.message_bytes_max
         link.accept(
             source=link.source,
