@@ -1,8 +1,8 @@
 """An event as it lies in a log and leaves it: one AMQP message with the broker's annotations already inside (H-16).
 
-The sender's header and delivery annotations belong to the hop and are dropped; of its message annotations everything
-is kept but the names that the broker owns. Properties, application properties, body and footer stay byte for byte as
-they were sent.
+The sender's header belongs to the hop and is dropped; of its annotations, for the delivery and for the message,
+everything is kept but the names that the broker owns. Properties, application properties, body and footer stay byte
+for byte as they were sent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from busway.amqp.decode import DecodeError, skip_value
 from busway.amqp.section_order import in_order
-from busway.amqp.sections import DATA, OutOfOrder, scan
+from busway.amqp.sections import DATA, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, OutOfOrder, scan
 from busway.bare_message import map_start, text_bytes
 from busway.event_chunk import BODY_ELSEWHERE
 
@@ -24,6 +24,13 @@ _PRODUCER_ID: Final = b"com.microsoft:producer-id"
 _PRODUCER_EPOCH: Final = b"com.microsoft:producer-epoch"
 _PRODUCER_NUMBER: Final = b"com.microsoft:producer-sequence-number"
 _OWNED: Final = (b"x-opt-sequence-number", b"x-opt-offset", b"x-opt-enqueued-time", _PUBLISHER)
+#: What readers are told about their partition, if they want (H-26): nobody else says it.
+_METRIC: Final = (
+    b"last_enqueued_sequence_number",
+    b"last_enqueued_offset",
+    b"last_enqueued_time_utc",
+    b"runtime_info_retrieval_time_utc",
+)
 _PRODUCED: Final = (_PRODUCER_ID, _PRODUCER_EPOCH, _PRODUCER_NUMBER)
 _NULL: Final = 0x40
 _BINARIES: Final = b"\xa0\xb0"
@@ -38,6 +45,7 @@ class Event:
         "annotations",
         "bare",
         "body_at",
+        "delivery_annotations",
         "partition_key",
         "producer_epoch",
         "producer_id",
@@ -51,6 +59,8 @@ class Event:
         #: Encoded entries that are kept, and the number of keys and values among them.
         self.annotations = b""
         self.annotation_count = 0
+        #: The whole section, or nothing.
+        self.delivery_annotations = b""
         self.partition_key: str | None = None
         #: H-18: what an idempotent producer says; -1 where it says nothing.
         self.producer_id = -1
@@ -58,7 +68,7 @@ class Event:
         self.producer_number = -1
 
     def size_bytes(self) -> int:
-        return len(self.bare) + len(self.annotations)
+        return len(self.bare) + len(self.annotations) + len(self.delivery_annotations)
 
     def set_partition_key(self, key: str) -> None:
         """A key that the sender's path or envelope gives to an event without one."""
@@ -94,7 +104,35 @@ def event_of(payload: bytes) -> Event:
     event = Event(bare, body_at)
     if cut.message_annotations_at >= 0:
         _read_annotations(event, payload, cut.message_annotations_at, cut.message_annotations_end)
+    if cut.delivery_annotations_at >= 0:
+        event.delivery_annotations = _kept_for_delivery(
+            payload, cut.delivery_annotations_at, cut.delivery_annotations_end
+        )
     return event
+
+
+def _kept_for_delivery(data: bytes, at: int, end: int) -> bytes:
+    """The sender's delivery annotations as a section; nothing when there are none."""
+    count, at = map_start(data, at, end)
+    kept: list[bytes] = []
+    for _ in range(count >> 1):
+        value_at = skip_value(data, at, end)
+        after = skip_value(data, value_at, end)
+        if text_bytes(data, at, value_at) not in _METRIC:
+            kept.append(data[at:after])
+        at = after
+    if at != end:
+        raise DecodeError("an annotations section is longer than its entries")
+    return _section(DELIVERY_ANNOTATIONS, b"".join(kept), 2 * len(kept)) if kept else b""
+
+
+def _section(code: int, entries: bytes, count: int) -> bytes:
+    """A map of so many keys and values."""
+    size = len(entries)
+    if size < 255 and count < 256:
+        return b"\x00S" + bytes((code, 0xC1, size + 1, count)) + entries
+    sizes = (size + 4).to_bytes(4, "big") + count.to_bytes(4, "big")
+    return b"\x00S" + bytes((code, 0xD1)) + sizes + entries
 
 
 def _read_annotations(event: Event, data: bytes, at: int, end: int) -> None:
@@ -170,13 +208,8 @@ def record_of(event: Event, number: int, at_ms: int) -> bytes:
             event.annotations,
         )
     )
-    count = 6 + event.annotation_count
-    size = len(entries)
-    if size < 255 and count < 256:
-        front = b"\x00Sr\xc1" + bytes((size + 1, count))
-    else:
-        front = b"\x00Sr\xd1" + (size + 4).to_bytes(4, "big") + count.to_bytes(4, "big")
-    return front + entries + event.bare
+    front = _section(MESSAGE_ANNOTATIONS, entries, 6 + event.annotation_count)
+    return event.delivery_annotations + front + event.bare
 
 
 def body_in_record(event: Event, record: bytes) -> int:

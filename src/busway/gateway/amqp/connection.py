@@ -178,7 +178,8 @@ class AmqpConnection:
     @property
     def asked_host(self) -> str:
         """By which the client knows this namespace, as it says itself."""
-        return (self._engine.peer and self._engine.peer.hostname) or ""
+        peer = self._engine.peer
+        return "" if peer is None else peer.hostname or ""
 
     @property
     def is_stranger(self) -> bool:
@@ -448,8 +449,7 @@ class AmqpConnection:
         self.tokens.hold_for_connection(grant)
         return True
 
-    def _opened(self, event: ConnectionOpened) -> None:
-        del event
+    def _opened(self, _event: ConnectionOpened) -> None:
         self._is_open = True
         self._linkless_since = self.now()
         self._engine.open()

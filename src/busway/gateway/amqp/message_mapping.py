@@ -412,7 +412,9 @@ def _is_usual(head: bytes) -> bool:
 def _new_locked_frame(message: Message, partition: int) -> _Frame:
     """Cut out of the general form, where the token and our numbers come last in their sections."""
     annotations = _message_annotations(message, 0, -1, partition)
-    frame = _Frame(_hop_sections(message, _NO_TOKEN)[: -len(_NO_TOKEN)], annotations[: -_LOCKED_NUMBERS.size])
+    frame = _Frame(
+        _hop_sections(message, _NO_TOKEN, True)[: -len(_NO_TOKEN)], annotations[: -_LOCKED_NUMBERS.size]
+    )
     if len(_locked_frames) >= _MEMORY_ENTRIES_MAX:
         _locked_frames.clear()
     _locked_frames[(message.head, message.ttl_ms, partition)] = frame
@@ -423,7 +425,7 @@ def _deleted_payload(message: Message, partition: int) -> bytes:
     start = _deleted_frames.get((message.head, message.ttl_ms, partition))
     if start is None:
         annotations = _message_annotations(message, -1, -1, partition)
-        start = _hop_sections(message, b"") + annotations[: -_NUMBERS.size]
+        start = _hop_sections(message, b"", True) + annotations[: -_NUMBERS.size]
         if len(_deleted_frames) >= _MEMORY_ENTRIES_MAX:
             _deleted_frames.clear()
         _deleted_frames[(message.head, message.ttl_ms, partition)] = start
@@ -450,11 +452,12 @@ def _payload(message: Message, token: bytes, locked_until_ms: int, state: int, p
     """The general form: whatever the sender set comes back, whatever is ours is added."""
     bare = message.bare if message.changes is None else changed_bare(message.bare, message.changes)
     annotations = _message_annotations(message, locked_until_ms if token else -1, state, partition)
-    return _hop_sections(message, token) + annotations + bare
+    return _hop_sections(message, token, state < 0) + annotations + bare
 
 
-def _hop_sections(message: Message, token: bytes) -> bytes:
-    """Header and delivery annotations; a token comes last."""
+def _hop_sections(message: Message, token: bytes, is_delivered: bool) -> bytes:
+    """Header and delivery annotations; a token comes last. What a link delivers has both, if only an empty section of
+    annotations; what is peeked or fetched has those that there are."""
     head = read_head(message.head)
     out = bytearray()
     _append_header(out, head.flags, head.priority, message.ttl_ms, message.delivery_count)
@@ -463,7 +466,7 @@ def _hop_sections(message: Message, token: bytes) -> bytes:
         first, second, third, rest = _TOKEN.unpack(token)
         entries += _LOCK_TOKEN_KEY + _UUID.pack(first, second, third, rest)
         count += 2
-    if count:
+    if count or is_delivered:
         out += b"\x00Sq"
         append_map(out, entries, count)
     return bytes(out)
