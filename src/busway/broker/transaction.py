@@ -505,11 +505,11 @@ class Transaction:
         self._claims.clear()
 
 
-@lru_cache(maxsize=_KNOWN_PATHS_MAX)
 def _ignored(_refused: list[tuple[int, BrokerError]]) -> None:
     """Nobody waits for it."""
 
 
+@lru_cache(maxsize=_KNOWN_PATHS_MAX)
 def _top_of(path: str) -> tuple[str, str]:
     """Path and key of the queue or topic that a fragment with this path belongs to."""
     top_path = topic_path_of(EntityAddress.parse(path).path)
