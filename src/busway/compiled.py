@@ -40,6 +40,7 @@ HOT_MODULES: Final = (
     "busway.amqp.type_table",
     "busway.amqp.performatives",
     "busway.amqp.sections",
+    "busway.amqp.section_order",
     "busway.amqp.serial_number",
     "busway.amqp.frames",
     "busway.amqp.allowance",

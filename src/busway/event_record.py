@@ -1,8 +1,8 @@
 """An event as it lies in a log and leaves it: one AMQP message with the broker's annotations already inside (H-16).
 
-The sender's header and delivery annotations belong to the hop and are dropped; of its message annotations everything
-is kept but the names that the broker owns. Properties, application properties, body and footer stay byte for byte as
-they were sent.
+The sender's header belongs to the hop and is dropped; of its annotations, for the delivery and for the message,
+everything is kept but the names that the broker owns. Properties, application properties, body and footer stay byte
+for byte as they were sent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from busway.amqp.decode import DecodeError, skip_value
-from busway.amqp.sections import DATA, scan
+from busway.amqp.section_order import in_order
+from busway.amqp.sections import DATA, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, OutOfOrder, scan
 from busway.bare_message import map_start, text_bytes
 from busway.event_chunk import BODY_ELSEWHERE
 
@@ -23,8 +24,16 @@ _PRODUCER_ID: Final = b"com.microsoft:producer-id"
 _PRODUCER_EPOCH: Final = b"com.microsoft:producer-epoch"
 _PRODUCER_NUMBER: Final = b"com.microsoft:producer-sequence-number"
 _OWNED: Final = (b"x-opt-sequence-number", b"x-opt-offset", b"x-opt-enqueued-time", _PUBLISHER)
+#: What readers are told about their partition, if they want (H-26): nobody else says it.
+_METRIC: Final = (
+    b"last_enqueued_sequence_number",
+    b"last_enqueued_offset",
+    b"last_enqueued_time_utc",
+    b"runtime_info_retrieval_time_utc",
+)
 _PRODUCED: Final = (_PRODUCER_ID, _PRODUCER_EPOCH, _PRODUCER_NUMBER)
 _NULL: Final = 0x40
+_BINARIES: Final = b"\xa0\xb0"
 _INTEGERS: Final[dict[int, int]] = {0x51: 1, 0x54: 1, 0x55: 1, 0x61: 2, 0x71: 4, 0x81: 8}
 
 
@@ -36,6 +45,7 @@ class Event:
         "annotations",
         "bare",
         "body_at",
+        "delivery_annotations",
         "partition_key",
         "producer_epoch",
         "producer_id",
@@ -49,6 +59,8 @@ class Event:
         #: Encoded entries that are kept, and the number of keys and values among them.
         self.annotations = b""
         self.annotation_count = 0
+        #: The whole section, or nothing.
+        self.delivery_annotations = b""
         self.partition_key: str | None = None
         #: H-18: what an idempotent producer says; -1 where it says nothing.
         self.producer_id = -1
@@ -56,7 +68,7 @@ class Event:
         self.producer_number = -1
 
     def size_bytes(self) -> int:
-        return len(self.bare) + len(self.annotations)
+        return len(self.bare) + len(self.annotations) + len(self.delivery_annotations)
 
     def set_partition_key(self, key: str) -> None:
         """A key that the sender's path or envelope gives to an event without one."""
@@ -76,19 +88,51 @@ class Event:
 
 def event_of(payload: bytes) -> Event:
     """Raises DecodeError for what is no message."""
-    cut = scan(payload)
+    try:
+        cut = scan(payload)
+    except OutOfOrder:
+        payload = in_order(payload)
+        cut = scan(payload)
     bare_at = cut.bare_at
     bare = payload if bare_at == 0 and cut.bare_end == len(payload) else payload[bare_at : cut.bare_end]
     body_at = BODY_ELSEWHERE
     at = cut.body_at
-    if cut.body_kind == DATA and cut.body_end == cut.bare_end:
+    if cut.body_kind == DATA and cut.body_end == cut.bare_end and payload[at] != _NULL:
         content = at + (2 if payload[at] == 0xA0 else 5)
         if skip_value(payload, at, cut.body_end) == cut.body_end:
             body_at = content - bare_at
     event = Event(bare, body_at)
     if cut.message_annotations_at >= 0:
         _read_annotations(event, payload, cut.message_annotations_at, cut.message_annotations_end)
+    if cut.delivery_annotations_at >= 0:
+        event.delivery_annotations = _kept_for_delivery(
+            payload, cut.delivery_annotations_at, cut.delivery_annotations_end
+        )
     return event
+
+
+def _kept_for_delivery(data: bytes, at: int, end: int) -> bytes:
+    """The sender's delivery annotations as a section; nothing when there are none."""
+    count, at = map_start(data, at, end)
+    kept: list[bytes] = []
+    for _ in range(count >> 1):
+        value_at = skip_value(data, at, end)
+        after = skip_value(data, value_at, end)
+        if text_bytes(data, at, value_at) not in _METRIC:
+            kept.append(data[at:after])
+        at = after
+    if at != end:
+        raise DecodeError("an annotations section is longer than its entries")
+    return _section(DELIVERY_ANNOTATIONS, b"".join(kept), 2 * len(kept)) if kept else b""
+
+
+def _section(code: int, entries: bytes, count: int) -> bytes:
+    """A map of so many keys and values."""
+    size = len(entries)
+    if size < 255 and count < 256:
+        return b"\x00S" + bytes((code, 0xC1, size + 1, count)) + entries
+    sizes = (size + 4).to_bytes(4, "big") + count.to_bytes(4, "big")
+    return b"\x00S" + bytes((code, 0xD1)) + sizes + entries
 
 
 def _read_annotations(event: Event, data: bytes, at: int, end: int) -> None:
@@ -100,6 +144,9 @@ def _read_annotations(event: Event, data: bytes, at: int, end: int) -> None:
         name = text_bytes(data, at, value_at)
         if name is None or (name not in _OWNED and not _take(event, name, data, value_at, after)):
             kept.append(data[at:after])
+            if name == _PARTITION_KEY and data[value_at] in _BINARIES:
+                # Other clients insist on a string. Its short and its long form are as long as those of bytes.
+                kept[-1] = data[at:value_at] + bytes((data[value_at] + 1,)) + data[value_at + 1 : after]
         at = after
     if at != end:
         raise DecodeError("an annotations section is longer than its entries")
@@ -129,6 +176,8 @@ def _take(event: Event, name: bytes, data: bytes, at: int, after: int) -> bool:
 
 def _text(data: bytes, at: int, after: int) -> str:
     raw = text_bytes(data, at, after)
+    if data[at] in _BINARIES:  # Python's client sends back as bytes what it received as text
+        raw = data[at + (2 if data[at] == 0xA0 else 5) : after]
     if raw is None:
         raise DecodeError("x-opt-partition-key is not a string")
     try:
@@ -159,13 +208,8 @@ def record_of(event: Event, number: int, at_ms: int) -> bytes:
             event.annotations,
         )
     )
-    count = 6 + event.annotation_count
-    size = len(entries)
-    if size < 255 and count < 256:
-        front = b"\x00Sr\xc1" + bytes((size + 1, count))
-    else:
-        front = b"\x00Sr\xd1" + (size + 4).to_bytes(4, "big") + count.to_bytes(4, "big")
-    return front + entries + event.bare
+    front = _section(MESSAGE_ANNOTATIONS, entries, 6 + event.annotation_count)
+    return event.delivery_annotations + front + event.bare
 
 
 def body_in_record(event: Event, record: bytes) -> int:

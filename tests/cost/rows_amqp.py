@@ -22,7 +22,7 @@ from busway.amqp.types import Symbol
 from busway.broker.descriptions import LISTEN, SEND
 from busway.client.sas_token import sas_token
 from tests.cost.amqp_client import WINDOW, AmqpClient, logged_in
-from tests.cost.row import AMQP, FLAT, NOBODY, WEBSOCKET, row
+from tests.cost.row import AMQP, FLAT, MANAGEMENT, NOBODY, WEBSOCKET, row
 from tests.cost.rows_management import locked
 from tests.cost.scene import Scene, payload
 from tests.cost.world import rule_of
@@ -102,7 +102,8 @@ def stranger_ends(scene: Scene, n: int) -> None:
 @row(NOBODY, AMQP, "Attach", "attach {n} links", 3_000, memory_bytes_max=STRANGER_BYTES_MAX, unread=1)
 def stranger_links(scene: Scene, n: int) -> None:
     client = scene.client()
-    scene.flood(client, b"".join(client.attach_frame("$cbs", sends=True)[1] for _ in range(n)), refused=FULL)
+    frames = [client.attach_frame("q/$management", sends=True)[1] for _ in range(n)]
+    scene.flood(client, b"".join(frames), refused=FULL)
 
 
 @row(NOBODY, AMQP, "Detach", "attach and detach {n} links", 2_000, memory_bytes_max=STRANGER_BYTES_MAX)
@@ -157,6 +158,39 @@ def stranger_tokens(scene: Scene, n: int) -> None:
     named = {"type": "servicebus.windows.net:sastoken", "name": "sb://localhost/"}
     token = "SharedAccessSignature sr=" + "x" * 16_000
     scene.flood(client, desk.request("put-token", token, times=n, properties=named))
+
+
+@row(
+    NOBODY,
+    MANAGEMENT,
+    "READ",
+    "ask {n} times what a hub is like, with wrong tokens of 16 KB",
+    14,
+    memory_bytes_max=STRANGER_BYTES_MAX,
+    unread=1,
+)
+def stranger_reads(scene: Scene, n: int) -> None:
+    client = scene.client()
+    desk = client.desk("$management")
+    named: dict[str, object] = {"type": "com.microsoft:eventhub", "name": "hub"}
+    named["security_token"] = "SharedAccessSignature sr=" + "x" * 16_000
+    scene.flood(client, desk.request("READ", None, times=n, properties=named))
+
+
+@row(
+    NOBODY,
+    MANAGEMENT,
+    "Transfer",
+    "peek {n} times without a right",
+    90,
+    few=20,
+    memory_bytes_max=STRANGER_BYTES_MAX,
+    unread=1,
+)
+def stranger_peeks(scene: Scene, n: int) -> None:
+    client = scene.client()
+    desk = client.desk("nobody-knows/$management")
+    scene.flood(client, desk.request("com.microsoft:peek-message", {"message-count": 1}, times=n))
 
 
 @row(

@@ -198,9 +198,9 @@ HELLO = (
 
 
 def greedy_words() -> bytes:
-    """Eight links on `$cbs`, two megabytes of deliveries that do not end, and attaches with 60 KB of properties."""
+    """Eight links, two megabytes of deliveries that do not end, and attaches with 60 KB of properties."""
     properties = {f"p{number}": "x" * 90 for number in range(600)}
-    target = Target("$cbs")
+    target = Target("$management")
     attaches = [
         Attach(f"l{n}", n, ROLE_SENDER, source=Source("x"), target=target, initial_delivery_count=0)
         for n in range(8)

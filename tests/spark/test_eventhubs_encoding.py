@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from busway.amqp.encode import encode_value
-from busway.amqp.sections import DATA, AmqpMessage, decode_message, split_batch
+from busway.amqp.section_order import split_batch
+from busway.amqp.sections import DATA, AmqpMessage, decode_message
 from busway.amqp.types import Int, Long, Short, Symbol
 from busway.streams.key_hash import partition_of_key
 from busway_spark.eventhubs.writer import BadRows, Router, encode_events

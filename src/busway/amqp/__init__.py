@@ -9,6 +9,7 @@ Follow an intention:  link.send / link.grant_credit / link.settle … → connec
   type_table     that table: frames, SASL frames, termini, delivery states, header and properties
   performatives  reading and writing frames; the few that come in thousands have readers and writers of their own
   sections       the parts of an encoded message: found, never decoded further than asked
+  section_order  those of a message that has them in another order than the standard's; batches taken apart
   frames         cutting the byte stream into frames, and the eight-byte headers
   serial_number  RFC 1982 arithmetic for delivery ids and transfer ids
   states         connection, session and link states as tables; nothing else changes a state

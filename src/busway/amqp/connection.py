@@ -269,15 +269,14 @@ class Connection:
     # --- headers and SASL ---------------------------------------------------------------------------------------
 
     def _header_arrived(self, header: bytes, expected: bytes) -> None:
+        if header == AMQP_HEADER and self._sasl.left_out():
+            expected = AMQP_HEADER
         if header != expected:
             # The standard's answer to a header one cannot serve: the header one can, then good-bye [2.2].
             if self.role is Role.SERVER:
                 self._write_raw(expected)
-            self._give_up(
-                AmqpError(
-                    Condition.CONNECTION_FRAMING_ERROR, "The protocol header is not the one expected here."
-                )
-            )
+            told = "The protocol header is not the one expected here."
+            self._give_up(AmqpError(Condition.CONNECTION_FRAMING_ERROR, told))
             return
         self._expected_header = None
         if expected == SASL_HEADER:

@@ -2,7 +2,8 @@
 
 Server: header, mechanisms, the client's init, our outcome. The engine does not judge: it reports the init and
 waits for `sasl_outcome`. Mechanisms are offered in the order of the service, and the outcome says "Welcome!" as the
-service does. Client: ANONYMOUS or PLAIN.
+service does. Client: ANONYMOUS or PLAIN. A client may leave all of it out and begin with AMQP (JavaScript's does
+with a ready-made token): it is as anonymous as one that says so.
 
 Nothing of AMQP may pass before the outcome and nothing of SASL after it; frame types are checked by the connection,
 frame contents here. Other implementations let AMQP frames through that came dressed as SASL frames.
@@ -85,6 +86,13 @@ class Sasl:
         if not self.is_server:
             return b""
         return SASL_HEADER + sasl_frame(encode_performative(SaslMechanisms(list(self._mechanisms))))
+
+    def left_out(self) -> bool:
+        """Server: the client begins with AMQP itself. True where ANONYMOUS is welcome: that is all it is."""
+        if self.state is not SaslState.START or not self.is_server or ANONYMOUS not in self._mechanisms:
+            return False
+        self._move(SaslInput.LEFT_OUT)
+        return True
 
     def frame_arrived(self, frame: Performative, events: list[Event]) -> bytes:
         if isinstance(frame, SaslInit):

@@ -33,9 +33,11 @@ BODY_SECTIONS_MAX: Final = 32_768
 #: Message format of a batch: one transfer that holds several messages, each in a data section of its own (S-20).
 BATCH_FORMAT: Final = 0x8001_3700
 
+_NULL: Final = 0x40
 _LISTS: Final = b"\x45\xc0\xd0"
 _MAPS: Final = b"\xc1\xd1"
-_BINARIES: Final = b"\xa0\xb0"
+#: JavaScript's client writes a body that is null as a data section without bytes to be one.
+_BINARIES: Final = b"\xa0\xb0\x40"
 #: Which constructors the value of a section may have, by section code minus 0x70; empty = any.
 _FORMS: Final[tuple[bytes, ...]] = (_LISTS, _MAPS, _MAPS, _LISTS, _MAPS, _BINARIES, _LISTS, b"", _MAPS)
 
@@ -50,6 +52,10 @@ _CODES_BY_NAME: Final[dict[str, int]] = {
     "amqp:amqp-value:*": VALUE,
     "amqp:footer:map": FOOTER,
 }
+
+
+class OutOfOrder(DecodeError):
+    """Sections stand behind such as should follow them, or come twice; `section_order` can tell."""
 
 
 class Sections:
@@ -96,7 +102,7 @@ def scan(payload: bytes) -> Sections:
     previous = 0
     sections = 0
     while start < size:
-        code, at = _section(payload, start, size)
+        code, at = section_at(payload, start, size)
         end = skip_value(payload, at, size)
         if code <= previous:
             if (
@@ -108,7 +114,9 @@ def scan(payload: bytes) -> Sections:
                 _place_last(found, start, at, end)
                 break
             if code != previous or (code != DATA and code != SEQUENCE):
-                raise DecodeError(f"The section {code:#04x} stands behind {previous:#04x}")
+                raise OutOfOrder(f"The section {code:#04x} stands behind {previous:#04x}")
+            if code == DATA and (payload[at] == _NULL or payload[found.body_at] == _NULL):
+                raise DecodeError("A body that is null has one section")
             sections += 1
             if sections >= BODY_SECTIONS_MAX:
                 raise DecodeError("The message has too many sections")
@@ -122,7 +130,7 @@ def scan(payload: bytes) -> Sections:
     return found
 
 
-def _section(payload: bytes, start: int, size: int) -> tuple[int, int]:
+def section_at(payload: bytes, start: int, size: int) -> tuple[int, int]:
     """(code of the section, offset of its value), its type checked."""
     at = start + 3
     if at < size and payload[start] == 0 and payload[start + 1] == 0x53:
@@ -260,21 +268,19 @@ def is_simple_value(payload: bytes, at: int, end: int) -> bool:
     return 0x40 <= code < 0xC0 and code != 0x45
 
 
-def split_batch(payload: bytes) -> list[bytes]:
-    """The encoded messages in a batch (BATCH_FORMAT): the content of each data section. Everything else of the
-    envelope is ignored. A batch without messages is malformed."""
-    found = scan(payload)
-    if found.body_kind != DATA:
-        raise DecodeError("A batch holds no data sections")
-    return batch_contents(payload, found)
+def has_null_body(payload: bytes, found: Sections) -> bool:
+    """Whether the body is a data section that holds null instead of bytes."""
+    return found.body_kind == DATA and payload[found.body_at] == _NULL
 
 
 def batch_contents(payload: bytes, found: Sections) -> list[bytes]:
     """The content of each data section of a message that was scanned."""
+    if has_null_body(payload, found):
+        raise DecodeError("A data section holds null, not bytes")
     contents: list[bytes] = []
     start = found.body_start
     while start < found.body_end:
-        _, at = _section(payload, start, found.body_end)
+        _, at = section_at(payload, start, found.body_end)
         start = skip_value(payload, at, found.body_end)
         contents.append(payload[at + (2 if payload[at] == 0xA0 else 5) : start])
     return contents
@@ -286,7 +292,8 @@ def batch_contents(payload: bytes, found: Sections) -> list[bytes]:
 class AmqpMessage:
     """A decoded message, for requests, answers and tools; what queues carry stays encoded.
 
-    `body` is a list of bytes for DATA, a list of lists for SEQUENCE, any value for VALUE, None for no body (0).
+    `body` is a list of bytes for DATA (None where it holds null), a list of lists for SEQUENCE, any value for VALUE,
+    None for no body (0).
     """
 
     __slots__ = (
@@ -349,13 +356,13 @@ def _read_map(payload: bytes, at: int, budget: Budget) -> dict[Any, Any] | None:
 def _read_body(payload: bytes, found: Sections, budget: Budget) -> object:
     kind = found.body_kind
     if kind == DATA:
-        return batch_contents(payload, found)
+        return None if has_null_body(payload, found) else batch_contents(payload, found)
     if kind == VALUE:
         return decode_value(payload, found.body_at, found.body_end, budget)[0]
     sequences: list[object] = []
     start = found.body_start
     while kind == SEQUENCE and start < found.body_end:
-        _, at = _section(payload, start, found.body_end)
+        _, at = section_at(payload, start, found.body_end)
         value, start = decode_value(payload, at, found.body_end, budget)
         sequences.append(value)
     return sequences if kind == SEQUENCE else None
@@ -392,6 +399,8 @@ def _append_body(out: bytearray, message: AmqpMessage) -> None:
     kind = message.body_kind
     if kind == VALUE:
         _append_section(out, VALUE, message.body)
+    elif kind == DATA and message.body is None:
+        _append_section(out, DATA, None)
     elif kind == DATA:
         for content in message.body:
             _append_section(out, DATA, bytes(content))

@@ -67,10 +67,13 @@ class SaslInput(IntEnum):
     RECV_OUTCOME_OK = 7
     RECV_OUTCOME_REFUSED = 8
     CUT = 9
+    #: Server: the client begins without SASL.
+    LEFT_OUT = 10
 
 
 SASL_TABLE: Final[dict[tuple[SaslState, SaslInput], SaslState]] = {
     (SaslState.START, SaslInput.RECV_HEADER): SaslState.INIT_AWAITED,
+    (SaslState.START, SaslInput.LEFT_OUT): SaslState.PASSED,
     (SaslState.INIT_AWAITED, SaslInput.RECV_INIT): SaslState.OUTCOME_OWED,
     (SaslState.OUTCOME_OWED, SaslInput.SEND_OUTCOME_OK): SaslState.PASSED,
     (SaslState.OUTCOME_OWED, SaslInput.SEND_OUTCOME_REFUSED): SaslState.FAILED,

@@ -38,7 +38,8 @@ def fault_of(message: Message, size: int, settings: FragmentSettings, limits: Li
             return BadArgument(
                 f"{name} is {len(key)} characters long; at most {limits.key_characters_max} are allowed."
             )
-    if session_id is not None and partition_key is not None and session_id != partition_key:
+    # An empty SessionId is a session, and no key that another one could differ from: its messages lie together.
+    if session_id and partition_key is not None and session_id != partition_key:
         return InvalidOperation(
             "PartitionKey and SessionId of a message must be the same when both are set."
             f" PartitionKey: '{partition_key}', SessionId: '{session_id}'."

@@ -21,7 +21,7 @@ import base64
 import hmac
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Final, Protocol
@@ -124,11 +124,14 @@ class Authorizer:
         self._clock = clock
         self._accepts_development_key = accepts_development_key
 
-    def grant_of_token(self, token: str, audience: str, entity_path: str | None = None) -> Grant:
+    def grant_of_token(
+        self, token: str, audience: str, entity_path: str | None = None, *, asked_host: str = ""
+    ) -> Grant:
         """Checks form, rule, signature, expiry, audience in this order (A-4…A-7). Raises
         AuthenticationFailed. `audience` is a URI (`sb://host/orders`) or a path with a leading slash. With
         `entity_path` it is an address inside that entity (`orders/messages`), and the grant opens the entity: for
-        one request at that address, never to be kept, because the token's scope may be narrower."""
+        one request at that address, never to be kept, because the token's scope may be narrower. `asked_host`: of a
+        client that asks for a path; an old token that names nothing but this host is good for it."""
         parts = _parsed(token)
         wanted = _place(audience)
         opened = wanted if entity_path is None else _place(f"/{entity_path}")
@@ -136,7 +139,7 @@ class Authorizer:
         expires_at_ms = int(parts.expiry_text) * 1000
         self._check_expiry(expires_at_ms)
         scope = _place(unquote(parts.scope_text))
-        if wanted is None or opened is None or scope is None or not _admits(scope, wanted):
+        if wanted is None or opened is None or scope is None or not _admits(scope, wanted, asked_host):
             raise AuthenticationFailed(
                 "InvalidAudience: The authorization header contains a token with a wrong audience.",
                 INVALID_AUDIENCE,
@@ -304,11 +307,19 @@ def _place(uri: str) -> _Place | None:
     if len(segments) > 1 and segments[-1] == MANAGEMENT_KEYWORD:
         # The management node of X is X by another door: a token for it is a token for X.
         segments = segments[:-1]
-    return _Place(_PORT.sub("", authority.lower()), segments, scheme is None)
+    return _Place(_host(authority), segments, scheme is None)
 
 
-def _admits(scope: _Place, wanted: _Place) -> bool:
-    return _covers(scope.segments, wanted.segments) and _same_host(scope, wanted)
+def _host(authority: str) -> str:
+    return _PORT.sub("", authority.lower())
+
+
+def _admits(scope: _Place, wanted: _Place, asked_host: str) -> bool:
+    if not _covers(scope.segments, wanted.segments):
+        return False
+    if scope.is_bare and wanted.host == "" and asked_host:
+        wanted = replace(wanted, host=_host(asked_host))
+    return _same_host(scope, wanted)
 
 
 def _same_host(scope: _Place, wanted: _Place) -> bool:

@@ -34,6 +34,7 @@ from busway.broker.errors import (
     TransactionTimedOut,
     TransactionUnknown,
 )
+from busway.broker.settlement import Settlement, Verb
 from busway.broker.transaction_claims import TransactionClaims
 from busway.broker.transaction_place import (
     OTHER_FRAGMENT,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from busway.broker.publication import Publication
     from busway.broker.rule_changes import RuleChanges
     from busway.broker.runtime import BrokerRuntime
-    from busway.broker.settlement import Settlement
     from busway.broker.timers import Timer
 
 #: Called once, when the end is certain: None for a commit that is durable.
@@ -190,9 +190,15 @@ class Transaction:
     def settle(
         self, outlet: Outlet, tokens: list[bytes], settlement: Settlement, session_id: str | None
     ) -> list[tuple[int, BrokerError]]:
-        """Claims the locks; refused ones are told by index. Raises what concerns all of them."""
+        """Claims the locks; refused ones are told by index. Raises what concerns all of them. Messages of another
+        partition than the transaction's are given up by that: they come again, and their locks are lost."""
         fragment = place_of_tokens(outlet, tokens)
-        self._enter(fragment, len(tokens))
+        try:
+            self._enter(fragment, len(tokens))
+        except InvalidOperation as error:
+            if error.sentence == OTHER_FRAGMENT:
+                outlet.settle(tokens, Settlement(Verb.ABANDON), _ignored, session_id)
+            raise
         claims = self._claims.get(fragment)
         if claims is None:
             claims = TransactionClaims(fragment)
@@ -497,6 +503,10 @@ class Transaction:
         self._scheduled = []
         self._gathered.clear()
         self._claims.clear()
+
+
+def _ignored(_refused: list[tuple[int, BrokerError]]) -> None:
+    """Nobody waits for it."""
 
 
 @lru_cache(maxsize=_KNOWN_PATHS_MAX)

@@ -32,7 +32,7 @@ _PARTITION_KEY: Final = b"x-opt-partition-key"
 #: Where the annotations of a record begin: every record has them first.
 _ANNOTATIONS_AT: Final = 3
 _NULL: Final = 0x40
-_EMPTY_BINARIES: Final = (b"\xa0\x00", b"\xb0\x00\x00\x00\x00")
+_EMPTY_BINARIES: Final = (b"\xa0\x00", b"\xb0\x00\x00\x00\x00", b"\x40")
 _DIGEST_BYTES: Final = 16
 #: Keys remembered in one go; what follows waits for the next.
 KEYS_MAX: Final = 50_000

@@ -121,8 +121,7 @@ GREED: Final = (
         "each token looks at every link",
         "B16: only what a token concerns is looked at",
         "busway/gateway/amqp/connection.py",
-        """            if link.right == ANY_TOKEN
-            or any(path[:count] in audiences for path in paths for count in range(len(path) + 1))
+        """            if any(path[:count] in audiences for path in paths for count in range(len(path) + 1))
 """,
         """            if paths is not None or audiences
 """,

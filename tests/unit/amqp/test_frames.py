@@ -122,7 +122,7 @@ def test_a_trickling_frame_costs_linear_work() -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [b"AMQP\x00\x01\x00\x00", b"AMQP\x02\x01\x00\x00", b"AMQP\x03\x01\x00\x01", b"GET / HT"]
+    "header", [b"AMQP\x01\x01\x00\x00", b"AMQP\x02\x01\x00\x00", b"AMQP\x03\x01\x00\x01", b"GET / HT"]
 )
 def test_a_wrong_header_is_answered_with_ours_and_the_end(header: bytes) -> None:
     server = Connection(Role.SERVER, EngineSettings(), 0.0)

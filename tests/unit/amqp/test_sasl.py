@@ -97,6 +97,49 @@ def test_pipelining_before_the_outcome_is_bounded() -> None:
     assert closed.error.condition == Condition.RESOURCE_LIMIT_EXCEEDED
 
 
+def test_a_connection_without_a_sasl_layer_is_one_of_nobody() -> None:
+    """A-7: JavaScript's client with a SharedAccessSignature in its connection string begins with AMQP itself."""
+    server = fresh()
+    events = server.receive(AMQP_HEADER + make_frame(Open("client")) + make_frame(Begin(None, 0, 1, 1)), 0.0)
+    assert [type(event).__name__ for event in events] == ["ConnectionOpened", "SessionBegun"]
+    assert server.bytes_to_send() == AMQP_HEADER
+    server.open()
+    assert [type(frame) for frame in performatives(server.bytes_to_send())] == [Open, Begin]
+
+
+def test_who_went_without_sasl_cannot_come_back_to_it() -> None:
+    """Attack: a second header, or SASL frames behind the first, end the connection."""
+    for intruder in (
+        SASL_HEADER,
+        AMQP_HEADER,
+        sasl(SaslInit("ANONYMOUS")),
+        sasl(SaslInit("PLAIN", b"\0a\0b")),
+    ):
+        server = fresh()
+        events = server.receive(AMQP_HEADER + intruder + make_frame(Open("client")), 0.0)
+        assert [type(event) for event in events] == [ConnectionClosed], intruder
+        assert server.over
+
+
+def test_where_nobody_is_welcome_sasl_cannot_be_left_out() -> None:
+    """Attack: a server that offers no ANONYMOUS says which header it wants, and is gone."""
+    server = Connection(Role.SERVER, EngineSettings(sasl_mechanisms=("PLAIN",)), 0.0)
+    [closed] = server.receive(AMQP_HEADER + make_frame(Open("client")), 0.0)
+    assert isinstance(closed, ConnectionClosed)
+    assert server.bytes_to_send() == SASL_HEADER
+
+
+@pytest.mark.parametrize(
+    "header", [b"AMQP\x02\x01\x00\x00", b"AMQP\x00\x00\x09\x01", b"AMQP\x00\x01\x00\x01"]
+)
+def test_other_first_headers_are_told_the_right_one(header: bytes) -> None:
+    """2.2: TLS inside AMQP, and other versions."""
+    server = fresh()
+    [closed] = server.receive(header, 0.0)
+    assert isinstance(closed, ConnectionClosed)
+    assert server.bytes_to_send() == SASL_HEADER
+
+
 @pytest.mark.parametrize(
     "intruder",
     [

@@ -69,6 +69,18 @@ def test_session_and_partition_key_must_be_the_same() -> None:
     on_partitions(test)
 
 
+@pytest.mark.parametrize("requires_session", [False, True])
+def test_an_empty_session_id_differs_from_no_partition_key(requires_session: bool) -> None:
+    """P-20 P-21: it is taken beside any PartitionKey, and its messages lie together in one fragment."""
+
+    async def test(bench: PartitionBench) -> None:
+        sent = [text(session_id="", partition_key=key) for key in ("a", "order-17", "")]
+        numbers = await bench.put(*sent, text(session_id=""))
+        assert {index_of(number) for number in numbers} == {fragment_of_key("", COUNT)}
+
+    on_partitions(test, requires_session=requires_session)
+
+
 def test_a_message_id_is_a_key_only_where_duplicates_are_detected() -> None:
     """P-22, S-42: the same id reaches the same fragment and is found there; elsewhere it rotates."""
 

@@ -393,6 +393,9 @@ class Peer:
             },
         )
         answer = await self.request(links, request)
+        for link in links:  # a connection has one sender on `$cbs` at a time
+            link.detach()
+        await self.room.turns()
         return int((answer.application_properties or {})["status-code"])
 
 

@@ -55,12 +55,12 @@ def test_a_wrong_key_is_refused_by_sasl() -> None:
     in_room(scenario, QUEUE)
 
 
-def test_before_a_token_only_cbs_may_be_attached() -> None:
-    """A-7: everything else is refused, the connection stays."""
+def test_before_a_token_no_entity_may_be_attached() -> None:
+    """A-7: everything but `$cbs` and `$management` is refused, the connection stays."""
 
     async def scenario(room: Room) -> None:
         peer = await room.stranger()
-        for address in ("q", "nothing", "q/$management"):
+        for address in ("q", "nothing", "q/$DeadLetterQueue"):
             assert condition_of(peer, await peer.receiver(address)) == "amqp:unauthorized-access"
             assert condition_of(peer, await peer.sender(address)) == "amqp:unauthorized-access"
         assert await peer.put_token(AUDIENCE) == 202

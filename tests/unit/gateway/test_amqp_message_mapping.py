@@ -55,9 +55,9 @@ def test_an_ordinary_peek_lock_delivery_carries_exactly_what_the_service_sends()
 
 
 def test_receive_and_delete_shows_no_lock() -> None:
-    """M-27b: no lock token, no locked-until, no delivery annotations at all."""
+    """M-27b: no lock token, no locked-until, an empty section of delivery annotations."""
     seen = delivered(stored(AmqpMessage([b"hi"], DATA)), token=b"")
-    assert seen.delivery_annotations is None
+    assert seen.delivery_annotations == {}
     assert set(seen.message_annotations or {}) == {"x-opt-enqueued-time", "x-opt-sequence-number"}
 
 

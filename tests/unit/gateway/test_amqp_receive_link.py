@@ -78,7 +78,7 @@ def test_receive_and_delete_delivers_settled_and_the_message_is_gone() -> None:
         [delivery] = await peer.received(link, 1)
         assert delivery.settled
         assert len(delivery.tag) == 16
-        assert message(delivery).delivery_annotations is None
+        assert message(delivery).delivery_annotations == {}
         assert await room.namespace.queue("q").outlet(False).peek(0, 10) == []
 
     in_room(scenario, QueueDescription("q"))

@@ -133,6 +133,33 @@ def test_sessions_whose_control_link_came_later_are_free() -> None:
     in_room(scenario, FIRST, SECOND)
 
 
+def test_a_sender_that_comes_first_binds_as_a_receiver_does() -> None:
+    """TX-4, TX-22: the first entity used is the one by whose way messages go, whichever way it is used."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        await Controller.attached(peer)
+        assert peer.refusal(await peer.sender("missing")) is not None  # binds nothing
+        assert peer.refusal(await peer.sender("first")) is None
+        assert peer.refusal(await peer.sender("second")) is None
+        assert await refusal_on(peer, "second") == "amqp:not-allowed"
+        assert await refusal_on(peer, "first/$DeadLetterQueue") is None
+
+    in_room(scenario, FIRST, SECOND)
+
+
+def test_a_sender_of_a_session_without_that_mode_binds_nothing() -> None:
+    """TX-4."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        assert peer.refusal(await peer.sender("first")) is None
+        await Controller.attached(peer)
+        assert await refusal_on(peer, "second") is None
+
+    in_room(scenario, FIRST, SECOND)
+
+
 def test_senders_are_not_bound() -> None:
     """TX-4, TX-22: what they send in a transaction goes by way of the entity that is received from."""
 

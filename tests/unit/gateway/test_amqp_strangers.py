@@ -53,14 +53,16 @@ HELLO = (
 )
 
 
-def on_cbs(handle: int, *, sends: bool = True, name: str = "", properties: int = 0) -> bytes:
-    """An attach to `$cbs`, with so many bytes of properties."""
+def on_cbs(handle: int, *, sends: bool = True, name: str = "", properties: int = 0, node: str = "") -> bytes:
+    """An attach to `$cbs`, which takes one sender of a connection; the others are for another node that a stranger
+    may attach to. With so many bytes of properties."""
+    node = node or ("$cbs" if handle == 0 or not sends else "q/$management")
     attach = Attach(
         name or f"l{handle}",
         handle,
         ROLE_SENDER if sends else ROLE_RECEIVER,
-        source=Source("here" if sends else "$cbs"),
-        target=Target("$cbs" if sends else "answers"),
+        source=Source("here" if sends else node),
+        target=Target(node if sends else "answers"),
         initial_delivery_count=0 if sends else None,
     )
     if properties:
@@ -116,8 +118,8 @@ def test_a_stranger_has_four_sessions_and_eight_links() -> None:
         assert ended.error is not None
         assert ended.error.condition == "amqp:resource-limit-exceeded"
         for _ in range(8):
-            await peer.sender("$cbs")
-        assert peer.refusal(await peer.sender("$cbs")) == (
+            await peer.sender("q/$management")
+        assert peer.refusal(await peer.sender("q/$management")) == (
             "amqp:resource-limit-exceeded",
             "The connection has 8 links already.",
         )
@@ -300,6 +302,29 @@ def unwanted_answers() -> bytes:
     return HELLO + links + b"".join(request(n, "i" * 20_000) for n in range(60))
 
 
+def managing() -> bytes:
+    """Nodes that may be managed by those who have a token, and that do not exist either: long names, long requests,
+    tokens that are none, answers that nobody wants."""
+    nodes = [f"{'n' * 900}{handle}/$management" for handle in range(4)] + ["q/$management"] * 4
+    links = b"".join(on_cbs(handle, sends=handle % 2 == 0, node=nodes[handle]) for handle in range(8))
+    asked = AmqpMessage(
+        {"from-sequence-number": 0, "message-count": 1},
+        properties=Properties(message_id="i" * 10_000, reply_to="answers"),
+        application_properties={"operation": "com.microsoft:peek-message", "security_token": "x" * 15_000},
+    )
+    frames = [
+        make_frame(Transfer(n % 4 * 2, n, b"t", 0, False, False), payload=encode_message(asked))
+        for n in range(60)
+    ]
+    return HELLO + links + b"".join(frames)
+
+
+def managing_at_length() -> bytes:
+    """A request to a management node may be of megabytes, for those who have a token."""
+    links = b"".join(on_cbs(handle, node="q/$management") for handle in range(8))
+    return HELLO + links + b"".join(part(handle, 32_000) for handle in range(8) for _ in range(40))
+
+
 def half_a_frame() -> bytes:
     return HELLO + on_cbs(0) + part(0, 30_000) + part(0, 30_000)[:-1]
 
@@ -336,6 +361,8 @@ def long_open() -> bytes:
         refused_links,
         small_values,
         unwanted_answers,
+        managing,
+        managing_at_length,
         half_a_frame,
         echoes,
         begins,

@@ -487,8 +487,8 @@ def test_a_presettled_settlement_elsewhere_dooms_the_transaction() -> None:
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
-        controller = await Controller.attached(peer)
         sender, elsewhere = await peer.sender("q"), await peer.sender("other")
+        controller = await Controller.attached(peer)
         await peer.sent(elsewhere, payload(b"job"))
         receiver = await peer.receiver("other")
         receiver.grant_credit(1)

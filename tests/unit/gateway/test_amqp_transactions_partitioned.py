@@ -246,3 +246,29 @@ def test_rules_of_a_partitioned_topic_are_not_changed_in_a_transaction(operation
         assert [each.name for each in room.namespace.subscription_rules("t/Subscriptions/a")] == ["$Default"]
 
     in_room(scenario)
+
+
+def test_a_settlement_of_another_partition_gives_its_message_up() -> None:
+    """TX-17: it is refused, its lock is lost, and the message comes again; the transaction goes on without it."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        sender = await peer.sender("p")
+        await peer.sent(sender, keyed(key=KEY), keyed(key=STRANGER))
+        controller = await Controller.attached(peer)
+        receiver, deliveries = await received(peer, "p", 2)
+        mine, other = sorted(deliveries, key=lambda one: numbers([one])[0] >> 48 != fragment_of_key(KEY, 16))
+        txn_id = await controller.declare()
+        await settled_in(peer, receiver, txn_id, [mine], Accepted())
+        [refused] = await settled_in(peer, receiver, txn_id, [other], Accepted())
+        assert condition_of(refused) == NOT_ALLOWED
+        again = (await peer.received(receiver, 3))[2]
+        assert numbers([again]) == numbers([other])
+        header = decode_message(again.payload).header
+        assert header is not None
+        assert header.delivery_count == 1
+        assert await peer.settle(receiver, [again], Accepted()) == [Accepted()]
+        assert isinstance(await controller.discharge(txn_id), Accepted)
+        assert room.namespace.queue("p").counts().active == 0
+
+    in_room(scenario, PARTITIONED)

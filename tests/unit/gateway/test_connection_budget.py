@@ -395,6 +395,7 @@ def test_tokens_count_with_the_length_of_what_they_open() -> None:
     async def scenario(room: Room) -> None:
         peer = await room.client()
         tokens = peer.connection.tokens
+        await peer.request_links("q/$management")  # without links it would be closed before they end
         assert await peer.put_token("sb://ns.local/q") == 202
         short = tokens.held_bytes
         assert short > 500

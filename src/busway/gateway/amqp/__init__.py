@@ -34,6 +34,7 @@ Follow a request:
 
   request_link          the two links of a request node, and the desk between them
   cbs_node tokens       `$cbs`: tokens are put and held
+  management_door       whom a `$management` node answers: each request shows what it may
   management_node       `X/$management`: the table of operations, which lie in
                         management_locks, management_messages, management_sessions, management_rules
   event_management      `$management` of the namespace: what event hubs are like

@@ -30,7 +30,7 @@ from busway.gateway.amqp.cross_entity import use_of
 from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.event_attaching import EventAttaching
 from busway.gateway.amqp.event_management import EventManagementNode
-from busway.gateway.amqp.management_node import ManagementNode
+from busway.gateway.amqp.management_door import ManagementDoor, RequestRights
 from busway.gateway.amqp.receive_link import ReceiveLink
 from busway.gateway.amqp.request_link import (
     MAX_MESSAGE_SIZE,
@@ -64,10 +64,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("busway.gateway.amqp")
 
-#: "Any right on the node will do": the requests are checked one by one (A-7).
-ANY_RIGHT: Final = ""
-#: "Any valid token will do, whatever it is for": the requests bring their own (A-7).
-ANY_TOKEN: Final = "*"
 #: A message that is too large by no more than this is refused alone (S-2, S-8) and its sender goes on at once. Only
 #: what is larger still ends the link: a detach leaves some clients waiting for an outcome until they time out.
 OVERSIZE_BYTES_MAX: Final = 1024 * 1024
@@ -92,6 +88,8 @@ class Attaching:
         self._hubs = hubs
         self._events = None if hubs is None else EventAttaching(connection, hubs)
         self._cbs = CbsNode(connection.tokens, connection.namespace, connection.tracking, hubs)
+        #: The one sender that a connection may have on it.
+        self._cbs_sender: Link | None = None
 
     def attach(self, link: Link) -> None:
         path = ""
@@ -139,22 +137,16 @@ class Attaching:
         tokens = self._connection.tokens
         if not tokens.has_any():
             raise Unauthorized("Unauthorized access. Put a token for the entity on '$cbs' first.")
-        authorizer = self._namespace.authorizer
-        if right == ANY_TOKEN:
-            if not any(authorizer.is_valid(grant) for grant in tokens.grants()):
-                raise Unauthorized("Unauthorized access. Put a valid token on '$cbs' first.")
-        elif right == ANY_RIGHT:
-            authorizer.authorise_any(tokens.grants_for(node.path), node.path)
-        else:
-            authorizer.authorise(tokens.grants_for(node.path), node.path, right, owner_key)
+        self._namespace.authorizer.authorise(tokens.grants_for(node.path), node.path, right, owner_key)
 
     def _attach_to(self, link: Link, node: Node) -> None:
         if node.kind is NodeKind.CBS:
+            self._check_cbs(link)
             self._attach_requests(link, node, self._cbs)
         elif node.kind is NodeKind.COORDINATOR:
             self._attach_control(link, node)
         elif node.kind is NodeKind.MANAGEMENT:
-            self._attach_requests(link, node, self._event_management(node) or self._management(node))
+            self._attach_requests(link, node, self._management(node))
         elif link.is_sender:
             self._attach_receiver(link, node)
         else:
@@ -174,27 +166,34 @@ class Attaching:
 
     # -- request nodes
 
-    def _event_management(self, node: Node) -> RequestNode | None:
-        """H-27: the namespace's own node, by which clients ask about event hubs; a hub's is the same."""
-        hubs = self._hubs
-        path = node.address.path
-        if hubs is None or (path and not hubs.exists(path)):
-            return None
-        connection = self._connection
-        return EventManagementNode(self._namespace, hubs, connection.tokens.grants_for, connection.tracking)
-
     def _management(self, node: Node) -> RequestNode:
-        self._sender(node)
-        connection = self._connection
-        return ManagementNode(
-            self._namespace,
-            node.address,
-            connection.tokens.grants_for,
-            connection,
-            connection.tracking,
-            connection.entropy,
-            connection.transactions,
-        )
+        """A-7: each request is authorised by itself. H-27: the namespace's own node is for event hubs."""
+        connection, hubs = self._connection, self._hubs
+        if hubs is not None and not node.address.path:
+            rights = RequestRights(connection)
+            return EventManagementNode(self._namespace, hubs, rights.grants_for, connection.tracking)
+        self._check_managed(node)
+        return ManagementDoor(connection, node)
+
+    def _check_managed(self, node: Node) -> None:
+        """Raises EntityNotFound, for who may know."""
+        try:
+            grants = self._connection.tokens.grants_for(node.path)
+            self._namespace.authorizer.authorise_any(grants, node.path)
+        except Unauthorized:
+            return
+        if self._hubs is None or not self._hubs.exists(node.address.path):
+            self._sender(node)
+
+    def _check_cbs(self, link: Link) -> None:
+        """A-7: a second sender is refused as long as the first one stands. Go and Rust reckon with it."""
+        if link.is_sender:
+            return
+        if self._cbs_sender is not None and self._cbs_sender.is_live():
+            raise InvalidOperation(
+                "This connection has a sender on '$cbs' already; it cannot have a second one."
+            )
+        self._cbs_sender = link
 
     def _attach_requests(self, link: Link, node: Node, request_node: RequestNode) -> None:
         connection = self._connection
@@ -272,6 +271,7 @@ class Attaching:
         sender = SendLink(self._connection, link, node, entity, self._connection.now())
         entity.attach(sender, sends=True)
         self._connection.add_link(sender)
+        use_of(link.session, node).took_place_at(node.address.path)
         message_bytes_max = entity.settings.message_bytes_max
         link.accept(
             source=link.source,
@@ -426,8 +426,6 @@ def _transfer_destination(properties: Fields | None) -> Node | None:
 
 def _right_for(link: Link, node: Node) -> str | None:
     """A-9."""
-    if node.kind in (NodeKind.CBS, NodeKind.COORDINATOR):
+    if node.kind is not NodeKind.ENTITY:
         return None
-    if node.kind is NodeKind.MANAGEMENT:
-        return ANY_RIGHT if node.address.path else ANY_TOKEN
     return "Listen" if link.is_sender else "Send"

@@ -43,7 +43,7 @@ from busway.amqp.sasl import PLAIN, read_plain
 from busway.broker.errors import AuthenticationFailed, BrokerError, QuotaExceeded, Unauthorized
 from busway.broker.receiver import Attachment
 from busway.gateway.amqp.addresses import paths_of
-from busway.gateway.amqp.attaching import ANY_TOKEN, Attaching
+from busway.gateway.amqp.attaching import Attaching
 from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.holdings import KEPT_FREE_BYTES, Holdings
 from busway.gateway.amqp.request_link import RequestDesk
@@ -176,6 +176,12 @@ class AmqpConnection:
             self.abort()
 
     @property
+    def asked_host(self) -> str:
+        """By which the client knows this namespace, as it says itself."""
+        peer = self._engine.peer
+        return "" if peer is None else peer.hostname or ""
+
+    @property
     def is_stranger(self) -> bool:
         return not self.is_authenticated
 
@@ -249,7 +255,7 @@ class AmqpConnection:
         if self._is_stalled(now):
             self.abort()
         elif self._is_open and not self.is_authenticated and now >= self._began_at + self._settings.token_s:
-            self.close(_forced(Condition.UNAUTHORIZED_ACCESS, "No token was put on '$cbs' in time."))
+            self.close(AmqpError(Condition.UNAUTHORIZED_ACCESS, "No token was put on '$cbs' in time."))
         elif self._linkless_until() <= now:
             self.close(self._linkless_error())
         else:
@@ -284,7 +290,7 @@ class AmqpConnection:
         allowed_s = self._settings.last_link_gone_s if self._had_links else self._settings.first_link_s
         told = f"The connection was closed by container '{self.gateway.engine_settings.container_id}' because it did"
         told += f" not have any active links in the past {round(allowed_s * 1000)} milliseconds."
-        return _forced(Condition.CONNECTION_FORCED, told)
+        return AmqpError(Condition.CONNECTION_FORCED, told)
 
     def _expiry_deadline(self, now: float) -> float:
         expiry_ms = self.tokens.earliest_expiry_ms()
@@ -315,7 +321,7 @@ class AmqpConnection:
             elif now >= link.used_at + self._settings.link_idle_s:
                 self.end_link(
                     link,
-                    _forced(
+                    AmqpError(
                         Condition.LINK_DETACH_FORCED,
                         self.tracking.describe(
                             f"The link '{link.link.name[:64]}' is force detached: it was idle for "
@@ -334,12 +340,10 @@ class AmqpConnection:
         return [grant.audience for grant in self.tokens.grants() if grant.level.key == level_key]
 
     def links_below(self, audiences: set[Segments]) -> list[object]:
-        """Also those for which any token will do: it may have been the last one."""
         return [
             link
             for link, paths in self._links.items()
-            if link.right == ANY_TOKEN
-            or any(path[:count] in audiences for path in paths for count in range(len(path) + 1))
+            if any(path[:count] in audiences for path in paths for count in range(len(path) + 1))
         ]
 
     def check_link(self, link: object) -> None:
@@ -364,15 +368,15 @@ class AmqpConnection:
         rights.held(self, held)
         self._hurry(self._expiry_deadline(self.now()))
         if self._is_open:
-            self._claim_place()
+            self.recognise()
         if replaced is not None:
             rights.dropped(self, replaced)
             if may_lose(held, replaced) and not self._is_over:
                 rights.concerns(self, [held.audience])
 
-    def _claim_place(self) -> None:
-        """L-11: known clients count, strangers have their own bounds."""
-        if self.is_authenticated or not self.tokens.has_any():
+    def recognise(self) -> None:
+        """A-7, L-11: it has shown a token, on `$cbs` or inside a request. Strangers have their own bounds."""
+        if self.is_authenticated or self._is_over:
             return
         if self.gateway.authenticated(self):
             self.is_authenticated = True
@@ -404,7 +408,7 @@ class AmqpConnection:
         _log.exception("connection failed: peer=%s", self.peer)
         try:
             self.close(
-                _forced(
+                AmqpError(
                     Condition.INTERNAL_ERROR,
                     self.tracking.describe("The server met an error it did not expect. Please try again."),
                 )
@@ -445,12 +449,12 @@ class AmqpConnection:
         self.tokens.hold_for_connection(grant)
         return True
 
-    def _opened(self, event: ConnectionOpened) -> None:
-        del event
+    def _opened(self, _event: ConnectionOpened) -> None:
         self._is_open = True
         self._linkless_since = self.now()
         self._engine.open()
-        self._claim_place()
+        if self.tokens.has_any():
+            self.recognise()
         self._hurry(self.now())
 
     def _link_attached(self, event: LinkAttached) -> None:
@@ -639,7 +643,7 @@ class AmqpConnection:
         self._close_greedy(f"{told} (--connections-bytes-max), and this one the most")
 
     def _close_greedy(self, reason: str) -> None:
-        self.close(_forced(Condition.RESOURCE_LIMIT_EXCEEDED, f"{reason}: {self.holdings.told()}."))
+        self.close(AmqpError(Condition.RESOURCE_LIMIT_EXCEEDED, f"{reason}: {self.holdings.told()}."))
 
     def eased(self) -> None:
         self._balance_reading()
@@ -681,10 +685,6 @@ class AmqpConnection:
 
 def _owner_of(link: Link) -> AttachedLink | None:
     return cast("AttachedLink | None", link.owner)
-
-
-def _forced(condition: str, description: str) -> AmqpError:
-    return AmqpError(condition, description)
 
 
 _HANDLERS: Final[dict[type[Event], Callable[[AmqpConnection, Any], None]]] = {

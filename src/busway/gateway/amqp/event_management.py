@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.sections import AmqpMessage
 from busway.amqp.types import Int, Long, Timestamp
-from busway.broker.authorization import MALFORMED
 from busway.broker.errors import (
-    AuthenticationFailed,
     BadArgument,
     BrokerError,
     InternalError,
@@ -46,12 +44,12 @@ class EventManagementNode:
         self,
         namespace: Namespace,
         hubs: EventHubs,
-        grants: Callable[[str], list[Grant]],
+        grants: Callable[[str, AmqpMessage], list[Grant]],
         tracking: Tracking,
     ) -> None:
         self._namespace = namespace
         self._hubs = hubs
-        #: Of the asking connection, for a path.
+        #: What a request may at a path (`RequestRights.grants_for`).
         self._grants = grants
         self._tracking = tracking
 
@@ -87,7 +85,7 @@ class EventManagementNode:
         path = _hub_name(request)
         if path == "":
             raise BadArgument("The request lacks 'name', the name of the event hub.")
-        self._check_right(path, properties.get("security_token"))
+        self._namespace.authorizer.authorise_any(self._grants(path, request), path)
         hub = self._hubs.hub(path)
         if kind == HUB_TYPE:
             return hub_information(hub)
@@ -95,17 +93,6 @@ class EventManagementNode:
         if partition_id is None:
             raise BadArgument("The request lacks 'partition', the id of the partition.")
         return partition_information(hub, partition_id)
-
-    def _check_right(self, path: str, token: object) -> None:
-        authorizer = self._namespace.authorizer
-        if token is None:
-            authorizer.authorise_any(self._grants(path), path)
-            return
-        if not isinstance(token, str):
-            raise AuthenticationFailed(
-                "MalformedToken: The 'security_token' of the request is no string.", MALFORMED
-            )
-        authorizer.authorise_any([authorizer.grant_of_token(token, f"/{path}")], path)
 
 
 def hub_information(hub: EventHub) -> dict[str, object]:

@@ -7,14 +7,15 @@ envelope itself is never stored. All events of a batch go to one partition, so t
 from __future__ import annotations
 
 from busway.amqp.decode import DecodeError
-from busway.amqp.sections import DATA, batch_contents, scan
+from busway.amqp.section_order import scan_in_order
+from busway.amqp.sections import DATA, batch_contents
 from busway.broker.errors import BadArgument, InvalidOperation
 from busway.event_record import Event, event_of
 
 
 def events_of_batch(payload: bytes) -> list[Event]:
     """One or more. Raises DecodeError."""
-    found = scan(payload)
+    payload, found = scan_in_order(payload)
     if found.body_kind != DATA:
         raise DecodeError("A batch holds no data sections")
     events = [event_of(inner) for inner in batch_contents(payload, found)]

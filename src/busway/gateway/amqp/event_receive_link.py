@@ -10,11 +10,12 @@ A run that the peer's window cut short is kept, and goes on first. It is one ran
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.errors import BrokerError
 from busway.gateway.amqp.error_conditions import amqp_error
-from busway.gateway.amqp.runtime_metric import runtime_metric
+from busway.gateway.amqp.runtime_metric import has_annotations, runtime_metric, with_metric
 from busway.streams.cursor import Cursor, EventReader
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class EventReceiveLink(EventReader):
         self._data = b""
         self._bounds: list[int] = []
         self._next = 0
+        #: H-26: it says already how far the partition is.
+        self._has_metric = False
         #: What the connection was told of it, and of what the cursor keeps.
         self._kept_bytes = 0
 
@@ -172,12 +175,26 @@ class EventReceiveLink(EventReader):
         self._data = chunk.data
         self._bounds = bounds
         self._next = 0
+        self._has_metric = False
+        if self.tells_metric and any([has_annotations(chunk.data, at) for at in bounds[:-1]]):
+            self._put_metric_inside()
+
+    def _put_metric_inside(self) -> None:
+        """Some records have delivery annotations already, and a message has one such section."""
+        metric = runtime_metric(self.log.info(), self._clock.wall_ms())
+        bounds = self._bounds
+        records = [
+            with_metric(metric, self._data[bounds[at] : bounds[at + 1]]) for at in range(len(bounds) - 1)
+        ]
+        self._bounds = [0, *accumulate(map(len, records))]
+        self._data = b"".join(records)
+        self._has_metric = True
 
     def _write(self) -> None:
         bounds = self._bounds
         first = self._next
         front = b""
-        if self.tells_metric:
+        if self.tells_metric and not self._has_metric:
             front = runtime_metric(self.log.info(), self._clock.wall_ms())
         sent_to = self.link.send_settled_run(self._data, bounds, first, front)
         per_event = _FRAME_BYTES + len(front)

@@ -89,7 +89,7 @@ class AttachedLink(Protocol):
 
     link: Link
     node: Node
-    #: "Send", "Listen", or "" when any right on the node will do; None when no right is needed (`$cbs`).
+    #: "Send" or "Listen"; None when none is needed to stand (`$cbs`) or each request shows its own (`$management`).
     right: str | None
     #: Monotonic time of the last sign of life.
     used_at: float

@@ -18,7 +18,8 @@ from uuid import UUID
 
 from busway.amqp.decode import DecodeError, skip_value
 from busway.amqp.encode import append_map, encode_value
-from busway.amqp.sections import Sections, compound_start, is_simple_value, scan
+from busway.amqp.section_order import in_order
+from busway.amqp.sections import OutOfOrder, Sections, compound_start, is_simple_value, scan
 from busway.bare_message import changed_bare, map_start, text_bytes
 from busway.broker.errors import ArgumentOutOfRange, BadArgument
 from busway.broker.limits import Limits
@@ -38,6 +39,8 @@ from busway.store.contract import INDEX_SHIFT
 DEFAULT_LIMITS: Final = Limits()
 
 _NULL: Final = 0x40
+#: Strings, and bytes that may be such.
+_TEXTS: Final = b"\xa1\xb1\xa0\xb0"
 
 #: The last millisecond of the year 9999: later times cannot be written by clients (M-17).
 _LATEST_MS: Final = 253_402_300_799_999
@@ -82,7 +85,11 @@ class _Front:
 def message_of(payload: bytes, wants_message_id: bool, limits: Limits = DEFAULT_LIMITS) -> Message:
     """The message in a payload. Raises DecodeError for what is no message, BadArgument for what breaks L-6…L-8
     or M-34. The text of the message id is worked out only where the entity detects duplicates."""
-    cut = scan(payload)
+    try:
+        cut = scan(payload)
+    except OutOfOrder:
+        payload = in_order(payload)
+        cut = scan(payload)
     bare_at = cut.bare_at
     message_id: str | None = None
     session_id: str | None = None
@@ -214,6 +221,10 @@ def _kept_annotations(front: _Front, data: bytes, at: int, end: int, limits: Lim
             kept -= 2
         elif kind != _KEPT:
             _read_annotation(front, kind, data, value_at, after, limits)
+            if data[value_at] == 0xA0 or data[value_at] == 0xB0:
+                # Other clients insist on a string. Its short and its long form are as long as those of bytes.
+                pieces.append(data[start:value_at] + bytes((data[value_at] + 1,)))
+                start = value_at + 1
         at = after
     if at != end:
         raise DecodeError("an annotations section is longer than its entries")
@@ -256,9 +267,9 @@ def _ids(data: bytes, at: int, end: int, count: int, characters_max: int) -> tup
         if field == 0:
             message_id = _message_id_text(data, at, after, characters_max)
         elif field == 10:
-            session_id = _key_text(data, at, after, "SessionId", characters_max)
+            session_id = _property_text(data, at, after, "SessionId", characters_max)
         elif field == 12:
-            _key_text(data, at, after, "ReplyToSessionId", characters_max)
+            _property_text(data, at, after, "ReplyToSessionId", characters_max)
         at = after
     if at > end:
         raise DecodeError("the properties section is cut off")
@@ -276,7 +287,10 @@ def _message_id_text(data: bytes, at: int, after: int, characters_max: int) -> s
         content = data[at + (2 if code == 0xA0 else 5) : after]
         if len(content) > characters_max:
             raise BadArgument(f"MessageId is longer than {characters_max} bytes.")
-        return content.hex()
+        try:
+            return content.decode()  # what was received as text comes back as bytes from Python's client
+        except UnicodeDecodeError:
+            return content.hex()
     if code == 0x80 or code == 0x53:
         return str(int.from_bytes(data[at + 1 : after], "big"))
     if code == 0x44:
@@ -284,13 +298,20 @@ def _message_id_text(data: bytes, at: int, after: int, characters_max: int) -> s
     raise DecodeError("properties.message-id is of no type that it can have")
 
 
+def _property_text(data: bytes, at: int, after: int, name: str, characters_max: int) -> str:
+    """A string and nothing else: properties come back as they were sent, and receivers read them by their type."""
+    if data[at] != 0xA1 and data[at] != 0xB1:
+        raise BadArgument(f"{name} must be a string.")
+    return _key_text(data, at, after, name, characters_max)
+
+
 def _key_text(data: bytes, at: int, after: int, name: str, characters_max: int) -> str:
-    """A string of limited length (L-8)."""
+    """A string of limited length (L-8), or its bytes: as such Python's client sends back what it received as text."""
     code = data[at]
-    if code != 0xA1 and code != 0xB1:
+    if code not in _TEXTS:
         raise BadArgument(f"{name} must be a string.")
     try:
-        text = data[at + (2 if code == 0xA1 else 5) : after].decode()
+        text = data[at + (2 if code < 0xB0 else 5) : after].decode()
     except UnicodeDecodeError:
         raise DecodeError(f"{name} is not UTF-8") from None
     if len(text) > characters_max:
@@ -391,7 +412,9 @@ def _is_usual(head: bytes) -> bool:
 def _new_locked_frame(message: Message, partition: int) -> _Frame:
     """Cut out of the general form, where the token and our numbers come last in their sections."""
     annotations = _message_annotations(message, 0, -1, partition)
-    frame = _Frame(_hop_sections(message, _NO_TOKEN)[: -len(_NO_TOKEN)], annotations[: -_LOCKED_NUMBERS.size])
+    frame = _Frame(
+        _hop_sections(message, _NO_TOKEN, True)[: -len(_NO_TOKEN)], annotations[: -_LOCKED_NUMBERS.size]
+    )
     if len(_locked_frames) >= _MEMORY_ENTRIES_MAX:
         _locked_frames.clear()
     _locked_frames[(message.head, message.ttl_ms, partition)] = frame
@@ -402,7 +425,7 @@ def _deleted_payload(message: Message, partition: int) -> bytes:
     start = _deleted_frames.get((message.head, message.ttl_ms, partition))
     if start is None:
         annotations = _message_annotations(message, -1, -1, partition)
-        start = _hop_sections(message, b"") + annotations[: -_NUMBERS.size]
+        start = _hop_sections(message, b"", True) + annotations[: -_NUMBERS.size]
         if len(_deleted_frames) >= _MEMORY_ENTRIES_MAX:
             _deleted_frames.clear()
         _deleted_frames[(message.head, message.ttl_ms, partition)] = start
@@ -429,11 +452,12 @@ def _payload(message: Message, token: bytes, locked_until_ms: int, state: int, p
     """The general form: whatever the sender set comes back, whatever is ours is added."""
     bare = message.bare if message.changes is None else changed_bare(message.bare, message.changes)
     annotations = _message_annotations(message, locked_until_ms if token else -1, state, partition)
-    return _hop_sections(message, token) + annotations + bare
+    return _hop_sections(message, token, state < 0) + annotations + bare
 
 
-def _hop_sections(message: Message, token: bytes) -> bytes:
-    """Header and delivery annotations; a token comes last."""
+def _hop_sections(message: Message, token: bytes, is_delivered: bool) -> bytes:
+    """Header and delivery annotations; a token comes last. What a link delivers has both, if only an empty section of
+    annotations; what is peeked or fetched has those that there are."""
     head = read_head(message.head)
     out = bytearray()
     _append_header(out, head.flags, head.priority, message.ttl_ms, message.delivery_count)
@@ -442,7 +466,7 @@ def _hop_sections(message: Message, token: bytes) -> bytes:
         first, second, third, rest = _TOKEN.unpack(token)
         entries += _LOCK_TOKEN_KEY + _UUID.pack(first, second, third, rest)
         count += 2
-    if count:
+    if count or is_delivered:
         out += b"\x00Sq"
         append_map(out, entries, count)
     return bytes(out)

@@ -201,7 +201,8 @@ class RequestDesk:
         asked = request.properties
         link = self._response_link(asked_on, None if asked is None else asked.reply_to)
         if link is None:
-            _log.info("no response link: node=%s", asked_on.node.path)
+            level = logging.DEBUG if self._host.is_stranger else logging.INFO
+            _log.log(level, "no response link: node=%s", shown(asked_on.node.path))
             return
         link.respond(encode_message(answer))
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import ACCEPTED, TransactionalState
-from busway.amqp.sections import BATCH_FORMAT, split_batch
+from busway.amqp.section_order import split_batch
+from busway.amqp.sections import BATCH_FORMAT
 from busway.broker.errors import BadArgument, BrokerError, EntityNotFound, ServerBusy, StoreOutcomeUnknown
 from busway.broker.fragment_group import FragmentGroup
 from busway.broker.send_via import SendVia

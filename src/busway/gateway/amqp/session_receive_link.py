@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from busway.amqp.performatives import Fields, Source
 from busway.amqp.types import Char, Described, Long, Symbol
-from busway.broker.errors import BadArgument, OperationCancelled
+from busway.broker.errors import BadArgument, NotImplementedByServer, OperationCancelled
 from busway.gateway.amqp.receive_link import ReceiveLink
 from busway.gateway.dotnet_ticks import ticks_of
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from busway.broker.message_sessions import MessageSession
 
 SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
+#: By which .NET asks for a session that several receivers share and take over from one another.
+SHARED_SESSION_FILTER: Final = Symbol("com.microsoft:non-exclusive-session-filter:list")
 _LOCKED_UNTIL: Final = Symbol("com.microsoft:locked-until-utc")
 _TIMEOUT: Final = Symbol("com.microsoft:timeout")
 #: X-7: the wait when the client names none, and the longest wait it gets.
@@ -45,8 +47,16 @@ class SessionWish:
 
 
 def session_wish(source: Source | None, characters_max: int) -> SessionWish | None:
-    """What the source's filter asks for; None when it asks for no session. Raises BadArgument (X-3)."""
-    if source is None or not source.filter or SESSION_FILTER not in source.filter:
+    """What the source's filter asks for; None when it asks for no session. Raises BadArgument (X-3), and
+    NotImplementedByServer for a session that is not one receiver's alone."""
+    if source is None or not source.filter:
+        return None
+    if SHARED_SESSION_FILTER in source.filter:
+        raise NotImplementedByServer(
+            f"A session has one receiver here: the filter '{SHARED_SESSION_FILTER}', by which several share it, is"
+            f" not implemented. Accept the session with '{SESSION_FILTER}'."
+        )
+    if SESSION_FILTER not in source.filter:
         return None
     value: object = source.filter[SESSION_FILTER]
     descriptor: object = None

@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 from wsproto import events
 
 from busway.gateway.http.presence import PRESENCE, SPELLED_HEADERS, ClientPresence
+from busway.gateway.http.request_target import in_origin_form
 from busway.loop_entries import LOOP
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class StreamingWebSocket(WSProtocol):
 
 
 class SpellingConnection(h11.Connection):
-    """Leaves the headers with their own spelling in the state that the next request gets."""
+    """Makes the target a path, and leaves the headers as they are spelled in the state that the next request gets."""
 
     def __init__(self, state: dict[str, Any], head_bytes_max: int | None) -> None:
         limits = {} if head_bytes_max is None else {"max_incomplete_event_size": head_bytes_max}
@@ -211,6 +212,7 @@ class SpellingConnection(h11.Connection):
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         event = super().next_event()
         if isinstance(event, h11.Request):
+            event = in_origin_form(event)
             self._state_of_requests[SPELLED_HEADERS] = event.headers.raw_items()
         return event
 

@@ -11,7 +11,16 @@ from typing import Any, Final, TypeVar
 
 from busway.amqp.decode import DecodeError, decode_value
 from busway.amqp.performatives import Properties
-from busway.amqp.sections import DATA, VALUE, Sections, decode_message, scan, scan_properties, split_batch
+from busway.amqp.sections import (
+    DATA,
+    VALUE,
+    Sections,
+    batch_contents,
+    decode_message,
+    has_null_body,
+    scan,
+    scan_properties,
+)
 from busway.broker.receiver import Delivery
 from busway.gateway.http.broker_properties import described_lock, described_message
 from busway.gateway.http.custom_properties import BROKER_PROPERTIES, headers_of, json_form
@@ -64,10 +73,10 @@ def header_text(value: object) -> str | None:
 
 def _body(payload: bytes, found: Sections) -> tuple[bytes, bool]:
     """(the body, whether it is JSON of our making)."""
-    if found.body_kind == 0:
+    if found.body_kind == 0 or has_null_body(payload, found):
         return b"", False
     if found.body_kind == DATA:
-        return b"".join(split_batch(payload)), False
+        return b"".join(batch_contents(payload, found)), False
     encoded = payload[found.body_start : found.body_end]
     message = _readable(lambda: decode_message(encoded))
     if message is None:

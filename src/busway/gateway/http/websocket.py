@@ -19,6 +19,8 @@ _log = logging.getLogger("busway.websocket")
 
 WEBSOCKET_PATHS: Final = ("/$servicebus/websocket", "/$servicebus/websocket/")  # .NET writes the slash
 SUBPROTOCOL: Final = "AMQPWSB10"
+#: Azure's own name, and that of the OASIS binding, which Go and Qpid's JMS offer.
+SUBPROTOCOLS: Final = (SUBPROTOCOL, "amqp")
 #: Incoming. AMQP frames are at most 64 KiB; some clients put several into one WebSocket message.
 FRAME_BYTES_MAX: Final = 1024 * 1024
 _SENT_FRAME_BYTES_MAX: Final = 64 * 1024
@@ -184,14 +186,21 @@ OpenConnection = Callable[[WebSocketTransport, str], ByteConnection]
 
 async def serve_websocket(websocket: WebSocket, open_connection: OpenConnection) -> None:
     """The handshake, then AMQP. Rights are asked for inside AMQP (SASL, `$cbs`), as on a bare socket."""
-    offered = {name.upper() for name in websocket.scope.get("subprotocols", [])}
+    subprotocol = _chosen(websocket.scope.get("subprotocols", []))
     if websocket.scope["path"].lower() not in WEBSOCKET_PATHS:
         await websocket.send_denial_response(Response("There is no WebSocket here.", 404))
-    elif SUBPROTOCOL not in offered:
-        await websocket.send_denial_response(Response(f"The subprotocol {SUBPROTOCOL} must be offered.", 400))
+    elif subprotocol is None:
+        told = f"The subprotocol {' or '.join(SUBPROTOCOLS)} must be offered."
+        await websocket.send_denial_response(Response(told, 400))
     else:
-        await websocket.accept(SUBPROTOCOL)
+        await websocket.accept(subprotocol)
         await WebSocketTransport(websocket).serve(open_connection)
+
+
+def _chosen(offered: list[str]) -> str | None:
+    """The first of those offered that we speak, as the client spells it: clients compare it letter for letter."""
+    known = {name.lower() for name in SUBPROTOCOLS}
+    return next((name for name in offered if name.lower() in known), None)
 
 
 async def _stop(*tasks: "asyncio.Task[None] | asyncio.Task[bool]") -> None:
