@@ -1,0 +1,98 @@
+import jakarta.jms.Connection;
+import jakarta.jms.ConnectionFactory;
+import jakarta.jms.JMSException;
+import jakarta.jms.Message;
+import jakarta.jms.MessageConsumer;
+import jakarta.jms.Queue;
+import jakarta.jms.QueueBrowser;
+import jakarta.jms.Session;
+import jakarta.jms.TextMessage;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.function.Supplier;
+
+/**
+ * Of one operation: its connections, and short words for what all of them do. A queue of the operation's name, one with
+ * `-sessions` behind it, and a topic with `-topic` behind it and the subscription `s` are there before.
+ */
+final class JmsBench implements AutoCloseable {
+    final String entity;
+    private final Supplier<ConnectionFactory> factory;
+    private final List<Connection> opened = new ArrayList<>();
+
+    JmsBench(String entity, Supplier<ConnectionFactory> factory) {
+        this.entity = entity;
+        this.factory = factory;
+    }
+
+    ConnectionFactory factory() {
+        return factory.get();
+    }
+
+    Connection connection(String clientId) throws JMSException {
+        Connection connection = factory().createConnection();
+        opened.add(connection);
+        if (clientId != null) {
+            connection.setClientID(clientId);
+        }
+        connection.start();
+        return connection;
+    }
+
+    Session session(int mode) throws JMSException {
+        return connection(null).createSession(mode);
+    }
+
+    Session session() throws JMSException {
+        return session(Session.AUTO_ACKNOWLEDGE);
+    }
+
+    static void send(Session session, String queue, String... bodies) throws JMSException {
+        for (String body : bodies) {
+            session.createProducer(session.createQueue(queue)).send(session.createTextMessage(body));
+        }
+    }
+
+    void send(String... bodies) throws JMSException {
+        send(session(), entity, bodies);
+    }
+
+    static MessageConsumer consumer(Session session, String queue) throws JMSException {
+        return session.createConsumer(session.createQueue(queue));
+    }
+
+    static String text(Message message) throws JMSException {
+        Trial.holds("a message came", message != null);
+        return message instanceof TextMessage ? ((TextMessage) message).getText() : message.getBody(String.class);
+    }
+
+    static String next(MessageConsumer consumer) throws JMSException {
+        return text(consumer.receive(8000));
+    }
+
+    static void nothing(MessageConsumer consumer) throws JMSException {
+        Message found = consumer.receive(700);
+        Trial.holds("nothing came, but: " + found, found == null);
+    }
+
+    /** What a browser sees: locked ones too. */
+    List<String> browsed() throws JMSException {
+        Session session = session();
+        Queue queue = session.createQueue(entity);
+        List<String> found = new ArrayList<>();
+        try (QueueBrowser browser = session.createBrowser(queue)) {
+            for (Object message : Collections.list(browser.getEnumeration())) {
+                found.add(text((Message) message));
+            }
+        }
+        return found;
+    }
+
+    @Override
+    public void close() throws JMSException {
+        for (Connection connection : opened) {
+            connection.close();
+        }
+    }
+}

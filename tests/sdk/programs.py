@@ -1,0 +1,120 @@
+"""All programs, by name."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+from tests.sdk.program import SOURCES, Program, run_tool
+
+GO = SOURCES / "go"
+JAVA = SOURCES / "java"
+JMS = SOURCES / "jms"
+RUST = SOURCES / "rust"
+NODE = SOURCES / "javascript"
+#: The newest, and one whose receivers are of the older kind.
+JAVA_SERVICE_BUS = ("7.17.20", "7.13.4")
+
+
+def _build_go(package: str, folder: Path) -> None:
+    run_tool("go", "build", "-p", "1", "-o", str(folder / "program"), f"./{package}", folder=GO)
+
+
+def _build_java(home: Path, sources: tuple[str, ...], folder: Path, version: str | None = None) -> None:
+    chosen = [] if version is None else [f"-Dservicebus.version={version}"]
+    copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'lib'}", *chosen]
+    run_tool(*copy, folder=home)
+    files = [str(path) for pattern in sources for path in sorted(home.glob(pattern))]
+    run_tool("javac", "-nowarn", "-cp", f"{folder}/lib/*", "-d", str(folder / "classes"), *files, folder=home)
+
+
+def _java_command(main: str, folder: Path) -> list[str]:
+    # slf4j-simple says everything to standard error; warnings are enough.
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    return [
+        "java",
+        quiet,
+        "-Xmx512m",
+        "-XX:+UseSerialGC",
+        "-cp",
+        os.pathsep.join((f"{folder}/classes", f"{folder}/lib/*")),
+        main,
+    ]
+
+
+def _build_node(folder: Path) -> None:
+    for path in (*sorted(NODE.glob("*.mjs")), NODE / "package.json"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    run_tool("npm", "install", "--no-audit", "--no-fund", "--silent", folder=folder)
+
+
+def _node_command(program: str, folder: Path) -> list[str]:
+    return ["node", str(folder / program)]
+
+
+def _build_rust(folder: Path) -> None:
+    target = {"CARGO_TARGET_DIR": str(folder / "target"), "CARGO_BUILD_JOBS": "1"}
+    run_tool("cargo", "build", "--quiet", "--locked", folder=RUST, environment=target)
+
+
+def _own(command: str, folder: Path) -> list[str]:
+    return [str(folder / command)]
+
+
+def _java_service_bus(name: str, version: str) -> Program:
+    return Program(
+        name,
+        ("java", "javac", "mvn"),
+        ("java/ServiceBus*.java",),
+        ("java/Trial.java", "java/pom.xml"),
+        partial(_build_java, JAVA, ("Trial.java", "ServiceBus*.java"), version=version),
+        partial(_java_command, "ServiceBusProgram"),
+    )
+
+
+def _jms(name: str, main: str, ways: tuple[str, ...]) -> Program:
+    return Program(
+        name,
+        ("java", "javac", "mvn"),
+        (f"jms/{main}.java", "jms/Jms*.java"),
+        ("java/Trial.java", "jms/pom.xml"),
+        partial(_build_java, JMS, ("../java/Trial.java", "*.java")),
+        partial(_java_command, main),
+        entities=("queue", "topic"),
+        ways=ways,
+    )
+
+
+PROGRAMS = (
+    Program(
+        "go-service-bus",
+        ("go",),
+        ("go/servicebus/*.go",),
+        ("go/program/*.go", "go/go.mod"),
+        partial(_build_go, "servicebus"),
+        partial(_own, "program"),
+    ),
+    Program(
+        "go-event-hubs",
+        ("go",),
+        ("go/eventhubs/*.go",),
+        ("go/program/*.go", "go/go.mod"),
+        partial(_build_go, "eventhubs"),
+        partial(_own, "program"),
+        entities=("hub",),
+    ),
+    _java_service_bus("java-service-bus", JAVA_SERVICE_BUS[0]),
+    _java_service_bus("java-service-bus-older", JAVA_SERVICE_BUS[1]),
+    Program(
+        "java-event-hubs",
+        ("java", "javac", "mvn"),
+        ("java/EventHubs*.java",),
+        ("java/Trial.java", "java/pom.xml"),
+        partial(_build_java, JAVA, ("Trial.java", "EventHubs*.java")),
+        partial(_java_command, "EventHubsProgram"),
+        entities=("hub",),
+    ),
+    _jms("qpid-jms", "QpidProgram", ("loopback", "tls", "websocket")),
+    _jms("azure-servicebus-jms", "AzureProgram", ("loopback", "tls")),
+)
