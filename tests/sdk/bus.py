@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from tests.harness.running_server import RunningServer
 from tests.sdk.program import Program
 
 ENTITY_PARTITIONS = 2
+SHORT_LOCK = timedelta(seconds=5)
 
 
 class Bus(NamedTuple):
@@ -65,9 +67,7 @@ class Bus(NamedTuple):
                     self._ask_hub("PUT", name, {"PartitionCount": ENTITY_PARTITIONS})
                     self._ask_hub("PUT", f"{name}/consumergroups/second", {})
                 if "queue" in program.entities:
-                    admin.create_queue(name)
-                if "session-queue" in program.entities:
-                    admin.create_queue(f"{name}-sessions", requires_session=True)
+                    admin.create_queue(name, lock_duration=SHORT_LOCK)
                 if "topic" in program.entities:
                     admin.create_topic(f"{name}-topic")
                     admin.create_subscription(f"{name}-topic", "s")

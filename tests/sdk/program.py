@@ -43,7 +43,7 @@ class Program:
     #: Makes it in a folder, and what to run there.
     build: Callable[[Path], None]
     command: Callable[[Path], list[str]]
-    #: Made for each operation before the program runs: `hub`, `queue`, `session-queue`, `topic`.
+    #: Made for each operation before the program runs: `hub`, `queue`, `topic`.
     entities: tuple[str, ...] = ()
     ways: tuple[str, ...] = ("loopback", "tls", "websocket")
 

@@ -117,4 +117,21 @@ PROGRAMS = (
     ),
     _jms("qpid-jms", "QpidProgram", ("loopback", "tls", "websocket")),
     _jms("azure-servicebus-jms", "AzureProgram", ("loopback", "tls")),
+    Program(
+        "javascript-service-bus",
+        ("node", "npm"),
+        ("javascript/service_bus_*.mjs",),
+        ("javascript/*.mjs", "javascript/package.json"),
+        _build_node,
+        partial(_node_command, "service_bus_program.mjs"),
+    ),
+    Program(
+        "javascript-event-hubs",
+        ("node", "npm"),
+        ("javascript/event_hubs_program.mjs",),
+        ("javascript/*.mjs", "javascript/package.json"),
+        _build_node,
+        partial(_node_command, "event_hubs_program.mjs"),
+        entities=("hub",),
+    ),
 )

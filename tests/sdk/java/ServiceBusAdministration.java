@@ -2,6 +2,7 @@ import com.azure.messaging.servicebus.administration.models.AccessRights;
 import com.azure.messaging.servicebus.administration.models.AuthorizationRule;
 import com.azure.messaging.servicebus.administration.models.CreateQueueOptions;
 import com.azure.messaging.servicebus.administration.models.CreateRuleOptions;
+import com.azure.messaging.servicebus.administration.models.CreateSubscriptionOptions;
 import com.azure.messaging.servicebus.administration.models.NamespaceProperties;
 import com.azure.messaging.servicebus.administration.models.QueueProperties;
 import com.azure.messaging.servicebus.administration.models.QueueRuntimeProperties;
@@ -58,7 +59,7 @@ final class ServiceBusAdministration {
             Trial.equal("count", bench.admin.getSubscriptionRuntimeProperties(bench.entity, "s").getActiveMessageCount(), 1);
             Trial.equal("listed", bench.admin.listSubscriptions(bench.entity).stream().count(), 1L);
             bench.admin.deleteSubscription(bench.entity, "s");
-            Trial.holds("gone", !bench.admin.getSubscriptionExists(bench.entity, "s"));
+            Trial.equal("listed", bench.admin.listSubscriptions(bench.entity).stream().count(), 0L);
         });
         trial.operation("unused_subscription_was_accessed", bench ->
             Trial.holds("a real time", isRecent(bench.admin.getSubscriptionRuntimeProperties(bench.topic("s"), "s").getAccessedAt())));
@@ -72,6 +73,14 @@ final class ServiceBusAdministration {
             bench.admin.deleteRule(bench.entity, "s", "r");
             Trial.equal("rules", bench.admin.listRules(bench.entity, "s").stream().count(), 1L);
         });
+        trial.operation("first_rule_of_a_subscription", bench -> {
+            bench.topic();
+            bench.admin.createSubscription(bench.entity, "s", "mine", new CreateSubscriptionOptions(),
+                new CreateRuleOptions(new SqlRuleFilter("a = 1")));
+            Trial.equal("rules", bench.admin.listRules(bench.entity, "s").stream().map(RuleProperties::getName).toList(), List.of("mine"));
+        });
+        trial.operation("missing_subscription_does_not_exist", bench ->
+            Trial.holds("not there", !bench.admin.getSubscriptionExists(bench.topic(), "s")));
         trial.operation("rules_are_listed_by_name", bench -> {
             bench.topic("s");
             for (String name : List.of("z", "a", "m")) {

@@ -3,18 +3,15 @@ import jakarta.jms.ConnectionFactory;
 import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
-import jakarta.jms.Queue;
-import jakarta.jms.QueueBrowser;
 import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.List;
 import java.util.function.Supplier;
 
 /**
- * Of one operation: its connections, and short words for what all of them do. A queue of the operation's name, one with
- * `-sessions` behind it, and a topic with `-topic` behind it and the subscription `s` are there before.
+ * Of one operation: its connections, and short words for what all of them do. A queue of the operation's name, whose locks
+ * last five seconds, and a topic with `-topic` behind it and the subscription `s` are there before.
  */
 final class JmsBench implements AutoCloseable {
     final String entity;
@@ -76,17 +73,19 @@ final class JmsBench implements AutoCloseable {
         Trial.holds("nothing came, but: " + found, found == null);
     }
 
-    /** What a browser sees: locked ones too. */
-    List<String> browsed() throws JMSException {
-        Session session = session();
-        Queue queue = session.createQueue(entity);
+    /** What somebody else can receive now. */
+    List<String> left() throws JMSException {
+        MessageConsumer consumer = consumer(session(), entity);
         List<String> found = new ArrayList<>();
-        try (QueueBrowser browser = session.createBrowser(queue)) {
-            for (Object message : Collections.list(browser.getEnumeration())) {
-                found.add(text((Message) message));
-            }
+        for (Message message = consumer.receive(700); message != null; message = consumer.receive(700)) {
+            found.add(text(message));
         }
         return found;
+    }
+
+    /** The first that somebody else can receive, when its lock has ended. */
+    String leftLater() throws JMSException {
+        return next(consumer(session(), entity));
     }
 
     @Override
