@@ -35,6 +35,9 @@ class Outcome:
 @dataclass(frozen=True)
 class Program:
     name: str
+    #: The package and its version.
+    sdk: str
+    version: str
     #: What is looked for on the machine, in this order.
     tools: tuple[str, ...]
     #: Where its operations are declared, below this folder; the build depends on these and on `beside`.
@@ -50,6 +53,11 @@ class Program:
     @property
     def operations(self) -> list[str]:
         return self._declared(self._files(self.sources))
+
+    def capabilities(self) -> dict[str, list[str]]:
+        """Operations by the file that declares them, which is named after what they are about."""
+        found = {path.stem: self._declared([path]) for path in self._files(self.sources)}
+        return {stem: names for stem, names in found.items() if names}
 
     def operations_by(self, way: str) -> list[str]:
         """Administration goes over HTTP: it knows no WebSocket."""

@@ -68,6 +68,8 @@ def _own(command: str, folder: Path) -> list[str]:
 def _java_service_bus(name: str, version: str) -> Program:
     return Program(
         name,
+        "azure-messaging-servicebus",
+        version,
         ("java", "javac", "mvn"),
         ("java/ServiceBus*.java",),
         ("java/Trial.java", "java/pom.xml"),
@@ -76,9 +78,11 @@ def _java_service_bus(name: str, version: str) -> Program:
     )
 
 
-def _jms(name: str, main: str, ways: tuple[str, ...]) -> Program:
+def _jms(name: str, version: str, main: str, ways: tuple[str, ...]) -> Program:
     return Program(
         name,
+        "qpid-jms-client" if main == "QpidProgram" else name,
+        version,
         ("java", "javac", "mvn"),
         (f"jms/{main}.java", "jms/Jms*.java"),
         ("java/Trial.java", "jms/pom.xml"),
@@ -89,9 +93,12 @@ def _jms(name: str, main: str, ways: tuple[str, ...]) -> Program:
     )
 
 
-def _rust(name: str, binary: str, ways: tuple[str, ...], entities: tuple[str, ...]) -> Program:
+def _rust(name: str, sdk: str, version: str, ways: tuple[str, ...], entities: tuple[str, ...]) -> Program:
+    binary = name.removeprefix("rust-").replace("-", "_")
     return Program(
         name,
+        sdk,
+        version,
         ("cargo",),
         (f"rust/src/bin/{binary}.rs",),
         ("rust/src/lib.rs", "rust/Cargo.*"),
@@ -105,6 +112,8 @@ def _rust(name: str, binary: str, ways: tuple[str, ...], entities: tuple[str, ..
 PROGRAMS = (
     Program(
         "go-service-bus",
+        "azservicebus",
+        "1.11.0",
         ("go",),
         ("go/servicebus/*.go",),
         ("go/program/*.go", "go/go.mod"),
@@ -113,6 +122,8 @@ PROGRAMS = (
     ),
     Program(
         "go-event-hubs",
+        "azeventhubs",
+        "2.0.2",
         ("go",),
         ("go/eventhubs/*.go",),
         ("go/program/*.go", "go/go.mod"),
@@ -124,6 +135,8 @@ PROGRAMS = (
     _java_service_bus("java-service-bus-older", JAVA_SERVICE_BUS[1]),
     Program(
         "java-event-hubs",
+        "azure-messaging-eventhubs",
+        "5.21.3",
         ("java", "javac", "mvn"),
         ("java/EventHubs*.java",),
         ("java/Trial.java", "java/pom.xml"),
@@ -131,10 +144,12 @@ PROGRAMS = (
         partial(_java_command, "EventHubsProgram"),
         entities=("hub",),
     ),
-    _jms("qpid-jms", "QpidProgram", ("loopback", "tls", "websocket")),
-    _jms("azure-servicebus-jms", "AzureProgram", ("loopback", "tls")),
+    _jms("qpid-jms", "2.9.0", "QpidProgram", ("loopback", "tls", "websocket")),
+    _jms("azure-servicebus-jms", "2.1.0", "AzureProgram", ("loopback", "tls")),
     Program(
         "javascript-service-bus",
+        "@azure/service-bus",
+        "7.9.5",
         ("node", "npm"),
         ("javascript/service_bus_*.mjs",),
         ("javascript/*.mjs", "javascript/package.json"),
@@ -143,6 +158,8 @@ PROGRAMS = (
     ),
     Program(
         "javascript-event-hubs",
+        "@azure/event-hubs",
+        "6.0.4",
         ("node", "npm"),
         ("javascript/event_hubs_program.mjs",),
         ("javascript/*.mjs", "javascript/package.json"),
@@ -150,7 +167,7 @@ PROGRAMS = (
         partial(_node_command, "event_hubs_program.mjs"),
         entities=("hub",),
     ),
-    _rust("rust-event-hubs", "event_hubs", ("loopback", "tls", "websocket"), ("hub",)),
+    _rust("rust-event-hubs", "azure_messaging_eventhubs", "0.16.0", ("loopback", "tls", "websocket"), ("hub",)),
     # It knows no address but NAMESPACE.servicebus.windows.net, which only the certificate for a network has.
-    _rust("rust-service-bus", "service_bus", ("tls",), ("queue", "topic")),
+    _rust("rust-service-bus", "azure_messaging_servicebus", "0.21.0", ("tls",), ("queue", "topic")),
 )

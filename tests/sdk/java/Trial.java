@@ -35,6 +35,8 @@ final class Trial<B extends AutoCloseable> {
     static final String CONNECTION_STRING = System.getenv("BUSWAY_CONNECTION_STRING");
     static final String MODE = System.getenv("BUSWAY_MODE");
     static final String ADDRESS = System.getenv("BUSWAY_ADDRESS");
+    /** An entity that is there, and the only one: so it is while a conversation is recorded. */
+    static final String GIVEN = System.getenv("BUSWAY_ENTITY");
     private static final long PATIENCE_S = 45;
 
     private final Map<String, Body<B>> operations = new LinkedHashMap<>();
@@ -64,7 +66,7 @@ final class Trial<B extends AutoCloseable> {
 
     private String attempt(String name, Body<B> body, Function<String, B> open) throws InterruptedException {
         FutureTask<Void> task = new FutureTask<>(() -> {
-            try (B bench = open.apply(System.getenv("BUSWAY_PREFIX") + name)) {
+            try (B bench = open.apply(GIVEN != null ? GIVEN : System.getenv("BUSWAY_PREFIX") + name)) {
                 body.run(bench);
             }
             return null;

@@ -28,6 +28,8 @@ var (
 	ConnectionString = os.Getenv("BUSWAY_CONNECTION_STRING")
 	Mode             = os.Getenv("BUSWAY_MODE")
 	Address          = os.Getenv("BUSWAY_ADDRESS")
+	// Given is an entity that is there, and the only one: so it is while a conversation is recorded.
+	Given = os.Getenv("BUSWAY_ENTITY")
 )
 
 // Trial is one operation under way.
@@ -37,7 +39,12 @@ type Trial struct {
 }
 
 // Entity is a name that no other operation uses.
-func (trial *Trial) Entity() string { return os.Getenv("BUSWAY_PREFIX") + trial.name }
+func (trial *Trial) Entity() string {
+	if Given != "" {
+		return Given
+	}
+	return os.Getenv("BUSWAY_PREFIX") + trial.name
+}
 
 type operation struct {
 	name string

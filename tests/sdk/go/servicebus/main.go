@@ -57,6 +57,9 @@ func newAdmin(connectionString string) *admin.Client {
 }
 
 func (bench *bench) queue(properties ...admin.QueueProperties) string {
+	if program.Given != "" {
+		return program.Given
+	}
 	options := &admin.CreateQueueOptions{}
 	if len(properties) > 0 {
 		options.Properties = &properties[0]

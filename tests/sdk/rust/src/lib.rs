@@ -35,7 +35,7 @@ impl Trial {
                 continue;
             }
             let began = Instant::now();
-            let found = match tokio::time::timeout(PATIENCE, body(variable("BUSWAY_PREFIX") + name)).await {
+            let found = match tokio::time::timeout(PATIENCE, body(entity(name))).await {
                 Ok(Ok(())) => String::new(),
                 Ok(Err(problem)) => format!("{problem} ({problem:?})"),
                 Err(_) => "it did not end".to_string(),
@@ -46,6 +46,11 @@ impl Trial {
         }
         std::process::exit(0); // clients that could not be closed do not matter
     }
+}
+
+/// Of one operation; while a conversation is recorded the one that is there.
+fn entity(operation: &str) -> String {
+    env::var("BUSWAY_ENTITY").unwrap_or_else(|_| variable("BUSWAY_PREFIX") + operation)
 }
 
 pub fn variable(name: &str) -> String {

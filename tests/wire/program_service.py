@@ -1,0 +1,56 @@
+"""The gateway with one entity in memory, under a clock that stands still, for conversations with the programs of
+tests/sdk: recorded by `record_programs`, replayed by `test_program_transcripts`. Their text is that of `hub_service`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from busway.broker.descriptions import QueueDescription
+from busway.broker.entity_changes import NewEntity
+from busway.streams.hub_descriptions import EventHubDescription
+from tests.unit.gateway.amqp_peer import MemoryTransport
+from tests.unit.gateway.event_room import EventRoom
+from tests.wire.hub_service import Step
+
+FOLDER = Path(__file__).parent / "program_transcripts"
+ENTITY = "entity"
+KINDS = ("queue", "session-queue", "hub")
+
+
+class ProgramService:
+    """Of one conversation, with an entity of a kind."""
+
+    def __init__(self, kind: str) -> None:
+        assert kind in KINDS
+        self.kind = kind
+        self.room = EventRoom()
+        self._connections: list[_Connection] = []
+
+    async def open(self) -> None:
+        hub = EventHubDescription(ENTITY, partition_count=2)
+        await self.room.open_hubs(*([hub] if self.kind == "hub" else []))
+        if self.kind != "hub":
+            queue = QueueDescription(ENTITY, requires_session=self.kind == "session-queue")
+            await self.room.namespace.create(NewEntity(queue))
+
+    async def close(self) -> None:
+        await self.room.close()
+
+    async def do(self, step: Step) -> list[Step]:
+        """What the gateway writes because of what a connection wrote."""
+        _, number, data = step
+        if number > len(self._connections):
+            self._connections.append(_Connection(self.room))
+        self._connections[number - 1].data_received(data)
+        await self.room.turns(60)
+        answers = [("S", at, each.take()) for at, each in enumerate(self._connections, 1)]
+        return [answer for answer in answers if answer[2]]
+
+    def is_closed(self, number: int) -> bool:
+        return self._connections[number - 1].is_closed
+
+
+class _Connection(MemoryTransport):
+    def __init__(self, room: EventRoom) -> None:
+        super().__init__()
+        self.data_received = room.gateway.connect(self, "127.0.0.1").data_received
