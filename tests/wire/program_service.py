@@ -3,6 +3,7 @@ tests/sdk: recorded by `record_programs`, replayed by `test_program_transcripts`
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from busway.broker.descriptions import QueueDescription
@@ -13,17 +14,19 @@ from tests.unit.gateway.event_room import EventRoom
 from tests.wire.hub_service import Step
 
 FOLDER = Path(__file__).parent / "program_transcripts"
+_TITLE = re.compile(r"# ([a-z-]+) at (\d+): ")
 ENTITY = "entity"
 KINDS = ("queue", "session-queue", "hub")
 
 
 class ProgramService:
-    """Of one conversation, with an entity of a kind."""
+    """Of one conversation, with an entity of a kind. The time is that of the recording: SDKs compare it with theirs."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, wall_ms: int) -> None:
         assert kind in KINDS
         self.kind = kind
         self.room = EventRoom()
+        self.room.clock.step_wall((wall_ms - self.room.clock.wall_ms()) / 1000)
         self._connections: list[_Connection] = []
 
     async def open(self) -> None:
@@ -31,7 +34,7 @@ class ProgramService:
         await self.room.open_hubs(*([hub] if self.kind == "hub" else []))
         if self.kind != "hub":
             queue = QueueDescription(ENTITY, requires_session=self.kind == "session-queue")
-            await self.room.namespace.create(NewEntity(queue))
+            await self.room.namespace.create([NewEntity(queue)])
 
     async def close(self) -> None:
         await self.room.close()
@@ -48,6 +51,17 @@ class ProgramService:
 
     def is_closed(self, number: int) -> bool:
         return self._connections[number - 1].is_closed
+
+
+def title(kind: str, wall_ms: int, told: str) -> str:
+    return f"{kind} at {wall_ms}: {told}"
+
+
+def service_of(path: Path) -> ProgramService:
+    """The same as when it was recorded."""
+    found = _TITLE.match(path.read_text("ascii"))
+    assert found is not None
+    return ProgramService(found[1], int(found[2]))
 
 
 class _Connection(MemoryTransport):

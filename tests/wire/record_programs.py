@@ -16,7 +16,7 @@ from tests.sdk.program import Program
 from tests.sdk.programs import PROGRAMS
 from tests.unit.gateway.amqp_peer import KEY
 from tests.wire.hub_service import Step, save
-from tests.wire.program_service import ENTITY, FOLDER, ProgramService
+from tests.wire.program_service import ENTITY, FOLDER, ProgramService, title
 
 WAIT_S = 90.0
 _QUEUE = (
@@ -33,7 +33,7 @@ _QUEUE = (
 )
 _SESSIONS = ("session_in_order", "next_session", "session_state", "session_settlements", "peek_in_a_session")
 _TRANSACTIONS = ("sends_are_committed", "sends_are_rolled_back", "every_settlement_is_committed")
-_EVENTS = ("publish_and_read", "every_property_comes_back", "by_key", "from_a_number", "from_a_time")
+_EVENTS = ("publish_and_read", "every_property_comes_back", "by_key", "from_a_number")
 #: Operations that need neither time that passes nor HTTP, of each program.
 RECORDED: dict[str, tuple[str, ...]] = {
     "go-service-bus": (*_QUEUE, *_SESSIONS, "several_data_sections_and_a_footer", "list_sessions"),
@@ -59,6 +59,8 @@ class Recorder:
         self.steps: list[Step] = []
         self._service = service
         self._writers: list[asyncio.StreamWriter] = []
+        #: One for each connection.
+        self._serving: list[asyncio.Task[None]] = []
         self._turn = asyncio.Lock()
 
     async def play(self, program: Program, operation: str, ca_file: Path) -> str:
@@ -85,9 +87,13 @@ class Recorder:
         server.close()
         for writer in self._writers:
             writer.close()
+        await asyncio.gather(*self._serving, return_exceptions=True)
         return printed.decode()
 
     async def _serve(self, incoming: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.append(task)
         self._writers.append(writer)
         number = len(self._writers)
         while data := await incoming.read(65_536):
@@ -104,7 +110,8 @@ class Recorder:
 
 async def record(program: Program, operation: str, ca_file: Path) -> None:
     kind = kind_of(program, operation)
-    service = ProgramService(kind)
+    wall_ms = Clock().wall_ms()
+    service = ProgramService(kind, wall_ms)
     await service.open()
     recorder = Recorder(service)
     try:
@@ -114,7 +121,7 @@ async def record(program: Program, operation: str, ca_file: Path) -> None:
     if '"passed":true' not in printed.replace(" ", ""):
         sys.stdout.write(f"{program.name} {operation}: not recorded, it does not work: {printed[:300]}\n")
         return
-    save(FOLDER / f"{program.name}-{operation}.txt", f"{kind}: {program.name}, {operation}", recorder.steps)
+    save(FOLDER / f"{program.name}-{operation}.txt", title(kind, wall_ms, f"{program.name}, {operation}"), recorder.steps)
     sys.stdout.write(f"{program.name} {operation}: {len(recorder.steps)} steps\n")
 
 

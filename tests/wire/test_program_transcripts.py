@@ -11,20 +11,16 @@ import pytest
 from busway.amqp.performatives import Close, Detach, Disposition, End, Rejected
 from tests.harness.frame_factory import performatives
 from tests.wire.hub_service import Step, load
-from tests.wire.program_service import FOLDER, ProgramService
+from tests.wire.program_service import FOLDER, service_of
 
 TRANSCRIPTS = sorted(FOLDER.glob("*.txt"))
 #: How many of these are written depends on how bytes arrive.
 _UNSTEADY = ("Flow", "Disposition")
 
 
-def kind_of(path: Path) -> str:
-    return path.read_text("ascii").partition(":")[0].removeprefix("# ")
-
-
 def replay(path: Path, step_bytes: int = 1 << 30) -> list[Step]:
     async def run() -> list[Step]:
-        service = ProgramService(kind_of(path))
+        service = service_of(path)
         await service.open()
         answers: list[Step] = []
         try:

@@ -85,8 +85,10 @@ final class EventHubsReading {
             Trial.equal("bodies", EventHubsBench.bodies(EventHubsBench.read(bench.consumer("second"), "0", 2, EventPosition.earliest())),
                 EventHubsBench.numbered(2));
         });
-        trial.operation("missing_consumer_group_is_told", bench ->
-            Trial.fails("", () -> EventHubsBench.read(bench.consumer("missing"), "0", 1, EventPosition.earliest())));
+        trial.operation("missing_consumer_group_is_told", bench -> {
+            bench.numbers(1);
+            Trial.fails("", () -> EventHubsBench.read(bench.consumer("missing"), "0", 1, EventPosition.earliest()));
+        });
         trial.operation("higher_owner_takes_over", bench -> {
             bench.numbers(1);
             EventHubConsumerAsyncClient consumer = bench.keep(bench.clients().consumerGroup("$Default").buildAsyncConsumerClient());

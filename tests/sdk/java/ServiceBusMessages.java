@@ -152,7 +152,7 @@ final class ServiceBusMessages {
         trial.operation("wrong_key_is_told", bench -> {
             ServiceBusSenderClient sender =
                 bench.keep(ServiceBusBench.clients(Trial.stranger()).sender().queueName(bench.queue()).buildClient());
-            Trial.fails("", () -> sender.sendMessage(ServiceBusBench.text("x")));
+            Trial.fails("InvalidSignature", () -> sender.sendMessage(ServiceBusBench.text("x")));
         });
     }
 

@@ -31,9 +31,11 @@ final class JmsAcknowledging {
         });
         trial.operation("one_by_one", bench -> {
             bench.send("a", "b");
-            MessageConsumer consumer = JmsBench.consumer(bench.session(INDIVIDUAL_ACKNOWLEDGE), bench.entity);
+            Session session = bench.session(INDIVIDUAL_ACKNOWLEDGE);
+            MessageConsumer consumer = JmsBench.consumer(session, bench.entity);
             JmsBench.next(consumer);
             consumer.receive(8000).acknowledge();
+            session.close();
             Trial.equal("after", bench.leftLater(), "a");
         });
         trial.operation("recovered_comes_again", bench -> {
@@ -51,6 +53,7 @@ final class JmsAcknowledging {
             Session session = bench.session(Session.CLIENT_ACKNOWLEDGE);
             MessageConsumer consumer = JmsBench.consumer(session, bench.entity);
             JmsBench.next(consumer);
+            session.close();
             Trial.equal("again", bench.leftLater(), "x");
         });
         trial.operation("sends_are_committed", bench -> {
@@ -93,6 +96,7 @@ final class JmsAcknowledging {
             JmsBench.next(consumer);
             JmsBench.send(session, bench.entity, "out");
             session.commit();
+            session.close();
             Trial.equal("after", bench.left(), List.of("out"));
         });
         trial.operation("one_transaction_after_the_other", bench -> {

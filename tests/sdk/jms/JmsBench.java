@@ -75,10 +75,12 @@ final class JmsBench implements AutoCloseable {
 
     /** What somebody else can receive now. */
     List<String> left() throws JMSException {
-        MessageConsumer consumer = consumer(session(), entity);
         List<String> found = new ArrayList<>();
-        for (Message message = consumer.receive(700); message != null; message = consumer.receive(700)) {
-            found.add(text(message));
+        try (Connection connection = connection(null)) { // closed, as a consumer that waits gets what comes later
+            MessageConsumer consumer = consumer(connection.createSession(), entity);
+            for (Message message = consumer.receive(700); message != null; message = consumer.receive(700)) {
+                found.add(text(message));
+            }
         }
         return found;
     }

@@ -225,7 +225,7 @@ final class JmsMessages {
             }
             Trial.equal("body", JmsBench.next(blue), "blue");
         });
-        trial.operation("wrong_selector_is_told", bench -> Trial.fails("", () -> {
+        trial.operation("wrong_selector_is_told", bench -> Trial.fails("InvalidSelectorException", () -> {
             Session session = bench.session();
             session.createConsumer(session.createQueue(bench.entity), "color = = 1");
         }));

@@ -17,7 +17,7 @@ final class QpidProgram {
         JmsMessages.add(trial);
         JmsAcknowledging.add(trial);
         JmsTopics.add(trial);
-        trial.operation("wrong_key_is_told", bench -> Trial.fails("", () -> factory("wrong").createConnection().start()));
+        trial.operation("wrong_key_is_told", bench -> Trial.fails("authenticate", () -> factory("wrong").createConnection().start()));
         trial.main(names, entity -> new JmsBench(entity, () -> factory(Trial.value("SharedAccessKey"))));
     }
 }

@@ -100,7 +100,7 @@ func init() {
 		_, err := low.ReceiveEvents(bench, 1, nil)
 		program.Equal("code", code(err), azeventhubs.ErrorCodeOwnershipLost)
 		_, err = level(1).ReceiveEvents(bench, 1, nil)
-		program.Equal("code", code(err), azeventhubs.ErrorCodeOwnershipLost)
+		program.Has(err, "epoch") // an attach that is refused has no code of its own in this SDK
 	})
 	operation("both_partitions_at_once", func(bench *bench) {
 		var all sync.WaitGroup

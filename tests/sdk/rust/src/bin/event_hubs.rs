@@ -283,6 +283,7 @@ fn reading(trial: &mut Trial) {
         fails("ConsumerDisconnected", stream.next().await.ok_or("it ended")?)
     });
     trial.operation("missing_consumer_group_is_told", |hub| async move {
+        numbers(&hub, 1).await?;
         let consumer = consumer_of(&hub, "missing").await?;
         fails("", read_by(&consumer, "0", 1, from(StartLocation::Earliest, false)).await)
     });
