@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest
 
 export PYTHON
 
-.PHONY: help setup setup-spark run test test-quick test-spark lint format pages bench bench-compare bench-spark chaos soak clean
+.PHONY: help setup setup-spark run test test-quick test-sdk test-spark lint format pages bench bench-compare bench-spark chaos soak clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -25,6 +25,10 @@ test: ## everything: what the README promises, the model, wire and fault tests, 
 test-quick: ## a minute: unit, wire and store tests that take no time, on the Python sources
 	@scripts/install.sh serve develop
 	@BUSWAY_PURE=1 $(PYTEST) -n 2 -q -m "not slow" tests/unit tests/wire tests/store_contract
+
+test-sdk: ## programs in Go, Java, JavaScript and Rust against real servers; what is missing here is skipped (ARGS="-k go")
+	@scripts/install.sh serve develop
+	@$(PYTEST) -q -rsxf tests/sdk $(ARGS)
 
 test-spark: setup setup-spark ## Spark's formats and jobs against real servers, also what make test leaves out
 	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -q tests/spark

@@ -12,6 +12,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.sdk.known_failures import reason  # noqa: E402
+from tests.sdk.programs import PROGRAMS  # noqa: E402
+
 PAGE = ROOT / "COMPATIBILITY.md"
 RULE = re.compile(r"\b(?:E|L|M|S|R|D|X|P|C|A|T|TX|F|O|H|ERR)-\d+[a-z]?\b")
 CASE = re.compile(r"test_((?:sb|eh)_\d+)")
@@ -58,7 +63,31 @@ def page(rules: list[str], found: dict[str, list[tuple[str, str]]]) -> str:
         names = "<br>".join(f"`{where}`" for where, _ in tests[:4])
         more = f" and {len(tests) - 4} more" if len(tests) > 4 else ""
         lines.append(f"| {rule} | {what} | {names}{more} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *clients()]) + "\n"
+
+
+def clients() -> list[str]:
+    """What was run with the SDKs of other languages: from their programs in tests/sdk."""
+    lines = [
+        "## Clients of other languages",
+        "",
+        "Programs with unmodified SDKs, each operation tried by `make test-sdk` on loopback with the emulator's switch, over TLS",
+        "and over WebSocket with a certificate. Python's SDKs are tried by `tests/conformance`; .NET's were not run.",
+        "",
+        "| SDK | version | by | about | operations | not yet |",
+        "|---|---|---|---|---|---|",
+    ]
+    for program in PROGRAMS:
+        for about, operations in program.capabilities().items():
+            ways = [way for way in program.ways if set(operations) <= set(program.operations_by(way))]
+            by_way = {way: {name for name in operations if reason(program.name, way, name)} for way in ways}
+            closed = [way for way, failing in by_way.items() if len(failing) == len(operations)]
+            single = sorted(set().union(*(failing for way, failing in by_way.items() if way not in closed)))
+            shown = ", ".join([*(f"nothing by {way}" for way in closed), *single])
+            lines.append(
+                f"| {program.sdk} | {program.version} | {', '.join(ways)} | `{about}` | {len(operations)} | {shown} |"
+            )
+    return lines
 
 
 def _sentence(first_line: str) -> str:

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The whole suite. While the hot modules are compiled, what concerns them is tested as plain Python; then everything
-# runs on the compiled ones, in three parts beside each other: one works, one waits for real clients, one is Spark's.
+# The whole suite, but for tests/sdk, which wants Go, Java and Rust (make test-sdk). While the hot modules are compiled, what
+# concerns them is tested as plain Python; then everything runs on the compiled ones, in three parts beside each other: one
+# works, one waits for real clients, one is Spark's.
 set -eu
 cd "$(dirname "$0")/.."
 unset PYTHONDONTWRITEBYTECODE # without byte code every process compiles every test and every module anew
@@ -39,7 +40,7 @@ $python scripts/compile_hot_modules.py >build/compile.log 2>&1 &
 compiler=$!
 scripts/install.sh develop spark
 # Beside the first part: the byte code of all tests, so that not every process makes it, and Spark's class archive.
-$python -m pytest --collect-only -q tests >/dev/null 2>&1 &
+$python -m pytest --collect-only -q tests --ignore tests/sdk >/dev/null 2>&1 &
 collector=$!
 
 echo "== pure Python: what concerns compiled modules"
@@ -61,7 +62,8 @@ waiters=$!
 failed=0
 # shellcheck disable=SC2086
 $python -m pytest -n 2 --dist worksteal -q -m "not long" --durations 50 --basetemp "$files/rest" tests $ignoring_waiting \
-    --ignore tests/spark --ignore tests/changes --ignore tests/unit/simulator/test_planted_changes.py || failed=$?
+    --ignore tests/spark --ignore tests/sdk --ignore tests/changes --ignore tests/unit/simulator/test_planted_changes.py \
+    || failed=$?
 wait $waiters || failed=$?
 cat build/test-clients.log
 wait $spark || failed=$?

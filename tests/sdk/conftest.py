@@ -1,0 +1,42 @@
+"""The servers of the whole run, and each program's outcomes by each way, tried once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sdk.bus import Bus, serving
+from tests.sdk.program import Missing, Outcome, Program
+
+Outcomes = Callable[[Program, str], dict[str, Outcome]]
+
+
+@pytest.fixture(scope="session")
+def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Bus]]:
+    with serving(tmp_path_factory.mktemp("busway")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def outcomes(ways: dict[str, Bus], tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """What a program printed by one way. Its standard error is kept beside what it was built into."""
+    tried: dict[tuple[str, str], dict[str, Outcome]] = {}
+
+    def of(program: Program, way: str) -> dict[str, Outcome]:
+        key = (program.name, way)
+        if key not in tried:
+            try:
+                folder = program.built()
+            except Missing as missing:
+                pytest.skip(str(missing))
+            bus = ways[way]
+            bus.make_entities(program)
+            log: Path = folder.with_name(f"{program.name}-{way}.log")
+            chosen = os.environ.get("BUSWAY_SDK_ONLY", "").split() or program.operations_by(way)
+            tried[key] = program.run(bus.environment(program), log, chosen)
+        return tried[key]
+
+    return of

@@ -1,0 +1,139 @@
+"""Records what the programs of tests/sdk say: `python -m tests.wire.record_programs [PROGRAM [OPERATION…]]`. Replayed by
+`test_program_transcripts`, without their languages; recorded anew when an SDK changes, or when what we write shall change."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from busway.clock import Clock, Entropy
+from busway.gateway.certificates import ensure_certificates
+from tests.sdk.program import Program
+from tests.sdk.programs import PROGRAMS
+from tests.unit.gateway.amqp_peer import KEY
+from tests.wire.hub_service import Step, save
+from tests.wire.program_service import ENTITY, FOLDER, ProgramService, title
+
+WAIT_S = 90.0
+_QUEUE = (
+    "send_receive_complete",
+    "every_property_comes_back",
+    "sequence_body",
+    "batch",
+    "receive_and_delete",
+    "peek",
+    "schedule_and_cancel",
+    "abandon_with_changes",
+    "defer_and_fetch",
+    "dead_letter",
+)
+_SESSIONS = ("session_in_order", "next_session", "session_state", "session_settlements", "peek_in_a_session")
+_TRANSACTIONS = ("sends_are_committed", "sends_are_rolled_back", "every_settlement_is_committed")
+_EVENTS = ("publish_and_read", "every_property_comes_back", "by_key", "from_a_number")
+#: Operations that need neither time that passes nor HTTP, of each program.
+RECORDED: dict[str, tuple[str, ...]] = {
+    "go-service-bus": (*_QUEUE, *_SESSIONS, "several_data_sections_and_a_footer", "list_sessions"),
+    "go-event-hubs": (*_EVENTS, "properties_of_a_hub", "higher_owner_takes_over", "processor"),
+    "java-service-bus": (*_QUEUE, *_SESSIONS, *_TRANSACTIONS),
+    "java-service-bus-older": (*_QUEUE, *_SESSIONS, *_TRANSACTIONS),
+    "java-event-hubs": ("publish_a_batch", "every_property_comes_back", "from_a_number", "processor"),
+    "javascript-service-bus": ("send_receive_complete", "every_property_comes_back", "session_in_order", "footer", "body_null"),
+    "javascript-event-hubs": ("publish_and_read", "footer", "body_null", "questions"),
+}
+
+
+def kind_of(program: Program, operation: str) -> str:
+    if "hub" in program.entities:
+        return "hub"
+    return "session-queue" if "session" in operation else "queue"
+
+
+class Recorder:
+    """A socket before a `ProgramService`."""
+
+    def __init__(self, service: ProgramService) -> None:
+        self.steps: list[Step] = []
+        self._service = service
+        self._writers: list[asyncio.StreamWriter] = []
+        #: One for each connection.
+        self._serving: list[asyncio.Task[None]] = []
+        self._turn = asyncio.Lock()
+
+    async def play(self, program: Program, operation: str, ca_file: Path) -> str:
+        """What the program printed."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        own = {name: value for name, value in os.environ.items() if not name.startswith("BUSWAY_")}
+        environment = {
+            "BUSWAY_CONNECTION_STRING": f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=RootManageSharedAccessKey;"
+            f"SharedAccessKey={KEY};UseDevelopmentEmulator=true",
+            "BUSWAY_CA_FILE": str(ca_file),
+            "BUSWAY_MODE": "loopback",
+            "BUSWAY_ADDRESS": "",
+            "BUSWAY_ENTITY": ENTITY,
+        }
+        running = await asyncio.create_subprocess_exec(
+            *program.command(program.built()),
+            operation,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**own, **environment},
+        )
+        printed, _ = await asyncio.wait_for(running.communicate(), WAIT_S)
+        server.close()
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        return printed.decode()
+
+    async def _serve(self, incoming: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.append(task)
+        self._writers.append(writer)
+        number = len(self._writers)
+        while data := await incoming.read(65_536):
+            async with self._turn:
+                step = ("C", number, data)
+                self.steps.append(step)
+                for answer in await self._service.do(step):
+                    self.steps.append(answer)
+                    self._writers[answer[1] - 1].write(answer[2])
+            if self._service.is_closed(number):
+                break
+        writer.close()
+
+
+async def record(program: Program, operation: str, ca_file: Path) -> None:
+    kind = kind_of(program, operation)
+    wall_ms = Clock().wall_ms()
+    service = ProgramService(kind, wall_ms)
+    await service.open()
+    recorder = Recorder(service)
+    try:
+        printed = await recorder.play(program, operation, ca_file)
+    finally:
+        await service.close()
+    if '"passed":true' not in printed.replace(" ", ""):
+        sys.stdout.write(f"{program.name} {operation}: not recorded, it does not work: {printed[:300]}\n")
+        return
+    save(FOLDER / f"{program.name}-{operation}.txt", title(kind, wall_ms, f"{program.name}, {operation}"), recorder.steps)
+    sys.stdout.write(f"{program.name} {operation}: {len(recorder.steps)} steps\n")
+
+
+def main(arguments: list[str]) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        ca_file = ensure_certificates(Path(folder), Clock(), Entropy(), ["localhost"]).ca
+        for program in PROGRAMS:
+            if program.name in RECORDED and program.name in (arguments[:1] or [program.name]):
+                for operation in arguments[1:] or RECORDED[program.name]:
+                    asyncio.run(record(program, operation, ca_file))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
