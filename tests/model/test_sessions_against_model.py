@@ -245,6 +245,8 @@ class SessionMachine(RuleBasedStateMachine):
             self.plain.release(number)
         elif verb is Verb.DEFER:
             self.plain.defer(number)
+        elif verb is Verb.HOLD:
+            self.plain.hold(number)
         else:
             self.plain.dead_letter(number)
 
