@@ -203,7 +203,7 @@ class SessionMachine(RuleBasedStateMachine):
         session_id = self._held(data)
         self.run(self.rig.main.set_session_state(session_id, state))
         self.plain.states.pop(session_id, None)
-        if state is not None:
+        if state:
             self.plain.states[session_id] = state
 
     @rule(session_id=SESSIONS)
