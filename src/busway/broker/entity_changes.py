@@ -380,7 +380,7 @@ class EntityChanges:
 
     def _check_forwarding(self, rows: Sequence[EntityRow]) -> None:
         """F-2: the target must be a queue or a topic that exists, or comes into being with it. A queue may
-        forward to itself (E-33); a subscription not to its own topic (E-62)."""
+        forward to itself and a subscription to its own topic: the limit of hops ends that (E-33, F-6)."""
         fresh = {row.key: row for row in rows}
         known = self._room.entities.rows
         for row in rows:
@@ -397,10 +397,6 @@ class EntityChanges:
                 if found is None or isinstance(found.description, SubscriptionDescription):
                     raise ForwardTargetNotFound(
                         f"{name}: the entity {shown(target)} could not be found; create it first."
-                    )
-                if name == "ForwardTo" and found.key == _own_topic(row):
-                    raise BadArgument(
-                        f"ForwardTo: a subscription cannot forward to its own topic {shown(target)}."
                     )
 
     # -- deletion
@@ -501,10 +497,6 @@ def published(room: ChangeRoom, topic_key: str) -> int:
     share = row.shares[0]
     counters = room.keepers[share.store_name].counters.get(share.main)
     return 0 if counters is None else counters.last_counter
-
-
-def _own_topic(row: EntityRow) -> str | None:
-    return topic_key_of(row.key) if isinstance(row.description, SubscriptionDescription) else None
 
 
 def _kept_alive(wanted: SubscriptionDescription) -> SubscriptionDescription:

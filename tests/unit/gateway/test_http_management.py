@@ -1,8 +1,16 @@
 """Queues over HTTP: creation, reading, lists, updates, deletion and every refusal."""
 
+import re
+from itertools import permutations
+
 import pytest
 
-from busway.broker.descriptions import QueueDescription, RuntimeCounts
+from busway.broker.descriptions import (
+    QueueDescription,
+    RuntimeCounts,
+    description_json,
+    description_of_json,
+)
 from busway.gateway.http.entity_xml import RuntimeNumbers, entity_element
 from busway.message import Message
 from tests.unit.gateway.http_exchange import ATOM, HOST, VERSION, Exchange, queue_body, sas_token
@@ -78,11 +86,11 @@ def test_a_second_creation_is_a_conflict(exchange: Exchange) -> None:
 
 
 @pytest.mark.parametrize("kind", ["EventHubDescription", "ConsumerGroupDescription"])
-def test_entities_of_later_versions_are_refused_with_a_sentence(exchange: Exchange, kind: str) -> None:
-    """ERR-44 ERR-19: 501 says what is missing."""
+def test_what_is_managed_elsewhere_is_refused_with_a_sentence(exchange: Exchange, kind: str) -> None:
+    """ERR-44 ERR-19: 501 says where."""
     answer = exchange.request("PUT", f"/hub?{VERSION}", queue_body(kind=kind))
     assert answer.status == 501
-    assert "come with a later version" in answer.detail
+    assert "/$eventhubs" in answer.detail or "HUB/consumergroups/GROUP" in answer.detail
     assert not exchange.namespace.exists("hub")
 
 
@@ -378,10 +386,25 @@ RULE = (
 )
 
 
-def test_a_rule_comes_back_as_it_was_sent(exchange: Exchange) -> None:
-    """E-37 A-1 A-2: keys included, rights in the order Manage, Listen, Send."""
-    create(exchange, "orders", RULE)
-    assert RULE in exchange.request("GET", f"/orders?{VERSION}").text
+@pytest.mark.parametrize("order", list(permutations(("Manage", "Listen", "Send"))), ids=str)
+def test_a_rule_comes_back_as_it_was_sent(exchange: Exchange, order: tuple[str, ...]) -> None:
+    """E-37 A-1 A-2: keys included, rights in the order in which they were sent; also out of the catalogue."""
+    rights = "".join(f"<AccessRights>{right}</AccessRights>" for right in order)
+    sent = re.sub("<Rights>.*</Rights>", f"<Rights>{rights}</Rights>", RULE)
+    create(exchange, "orders", sent)
+    assert sent in exchange.request("GET", f"/orders?{VERSION}").text
+    description = exchange.namespace.description("orders")
+    assert isinstance(description, QueueDescription)
+    read = description_of_json(QueueDescription, description_json(description))
+    assert read.authorization_rules[0].rights_in_order == order
+
+
+def test_a_right_that_is_sent_many_times_is_kept_once(exchange: Exchange) -> None:
+    """Attack: what comes back has no more of them than there are."""
+    rights = "<AccessRights>Send</AccessRights>" * 500
+    create(exchange, "orders", re.sub("<Rights>.*</Rights>", f"<Rights>{rights}</Rights>", RULE))
+    text = exchange.request("GET", f"/orders?{VERSION}").text
+    assert text.count("<AccessRights>") == 1
 
 
 def test_a_queues_rule_manages_that_queue_only(exchange: Exchange) -> None:

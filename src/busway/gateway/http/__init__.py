@@ -31,7 +31,7 @@ claims_route       many messages taken, read and settled together
 Follow an event:
 
 hub_door           which requests are about event hubs
-hub_routes         hubs and consumer groups, in JSON
+hub_routes         hubs and consumer groups, in JSON; `consumer_group_routes`: groups in ATOM
 hub_messages       publishing
 bulk_route         a range of a partition as it lies in the store (`arrow_stream`: or as Arrow)
 """
