@@ -154,6 +154,11 @@ class SubscriptionDescription:
 #: What one receives from, and the whole of what a namespace holds.
 Receivable = QueueDescription | SubscriptionDescription
 Description = QueueDescription | TopicDescription | SubscriptionDescription
+KIND_NAMES: Final[dict[type[Description], str]] = {
+    QueueDescription: "Queue",
+    TopicDescription: "Topic",
+    SubscriptionDescription: "Subscription",
+}
 AnyDescription = TypeVar("AnyDescription", QueueDescription, TopicDescription, SubscriptionDescription)
 
 

@@ -350,6 +350,18 @@ def test_a_bad_page_is_refused(body: dict[str, object]) -> None:
     on_a_subscription(test)
 
 
+def test_a_rule_that_exists_is_named_in_the_words_of_the_service() -> None:
+    """ERR-2: programs look for them, and for the rule's name at their end."""
+
+    async def test(bench: NodeBench) -> None:
+        assert status(await add(bench, "ruleName", sql_filter={"expression": "a=1"})) == 200
+        again = await add(bench, "ruleName", sql_filter={"expression": "a=1"})
+        assert status(again) == 409
+        assert f"The messaging entity 'sb://bus/{PATH}/Rules/ruleName' already exists." in sentence(again)
+
+    on_a_subscription(test)
+
+
 def test_rules_are_enumerated_by_name() -> None:
     """T-12: whatever the order in which they were made, on every page, also after changes."""
 

@@ -106,7 +106,7 @@ class AmqpConnection:
         self.gateway = gateway
         self.namespace = gateway.namespace
         self.limits = gateway.namespace.limits
-        self.tracking = gateway.tracking
+        self.tracking = gateway.tracking.of_one_client()
         self.entropy = gateway.entropy
         self._clock = gateway.clock
         self._settings = gateway.settings
@@ -446,7 +446,7 @@ class AmqpConnection:
         return True
 
     def _opened(self, event: ConnectionOpened) -> None:
-        del event
+        self.tracking.know_host(event.open.hostname)
         self._is_open = True
         self._linkless_since = self.now()
         self._engine.open()
