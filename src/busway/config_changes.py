@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from busway.broker.descriptions import (
     FOREVER_MS,
+    KIND_NAMES,
     PROPERTIES,
     AuthorizationRule,
     Description,
@@ -25,7 +26,7 @@ from busway.broker.descriptions import (
     TopicDescription,
 )
 from busway.broker.durations import format_duration
-from busway.broker.entity_changes import KIND_NAMES, NewEntity
+from busway.broker.entity_changes import NewEntity
 from busway.broker.entity_path import path_key
 from busway.config import Config
 from busway.config_definition import DefinedNamespace, Definition, definition_of

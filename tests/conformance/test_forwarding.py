@@ -221,17 +221,17 @@ def test_sb_950_subscriptions_forward_into_queues_and_topics(
 def test_sb_951_nobody_receives_from_a_subscription_that_forwards(
     server: RunningServer, admin: ServiceBusAdministrationClient, new_queue: NewQueue, new_topic: NewTopic
 ) -> None:
-    """F-4, E-62: and it cannot forward to its own topic."""
+    """F-4, E-62: not from one that forwards to its own topic either."""
     queue = new_queue()
     topic = new_topic()
     topic.subscribe("s", forward_to=queue)
-    with (
-        ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as impatient,
-        pytest.raises(ServiceBusError, match="forwarded automatically"),
-    ):
-        impatient.get_subscription_receiver(topic.name, "s", max_wait_time=1).receive_messages()
-    with pytest.raises(HttpResponseError, match="own topic"):
-        admin.create_subscription(topic.name, "self", forward_to=topic.name)
+    admin.create_subscription(topic.name, "self", forward_to=topic.name)
+    for name in ("s", "self"):
+        with (
+            ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as impatient,
+            pytest.raises(ServiceBusError, match="forwarded automatically"),
+        ):
+            impatient.get_subscription_receiver(topic.name, name, max_wait_time=1).receive_messages()
 
 
 # -- dead letters

@@ -103,7 +103,7 @@ def test_sb_805_a_deferred_message_is_fetched_by_its_number(run: Run, new_queue:
     found = run("messages.mjs", "defer", queue=new_queue())
     assert found["next"] == "now"
     assert found["peekedState"] == "deferred"
-    assert found["deferred"] == ["later", "deferred", 0, {"a": 1, "b": 2, "c": 3}]
+    assert found["deferred"] == ["later", "deferred", 1, {"a": 1, "b": 2, "c": 3}]
     assert found["locked"]["code"] == "MessageNotFound"
     assert found["gone"]["code"] == "MessageNotFound"
 

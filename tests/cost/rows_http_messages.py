@@ -7,7 +7,10 @@ from struct import pack
 from uuid import UUID
 
 from busway.broker.descriptions import LISTEN, MANAGE, SEND
+from busway.streams.hub_descriptions import ConsumerGroupDescription
+from tests.cost.http_client import VERSION
 from tests.cost.row import HTTP, row
+from tests.cost.rows_http import described
 from tests.cost.rows_management import locked
 from tests.cost.rows_sending import BATCH_FORMAT, NOTHING, envelope
 from tests.cost.scene import Scene, payload
@@ -186,6 +189,29 @@ def delete_hub(scene: Scene, n: int) -> None:
 @row(MANAGE, HTTP, "HubRoutes._group", "create a consumer group")
 def create_group(scene: Scene, _n: int) -> None:
     scene.ask_http("PUT", f"$eventhubs/{scene.hub()}/consumergroups/g", b"{}", status=201)
+
+
+@row(MANAGE, HTTP, "ConsumerGroupRoutes._put", "create a consumer group with {n} characters", 1_024)
+def create_group_in_atom(scene: Scene, n: int) -> None:
+    body = described("ConsumerGroupDescription", f"<UserMetadata>{'&lt;' * n}</UserMetadata>")
+    scene.ask_http("PUT", f"{scene.hub()}/consumergroups/g?{VERSION}", body, status=201)
+
+
+@row(MANAGE, HTTP, "ConsumerGroupRoutes._list", "list {n} consumer groups", 19)
+def list_groups(scene: Scene, n: int) -> None:
+    scene.ask_http("GET", f"{_grouped(scene, n)}/consumergroups?{VERSION}")
+
+
+@row(MANAGE, HTTP, "ConsumerGroupRoutes.handle", "delete one of {n} consumer groups", 19)
+def delete_group(scene: Scene, n: int) -> None:
+    scene.ask_http("DELETE", f"{_grouped(scene, n)}/consumergroups/g0?{VERSION}")
+
+
+def _grouped(scene: Scene, n: int) -> str:
+    hub = scene.hub()
+    for each in range(n):
+        scene.world.run(scene.world.hubs.create_group(ConsumerGroupDescription(hub, f"g{each}", "<" * 1_024)))
+    return hub
 
 
 # -- history

@@ -116,6 +116,11 @@ class PlainQueue:
             self._expire_if_due(number, now_ms)
 
     def defer(self, number: int) -> None:
+        """R-44: it counts as a delivery."""
+        self.rows[number].count += 1
+        self.hold(number)
+
+    def hold(self, number: int) -> None:
         self.rows[number].token, self.rows[number].state = None, DEFERRED
 
     def dead_letter(self, number: int) -> None:

@@ -119,6 +119,11 @@ class PlainSessions:
             self.dead_letter(number)
 
     def defer(self, number: int) -> None:
+        """R-44: it counts as a delivery."""
+        self.rows[number].count += 1
+        self.hold(number)
+
+    def hold(self, number: int) -> None:
         self.rows[number].token, self.rows[number].state = None, DEFERRED
 
     def dead_letter(self, number: int) -> None:

@@ -230,6 +230,8 @@ class QueueMachine(RuleBasedStateMachine):
             self.plain.release(number, self.now_ms)
         elif verb is Verb.DEFER:
             self.plain.defer(number)
+        elif verb is Verb.HOLD:
+            self.plain.hold(number)
         else:
             self.plain.dead_letter(number)
 

@@ -204,7 +204,7 @@ class SessionMachine(RuleBasedStateMachine):
         session_id = self._held(data)
         self.run(self.rig.main.set_session_state(session_id, state))
         self.plain.states.pop(session_id, None)
-        if state is not None:
+        if state:
             self.plain.states[session_id] = state
 
     @rule(session_id=SESSIONS)
@@ -246,6 +246,8 @@ class SessionMachine(RuleBasedStateMachine):
             self.plain.release(number)
         elif verb is Verb.DEFER:
             self.plain.defer(number)
+        elif verb is Verb.HOLD:
+            self.plain.hold(number)
         else:
             self.plain.dead_letter(number)
 

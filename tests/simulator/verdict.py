@@ -329,7 +329,8 @@ class _Judgement:
             last[stream] = max(number, last.get(stream, 0))
 
     def judge_delivery_counts(self) -> None:
-        """R-40: no more failures than deliveries before, no fewer than those that were acknowledged."""
+        """R-40, R-44: no more counts than deliveries before, no fewer than abandons and deferrals that were
+        acknowledged; a dead letter is not counted further (R-43)."""
         for (group, value), looks in self.seen.items():
             if value in self._repeatable:
                 continue
@@ -349,10 +350,11 @@ class _Judgement:
         return sum(
             1
             for ended in self.endings.get((self.expectations.group(seen.path), value), ())
-            if ended.verb == "abandon"
+            if ended.verb in ("abandon", "defer")
             and ended.result == OK
             and ended.done < seen.at
             and ended.seen is not None
+            and not ended.seen.is_dead
             and ended.seen.path == seen.path
         )
 

@@ -345,7 +345,7 @@ class Link:
             self._part_arrived(transfer, payload)
             return
         if len(payload) > self._delivery_bytes_max:
-            self._fail_oversized()
+            self._fail_oversized(delivery_id, len(payload))
             return
         message_format = transfer.message_format
         delivery = IncomingDelivery(
@@ -419,7 +419,7 @@ class Link:
     def _admit_part(self, partial: PartialDelivery, size: int) -> bool:
         connection = self.session.connection
         if partial.size + size > self._delivery_bytes_max:
-            self._fail_oversized()
+            self._fail_oversized(partial.delivery_id, partial.size + size)
             return False
         if partial.frame_count >= connection.settings.frames_per_delivery_max:
             self.fail(
@@ -459,10 +459,11 @@ class Link:
             "The unfinished deliveries of this connection exceed the allowed number of bytes.",
         )
 
-    def _fail_oversized(self) -> None:
+    def _fail_oversized(self, delivery_id: int, size: int) -> None:
         self.fail(
             Condition.LINK_MESSAGE_SIZE_EXCEEDED,
-            f"The received message exceeds the allowed {self._delivery_bytes_max} bytes of link '{self.name[:64]}'.",
+            f"The received message (delivery-id:{delivery_id}, size:{size} bytes) exceeds the limit"
+            f" ({self._delivery_bytes_max} bytes) currently allowed on the link.",
         )
 
     def _fail_overdrawn(self) -> None:

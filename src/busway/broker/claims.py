@@ -286,7 +286,7 @@ class Claims:
 
     async def _defer(self, claim: OpenClaim, wanted: frozenset[int]) -> list[int] | None:
         """The numbers of what is held now; None when only the rows know."""
-        settlement = Settlement(Verb.DEFER, {CLAIM_PROPERTY: claim.stamp})
+        settlement = Settlement(Verb.HOLD, {CLAIM_PROPERTY: claim.stamp})
         held: list[int] = []
         is_certain = True
         for part in claim.parts:

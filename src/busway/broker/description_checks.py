@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from busway.broker.descriptions import (
     ALL_RIGHTS,
     FOREVER_MS,
+    KIND_NAMES,
     MANAGE,
     PROPERTIES,
     AnyDescription,
@@ -133,12 +134,17 @@ def check_update(present: AnyDescription, wanted: AnyDescription, limits: Limits
         wanted = _in_fragments_of(present, wanted, limits)
     for entry in PROPERTIES[type(present)]:
         if entry.fixed and getattr(present, entry.field) != getattr(wanted, entry.field):
-            raise BadArgument(
-                f"{entry.name} of {shown(present.path)} is {_text(entry, present)} and cannot be changed"
-                f" after creation (wanted: {_text(entry, wanted)})."
-            )
+            raise BadArgument(_fixed(entry, present))
     _check_values(wanted, limits)
     return replace(wanted, path=present.path, created_at_ms=present.created_at_ms)
+
+
+def _fixed(entry: Property, present: Description) -> str:
+    """In the words of the service, for which programs look."""
+    kind = KIND_NAMES[type(present)]
+    if entry.field == "enable_partitioning":
+        return f"Partitioning cannot be changed for {kind}."
+    return f"The value for the {entry.name} property of an existing {kind} cannot be changed."
 
 
 def _check_values(wanted: Description, limits: Limits) -> None:

@@ -41,6 +41,15 @@ class AuthorizationRule:
     modified_at_ms: int = 0
     claim_type: str = "SharedAccessKey"
     claim_value: str = "None"
+    #: The rights as they were written, which is how they come back; no matter for what the rule means.
+    rights_written: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def rights_in_order(self) -> tuple[str, ...]:
+        written = tuple(dict.fromkeys(self.rights_written))
+        if frozenset(written) == self.rights:
+            return written
+        return tuple(right for right in RIGHTS_ORDER if right in self.rights)
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,8 @@ class QueueDescription:
     support_ordering: bool = True  # E-38
     is_anonymous_accessible: bool = False  # E-39
     unknown_elements: tuple[str, ...] = ()  # E-44: XML kept and returned
+    #: ForwardTo and its like → scheme, where the target was written as a web address: so it is given back (E-33).
+    forward_schemes: tuple[tuple[str, str], ...] = ()
     created_at_ms: int = 0
     updated_at_ms: int = 0
     fragment_count: int = 1  # P-9: how many it has; the catalogue's row tells
@@ -127,6 +138,7 @@ class SubscriptionDescription:
     status: str = ACTIVE_STATUS
     user_metadata: str | None = None
     unknown_elements: tuple[str, ...] = ()
+    forward_schemes: tuple[tuple[str, str], ...] = ()
     created_at_ms: int = 0
     updated_at_ms: int = 0
 
@@ -142,6 +154,11 @@ class SubscriptionDescription:
 #: What one receives from, and the whole of what a namespace holds.
 Receivable = QueueDescription | SubscriptionDescription
 Description = QueueDescription | TopicDescription | SubscriptionDescription
+KIND_NAMES: Final[dict[type[Description], str]] = {
+    QueueDescription: "Queue",
+    TopicDescription: "Topic",
+    SubscriptionDescription: "Subscription",
+}
 AnyDescription = TypeVar("AnyDescription", QueueDescription, TopicDescription, SubscriptionDescription)
 
 
@@ -331,6 +348,8 @@ def description_json(description: Description) -> Json:
     if not isinstance(description, SubscriptionDescription):
         written["AuthorizationRules"] = [rule_json(rule) for rule in description.authorization_rules]
     written["UnknownElements"] = list(description.unknown_elements)
+    if not isinstance(description, TopicDescription) and description.forward_schemes:
+        written["ForwardSchemes"] = [list(pair) for pair in description.forward_schemes]
     written["CreatedAtMs"] = description.created_at_ms
     written["UpdatedAtMs"] = description.updated_at_ms
     return written
@@ -347,9 +366,16 @@ def description_of_json(kind: type[AnyDescription], data: Mapping[str, object]) 
     if kind is not SubscriptionDescription:
         values["authorization_rules"] = rules_of_json(data.get("AuthorizationRules", []))
     values["unknown_elements"] = tuple(str(element) for element in list_at(data, "UnknownElements"))
+    if kind is not TopicDescription:
+        values["forward_schemes"] = _schemes_of_json(list_at(data, "ForwardSchemes"))
     values["created_at_ms"] = integer_at(data, "CreatedAtMs")
     values["updated_at_ms"] = integer_at(data, "UpdatedAtMs")
     return with_values(kind(""), values)
+
+
+def _schemes_of_json(data: list[object]) -> tuple[tuple[str, str], ...]:
+    pairs = [pair for pair in data if isinstance(pair, list) and len(pair) == 2]
+    return tuple((str(name), str(scheme)) for name, scheme in pairs)
 
 
 def with_values(description: AnyDescription, values: Mapping[str, object]) -> AnyDescription:
@@ -362,7 +388,7 @@ def with_values(description: AnyDescription, values: Mapping[str, object]) -> An
 def rule_json(rule: AuthorizationRule) -> Json:
     return {
         "Name": rule.name,
-        "Rights": [right for right in RIGHTS_ORDER if right in rule.rights],
+        "Rights": list(rule.rights_in_order),
         "PrimaryKey": rule.primary_key,
         "SecondaryKey": rule.secondary_key,
         "CreatedAtMs": rule.created_at_ms,
@@ -381,15 +407,17 @@ def rules_of_json(data: object) -> tuple[AuthorizationRule, ...]:
 def _rule_of_json(data: object) -> AuthorizationRule:
     if not isinstance(data, dict):
         raise BadArgument("AuthorizationRules: each entry must be an object.")
+    rights = tuple(str(right) for right in list_at(data, "Rights"))
     return AuthorizationRule(
         name=text_at(data, "Name"),
-        rights=frozenset(str(right) for right in list_at(data, "Rights")),
+        rights=frozenset(rights),
         primary_key=text_at(data, "PrimaryKey"),
         secondary_key=text_at(data, "SecondaryKey"),
         created_at_ms=integer_at(data, "CreatedAtMs"),
         modified_at_ms=integer_at(data, "ModifiedAtMs"),
         claim_type=text_at(data, "ClaimType", "SharedAccessKey"),
         claim_value=text_at(data, "ClaimValue", "None"),
+        rights_written=rights,
     )
 
 

@@ -14,7 +14,7 @@ cannot reach just now belongs to nobody and goes when its store is back.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Protocol
 
 from busway.broker.auto_delete import AutoDelete
 from busway.broker.background import BackgroundWork
@@ -23,12 +23,20 @@ from busway.broker.catalogue_rows import NO_FRAGMENT, EntityRow, Share
 from busway.broker.description_checks import PREMIUM, check_creation, check_update, with_fragments
 from busway.broker.descriptions import (
     FOREVER_MS,
+    KIND_NAMES,
     Description,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.entity_path import DEAD_LETTER_KEYWORD, not_found, path_key, shown, topic_key_of
+from busway.broker.entity_path import (
+    DEAD_LETTER_KEYWORD,
+    already_exists,
+    not_found,
+    path_key,
+    shown,
+    topic_key_of,
+)
 from busway.broker.entity_table import EntityTable, routes
 from busway.broker.errors import (
     BadArgument,
@@ -62,11 +70,6 @@ from busway.store.contract import (
 )
 
 Join = Callable[[CommitBatch], None]
-KIND_NAMES: Final[dict[type[Description], str]] = {
-    QueueDescription: "Queue",
-    TopicDescription: "Topic",
-    SubscriptionDescription: "Subscription",
-}
 
 
 @dataclass(frozen=True)
@@ -180,9 +183,7 @@ class EntityChanges:
             check_creation(_without_rules(description), room.limits)
             key = path_key(description.path)
             if key in keys or key in room.entities.rows or room.others.kind_of(key) is not None:
-                raise EntityAlreadyExists(
-                    f"An entity with the name {shown(description.path)} already exists."
-                )
+                raise already_exists(room.name, description.path)
             keys.add(key)
             if isinstance(description, SubscriptionDescription):
                 self._check_topic(description, topics)
@@ -287,7 +288,7 @@ class EntityChanges:
                 births = births_of_new(self._room, topic_key)
                 for order, rule in enumerate(rules, 1):
                     made.append(RuleRow(row.key, replace(rule, created_at_ms=now_ms), order, began, births))
-        check_new_rules(self._room.entities, made, self._room.limits)
+        check_new_rules(self._room.name, self._room.entities, made, self._room.limits)
         return made
 
     async def _create_fragments(self, rows: list[EntityRow]) -> None:
@@ -380,7 +381,7 @@ class EntityChanges:
 
     def _check_forwarding(self, rows: Sequence[EntityRow]) -> None:
         """F-2: the target must be a queue or a topic that exists, or comes into being with it. A queue may
-        forward to itself (E-33); a subscription not to its own topic (E-62)."""
+        forward to itself and a subscription to its own topic: the limit of hops ends that (E-33, F-6)."""
         fresh = {row.key: row for row in rows}
         known = self._room.entities.rows
         for row in rows:
@@ -397,10 +398,6 @@ class EntityChanges:
                 if found is None or isinstance(found.description, SubscriptionDescription):
                     raise ForwardTargetNotFound(
                         f"{name}: the entity {shown(target)} could not be found; create it first."
-                    )
-                if name == "ForwardTo" and found.key == _own_topic(row):
-                    raise BadArgument(
-                        f"ForwardTo: a subscription cannot forward to its own topic {shown(target)}."
                     )
 
     # -- deletion
@@ -501,10 +498,6 @@ def published(room: ChangeRoom, topic_key: str) -> int:
     share = row.shares[0]
     counters = room.keepers[share.store_name].counters.get(share.main)
     return 0 if counters is None else counters.last_counter
-
-
-def _own_topic(row: EntityRow) -> str | None:
-    return topic_key_of(row.key) if isinstance(row.description, SubscriptionDescription) else None
 
 
 def _kept_alive(wanted: SubscriptionDescription) -> SubscriptionDescription:

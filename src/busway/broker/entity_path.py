@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.errors import BadArgument, EntityNotFound
+from busway.broker.errors import BadArgument, EntityAlreadyExists, EntityNotFound
 from busway.rules.rule import DEFAULT_RULE_NAME
 
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._~-]+")
@@ -99,7 +99,17 @@ def shown(path: str) -> str:
 
 def not_found(namespace_name: str, path: str) -> EntityNotFound:
     """The sentence that two SDKs parse to tell a missing entity from other failures."""
-    return EntityNotFound.at(f"sb://{namespace_name}/{shown(path)[1:-1]}")
+    return EntityNotFound.at(_url(namespace_name, path))
+
+
+def already_exists(namespace_name: str, path: str) -> EntityAlreadyExists:
+    """Programs match this one too."""
+    return EntityAlreadyExists.at(_url(namespace_name, path))
+
+
+def _url(namespace_name: str, path: str) -> str:
+    """Gateways write the host by which the client knows us in the place of the name (`gateway.tracking`)."""
+    return f"sb://{namespace_name}/{shown(path)[1:-1]}"
 
 
 @dataclass(frozen=True)

@@ -498,6 +498,10 @@ class EntityTable:
             return replace(self._topic_counts(row, main), availability=availability)
         dead_letter = total(self._share_counters(share, share.dead_letter) for share in shares)
         counts = replace(runtime_counts(main, dead_letter), availability=availability)
+        if isinstance(row.description, SubscriptionDescription):
+            # E-41: it was used by whoever made it, and so was its topic.
+            used_ms = max(counts.accessed_at_ms, row.description.created_at_ms)
+            counts = replace(counts, accessed_at_ms=used_ms)
         transfers = self.rows.get(transfer_key(row.key))
         if transfers is not None:
             waiting = self.counts(transfers)

@@ -27,6 +27,10 @@ class EntityNotFound(BrokerError):
 class EntityAlreadyExists(BrokerError):
     """An entity with this name already exists."""
 
+    @classmethod
+    def at(cls, url: str) -> "EntityAlreadyExists":
+        return cls(f"The messaging entity '{url}' already exists.")
+
 
 class EntityDisabled(BrokerError):
     """Messaging entity is currently disabled."""

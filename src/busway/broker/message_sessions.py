@@ -339,11 +339,12 @@ class MessageSessions:
         self.held(session_id)
         row = await self._fragment.store.session(self._fragment.key, session_id)
         self.held(session_id)
-        return None if row is None else row.state
+        return None if row is None else row.state or None
 
     async def set_state(self, session_id: str, state: bytes | None) -> None:
-        """X-15: counts in the entity's size; None clears it."""
+        """X-15: counts in the entity's size; None clears it, and so does a state without a byte."""
         fragment = self._fragment
+        state = state or None
         size = 0 if state is None else len(state)
         if size > fragment.settings.message_bytes_max:
             raise MessageTooLarge(

@@ -35,6 +35,7 @@ class MessageInput(Enum):
     ABANDONED = "abandoned"
     RELEASED = "released"  # also: handed over but never sent, or its session was closed (X-11)
     DEFERRED = "deferred"
+    HELD = "held"  # a claim defers what it has taken
     DEAD_LETTERED = "dead-lettered"
     LOCK_ENDED = "lock-ended"  # its own or its session's (X-10)
     DELIVERIES_USED_UP = "deliveries-used-up"  # abandoned or lock ended for the last time (R-41)
@@ -48,7 +49,7 @@ class MessageInput(Enum):
 class Effect(Enum):
     NONE = "none"
     NEW_NUMBER = "new-number"  # and a new enqueued time (S-34)
-    COUNT = "count"  # delivery count + 1, written (R-40)
+    COUNT = "count"  # delivery count + 1, written (R-40, R-44)
     REMOVE = "remove"
     MOVE = "move"  # to another place or fragment, keeping its number (M-38)
     COUNT_AND_MOVE = "count-and-move"
@@ -72,7 +73,9 @@ TRANSITIONS: Final[dict[tuple[MessageState, MessageInput], tuple[MessageState, E
     (_S.LOCKED, _I.COMPLETED): (_S.GONE, _E.REMOVE),
     (_S.LOCKED, _I.ABANDONED): (_S.ACTIVE, _E.COUNT),
     (_S.LOCKED, _I.RELEASED): (_S.ACTIVE, _E.NONE),
-    (_S.LOCKED, _I.DEFERRED): (_S.DEFERRED, _E.MOVE),
+    # A deferral ends a delivery, so it counts as one (R-44); it is never the last one.
+    (_S.LOCKED, _I.DEFERRED): (_S.DEFERRED, _E.COUNT_AND_MOVE),
+    (_S.LOCKED, _I.HELD): (_S.DEFERRED, _E.MOVE),
     (_S.LOCKED, _I.DEAD_LETTERED): (_S.DEAD_LETTERED, _E.MOVE),
     (_S.LOCKED, _I.LOCK_ENDED): (_S.ACTIVE, _E.COUNT),
     (_S.LOCKED, _I.DELIVERIES_USED_UP): (_S.DEAD_LETTERED, _E.COUNT_AND_MOVE),
@@ -92,12 +95,16 @@ TRANSITIONS: Final[dict[tuple[MessageState, MessageInput], tuple[MessageState, E
     (_S.LOCKED_DEFERRED, _I.COMPLETED): (_S.GONE, _E.REMOVE),
     (_S.LOCKED_DEFERRED, _I.ABANDONED): (_S.DEFERRED, _E.COUNT),
     (_S.LOCKED_DEFERRED, _I.RELEASED): (_S.DEFERRED, _E.NONE),
-    (_S.LOCKED_DEFERRED, _I.DEFERRED): (_S.DEFERRED, _E.NONE),
+    (_S.LOCKED_DEFERRED, _I.DEFERRED): (_S.DEFERRED, _E.COUNT),
+    (_S.LOCKED_DEFERRED, _I.HELD): (_S.DEFERRED, _E.NONE),
     (_S.LOCKED_DEFERRED, _I.DEAD_LETTERED): (_S.DEAD_LETTERED, _E.MOVE),
     (_S.LOCKED_DEFERRED, _I.LOCK_ENDED): (_S.DEFERRED, _E.COUNT),
     (_S.LOCKED_DEFERRED, _I.DELIVERIES_USED_UP): (_S.DEAD_LETTERED, _E.COUNT_AND_MOVE),
     (_S.LOCKED_DEFERRED, _I.RESTARTED): (_S.DEFERRED, _E.NONE),
 }
+
+#: R-43: in a dead-letter queue deliveries are no longer counted.
+_UNCOUNTED: Final[dict[Effect, Effect]] = {Effect.COUNT: Effect.NONE, Effect.COUNT_AND_MOVE: Effect.MOVE}
 
 #: What each verb of a client means to a locked message.
 INPUT_OF_VERB: Final[dict[Verb, MessageInput]] = {
@@ -105,6 +112,7 @@ INPUT_OF_VERB: Final[dict[Verb, MessageInput]] = {
     Verb.ABANDON: MessageInput.ABANDONED,
     Verb.RELEASE: MessageInput.RELEASED,
     Verb.DEFER: MessageInput.DEFERRED,
+    Verb.HOLD: MessageInput.HELD,
     Verb.DEAD_LETTER: MessageInput.DEAD_LETTERED,
 }
 
@@ -113,8 +121,13 @@ class ImpossibleTransition(AssertionError):
     """The broker asked for a step the table does not know: a bug of ours."""
 
 
-def transition(state: MessageState, happened: MessageInput) -> tuple[MessageState, Effect]:
+def transition(
+    state: MessageState, happened: MessageInput, in_dead_letter: bool = False
+) -> tuple[MessageState, Effect]:
     step = TRANSITIONS.get((state, happened))
     if step is None:
         raise ImpossibleTransition(f"A message that is {state.value} cannot be {happened.value}.")
+    if in_dead_letter:
+        after, effect = step
+        return after, _UNCOUNTED.get(effect, effect)
     return step

@@ -384,6 +384,11 @@ class Namespace:
         row = self.rule_changes.subscription(subscription_path)
         return [entry.rule for entry in self.entities.rules.of(row.key)]
 
+    def rules_by_name(self, subscription_path: str, skip: int, top: int) -> list[Rule]:
+        """T-12: a page of them."""
+        row = self.rule_changes.subscription(subscription_path)
+        return [entry.rule for entry in self.entities.rules.by_name(row.key, skip, top)]
+
     def subscription_rule(self, subscription_path: str, name: str) -> Rule | None:
         """Raises EntityNotFound when there is no such subscription."""
         row = self.rule_changes.subscription(subscription_path)

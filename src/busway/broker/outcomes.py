@@ -30,6 +30,7 @@ _RETURNS = (MessageInput.ABANDONED, MessageInput.LOCK_ENDED, MessageInput.RELEAS
 _OPERATIONS = {
     MessageInput.ABANDONED: ABANDON,
     MessageInput.DEFERRED: DEFER,
+    MessageInput.HELD: DEFER,
     MessageInput.LOCK_ENDED: LOCK_LOST,
 }
 
@@ -122,7 +123,7 @@ class Outcomes:
         self, lock: Lock, happened: MessageInput, changed: bytes | None, properties: dict[str, object] | None
     ) -> None:
         before = MessageState.LOCKED if lock.place == ACTIVE else MessageState.LOCKED_DEFERRED
-        after, effect = transition(before, happened)
+        after, effect = transition(before, happened, self._fragment.settings.is_dead_letter)
         if effect in (Effect.COUNT, Effect.COUNT_AND_MOVE):
             lock.delivery_count += 1
         self.has_written = self.has_written or effect is not Effect.NONE or changed is not lock.changes
@@ -133,7 +134,7 @@ class Outcomes:
                 self._noted.setdefault(EXPIRE, []).append(lock)
         elif after is MessageState.DEAD_LETTERED:
             self._dead_letter(lock, changed, properties)
-        elif effect is Effect.MOVE:
+        elif effect in (Effect.MOVE, Effect.COUNT_AND_MOVE):
             self._defer(lock, changed)
         else:
             self._keep(lock, changed, counts=effect is Effect.COUNT)

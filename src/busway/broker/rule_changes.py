@@ -58,7 +58,7 @@ class RuleChanges:
         row = RuleRow(
             subscription.key, stamped, order, published(room, topic_key), births_of_new(room, topic_key)
         )
-        check_new_rules(room.entities, [row], room.limits)
+        check_new_rules(room.name, room.entities, [row], room.limits)
         return row
 
     async def _begin(self, row: RuleRow) -> None:

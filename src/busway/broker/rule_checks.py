@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from busway.broker.entity_path import check_name, shown, topic_key_of
+from busway.broker.entity_path import already_exists, check_name, shown, topic_key_of
 from busway.broker.entity_table import EntityTable
 from busway.broker.errors import (
     BadArgument,
-    EntityAlreadyExists,
     TooManyCorrelationFilters,
     TooManySqlFilters,
 )
@@ -17,12 +16,16 @@ from busway.rules.errors import RuleSyntaxError
 from busway.rules.rule import CorrelationFilter, Rule
 
 
-def check_new_rules(entities: EntityTable, rows: Sequence[RuleRow], limits: Limits) -> None:
+def check_new_rules(
+    namespace_name: str, entities: EntityTable, rows: Sequence[RuleRow], limits: Limits
+) -> None:
     """Raises when one of these cannot be added."""
     seen: set[str] = set()
     for row in rows:
         if row.row_key in seen or entities.rules.get(row.subscription_key, row.key) is not None:
-            raise EntityAlreadyExists(f"The rule {shown(row.rule.name)} already exists.")
+            found = entities.rows.get(row.subscription_key)
+            path = row.subscription_key if found is None else found.description.path
+            raise already_exists(namespace_name, f"{path}/Rules/{row.rule.name}")
         seen.add(row.row_key)
         check_rule_text(row.rule, limits)
     by_topic: dict[str, list[RuleRow]] = {}

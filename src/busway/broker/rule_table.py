@@ -1,5 +1,6 @@
 """The rules of all subscriptions: their rows always, compiled from the moment their topic is first used."""
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from uuid import UUID
 
@@ -15,6 +16,9 @@ class RuleTable:
         self._entropy = entropy
         #: Subscription → folded name → row, in order of creation.
         self._rows: dict[str, dict[str, RuleRow]] = {}
+        #: Subscription → folded names in order, of those whose rules somebody has enumerated: there may be a hundred
+        #: thousand of them, and clients ask for a page at a time.
+        self._names: dict[str, list[str]] = {}
         #: Topic → how many SQL filters and how many correlation filters it has (E-72, E-73).
         self._filters: dict[str, list[int]] = {}
         #: Loaded topic → its selection.
@@ -24,6 +28,16 @@ class RuleTable:
         """`$Default` first, then in order of creation (E-64)."""
         rows = self._rows.get(subscription_key, {}).values()
         return sorted(rows, key=lambda row: row.rule.name != DEFAULT_RULE_NAME)
+
+    def by_name(self, subscription_key: str, skip: int, top: int) -> list[RuleRow]:
+        """T-12: a page in the order of their names, in which `$Default` comes first by itself."""
+        rows = self._rows.get(subscription_key)
+        if rows is None:
+            return []
+        names = self._names.get(subscription_key)
+        if names is None:
+            names = self._names[subscription_key] = sorted(rows)
+        return [rows[name] for name in names[skip : skip + top]]
 
     def get(self, subscription_key: str, key: str) -> RuleRow | None:
         return self._rows.get(subscription_key, {}).get(key)
@@ -55,11 +69,17 @@ class RuleTable:
             if present is not None:
                 selection.remove(row.subscription_key, present.rule.name)
             selection.add(row.subscription_key, row.rule)
+        names = self._names.get(row.subscription_key)
+        if names is not None and present is None:
+            insort(names, row.key)
         rows[row.key] = row
 
     def remove(self, topic_key: str, row: RuleRow) -> None:
         if self._rows.get(row.subscription_key, {}).pop(row.key, None) is not None:
             self._count(topic_key, row, -1)
+            names = self._names.get(row.subscription_key)
+            if names is not None:
+                del names[bisect_left(names, row.key)]
         selection = self._selections.get(topic_key)
         if selection is not None:
             selection.remove(row.subscription_key, row.rule.name)
@@ -72,6 +92,7 @@ class RuleTable:
 
     def forget(self, topic_key: str, subscription_key: str) -> None:
         """The subscription is gone."""
+        self._names.pop(subscription_key, None)
         for row in self._rows.pop(subscription_key, {}).values():
             self._count(topic_key, row, -1)
         selection = self._selections.get(topic_key)
@@ -81,6 +102,7 @@ class RuleTable:
     def replace_all(self, rows: Iterable[RuleRow]) -> None:
         """The catalogue was read anew; whoever holds a selection must `load` it again."""
         self._rows.clear()
+        self._names.clear()
         self._filters.clear()
         for row in sorted(rows, key=lambda row: row.order):
             self._rows.setdefault(row.subscription_key, {})[row.key] = row

@@ -11,6 +11,7 @@ class Verb(Enum):
     ABANDON = "abandon"
     RELEASE = "release"
     DEFER = "defer"
+    HOLD = "hold"  # what a claim does: deferred for its holder, who has not failed with it
     DEAD_LETTER = "dead-letter"
 
 

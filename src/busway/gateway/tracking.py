@@ -3,25 +3,44 @@
 Clients log the sentence, people search our log for its TrackingId. Nothing in it is secret.
 """
 
+import re
 from datetime import UTC, datetime
 from typing import Final
 
 from busway.clock import Clock, Entropy
 
 _TRACKER_CHARACTERS_MAX: Final = 300
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
 
 class Tracking:
     """Writes `TrackingId:…, SystemTracker:…, Timestamp:…` with the clock and the randomness it was given."""
 
+    __slots__ = ("_clock", "_entropy", "_host", "_namespace_name")
+
     def __init__(self, namespace_name: str, clock: Clock, entropy: Entropy) -> None:
         self._namespace_name = namespace_name
         self._clock = clock
         self._entropy = entropy
+        self._host: str | None = None
+
+    def of_one_client(self) -> "Tracking":
+        """For a client that has not yet said by which name it knows us."""
+        return Tracking(self._namespace_name, self._clock, self._entropy)
+
+    def know_host(self, host: str | None) -> None:
+        """The client's name for us, if it is one: what it is told about `sb://` addresses has it too."""
+        self._host = host if host is not None and _HOST.fullmatch(host) else None
 
     def describe(self, sentence: str, path: str = "") -> str:
         """The sentence with the tail behind it."""
-        return f"{sentence} {self.tail(path)}"
+        return f"{self.addressed(sentence, self._host)} {self.tail(path)}"
+
+    def addressed(self, sentence: str, host: str | None) -> str:
+        """The broker knows the namespace by its name only; programs look for the host that they asked."""
+        if host is None:
+            return sentence
+        return sentence.replace(f"'sb://{self._namespace_name}/", f"'sb://{host}/", 1)
 
     def tail(self, path: str = "") -> str:
         return (

@@ -84,7 +84,7 @@ class EventHub:
             if index < len(self._logs) and str(index) == partition_id:
                 return index
         raise ArgumentOutOfRange(
-            f"The specified partition {shown(partition_id)} is invalid for an EventHub partition sender or receiver."
+            "The specified partition is invalid for an EventHub partition sender or receiver."
             f" It should be between 0 and {len(self._logs) - 1}."
         )
 

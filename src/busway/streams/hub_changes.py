@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from busway.broker.entity_path import not_found, path_key, shown
+from busway.broker.entity_path import already_exists, not_found, path_key, shown
 from busway.broker.errors import BadArgument, EntityAlreadyExists, QuotaExceeded, ServerBusy
 from busway.broker.namespace import Namespace
 from busway.broker.placement import spread_over
@@ -63,7 +63,7 @@ class HubChanges:
         check_hub(replace(wanted, authorization_rules=()), namespace.limits)
         key = path_key(wanted.path)
         if key in self._table.rows or namespace.exists(wanted.path):
-            raise EntityAlreadyExists(f"An entity with the name {shown(wanted.path)} already exists.")
+            raise already_exists(namespace.name, wanted.path)
         below = namespace.entities.paths_below(key)
         if below:
             raise EntityAlreadyExists(
@@ -181,9 +181,7 @@ class HubChanges:
             hub = self.found(wanted.hub_path)
             check_group(wanted, namespace.limits)
             if self._table.group(hub.key, wanted.name) is not None:
-                raise EntityAlreadyExists(
-                    f"The event hub {shown(hub.description.path)} already has a consumer group {shown(wanted.name)}."
-                )
+                raise already_exists(namespace.name, f"{hub.description.path}/ConsumerGroups/{wanted.name}")
             self._check_group_count(len(self._table.groups(hub.key)) + 1, hub.description.path)
             now_ms = self._clock.wall_ms()
             completed = replace(

@@ -10,11 +10,12 @@ is acknowledged and dropped would be lost. So a digest of each of the last group
 were stored are acknowledged and dropped, and what follows them is stored; everything else under used numbers is
 refused like a gap, also what is too old to be compared. Numbers go round: behind 2147483647 comes 0.
 
-Attaching with an id and a higher epoch, or with an id and none (which gives the next epoch), takes the producer over;
-the one before is refused from then on, and the count goes on where the log knows it to be: what a writer that crashed
-remembers may be older (H-19). A takeover that says 0 begins a new count: a writer whose every round of work is an
-epoch of its own finds by the answer how far an interrupted round came. A client that comes back after its link broke
-shows its own epoch and goes on.
+Attaching without an id makes a new producer, with the epoch and the number that are given, or with 0. Attaching with
+an id and a higher epoch, or with an id and none (which gives the next epoch), takes the producer over; the one before
+is refused from then on, and the count goes on where the log knows it to be: what a writer that crashed remembers may
+be older (H-19). A takeover that says 0 begins a new count: a writer whose every round of work is an epoch of its own
+finds by the answer how far an interrupted round came. A client that comes back after its link broke shows its own
+epoch and goes on.
 What attached and never sent is forgotten first.
 """
 
@@ -140,15 +141,14 @@ class ProducerBook:
         ArgumentOutOfRange, QuotaExceeded, and what the store raises as a BrokerError."""
         _check_values(producer_id, epoch, sequence)
         await self._read()
-        if producer_id is None:
-            return self._enter(Producer(self._new_id(), 0, _FIRST_LAST, self._now_ms(), False))
-        known = self._producers.get(producer_id)
+        known = None if producer_id is None else self._producers.get(producer_id)
         if known is None:
+            own_id = self._new_id() if producer_id is None else producer_id
             last = _FIRST_LAST if sequence is None else sequence
-            return self._enter(Producer(producer_id, epoch or 0, last, self._now_ms(), False))
+            return self._enter(Producer(own_id, epoch or 0, last, self._now_ms(), False))
         wanted = _next_epoch(known) if epoch is None else epoch
         if wanted < known.epoch:
-            raise _stolen(known)
+            raise _stolen(known, wanted)
         if wanted == known.epoch:
             return known
         return await self._take_over(known, wanted, counts_anew=sequence == 0)
@@ -218,14 +218,14 @@ class ProducerBook:
             if event.producer_id >= 0 and event.producer_id != producer.producer_id:
                 raise BadArgument("An event names another producer than its link.")
             if 0 <= event.producer_epoch < producer.epoch:
-                raise _stolen(producer)
+                raise _stolen(producer, event.producer_epoch)
             expected = (expected + 1) % _SEQUENCES
         return self._check(producer, first, events)
 
     def _check(self, producer: Producer, first_sequence: int, events: list[Event]) -> int:
         current = self._producers.get(producer.producer_id)
         if current is not None and current is not producer and current.epoch >= producer.epoch:
-            raise _stolen(current)
+            raise _stolen(current, producer.epoch)
         behind = (producer.last_sequence + 1 - first_sequence) % _SEQUENCES
         if behind == 0:
             return 0
@@ -237,8 +237,8 @@ class ProducerBook:
         repeats = producer.repeats_among(events, behind)
         if repeats < 0:
             raise OutOfOrderSequence(
-                f"Producer {producer.producer_id} has used the sequence number {first_sequence} for other events;"
-                f" its last one is {producer.last_sequence}."
+                f"This is an old sequence number: producer {producer.producer_id} has used {first_sequence} for other"
+                f" events; its last one is {producer.last_sequence}."
             )
         return repeats
 
@@ -279,8 +279,11 @@ class ProducerBook:
 
 
 def _check_values(producer_id: int | None, epoch: int | None, sequence: int | None) -> None:
-    if producer_id is None and (epoch is not None or sequence is not None):
-        raise BadArgument("An epoch or a sequence number of a producer needs the producer's id.")
+    if any(value is not None and value < 0 for value in (producer_id, epoch, sequence)):
+        raise ArgumentOutOfRange(
+            "Invalid range for idempotent producer state. Producer Id, Epoch, and Sequence Number must be zero or"
+            " positive."
+        )
     if producer_id is not None and not 0 <= producer_id <= _ID_MAX:
         raise ArgumentOutOfRange("A producer's id must be between 0 and 9223372036854775807.")
     if epoch is not None and not 0 <= epoch <= _EPOCH_MAX:
@@ -295,7 +298,8 @@ def _next_epoch(known: Producer) -> int:
     return known.epoch + 1
 
 
-def _stolen(producer: Producer) -> ProducerStolen:
+def _stolen(current: Producer, epoch: int) -> ProducerStolen:
     return ProducerStolen(
-        f"Producer {producer.producer_id} was taken over with epoch {producer.epoch}: this one may not send any more."
+        f"Producer {current.producer_id} was taken over with a higher epoch: this one may not send any more."
+        f" Received:{epoch} Current:{current.epoch}"
     )

@@ -100,15 +100,23 @@ def test_ended_locks_count_as_failed_deliveries_too() -> None:
 
 
 def test_a_dead_letter_stays_however_often_it_is_abandoned() -> None:
-    """R-43: the count goes on rising but never moves the message again."""
+    """R-43: its deliveries are not counted, whether it is abandoned, deferred or its lock ends."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("a")
         await rig.settle(await rig.receive(), Verb.ABANDON)
-        for count in range(1, 5):
+        for _ in range(4):
             dead = await rig.receive(dead_letter=True)
-            assert dead[0].message.delivery_count == count
-            await rig.settle(dead, Verb.ABANDON, dead_letter=True)
+            assert dead[0].message.delivery_count == 1
+            assert await rig.settle(dead, Verb.ABANDON, dead_letter=True) == []
+        assert len(await rig.receive(dead_letter=True)) == 1
+        await rig.advance(60)
+        dead = await rig.receive(dead_letter=True)
+        assert dead[0].message.delivery_count == 1
+        assert await rig.settle(dead, Verb.DEFER, dead_letter=True) == []
+        await rig.restart()
+        (fetched,) = await rig.dead_letter.receive_by_number([numbers(dead)[0]], deletes=False)
+        assert fetched.message.delivery_count == 1
 
     play(scenario, max_delivery_count=1)
 

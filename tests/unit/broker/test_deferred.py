@@ -25,14 +25,17 @@ def test_a_deferred_message_is_skipped_by_receive_and_seen_by_peek() -> None:
 
 
 def test_a_deferred_message_is_received_by_its_number() -> None:
-    """R-51, R-44: under a lock; fetching does not raise the count; state is deferred."""
+    """R-51, R-44: under a lock; deferring raised the count, fetching does not; state is deferred."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("a", "b")
-        await rig.settle(await rig.receive(), Verb.DEFER)
+        received = await rig.receive()
+        assert [d.message.delivery_count for d in received] == [0, 0]
+        await rig.settle(received, Verb.DEFER)
+        await rig.restart()
         got = await rig.main.receive_by_number([2, 1], deletes=False)
         assert numbers(got) == [1, 2]
-        assert [(d.message.delivery_count, d.message.state) for d in got] == [(0, DEFERRED)] * 2
+        assert [(d.message.delivery_count, d.message.state) for d in got] == [(1, DEFERRED)] * 2
         assert got[0].locked_until_ms == rig.clock.wall_ms() + 60_000
         assert await rig.settle(got) == []
         counts = rig.queue.counts()
@@ -80,11 +83,11 @@ def test_an_abandoned_deferred_message_stays_deferred() -> None:
         assert await rig.settle(got, Verb.ABANDON) == []
         assert await rig.receive() == []
         again = await rig.main.receive_by_number([1], deletes=False)
-        assert again[0].message.delivery_count == 1
+        assert again[0].message.delivery_count == 2
         await rig.advance(60)
         assert await rig.settle(again) == [MessageLockLost]
         last = await rig.main.receive_by_number([1], deletes=False)
-        assert last[0].message.delivery_count == 2
+        assert last[0].message.delivery_count == 3
         assert await rig.receive() == []
 
     play(scenario)
@@ -96,15 +99,33 @@ def test_a_deferred_message_can_be_released_deferred_again_and_dead_lettered() -
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("a")
         await rig.settle(await rig.receive(), Verb.DEFER)
-        for verb in (Verb.RELEASE, Verb.DEFER, Verb.DEAD_LETTER):
+        for verb, count in ((Verb.RELEASE, 1), (Verb.DEFER, 1), (Verb.DEAD_LETTER, 2)):
             got = await rig.main.receive_by_number([1], deletes=False)
-            assert got[0].message.delivery_count == 0
+            assert got[0].message.delivery_count == count
             assert await rig.settle(got, verb) == []
         counts = rig.queue.counts()
         assert (counts.deferred, counts.dead_letter, counts.active) == (0, 1, 0)
-        assert bodies(await rig.receive(dead_letter=True)) == ["a"]
+        dead = await rig.receive(dead_letter=True)
+        assert (bodies(dead), dead[0].message.delivery_count) == (["a"], 2)
 
     play(scenario)
+
+
+def test_no_number_of_deferrals_is_one_too_many() -> None:
+    """R-41, R-44: deferring counts but is no failure; the failure that follows finds the count used up."""
+
+    async def scenario(rig: Rig) -> None:
+        await rig.send_texts("a")
+        await rig.settle(await rig.receive(), Verb.DEFER)
+        for count in range(1, 6):
+            got = await rig.main.receive_by_number([1], deletes=False)
+            assert got[0].message.delivery_count == count
+            assert await rig.settle(got, Verb.DEFER) == []
+        await rig.settle(await rig.main.receive_by_number([1], deletes=False), Verb.ABANDON)
+        dead = await rig.receive(dead_letter=True)
+        assert [d.message.delivery_count for d in dead] == [7]
+
+    play(scenario, max_delivery_count=2)
 
 
 def test_a_lock_on_a_deferred_message_can_be_renewed() -> None:
@@ -135,7 +156,7 @@ def test_too_many_failed_deliveries_of_a_deferred_message_make_it_a_dead_letter(
             await rig.main.receive_by_number([1], deletes=False)
         assert bodies(await rig.receive(dead_letter=True)) == ["a"]
 
-    play(scenario, max_delivery_count=2)
+    play(scenario, max_delivery_count=3)
 
 
 @pytest.mark.parametrize("dead_letters", [False, True])

@@ -106,16 +106,22 @@ def test_a_value_beyond_its_limits_is_refused_by_name(field: str, value: object,
 @pytest.mark.parametrize(
     ("field", "name"),
     [
-        ("requires_duplicate_detection", "RequiresDuplicateDetection"),
-        ("requires_session", "RequiresSession"),
-        ("enable_partitioning", "EnablePartitioning"),
+        (
+            "requires_duplicate_detection",
+            "the RequiresDuplicateDetection property of an existing Queue cannot be",
+        ),
+        (
+            "requires_session",
+            "The value for the RequiresSession property of an existing Queue cannot be changed",
+        ),
+        ("enable_partitioning", "Partitioning cannot be changed for Queue"),
     ],
 )
 @pytest.mark.parametrize("before", [True, False])
 def test_what_is_fixed_at_creation_cannot_be_updated(field: str, name: str, before: bool) -> None:
     """E-23, E-25, E-31: a change of it is a bad argument, whatever else is sent."""
     present, wanted = _queue(**{field: before}), _queue(**{field: not before})
-    with pytest.raises(BadArgument, match=f"{name}.*cannot be changed"):
+    with pytest.raises(BadArgument, match=name):
         check_update(present, wanted, _STANDARD)
 
 
@@ -141,7 +147,7 @@ def test_partitioning_is_chosen_at_creation_and_never_again() -> None:
     """E-31, P-7: 400/40000 in both directions."""
     check_creation(_queue(enable_partitioning=True), _STANDARD)
     for present in (True, False):
-        with pytest.raises(BadArgument, match=r"EnablePartitioning .* cannot be changed"):
+        with pytest.raises(BadArgument, match="Partitioning cannot be changed for Queue"):
             check_update(
                 _queue(enable_partitioning=present), _queue(enable_partitioning=not present), _STANDARD
             )
@@ -301,6 +307,7 @@ def test_a_description_comes_back_from_its_json() -> None:
         status="Disabled",
         authorization_rules=(replace(_RULE, created_at_ms=3, claim_value="v"),),
         unknown_elements=("<New>1</New>",),
+        forward_schemes=(("ForwardTo", "https"),),
         created_at_ms=1,
         updated_at_ms=2,
     )
@@ -314,6 +321,7 @@ def test_the_table_of_properties_covers_every_field(kind: type[Description]) -> 
     """E-20…E-39, E-50, E-60: no property can be forgotten in the catalogue or the file."""
     special = {"path", "authorization_rules", "unknown_elements", "created_at_ms", "updated_at_ms"}
     special.add("fragment_count")  # which the row itself tells
+    special.add("forward_schemes")  # how a property was written, which is no property
     assert {entry.field for entry in PROPERTIES[kind]} == {entry.name for entry in fields(kind)} - special
 
 

@@ -5,7 +5,6 @@ import pytest
 from busway.amqp.types import Timestamp
 from busway.broker.descriptions import FOREVER_MS
 from busway.broker.errors import (
-    BadArgument,
     BrokerError,
     EntityUpdated,
     ForwardTargetNotFound,
@@ -267,7 +266,7 @@ def test_what_went_too_far_is_not_sent_on_from_the_dead_letters() -> None:
 
 
 def test_targets_are_checked_when_they_are_named() -> None:
-    """F-2, E-62: a target that does not exist, and a subscription's own topic."""
+    """F-2: a target that does not exist, and one that cannot be sent to."""
 
     async def test(bench: TopicBench) -> None:
         await bench.topic("t")
@@ -276,8 +275,6 @@ def test_targets_are_checked_when_they_are_named() -> None:
                 await bench.queue("q", **values)
             with pytest.raises(ForwardTargetNotFound):
                 await bench.subscription("t", "s", **values)
-        with pytest.raises(BadArgument, match="own topic"):
-            await bench.subscription("t", "s", forward_to="T")
         await bench.subscription("t", "s")
         with pytest.raises(ForwardTargetNotFound):
             await bench.queue("q", forward_to="t/Subscriptions/s")
@@ -285,6 +282,23 @@ def test_targets_are_checked_when_they_are_named() -> None:
         await bench.change("self", forward_to="self", forward_dead_lettered_messages_to="self")
 
     on_a_topic_bench(test)
+
+
+@both
+def test_a_subscription_may_forward_to_its_own_topic(stores: int) -> None:
+    """E-33, E-62, F-6, F-14: each round is a publish of its own, and the limit of hops ends it."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.topic("t")
+        await bench.subscription("t", "again", forward_to="T")
+        await bench.subscription("t", "all")
+        await bench.publish("t", encoded("x"))
+        await settle(400)
+        assert await bench.bodies("t/Subscriptions/all") == ["x"] * 5
+        dead = await bench.peek("t/Subscriptions/again", dead_letter=True)
+        assert [copy.properties["DeadLetterReason"] for copy in dead] == ["MaxTransferHopCountExceeded"]
+
+    on_a_topic_bench(test, stores)
 
 
 def test_forwarding_keeps_a_subscription_alive() -> None:

@@ -154,7 +154,7 @@ def test_what_a_receiver_gives_back_was_not_received() -> None:
 
 
 def test_other_settlements_have_their_own_words() -> None:
-    """Journal: abandon counts the delivery that failed; a client's reason is kept; a release is no operation."""
+    """Journal: abandon and defer count the delivery that ended; a reason is kept; a release is no operation."""
 
     async def scenario(rig: Rig, journal: ToldJournal) -> None:
         await rig.send(*[text(body) for body in "abcd"])
@@ -165,7 +165,7 @@ def test_other_settlements_have_their_own_words() -> None:
         await rig.settle(got[2:3], Verb.DEAD_LETTER, dead_letter_reason="bad")
         await rig.settle(got[3:], Verb.RELEASE)
         rows = [(row.operation, row.number, row.delivery_count, row.reason) for row in journal.told]
-        assert rows == [("abandon", 1, 1, None), ("defer", 2, 0, None), ("deadLetter", 3, 0, "bad")]
+        assert rows == [("abandon", 1, 1, None), ("defer", 2, 1, None), ("deadLetter", 3, 0, "bad")]
         assert {row.path for row in journal.told} == {"orders"}
 
     play_told(scenario)

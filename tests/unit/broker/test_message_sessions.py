@@ -362,12 +362,41 @@ def test_a_session_state_is_kept_until_it_is_cleared() -> None:
         assert await rig.main.list_sessions(None, 0, 10) == ["a"]
         await accept(rig, "a")
         assert await rig.main.session_state("a") == b"step two"
-        await rig.main.set_session_state("a", b"")
-        assert await rig.main.session_state("a") == b""
         await rig.main.set_session_state("a", None)
         assert await rig.main.session_state("a") is None
         assert rig.queue.counts().size_bytes == 0
         assert await rig.main.list_sessions(None, 0, 10) == []
+
+    play(scenario, **SESSIONS)
+
+
+def test_a_session_state_of_no_bytes_is_none() -> None:
+    """X-15, X-16: it clears the state as null does, and takes no room among the states that are kept."""
+
+    async def scenario(rig: Rig) -> None:
+        for name in "abc":
+            await accept(rig, name)
+            await rig.main.set_session_state(name, b"")
+            assert await rig.main.session_state(name) is None
+        assert await rig.main.list_sessions(None, 0, 10) == []
+        await rig.main.set_session_state("a", b"step 1")
+        await rig.main.set_session_state("a", b"")
+        await rig.restart()
+        await accept(rig, "a")
+        assert await rig.main.session_state("a") is None
+        assert rig.queue.counts().size_bytes == 0
+
+    play(scenario, limits=Limits(session_states_max=1), **SESSIONS)
+
+
+def test_an_empty_session_state_that_an_older_version_kept_reads_as_none() -> None:
+    """X-15: it was stored as it came."""
+
+    async def scenario(rig: Rig) -> None:
+        await accept(rig, "a")
+        rig.main.batch().session_states.append((rig.main.key, "a", b"", 1))
+        await rig.main.durable()
+        assert await rig.main.session_state("a") is None
 
     play(scenario, **SESSIONS)
 

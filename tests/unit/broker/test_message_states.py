@@ -34,14 +34,30 @@ def test_every_verb_settles_every_lock(state: MessageState, verb: Verb) -> None:
     assert after not in (MessageState.LOCKED, MessageState.LOCKED_DEFERRED)
 
 
-def test_only_failed_deliveries_count() -> None:
-    """R-40, R-44: abandon and the end of a lock, nothing else."""
+def test_failed_and_deferred_deliveries_count() -> None:
+    """R-40, R-44: abandon, the end of a lock and a deferral, nothing else; not what a claim holds."""
     counting = {
         happened
         for (_, happened), (_, effect) in TRANSITIONS.items()
         if effect in (Effect.COUNT, Effect.COUNT_AND_MOVE)
     }
-    assert counting == {MessageInput.ABANDONED, MessageInput.LOCK_ENDED, MessageInput.DELIVERIES_USED_UP}
+    assert counting == {
+        MessageInput.ABANDONED,
+        MessageInput.DEFERRED,
+        MessageInput.LOCK_ENDED,
+        MessageInput.DELIVERIES_USED_UP,
+    }
+
+
+@pytest.mark.parametrize(("state", "happened"), list(TRANSITIONS))
+def test_nothing_counts_in_a_dead_letter_queue(state: MessageState, happened: MessageInput) -> None:
+    """R-43: the same step, without the count."""
+    after, effect = transition(state, happened, in_dead_letter=True)
+    assert after is TRANSITIONS[state, happened][0]
+    assert effect not in (Effect.COUNT, Effect.COUNT_AND_MOVE)
+    assert (effect is Effect.MOVE) == (
+        TRANSITIONS[state, happened][1] in (Effect.MOVE, Effect.COUNT_AND_MOVE)
+    )
 
 
 def test_only_activation_changes_the_number() -> None:

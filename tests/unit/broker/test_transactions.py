@@ -139,7 +139,7 @@ def test_a_settlement_takes_effect_only_with_the_commit(verb: Verb) -> None:
         stays = verb in (Verb.ABANDON, Verb.RELEASE)
         assert (counts.active, counts.deferred, counts.dead_letter) == (
             int(stays),
-            int(verb is Verb.DEFER),
+            int(verb in (Verb.DEFER, Verb.HOLD)),
             int(verb is Verb.DEAD_LETTER),
         )
         again = await rig.receive()

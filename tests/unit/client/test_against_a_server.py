@@ -134,7 +134,7 @@ def test_each_settlement_does_what_it_says(server: RunningServer, make_queue: Ca
             with pytest.raises(LockLost):
                 await receiver.complete_message(deferred)
             [peeked] = await receiver.peek_messages(5)
-            assert (peeked.state, peeked.delivery_count) == ("deferred", 1)
+            assert (peeked.state, peeked.delivery_count) == ("deferred", 2)
         async with client.get_queue_receiver(f"{queue}/$DeadLetterQueue") as dead:
             [message] = await dead.receive_messages(1)
             assert message.application_properties["DeadLetterReason"] == "why"

@@ -115,6 +115,9 @@ class NodeBench:
         return await self.node(path).handle(request(properties, body))
 
     async def send(self, path: str, *messages: ServiceBusMessage) -> None:
+        await self.send_encoded(path, *[message.encode() for message in messages])
+
+    async def send_encoded(self, path: str, *payloads: bytes) -> None:
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(refused: list[tuple[int, BrokerError]]) -> None:
@@ -122,7 +125,7 @@ class NodeBench:
             sent.set_result(None)
 
         queue = self.namespace.queue(path)
-        queue.send([message_of(message.encode(), False, self.namespace.limits) for message in messages], done)
+        queue.send([message_of(payload, False, self.namespace.limits) for payload in payloads], done)
         await sent
 
     async def lock(self, path: str, count: int, dead_letter: bool = False) -> list[Delivery]:

@@ -361,6 +361,26 @@ def test_a_peeked_message_always_shows_its_state_and_never_a_lock(state: int) ->
     assert type((seen.message_annotations or {})["x-opt-message-state"]) is Int
 
 
+@pytest.mark.parametrize("token", [TOKEN, b""])
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_message_that_was_scheduled_is_delivered_with_that_state(token: bytes, count: int) -> None:
+    """M-23: at first and again, in both receive modes; a peek tells that it is active now."""
+    sent = AmqpMessage(
+        [b"x"],
+        DATA,
+        message_annotations={Symbol("x-opt-scheduled-enqueue-time"): Timestamp(ENQUEUED_MS - 5)},
+    )
+    message = stored(sent, delivery_count=count)
+    for _ in range(2):  # the second one out of what was kept of the first
+        annotations = delivered(message, token).message_annotations or {}
+        assert annotations["x-opt-message-state"] == Int(2)
+        assert annotations["x-opt-scheduled-enqueue-time"] == Timestamp(ENQUEUED_MS - 5)
+        assert annotations["x-opt-sequence-number"] == Long(7)
+    assert (decode_message(peeked_payload(message)).message_annotations or {})["x-opt-message-state"] == Int(0)
+    fetched = decode_message(fetched_payload(message, TOKEN, LOCKED_MS)).message_annotations or {}
+    assert fetched["x-opt-message-state"] == Int(message.state)
+
+
 def test_a_message_fetched_by_number_shows_lock_and_state() -> None:
     """M-23, M-27b, R-51: state 1 beside the lock token, which one SDK reads only there."""
     message = stored(AmqpMessage([b"x"], DATA))

@@ -168,7 +168,7 @@ def test_release_returns_the_message_uncounted() -> None:
 
 
 def test_defer_takes_the_message_aside() -> None:
-    """R-13, R-50: undeliverable-here means later, by number."""
+    """R-13, R-44, R-50: undeliverable-here means later, by number."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -181,7 +181,7 @@ def test_defer_takes_the_message_aside() -> None:
         await room.turns()
         assert len(peer.deliveries(link)) == 1
         [fetched] = await room.namespace.queue("q").outlet(False).receive_by_number([1], deletes=True)
-        assert fetched.message.delivery_count == 0
+        assert fetched.message.delivery_count == 1
 
     in_room(scenario, QueueDescription("q"))
 

@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.events import OutcomesArrived
 from busway.amqp.performatives import Accepted, Properties, Rejected
+from busway.amqp.sasl import plain_response
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Timestamp
 from busway.broker.descriptions import QueueDescription
-from tests.unit.gateway.amqp_peer import Room, body_of, in_room, payload
+from busway.broker.sas_keys import ROOT_RULE_NAME
+from tests.unit.gateway.amqp_peer import KEY, Peer, Room, body_of, in_room, payload
 
 BATCH_FORMAT = 0x80013700
 TRACKING = re.compile(
@@ -149,10 +152,19 @@ def test_a_body_of_250_kib_passes_and_one_of_256_does_not() -> None:
         assert isinstance(refused, Rejected)
         assert refused.error is not None
         assert refused.error.condition == "amqp:link:message-size-exceeded"
+        size = len(payload(b"x" * 256 * 1024))
+        assert (refused.error.description or "").startswith(
+            f"The received message (delivery-id:2, size:{size} bytes) exceeds the limit (262144 bytes) currently"
+            " allowed on the link."
+        )
         assert await peer.sent(link, payload(b"small")) == [Accepted()]
         peer.send(link, payload(b"x" * 2 * 1024 * 1024))
-        condition, _ = await room.until(lambda: peer.refusal(link))
+        condition, told = await room.until(lambda: peer.refusal(link))
         assert condition == "amqp:link:message-size-exceeded"
+        assert re.search(
+            r"The received message \(delivery-id:4, size:\d+ bytes\) exceeds the limit \(\d+ bytes\) currently",
+            told,
+        )
 
     in_room(scenario, QueueDescription("q"))
 
@@ -365,6 +377,35 @@ def test_a_missing_entity_is_refused_with_the_sentence_that_sdks_parse() -> None
         assert refusal[1].startswith(
             "The messaging entity 'sb://ns.local/nothing' could not be found. TrackingId:"
         )
+
+    in_room(scenario, QueueDescription("q"))
+
+
+@pytest.mark.parametrize(
+    ("hostname", "shown"),
+    [
+        ("bus.example.com", "bus.example.com"),
+        ("localhost:5672", "localhost:5672"),
+        (None, "ns.local"),
+        ("", "ns.local"),
+        ("a b", "ns.local"),
+        ("x" * 300, "ns.local"),
+        ("evil'/<script>", "ns.local"),
+    ],
+)
+def test_a_missing_queue_is_named_with_the_host_that_the_client_knows(
+    hostname: str | None, shown: str
+) -> None:
+    """ERR-1: what it wrote into its open, if that is the name of a host; programs compare it."""
+
+    async def scenario(room: Room) -> None:
+        response = plain_response(ROOT_RULE_NAME, KEY)
+        settings = EngineSettings(sasl_mechanism="PLAIN", sasl_response=response, hostname=hostname)
+        peer = Peer(room, "10.0.0.1", settings)
+        await peer.open()
+        refusal = peer.refusal(await peer.sender("nothing"))
+        assert refusal is not None
+        assert refusal[1].startswith(f"The messaging entity 'sb://{shown}/nothing' could not be found. Tr")
 
     in_room(scenario, QueueDescription("q"))
 

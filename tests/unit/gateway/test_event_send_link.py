@@ -452,7 +452,7 @@ def test_the_producer_with_the_newer_epoch_stays() -> None:
         ("hub", {}, "amqp:not-allowed"),
         ("hub/publishers/p", {}, "amqp:not-allowed"),
         ("hub/Partitions/0", {ID: "one"}, "com.microsoft:argument-error"),
-        ("hub/Partitions/0", {EPOCH: Short(1)}, "com.microsoft:argument-error"),
+        ("hub/Partitions/0", {EPOCH: Short(-1)}, "com.microsoft:argument-out-of-range"),
         ("hub/Partitions/0", {ID: Long(-1)}, "com.microsoft:argument-out-of-range"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from busway.broker.descriptions import ALL_RIGHTS, AuthorizationRule
 from busway.event_chunk import Chunk
 from busway.streams.hub_descriptions import EventHubDescription
-from tests.unit.gateway.http_exchange import HOST, Answer, Exchange, sas_token
+from tests.unit.gateway.http_exchange import ATOM, HOST, VERSION, Answer, Exchange, queue_body, sas_token
 
 
 def create(exchange: Exchange, name: str = "clicks", **properties: object) -> dict[str, Any]:
@@ -77,6 +77,82 @@ def test_consumer_groups_come_and_go_but_the_first_one_stays(exchange: Exchange)
     assert exchange.request("GET", f"{where}/audit").status == 404
     refused = exchange.request("DELETE", f"{where}/$Default")
     assert (refused.status, "cannot be deleted" in refused.text) == (400, True)
+
+
+GROUP = "ConsumerGroupDescription"
+
+
+def test_a_consumer_group_is_made_listed_changed_and_deleted_as_in_the_service(exchange: Exchange) -> None:
+    """H-5 ERR-43: ATOM entries below the hub's address."""
+    create(exchange)
+    where = "/CLICKS/ConsumerGroups"
+    made = exchange.request(
+        "PUT", f"{where}/audit?{VERSION}", queue_body("<UserMetadata>a &lt; b</UserMetadata>", GROUP)
+    )
+    assert (made.status, made.property("UserMetadata")) == (201, "a < b")
+    assert made.xml.findtext(f"{ATOM}id") == f"https://{HOST}/clicks/consumergroups/audit?{VERSION}"
+    again = exchange.request("PUT", f"{where}/AUDIT?{VERSION}", queue_body("", GROUP))
+    assert (again.status, again.detail[:14]) == (409, "SubCode=40900.")
+    listed = exchange.request("GET", f"{where}?{VERSION}")
+    assert [entry.findtext(f"{ATOM}title") for entry in listed.xml.findall(f"{ATOM}entry")] == [
+        "$Default",
+        "audit",
+    ]
+    page = exchange.request("GET", f"{where}/?$skip=1&$top=1&{VERSION}")
+    assert [entry.findtext(f"{ATOM}title") for entry in page.xml.findall(f"{ATOM}entry")] == ["audit"]
+    read = exchange.request("GET", f"{where}/audit?{VERSION}")
+    assert (read.status, read.property("CreatedAt")) == (200, "2023-11-14T22:13:20Z")
+    changed = exchange.request("PUT", f"{where}/audit?{VERSION}", queue_body("", GROUP), {"If-Match": "*"})
+    assert (changed.status, changed.property("UserMetadata")) == (200, "")
+    stale = exchange.request("DELETE", f"{where}/audit", headers={"If-Match": "1"})
+    assert stale.status == 412
+    assert exchange.request("DELETE", f"{where}/audit?{VERSION}").status == 200
+    for method in ("GET", "DELETE"):
+        assert exchange.request(method, f"{where}/audit?{VERSION}").status == 404
+    missing = exchange.request("PUT", f"{where}/audit?{VERSION}", queue_body("", GROUP), {"If-Match": "*"})
+    assert missing.status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("PUT", "clicks/consumergroups/g", queue_body(), 400),
+        ("PUT", "clicks/consumergroups/g", queue_body("<LockDuration>PT1M</LockDuration>", GROUP), 400),
+        ("PUT", "clicks/consumergroups/g", "", 400),
+        ("PUT", "clicks/consumergroups/g%20h", queue_body("", GROUP), 401),
+        ("PUT", f"clicks/consumergroups/{'g' * 51}", queue_body("", GROUP), 400),
+        ("DELETE", "clicks/consumergroups/$Default", "", 400),
+        ("POST", "clicks/consumergroups/g", "", 405),
+        ("PUT", "clicks/consumergroups", queue_body("", GROUP), 405),
+        ("PUT", "nowhere/consumergroups/g", queue_body("", GROUP), 501),
+    ],
+)
+def test_a_consumer_group_that_cannot_be_is_refused(
+    exchange: Exchange, method: str, path: str, body: str, status: int
+) -> None:
+    """H-5, ERR-7: nothing is made."""
+    create(exchange)
+    assert exchange.request(method, f"/{path}?{VERSION}", body).status == status
+    assert [group["Name"] for group in get(exchange, "/clicks/consumergroups")] == ["$Default"]
+
+
+def test_consumer_groups_are_for_those_who_manage_their_hub(exchange: Exchange) -> None:
+    """A-9: a rule of the hub is enough; one that may only send is not."""
+    rules = [
+        {
+            "Name": "keeper",
+            "Rights": ["Manage", "Send", "Listen"],
+            "PrimaryKey": "k" * 44,
+            "SecondaryKey": "l" * 44,
+        },
+        {"Name": "sender", "Rights": ["Send"], "PrimaryKey": "m" * 44, "SecondaryKey": "n" * 44},
+    ]
+    create(exchange, AuthorizationRules=rules)
+    target = f"/clicks/consumergroups/g?{VERSION}"
+    for name, key, status in (("sender", "m" * 44, 401), ("keeper", "k" * 44, 201)):
+        token = sas_token(f"https://{HOST}/clicks", name, key)
+        assert exchange.request("PUT", target, queue_body("", GROUP), token=token).status == status
+    assert exchange.request("GET", target, token=None).status == 401
 
 
 @pytest.mark.parametrize(

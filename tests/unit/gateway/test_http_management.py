@@ -1,11 +1,28 @@
 """Queues over HTTP: creation, reading, lists, updates, deletion and every refusal."""
 
+import re
+from itertools import permutations
+
 import pytest
 
-from busway.broker.descriptions import QueueDescription, RuntimeCounts
+from busway.broker.descriptions import (
+    QueueDescription,
+    RuntimeCounts,
+    description_json,
+    description_of_json,
+)
+from busway.gateway.http.app import HttpSettings
 from busway.gateway.http.entity_xml import RuntimeNumbers, entity_element
 from busway.message import Message
-from tests.unit.gateway.http_exchange import ATOM, HOST, VERSION, Exchange, queue_body, sas_token
+from tests.unit.gateway.http_exchange import (
+    ATOM,
+    HOST,
+    ROOT_KEY,
+    VERSION,
+    Exchange,
+    queue_body,
+    sas_token,
+)
 
 FOREVER = "P10675199DT2H48M5.4775807S"
 
@@ -78,11 +95,11 @@ def test_a_second_creation_is_a_conflict(exchange: Exchange) -> None:
 
 
 @pytest.mark.parametrize("kind", ["EventHubDescription", "ConsumerGroupDescription"])
-def test_entities_of_later_versions_are_refused_with_a_sentence(exchange: Exchange, kind: str) -> None:
-    """ERR-44 ERR-19: 501 says what is missing."""
+def test_what_is_managed_elsewhere_is_refused_with_a_sentence(exchange: Exchange, kind: str) -> None:
+    """ERR-44 ERR-19: 501 says where."""
     answer = exchange.request("PUT", f"/hub?{VERSION}", queue_body(kind=kind))
     assert answer.status == 501
-    assert "come with a later version" in answer.detail
+    assert "/$eventhubs" in answer.detail or "HUB/consumergroups/GROUP" in answer.detail
     assert not exchange.namespace.exists("hub")
 
 
@@ -204,10 +221,53 @@ def test_the_namespace_describes_itself(exchange: Exchange) -> None:
     """E-1: $namespaceinfo with an absolute id, in any case of the keyword."""
     answer = exchange.request("GET", f"/$NamespaceInfo?{VERSION}")
     assert answer.xml.findtext(f"{ATOM}id") == f"https://{HOST}/$NamespaceInfo?{VERSION}"
-    assert answer.property("Name") == "busway-test"
+    assert answer.property("Name") == "localhost"
     assert answer.property("MessagingSKU") == "Standard"
     assert answer.property("NamespaceType") == "Messaging"
     assert answer.property("CreatedTime") == "2023-11-14T22:13:20Z"
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("MyBus.servicebus.example:443", "mybus"),
+        ("bus", "bus"),
+        ("127.0.0.1:5300", "busway-test"),
+        ("[::1]:5300", "busway-test"),
+    ],
+)
+def test_the_namespace_is_called_by_the_first_label_of_its_host(host: str, name: str) -> None:
+    """E-1: as in the service; an address has no name in it."""
+    with Exchange(HttpSettings(None)) as exchange:
+        token = sas_token(f"https://{host}", "RootManageSharedAccessKey", ROOT_KEY)
+        answer = exchange.request("GET", f"/$namespaceinfo?{VERSION}", token=token, host=host)
+        assert (answer.status, answer.property("Name")) == (200, name)
+
+
+def test_a_missing_entity_is_named_with_the_host_that_was_asked(exchange: Exchange) -> None:
+    """ERR-1, ERR-2: and one that exists."""
+    answer = exchange.request("PUT", f"/gone?{VERSION}", queue_body(), {"If-Match": "*"})
+    assert f"The messaging entity 'sb://{HOST}/gone' could not be found." in answer.detail
+    create(exchange, "orders")
+    answer = exchange.request("PUT", f"/ORDERS?{VERSION}", queue_body())
+    assert f"The messaging entity 'sb://{HOST}/ORDERS' already exists." in answer.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "RequiresSession",
+            "The value for the RequiresSession property of an existing Queue cannot be changed. T",
+        ),
+        ("EnablePartitioning", "Partitioning cannot be changed for Queue. TrackingId"),
+    ],
+)
+def test_what_is_fixed_is_told_in_the_words_of_the_service(exchange: Exchange, name: str, words: str) -> None:
+    """E-25 E-31 ERR-42: programs look for them."""
+    create(exchange, "orders")
+    answer = update(exchange, "orders", f"<{name}>true</{name}>")
+    assert (answer.status, answer.detail.startswith(f"SubCode=40000. {words}")) == (400, True), answer.detail
 
 
 # -- lists --
@@ -378,10 +438,25 @@ RULE = (
 )
 
 
-def test_a_rule_comes_back_as_it_was_sent(exchange: Exchange) -> None:
-    """E-37 A-1 A-2: keys included, rights in the order Manage, Listen, Send."""
-    create(exchange, "orders", RULE)
-    assert RULE in exchange.request("GET", f"/orders?{VERSION}").text
+@pytest.mark.parametrize("order", list(permutations(("Manage", "Listen", "Send"))), ids=str)
+def test_a_rule_comes_back_as_it_was_sent(exchange: Exchange, order: tuple[str, ...]) -> None:
+    """E-37 A-1 A-2: keys included, rights in the order in which they were sent; also out of the catalogue."""
+    rights = "".join(f"<AccessRights>{right}</AccessRights>" for right in order)
+    sent = re.sub("<Rights>.*</Rights>", f"<Rights>{rights}</Rights>", RULE)
+    create(exchange, "orders", sent)
+    assert sent in exchange.request("GET", f"/orders?{VERSION}").text
+    description = exchange.namespace.description("orders")
+    assert isinstance(description, QueueDescription)
+    read = description_of_json(QueueDescription, description_json(description))
+    assert read.authorization_rules[0].rights_in_order == order
+
+
+def test_a_right_that_is_sent_many_times_is_kept_once(exchange: Exchange) -> None:
+    """Attack: what comes back has no more of them than there are."""
+    rights = "<AccessRights>Send</AccessRights>" * 500
+    create(exchange, "orders", re.sub("<Rights>.*</Rights>", f"<Rights>{rights}</Rights>", RULE))
+    text = exchange.request("GET", f"/orders?{VERSION}").text
+    assert text.count("<AccessRights>") == 1
 
 
 def test_a_queues_rule_manages_that_queue_only(exchange: Exchange) -> None:

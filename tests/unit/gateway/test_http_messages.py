@@ -106,6 +106,15 @@ def test_every_broker_property_comes_back(bus: Exchange) -> None:
     assert broker_properties(got).items() >= sent.items()
 
 
+def test_a_message_without_a_time_to_live_is_said_to_have_the_longest(bus: Exchange) -> None:
+    """M-11 R-23: as the service says it; what is received so can be sent again so, and has none."""
+    assert send(bus).status == 201
+    told = broker_properties(take(bus))
+    assert told["TimeToLive"] == 922337203685.47754
+    assert send(bus, **{"BrokerProperties": json.dumps(told)}).status == 201
+    assert broker_properties(take(bus))["TimeToLive"] == told["TimeToLive"]
+
+
 def test_a_message_without_id_gets_one(bus: Exchange) -> None:
     """M-1: as over AMQP."""
     send(bus)

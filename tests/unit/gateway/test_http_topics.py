@@ -2,7 +2,13 @@
 
 import pytest
 
-from busway.broker.descriptions import RuntimeCounts, TopicDescription
+from busway.broker.descriptions import (
+    RuntimeCounts,
+    SubscriptionDescription,
+    TopicDescription,
+    description_json,
+    description_of_json,
+)
 from busway.gateway.http.entity_xml import RuntimeNumbers, entity_element
 from tests.unit.gateway.http_exchange import ATOM, HOST, VERSION, Answer, Exchange, queue_body, sas_token
 
@@ -224,7 +230,42 @@ def test_a_subscription_that_is_read_has_its_numbers(exchange: Exchange) -> None
     assert answer.xml.findtext(f"{ATOM}id") == f"sb://{HOST}/t/Subscriptions/s?{VERSION}"
     assert answer.xml.findtext(f"{ATOM}title") == "s"
     assert answer.property("ForwardTo") == f"sb://{HOST}/a/t"
-    assert f"<AccessedAt>0001-01-01T00:00:00Z</AccessedAt>{DETAILS}<ForwardDead" in answer.text
+    assert f"<AccessedAt>2023-11-14T22:13:20Z</AccessedAt>{DETAILS}<ForwardDead" in answer.text
+
+
+def test_a_target_that_was_written_as_a_web_address_comes_back_as_one(exchange: Exchange) -> None:
+    """E-33 E-34: Java's client writes and reads these; the host is the one that was asked. Also over a restart."""
+    create(exchange, "t", "q")
+    forwards = (
+        "<ForwardTo>https://elsewhere.example/q</ForwardTo>"
+        "<ForwardDeadLetteredMessagesTo>sb://elsewhere.example/q</ForwardDeadLetteredMessagesTo>"
+    )
+    assert put(exchange, "t/subscriptions/s", forwards).property("ForwardTo") == f"https://{HOST}/q"
+    answer = get(exchange, "t/subscriptions/s")
+    assert answer.property("ForwardTo") == f"https://{HOST}/q"
+    assert answer.property("ForwardDeadLetteredMessagesTo") == f"sb://{HOST}/q"
+    description = exchange.namespace.description("t/subscriptions/s")
+    assert description_of_json(SubscriptionDescription, description_json(description)) == description
+    nested = f"<ForwardTo>https://{HOST}/sb://{HOST}/q</ForwardTo>"
+    assert (
+        put(exchange, "t/subscriptions/s", nested, is_update=True).property("ForwardTo")
+        == f"https://{HOST}/q"
+    )
+    assert put(exchange, "t/subscriptions/s", "<ForwardTo>q</ForwardTo>", is_update=True).property(
+        "ForwardTo"
+    ) == (f"sb://{HOST}/q")
+
+
+def test_a_subscription_begins_in_use_and_its_topic_with_it(exchange: Exchange) -> None:
+    """E-41 E-111: from its creation on; a topic without one was never used, as a queue."""
+    create(exchange, "t")
+    assert get(exchange, "t").property("AccessedAt") == "0001-01-01T00:00:00Z"
+    exchange.clock.advance(5)
+    create(exchange, "t/subscriptions/s")
+    exchange.clock.advance(5)
+    for path in ("t/subscriptions/s", "t"):
+        assert get(exchange, path).property("AccessedAt") == "2023-11-14T22:13:25Z"
+    assert "<AccessedAt>2023-11-14T22:13:25Z<" in get(exchange, "t/subscriptions").text
 
 
 def test_subscriptions_are_listed_in_pages(exchange: Exchange) -> None:
@@ -527,11 +568,10 @@ def test_a_forward_needs_manage_on_both_ends(
 
 
 def test_a_forward_to_nothing_is_refused(exchange: Exchange) -> None:
-    """F-2 E-62 ERR-42: 400 with sub-code 40400; a subscription's own topic is 40000."""
+    """F-2 E-62 ERR-42: 400 with sub-code 40400, or 40000 for what is no address; its own topic is one."""
     create(exchange, "t")
     for target, words in (
         ("none", "SubCode=40400."),
-        ("t", "SubCode=40000."),
         ("t/subscriptions/s", "SubCode=40000."),
         ("sb://host/", "SubCode=40000."),
         ("sb://host/..%2f..", "SubCode=40000."),
@@ -539,6 +579,7 @@ def test_a_forward_to_nothing_is_refused(exchange: Exchange) -> None:
         answer = put(exchange, "t/subscriptions/s", f"<ForwardTo>{target}</ForwardTo>")
         assert (answer.status, answer.detail[:14]) == (400, words), target
     assert exchange.namespace.subscriptions("t") == []
+    assert put(exchange, "t/subscriptions/s", "<ForwardTo>t</ForwardTo>").status == 201
 
 
 # -- strangers --

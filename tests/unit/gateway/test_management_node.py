@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from busway.amqp.sections import decode_message, encode_message
+from busway.amqp.sections import DATA, VALUE, AmqpMessage, decode_message, encode_message, scan
 from busway.amqp.types import Array, Int, Long, Symbol, Timestamp, UInt
 from busway.broker.descriptions import AuthorizationRule, QueueDescription
 from busway.broker.limits import Limits
@@ -78,6 +78,52 @@ def test_peek_answers_at_most_the_limit() -> None:
         assert await numbers_seen(bench, "orders") == [1, 2, 3]
 
     on_a_bench(test, Limits(peek_messages_max=3))
+
+
+def test_peek_leaves_the_bodies_out_when_asked() -> None:
+    """R-60: all the rest is there, and how many bytes were left out; the message itself keeps its body."""
+
+    async def test(bench: NodeBench) -> None:
+        await bench.queue("orders")
+        footed = AmqpMessage(
+            [b"x" * 300, b"y"],
+            DATA,
+            delivery_annotations={Symbol("hop"): "h"},
+            application_properties={"a": 1},
+            footer={Symbol("f"): 1},
+        )
+        await bench.send("orders", HELLO)
+        await bench.send_encoded("orders", encode_message(footed), encode_message(AmqpMessage("text", VALUE)))
+        body = {**EVERYTHING, "omit-message-body": True}
+        answer = await bench.ask("orders", "peek-message", body)
+        entries = [entry["message"] for entry in answer.body["messages"]]
+        assert [scan(entry).body_kind for entry in entries] == [0, 0, 0]
+        messages = [decode_message(entry) for entry in entries]
+        sizes = [(each.delivery_annotations or {})["omitted-message-body-size"] for each in messages]
+        assert sizes[1] == len(b"\x00Su\xb0") + 4 + 300 + len(b"\x00Su\xa0\x01y")
+        assert all(type(size) is Long and size > 0 for size in sizes)
+        assert (messages[1].delivery_annotations or {})["hop"] == "h"
+        assert messages[1].application_properties == {"a": 1}
+        assert messages[1].footer == {"f": 1}
+        numbers = [(each.message_annotations or {})["x-opt-sequence-number"] for each in messages]
+        assert numbers == [1, 2, 3]
+        for whole in (False, None):
+            answer = await bench.ask("orders", "peek-message", {**EVERYTHING, "omit-message-body": whole})
+            assert b"".join(decode_message(answer.body["messages"][1]["message"]).body) == b"x" * 300 + b"y"
+
+    on_a_bench(test)
+
+
+@pytest.mark.parametrize("value", [1, "true", b"", [True]])
+def test_a_peek_that_leaves_bodies_out_says_so_with_a_boolean(value: object) -> None:
+    """R-60, ERR-7."""
+
+    async def test(bench: NodeBench) -> None:
+        await bench.queue("orders")
+        answer = await bench.ask("orders", "peek-message", {**EVERYTHING, "omit-message-body": value})
+        assert status(answer) == 400
+
+    on_a_bench(test)
 
 
 def test_peek_of_one_session_shows_only_that_session() -> None:
@@ -255,8 +301,8 @@ def test_suspended_means_dead_lettered_with_reason_and_description() -> None:
 
 
 def test_every_verb_of_settlement_has_a_status() -> None:
-    """R-18: and both spellings of deferral are understood."""
-    assert set(_VERBS.values()) == set(Verb)
+    """R-18: and both spellings of deferral are understood. What a claim does is not for clients."""
+    assert set(_VERBS.values()) == set(Verb) - {Verb.HOLD}
     assert _VERBS["defered"] is _VERBS["deferred"] is Verb.DEFER
 
 

@@ -208,15 +208,15 @@ def test_values_of_correlation_filters_keep_their_type(sent: object, kept: objec
 
 
 def test_rules_are_listed_in_pages() -> None:
-    """T-11, E-64: `$Default` first, then as they were made; beyond the end there is nothing (204)."""
+    """T-11, T-12: `$Default` first, then by name; beyond the end there is nothing (204)."""
 
     async def test(bench: NodeBench) -> None:
         for name in ("c", "a", "B"):
             await add(bench, name)
-        assert await names(bench) == ["$Default", "c", "a", "B"]
-        assert await names(bench, top=2) == ["$Default", "c"]
-        assert await names(bench, top=2, skip=2) == ["a", "B"]
-        assert await names(bench, skip=3) == ["B"]
+        assert await names(bench) == ["$Default", "a", "B", "c"]
+        assert await names(bench, top=2) == ["$Default", "a"]
+        assert await names(bench, top=2, skip=2) == ["B", "c"]
+        assert await names(bench, skip=3) == ["c"]
         assert await names(bench, skip=4) == []
         assert await names(bench, top=0) == []
         assert await names(bench, skip=2**31 - 1) == []
@@ -346,6 +346,39 @@ def test_a_bad_page_is_refused(body: dict[str, object]) -> None:
 
     async def test(bench: NodeBench) -> None:
         assert status(await bench.ask(PATH, "enumerate-rules", body)) == 400
+
+    on_a_subscription(test)
+
+
+def test_a_rule_that_exists_is_named_in_the_words_of_the_service() -> None:
+    """ERR-2: programs look for them, and for the rule's name at their end."""
+
+    async def test(bench: NodeBench) -> None:
+        assert status(await add(bench, "ruleName", sql_filter={"expression": "a=1"})) == 200
+        again = await add(bench, "ruleName", sql_filter={"expression": "a=1"})
+        assert status(again) == 409
+        assert f"The messaging entity 'sb://bus/{PATH}/Rules/ruleName' already exists." in sentence(again)
+
+    on_a_subscription(test)
+
+
+def test_rules_are_enumerated_by_name() -> None:
+    """T-12: whatever the order in which they were made, on every page, also after changes."""
+
+    async def test(bench: NodeBench) -> None:
+        for name in ("sqlRule", "correlationRule", "Zebra", "ant"):
+            assert status(await add(bench, name, sql_filter={"expression": "a=1"})) == 200
+        assert await names(bench) == ["$Default", "ant", "correlationRule", "sqlRule", "Zebra"]
+        assert await names(bench, skip=1, top=2) == ["ant", "correlationRule"]
+        assert status(await bench.ask(PATH, "remove-rule", {"rule-name": "ANT"})) == 200
+        assert status(await add(bench, "bee", sql_filter={"expression": "a=1"})) == 200
+        assert await names(bench) == ["$Default", "bee", "correlationRule", "sqlRule", "Zebra"]
+        assert await names(bench, skip=4, top=9) == ["Zebra"]
+        assert await names(bench, skip=5, top=9) == []
+        description = bench.namespace.description(PATH)
+        await bench.namespace.delete(PATH)
+        await bench.namespace.create([NewEntity(description)])
+        assert await names(bench) == ["$Default"]
 
     on_a_subscription(test)
 

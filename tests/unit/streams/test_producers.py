@@ -358,10 +358,50 @@ def test_values_out_of_range_are_refused(values: tuple[int, int, int]) -> None:
     """H-18: at the attach."""
 
     async def scenario(rig: HubRig) -> None:
-        with pytest.raises(ArgumentOutOfRange):
+        with pytest.raises(ArgumentOutOfRange) as refused:
             await rig.log.producers.attach(*values)
-        with pytest.raises(BadArgument):
-            await rig.log.producers.attach(None, 0, 0)
+        if min(values) < 0:
+            assert "Invalid range for idempotent producer state." in refused.value.sentence
+            assert "must be zero or positive." in refused.value.sentence
+        assert len(rig.log.producers) == 0
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("epoch", "sequence"), [(1, None), (None, 7), (1, 7)])
+def test_a_producer_that_brings_only_a_part_is_given_the_rest(
+    epoch: int | None, sequence: int | None
+) -> None:
+    """H-18: an id that nobody has; what it brought counts, each time anew."""
+
+    async def scenario(rig: HubRig) -> None:
+        first = await rig.log.producers.attach(None, epoch, sequence)
+        second = await rig.log.producers.attach(None, epoch, sequence)
+        assert first.producer_id != second.producer_id
+        assert (first.epoch, first.last_sequence) == (epoch or 0, sequence or 0)
+        assert await send(rig, first, (sequence or 0) + 1, "a") is None
+        with pytest.raises(ArgumentOutOfRange):
+            await rig.log.producers.attach(None, -1, sequence)
+
+    play(scenario)
+
+
+def test_who_was_taken_over_is_told_both_epochs() -> None:
+    """H-18: programs look for them; one that comes with used numbers is told that these are old."""
+
+    async def scenario(rig: HubRig) -> None:
+        old = await rig.log.producers.attach()
+        assert await send(rig, old, 1, "a") is None
+        fresh = await rig.log.producers.attach(old.producer_id, 1, 1)
+        assert await send(rig, fresh, 2, "b") is None
+        told = await send(rig, old, 2, "c")
+        assert isinstance(told, ProducerStolen)
+        assert "Received:0 Current:1" in told.sentence
+        with pytest.raises(ProducerStolen, match="Received:0 Current:1"):
+            await rig.log.producers.attach(old.producer_id, 0, 2)
+        late = await send(rig, fresh, 1, "other")
+        assert isinstance(late, OutOfOrderSequence)
+        assert "old sequence" in late.sentence
 
     play(scenario)
 

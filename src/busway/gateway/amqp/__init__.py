@@ -37,6 +37,7 @@ Follow a request:
   management_door       whom a `$management` node answers: each request shows what it may
   management_node       `X/$management`: the table of operations, which lie in
                         management_locks, management_messages, management_sessions, management_rules
+  omitted_body          a peeked message without its body
   event_management      `$management` of the namespace: what event hubs are like
   management_request    reading a request's body; `management_answer`, `node_response`: writing the answer
   managed_entity        what an operation works on (`link_lookup`: the links of the asking connection)

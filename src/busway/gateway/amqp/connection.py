@@ -106,7 +106,7 @@ class AmqpConnection:
         self.gateway = gateway
         self.namespace = gateway.namespace
         self.limits = gateway.namespace.limits
-        self.tracking = gateway.tracking
+        self.tracking = gateway.tracking.of_one_client()
         self.entropy = gateway.entropy
         self._clock = gateway.clock
         self._settings = gateway.settings
@@ -131,6 +131,8 @@ class AmqpConnection:
         self._is_over = False
         #: True once it counts among the namespace's connections (L-11).
         self.is_authenticated = False
+        #: By which the client knows this namespace, as it says itself.
+        self.asked_host = ""
         #: When the last link went, or the connection was opened; None while there are links.
         self._linkless_since: float | None = None
         self._had_links = False
@@ -449,7 +451,9 @@ class AmqpConnection:
         self.tokens.hold_for_connection(grant)
         return True
 
-    def _opened(self, _event: ConnectionOpened) -> None:
+    def _opened(self, event: ConnectionOpened) -> None:
+        self.asked_host = event.open.hostname or ""
+        self.tracking.know_host(event.open.hostname)
         self._is_open = True
         self._linkless_since = self.now()
         self._engine.open()

@@ -37,6 +37,8 @@ PARTITION_TYPE: Final = "com.microsoft:partition"
 _READ: Final = "read"
 #: H-16: the time of the last event where there was none, the first day of the year 1.
 _NEVER_AT_MS: Final = -62_135_596_800_000
+#: Which copy in another region gave out a number: none did. Rust's client wants the field (H-26).
+_NO_EPOCH: Final = -1
 
 
 class EventManagementNode:
@@ -116,7 +118,9 @@ def partition_information(hub: EventHub, partition_id: str) -> dict[str, object]
         "type": PARTITION_TYPE,
         "partition": partition_id,
         "begin_sequence_number": Long(info.begin_number),
+        "begin_sequence_number_epoch": Int(_NO_EPOCH),
         "last_enqueued_sequence_number": Long(info.last_number),
+        "last_enqueued_sequence_number_epoch": Int(_NO_EPOCH),
         "last_enqueued_offset": info.last_offset,
         "last_enqueued_time_utc": Timestamp(_NEVER_AT_MS if info.last_number < 0 else info.last_at_ms),
         "is_partition_empty": info.is_empty,

@@ -146,7 +146,7 @@ class EventSendLink(SenderEnd):
 
     def _event(self, delivery: IncomingDelivery) -> Event:
         _check_outside_transactions(delivery)
-        self.check_size(delivery.payload, self.host.limits.event_bytes_max)
+        self.check_size(delivery, self.host.limits.event_bytes_max)
         event = event_of(delivery.payload)
         check_key(event.partition_key, self.host.limits.key_characters_max)
         if self._publisher is not None:
@@ -189,7 +189,7 @@ class EventSendLink(SenderEnd):
         if delivery.message_format != BATCH_FORMAT:
             return [self._event(delivery)]
         _check_outside_transactions(delivery)
-        self.check_size(delivery.payload, self.host.limits.event_bytes_max)
+        self.check_size(delivery, self.host.limits.event_bytes_max)
         events = events_of_batch(delivery.payload)
         for event in events:
             check_key(event.partition_key, self.host.limits.key_characters_max)

@@ -11,6 +11,7 @@ from busway.gateway.amqp.management_answer import Answer, done, long_array, noth
 from busway.gateway.amqp.management_request import INT_MAX, LONG_MAX, LONG_MIN, RequestBody
 from busway.gateway.amqp.message_ids import ensure_message_id
 from busway.gateway.amqp.message_mapping import fetched_payload, message_of, peeked_payload
+from busway.gateway.amqp.omitted_body import without_body
 from busway.message import Message
 
 _RECEIVE_AND_DELETE: Final = 0
@@ -24,11 +25,15 @@ async def peek_message(entity: ManagedEntity, body: RequestBody) -> Answer:
     """R-60…R-66. More than the limit is asked for at times; the answer is simply shorter (L-15)."""
     first = max(0, body.integer("from-sequence-number", LONG_MIN, LONG_MAX))
     count = min(body.integer("message-count", 1, INT_MAX), entity.limits.peek_messages_max)
+    omits_bodies = body.flag("omit-message-body")
     found = await entity.outlet.peek(first, count, body.optional_text("session-id"))
     if not found:
         return nothing()
     is_partitioned = entity.outlet.settings.is_partitioned
-    return Answer({"messages": [{"message": peeked_payload(message, is_partitioned)} for message in found]})
+    payloads = [peeked_payload(message, is_partitioned) for message in found]
+    if omits_bodies:
+        payloads = [without_body(payload) for payload in payloads]
+    return Answer({"messages": [{"message": payload} for payload in payloads]})
 
 
 async def schedule_message(entity: ManagedEntity, body: RequestBody) -> Answer:

@@ -62,6 +62,13 @@ class RequestBody:
             raise _wrong_type(key, "a timestamp")
         return int(value)
 
+    def flag(self, key: str) -> bool:
+        """False when it is absent."""
+        value = self._values.get(key)
+        if value is None or isinstance(value, bool):
+            return value is True
+        raise _wrong_type(key, "a boolean")
+
     def optional_binary(self, key: str) -> bytes | None:
         value = self._values.get(key)
         if value is None or isinstance(value, bytes):

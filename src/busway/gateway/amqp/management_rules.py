@@ -87,7 +87,7 @@ async def enumerate_rules(entity: ManagedEntity, body: RequestBody) -> Answer:
     path = _subscription(entity)
     skip = body.integer("skip", 0, INT_MAX)
     top = min(body.integer("top", 0, INT_MAX), _RULES_PER_ANSWER_MAX)
-    rules = entity.namespace.subscription_rules(path)[skip : skip + top]
+    rules = entity.namespace.rules_by_name(path, skip, top)
     if not rules:
         return Answer(None, NO_CONTENT)
     _check_fit(rules)

@@ -23,7 +23,7 @@ from busway.amqp.sections import OutOfOrder, Sections, compound_start, is_simple
 from busway.bare_message import changed_bare, map_start, text_bytes
 from busway.broker.errors import ArgumentOutOfRange, BadArgument
 from busway.broker.limits import Limits
-from busway.message import Message
+from busway.message import SCHEDULED, Message
 from busway.message_head import (
     DURABLE,
     DURABLE_SET,
@@ -486,6 +486,8 @@ def _message_annotations(message: Message, locked_until_ms: int, state: int, par
     if partition >= 0:  # M-25
         entries += _PARTITION_ID_KEY + partition.to_bytes(2, "big")
         count += 2
+    if state < 0 and message.scheduled_at_ms:  # M-23: what had a time to wait for keeps that state in deliveries
+        state = SCHEDULED
     if state >= 0:
         entries += _STATE_KEY + bytes((state,))
         count += 2

@@ -1,7 +1,7 @@
 """What an idempotent producer and the broker tell each other when they attach (H-18).
 
-A producer asks for it by a desired capability. It brings back the id, epoch and last number it had, all three or
-none; the answer says which ones count from now on. They have the narrow AMQP types that clients look for.
+A producer asks for it by a desired capability. It brings back the id, epoch and last number it had, or some of
+them; the answer says which ones count from now on. They have the narrow AMQP types that clients look for.
 """
 
 from __future__ import annotations

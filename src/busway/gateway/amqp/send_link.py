@@ -144,7 +144,7 @@ class SendLink(SenderEnd):
 
     def _join(self, run: SendRun, delivery: IncomingDelivery) -> None:
         try:
-            message = self._message(delivery.payload)
+            message = self._message(delivery)
         except (DecodeError, BrokerError) as error:
             self.refuse(delivery, error)
             return
@@ -152,10 +152,10 @@ class SendLink(SenderEnd):
         run.ids.append(-1 if delivery.settled else delivery.delivery_id)
         run.size_bytes += len(delivery.payload)
 
-    def _message(self, payload: bytes) -> Message:
+    def _message(self, delivery: IncomingDelivery) -> Message:
         settings = self._entity.settings
-        self.check_size(payload, settings.message_bytes_max)
-        message = message_of(payload, settings.detects_duplicates, self.host.limits)
+        self.check_size(delivery, settings.message_bytes_max)
+        message = message_of(delivery.payload, settings.detects_duplicates, self.host.limits)
         ensure_message_id(message, self.host.entropy)
         return message
 
@@ -175,7 +175,7 @@ class SendLink(SenderEnd):
         try:
             if self.host.is_crowded():
                 raise ServerBusy
-            messages = self._batch(delivery.payload)
+            messages = self._batch(delivery)
         except (DecodeError, BrokerError) as error:
             self.refuse(delivery, error)
             return
@@ -213,7 +213,7 @@ class SendLink(SenderEnd):
     ) -> list[IncomingDelivery]:
         """Takes them all, with one answer for all, or returns them: then each is tried and answered by itself."""
         try:
-            transaction.send(entity.inlet, [self._message(delivery.payload) for delivery in deliveries])
+            transaction.send(entity.inlet, [self._message(delivery) for delivery in deliveries])
         except (DecodeError, BrokerError):
             return deliveries
         self._flow.answered(len(deliveries), [])
@@ -251,10 +251,9 @@ class SendLink(SenderEnd):
     def _send_in(
         self, transaction: Transaction, delivery: IncomingDelivery, entity: Queue | Topic | SendVia
     ) -> None:
-        payload = delivery.payload
         is_batch = delivery.message_format == BATCH_FORMAT
         try:
-            messages = self._batch(payload) if is_batch else [self._message(payload)]
+            messages = self._batch(delivery) if is_batch else [self._message(delivery)]
             if isinstance(entity, SendVia):
                 entity.send_in(transaction, messages)
             else:
@@ -273,17 +272,17 @@ class SendLink(SenderEnd):
         transaction.doom(error if isinstance(error, BrokerError) else BadArgument(str(error)))
         self.refuse(delivery, error)
 
-    def _batch(self, payload: bytes) -> list[Message]:
+    def _batch(self, delivery: IncomingDelivery) -> list[Message]:
         """The inner messages; the envelope itself is never stored (S-26)."""
         settings = self._entity.settings
-        self.check_size(payload, settings.message_bytes_max)
+        self.check_size(delivery, settings.message_bytes_max)
         wants_message_id = settings.detects_duplicates
         limits = self.host.limits
-        messages = [message_of(inner, wants_message_id, limits) for inner in split_batch(payload)]
+        messages = [message_of(inner, wants_message_id, limits) for inner in split_batch(delivery.payload)]
         if not messages:
             raise BadArgument("The batch holds no message.")
         if settings.is_partitioned:
-            check_envelope(payload, messages, limits)
+            check_envelope(delivery.payload, messages, limits)
         for message in messages:
             ensure_message_id(message, self.host.entropy)
         return messages

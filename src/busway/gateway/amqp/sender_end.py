@@ -86,12 +86,13 @@ class SenderEnd(Attachment):
 
     # -- refusals
 
-    def check_size(self, payload: bytes, bytes_max: int) -> None:
+    def check_size(self, delivery: IncomingDelivery, bytes_max: int) -> None:
         """L-5, S-8, H-14: the whole transfer counts."""
-        if len(payload) > bytes_max:
+        size = len(delivery.payload)
+        if size > bytes_max:
             raise MessageTooLarge(
-                f"The received message (delivery size: {len(payload)} bytes) exceeds the limit "
-                f"({bytes_max} bytes) currently allowed on the link."
+                f"The received message (delivery-id:{delivery.delivery_id}, size:{size} bytes) exceeds the limit"
+                f" ({bytes_max} bytes) currently allowed on the link."
             )
 
     def refuse(self, delivery: IncomingDelivery, problem: DecodeError | BrokerError) -> None:

@@ -10,7 +10,7 @@ management       queues, topics and the namespace in ATOM; what lies below a top
                  `subscription_routes` and `rule_routes`
 atom             those documents, read and written (`xml_input`: XML from strangers; `atom_answers`: responses)
 entity_xml       queues, topics, subscriptions in them; `rule_xml` rules, `typed_value_xml` their values
-forward_targets  whether the caller may forward there
+manage_right     whether the caller may manage; `forward_targets`: whether it may forward there
 operator_routes  stores and namespace rules in JSON
 backfill_route   history for a subscription
 metrics_route    the figures for Prometheus
@@ -32,7 +32,7 @@ claims_route       many messages taken, read and settled together
 Follow an event:
 
 hub_door           which requests are about event hubs
-hub_routes         hubs and consumer groups, in JSON
+hub_routes         hubs and consumer groups, in JSON; `consumer_group_routes`: groups in ATOM
 hub_messages       publishing
 bulk_route         a range of a partition as it lies in the store (`arrow_stream`: or as Arrow)
 """

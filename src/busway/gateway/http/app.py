@@ -10,6 +10,7 @@ import logging
 import socket
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -156,7 +157,9 @@ class HttpGateway:
             self._flow(path).answered(1, [])
         except BrokerError as error:
             self._flow(path).refused(error)
-            response = error_response(error, self._tracking.tail(path))
+            host = None if call is None else call.authority
+            addressed = partial(self._tracking.addressed, host=host)
+            response = error_response(error, self._tracking.tail(path), addressed)
         except HttpRefusal as error:
             self._flow(path).mistaken()
             response = error_response(error, self._tracking.tail(path))

@@ -40,6 +40,8 @@ _FORWARDED_NUMBER: Final = "x-opt-enqueue-sequence-number"
 _DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
 #: From here on a time to live is .NET's longest, give or take what a double cannot hold: none at all.
 _NO_TTL_MS: Final = FOREVER_MS - 1_000
+#: What a message without a time to live is said to have: .NET's longest. Rust's client wants the member (M-11).
+_NO_TTL_S: Final = 922337203685.47754
 
 
 @dataclass(frozen=True)
@@ -127,9 +129,8 @@ def described_message(
         "EnqueuedTimeUtc": http_date(message.enqueued_at_ms),
         "SequenceNumber": message.sequence_number,
         "State": _STATES[message.state],
+        "TimeToLive": _seconds(message.ttl_ms) if message.ttl_ms >= 0 else _NO_TTL_S,
     }
-    if message.ttl_ms >= 0:
-        members["TimeToLive"] = _seconds(message.ttl_ms)
     if message.scheduled_at_ms > 0:
         members["ScheduledEnqueueTimeUtc"] = http_date(message.scheduled_at_ms)
     texts = {name: getattr(properties, field) for name, field in _PROPERTIES.items()}

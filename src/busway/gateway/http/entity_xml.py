@@ -22,7 +22,6 @@ from busway.atom_names import (
 from busway.broker.descriptions import (
     PROPERTIES,
     PROPERTY_OF,
-    RIGHTS_ORDER,
     AuthorizationRule,
     Description,
     Kind,
@@ -56,13 +55,17 @@ _ELEMENTS: Final[Mapping[type[Description], tuple[str, ...]]] = {
     TopicDescription: TOPIC_ELEMENTS,
     SubscriptionDescription: SUBSCRIPTION_ELEMENTS,
 }
-_LATER: Final = {"EventHubDescription": "Event hubs", "ConsumerGroupDescription": "Consumer groups"}
+_ELSEWHERE: Final = {
+    "EventHubDescription": "Event hubs are managed under /$eventhubs.",
+    "ConsumerGroupDescription": "A consumer group's address is HUB/consumergroups/GROUP, below a hub that exists.",
+}
 _FORWARDS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 #: Not in the answer to a creation, which has no numbers yet.
 _NUMBERS: Final = frozenset(
     {"AccessedAt", "CountDetails", "SubscriptionCount", "SqlFilterCount", "CorrelationFilterCount"}
 )
-_SCHEMES: Final = frozenset({"sb", "https", "http", "amqps", "amqp"})
+_WEB_SCHEMES: Final = frozenset({"https", "http"})
+_SCHEMES: Final = _WEB_SCHEMES | {"sb", "amqps", "amqp"}
 _UNKNOWN_ELEMENTS_MAX: Final = 64
 
 
@@ -76,6 +79,8 @@ class EntityInput:
     unknown_elements: tuple[str, ...] = ()
     #: E-64: given at the creation of a subscription.
     default_rule: Rule | None = None
+    #: Property of a forward's target → scheme of a web address that it was written with.
+    forward_schemes: tuple[tuple[str, str], ...] = ()
 
     def on(self, start: Description) -> Description:
         """`start` with what was sent; BadArgument when that is about another kind of entity."""
@@ -85,12 +90,12 @@ class EntityInput:
                 f" {_NAMES[type(start)]}."
             )
         changes: dict[str, object] = {**self.values, "unknown_elements": self.unknown_elements}
+        if isinstance(start, TopicDescription):
+            return with_values(start, {**changes, "authorization_rules": self.authorization_rules})
+        changes["forward_schemes"] = self.forward_schemes
         if isinstance(start, SubscriptionDescription):
             return with_values(start, changes)
-        changes["authorization_rules"] = self.authorization_rules
-        if isinstance(start, TopicDescription):
-            return with_values(start, changes)
-        return with_values(start, changes)
+        return with_values(start, {**changes, "authorization_rules": self.authorization_rules})
 
 
 @dataclass(frozen=True)
@@ -110,8 +115,8 @@ def parse_entity(body: bytes, api_version: str) -> EntityInput:
     """The description inside an ATOM entry. Raises BadArgument, or NotImplementedByServer for other entities."""
     description = described(body)
     name = local_name(description)
-    if name in _LATER:
-        raise NotImplementedByServer(f"{_LATER[name]} come with a later version of Busway.")
+    if name in _ELSEWHERE:
+        raise NotImplementedByServer(_ELSEWHERE[name])
     if name not in _KINDS:
         raise BadArgument(f"The entry's content must be one of {', '.join(_KINDS)}.")
     return _entity_input(_KINDS[name], description, api_version)
@@ -122,6 +127,7 @@ def _entity_input(kind: type[Description], description: Element, api_version: st
     values: dict[str, Value] = {entry.field: None for entry in PROPERTIES[kind] if entry.kind is Kind.TEXT}
     rules: tuple[AuthorizationRule, ...] = ()
     default_rule: Rule | None = None
+    schemes: dict[str, str] = {}
     unknown: list[str] = []
     for name, child in _children(kind, description):
         if name == RULES_ELEMENT:
@@ -131,11 +137,13 @@ def _entity_input(kind: type[Description], description: Element, api_version: st
         elif name in PROPERTY_OF[kind]:
             _check_version(name, api_version)
             _read_property(PROPERTY_OF[kind][name], child, values)
+            if name in _FORWARDS:
+                _read_target(PROPERTY_OF[kind][name], values, schemes)
         elif name not in _ELEMENTS[kind]:
             unknown.append(_kept(child))
     if len(unknown) > _UNKNOWN_ELEMENTS_MAX:
         raise BadArgument(f"More than {_UNKNOWN_ELEMENTS_MAX} unknown elements.")
-    return EntityInput(kind, values, rules, tuple(unknown), default_rule)
+    return EntityInput(kind, values, rules, tuple(unknown), default_rule, tuple(schemes.items()))
 
 
 def _children(kind: type[Description], description: Element) -> list[tuple[str, Element]]:
@@ -157,10 +165,7 @@ def _check_version(name: str, api_version: str) -> None:
 def _read_property(entry: Property, child: Element, values: dict[str, Value]) -> None:
     if is_nil(child):
         return
-    value = _value(entry, text_of(child))
-    if entry.name in _FORWARDS and isinstance(value, str):
-        value = entity_of_url(value.strip())
-    values[entry.field] = value
+    values[entry.field] = _value(entry, text_of(child))
 
 
 def _value(entry: Property, text: str) -> Value:
@@ -179,13 +184,26 @@ def _value(entry: Property, text: str) -> Value:
             assert_never(never)
 
 
+def _read_target(entry: Property, values: dict[str, Value], schemes: dict[str, str]) -> None:
+    """E-33: Java's client takes the scheme `sb` for no address at all, so what it wrote comes back as it wrote it."""
+    sent = values[entry.field]
+    if not isinstance(sent, str):
+        return
+    values[entry.field] = entity_of_url(sent.strip())
+    scheme = sent.strip().partition("://")[0].lower()
+    if scheme in _WEB_SCHEMES:
+        schemes[entry.name] = scheme
+
+
 def entity_of_url(text: str) -> str:
     """`sb://host:port/name` → `name`: clients write the target of a forward as an address, and the host is ours
-    under any of its names."""
-    scheme, separator, rest = text.partition("://")
-    if separator == "" or scheme.lower() not in _SCHEMES:
-        return text.strip("/")
-    return unquote(rest.partition("/")[2]).strip("/")
+    under any of its names. Twice, because Java makes `https://host/sb://host/name` of what others wrote."""
+    for _ in range(2):
+        scheme, separator, rest = text.partition("://")
+        if separator == "" or scheme.lower() not in _SCHEMES:
+            break
+        text = unquote(rest.partition("/")[2]).strip("/")
+    return text.strip("/")
 
 
 def _authorization_rules(kind: type[Description], element: Element) -> tuple[AuthorizationRule, ...]:
@@ -196,14 +214,16 @@ def _authorization_rules(kind: type[Description], element: Element) -> tuple[Aut
 
 def _authorization_rule(element: Element) -> AuthorizationRule:
     texts = {local_name(child): text_of(child) for child in element}
-    rights = element.find(f"{{{CONNECT}}}Rights")
+    found = element.find(f"{{{CONNECT}}}Rights")
+    rights = () if found is None else tuple(dict.fromkeys(right.text or "" for right in found))
     return AuthorizationRule(
         name=texts.get("KeyName", ""),
-        rights=frozenset(right.text or "" for right in rights) if rights is not None else frozenset(),
+        rights=frozenset(rights),
         primary_key=texts.get("PrimaryKey", ""),
         secondary_key=texts.get("SecondaryKey", ""),
         claim_type=texts.get("ClaimType") or "SharedAccessKey",
         claim_value=texts.get("ClaimValue") or "None",
+        rights_written=rights,
     )
 
 
@@ -243,8 +263,9 @@ def _element(name: str, description: Description, numbers: RuntimeNumbers | None
         value = description.reported_size_in_megabytes
     if value is None or value == "":
         return ""
-    if name in _FORWARDS:
-        value = f"sb://{root.partition('://')[2]}/{value}"
+    if name in _FORWARDS and not isinstance(description, TopicDescription):
+        scheme = dict(description.forward_schemes).get(name, "sb")
+        value = f"{scheme}://{root.partition('://')[2]}/{value}"
     return f"<{name}>{_property_text(entry, value)}</{name}>"
 
 
@@ -302,9 +323,7 @@ def _count_details(counts: RuntimeCounts) -> str:
 
 def _rule_element(rule: AuthorizationRule) -> str:
     """With its keys: whoever manages the entity reads them, as from the service."""
-    rights = "".join(
-        f"<AccessRights>{right}</AccessRights>" for right in RIGHTS_ORDER if right in rule.rights
-    )
+    rights = "".join(f"<AccessRights>{right}</AccessRights>" for right in rule.rights_in_order)
     return (
         '<AuthorizationRule i:type="SharedAccessAuthorizationRule">'
         f"<ClaimType>{xml_escaped(rule.claim_type)}</ClaimType>"

@@ -5,6 +5,7 @@ from starlette.responses import Response
 from busway.clock import Clock
 from busway.gateway.http.bulk_route import BulkRoute, is_bulk_path
 from busway.gateway.http.call import Call, Handler
+from busway.gateway.http.consumer_group_routes import GROUPS_KEYWORD, ConsumerGroupRoutes
 from busway.gateway.http.hub_messages import HubMessages
 from busway.gateway.http.hub_routes import HubRoutes
 from busway.gateway.http.message_address import MessageRoute, message_address
@@ -15,6 +16,7 @@ class HubDoor:
     def __init__(self, hubs: EventHubs, clock: Clock) -> None:
         self._hubs = hubs
         self._routes = HubRoutes(hubs)
+        self._groups = ConsumerGroupRoutes(hubs, clock)
         self._messages = HubMessages(hubs, clock)
         self._bulk = BulkRoute(hubs)
 
@@ -27,6 +29,9 @@ class HubDoor:
             return None
         if is_bulk_path(segments):
             return self._bulk.handle
+        if len(segments) in (2, 3) and segments[1] == GROUPS_KEYWORD:
+            # Earlier versions let a queue have such a name.
+            return None if self._hubs.namespace.exists(call.path) else self._groups.handle
         address = message_address(call.method, call.request.scope["raw_path"])
         if address is None or address.route is not MessageRoute.SEND:
             return None

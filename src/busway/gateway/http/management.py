@@ -9,11 +9,12 @@
 What lies below a topic is in `subscription_routes` and `rule_routes`.
 
 Every route asks for Manage (A-9) before it looks at anything else, so a stranger learns nothing, not even
-which names exist.
+which names exist. A valid token without Manage learns only that (`manage_right`).
 """
 
 import asyncio
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Final
 
 from starlette.responses import Response
@@ -21,14 +22,13 @@ from starlette.responses import Response
 from busway.broker.authorization import path_segments
 from busway.broker.description_checks import default_queue, default_topic
 from busway.broker.descriptions import (
-    MANAGE,
     Description,
     SubscriptionDescription,
     TopicDescription,
 )
 from busway.broker.entity_changes import NewEntity
 from busway.broker.entity_path import check_path, shown
-from busway.broker.errors import BadArgument, EntityNotFound
+from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation, Unauthorized
 from busway.clock import Clock
 from busway.gateway.http.atom import Place, entry_of, namespace_entry
 from busway.gateway.http.atom_answers import (
@@ -41,9 +41,10 @@ from busway.gateway.http.atom_answers import (
     is_update,
     page_of,
 )
-from busway.gateway.http.call import Call, Handler, ManagedNamespace
+from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
 from busway.gateway.http.entity_xml import EntityInput, RuntimeNumbers, entity_element, parse_entity
 from busway.gateway.http.forward_targets import check_targets
+from busway.gateway.http.manage_right import require_manage
 from busway.gateway.http.rule_routes import RuleRoutes
 from busway.gateway.http.statuses import HttpRefusal
 from busway.gateway.http.subscription_routes import SubscriptionRoutes
@@ -72,7 +73,12 @@ class Management:
         address = TopicAddress.parse(call.path, limits)
         if address is not None:
             return await self._below_topic(call, address)
-        call.require(MANAGE)
+        try:
+            require_manage(call)
+        except Unauthorized:
+            if self._is_absent(call):
+                return self._nothing(call)
+            raise
         segments = call.segments
         if call.path == "":
             return self._root(call)
@@ -81,6 +87,20 @@ class Management:
         if segments[0] == "$resources":
             return await self._resources(call)
         return await self._entity(call)
+
+    def _is_absent(self, call: Call) -> bool:
+        """ERR-43: whoever may not read an entity is told so of one that exists; one that does not is not there for
+        anybody with a valid token."""
+        if call.method not in ("GET", "HEAD") or call.path == "" or call.path.startswith("$"):
+            return False
+        check_path(call.path, self._namespace.limits.path_characters_max)
+        try:
+            self._namespace.description(call.path)
+        except EntityNotFound:
+            return True
+        except InvalidOperation:  # it is of another kind
+            return False
+        return False
 
     async def _below_topic(self, call: Call, address: TopicAddress) -> Response:
         if address.lists_rules or address.rule is not None:
@@ -101,7 +121,7 @@ class Management:
         call.allow("GET", "HEAD")
         created_at_ms = min((rule.created_at_ms for rule in self._namespace.rules()), default=0)
         entry = namespace_entry(
-            self._namespace.name,
+            _first_label(host_of(call.authority)) or self._namespace.name,
             self._namespace.limits.sku,
             created_at_ms,
             url=call.url,
@@ -205,6 +225,15 @@ class Management:
             return RuntimeNumbers(counts)
         subscriptions = len(self._namespace.subscriptions(description.path))
         return RuntimeNumbers(counts, subscriptions, *self._namespace.filter_counts(description.path))
+
+
+def _first_label(host: str) -> str | None:
+    """In the service a namespace is called so. None for an address, which has no name in it."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return host.partition(".")[0] or None
+    return None
 
 
 def _entry_at(place: Place, call: Call, description: Description, numbers: RuntimeNumbers | None) -> str:

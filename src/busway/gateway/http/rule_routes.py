@@ -13,8 +13,7 @@ from hashlib import sha256
 
 from starlette.responses import Response
 
-from busway.broker.descriptions import LISTEN, MANAGE
-from busway.broker.errors import BadArgument, EntityNotFound, Unauthorized
+from busway.broker.errors import BadArgument, EntityNotFound
 from busway.clock import Clock
 from busway.gateway.http.atom import Place, described, entry_of, local_name
 from busway.gateway.http.atom_answers import (
@@ -28,6 +27,7 @@ from busway.gateway.http.atom_answers import (
     page_of,
 )
 from busway.gateway.http.call import Call, ManagedNamespace
+from busway.gateway.http.manage_right import require_below_topic
 from busway.gateway.http.rule_xml import RULE_DESCRIPTION, parse_rule, rule_element
 from busway.gateway.http.statuses import HttpRefusal, missing_below_topic
 from busway.gateway.http.topic_address import TopicAddress
@@ -40,9 +40,9 @@ class RuleRoutes:
         self._clock = clock
 
     async def handle(self, call: Call, address: TopicAddress) -> Response:
+        require_below_topic(call, address)
         if address.rule is None:
             return await self._list(call, address)
-        call.require_for(address.topic, call.path, MANAGE)
         check_verb(call, "GET", "HEAD", "PUT", "DELETE")
         if call.method == "PUT":
             return await self._put(call, address, address.rule)
@@ -54,10 +54,6 @@ class RuleRoutes:
 
     async def _list(self, call: Call, address: TopicAddress) -> Response:
         """Others have their turn between two entries: each may be large."""
-        try:
-            call.require_for(address.topic, call.path, MANAGE)
-        except Unauthorized:
-            call.require_for(address.topic, call.path, LISTEN)
         check_verb(call, "GET", "HEAD")
         try:
             page = page_of(call, self._namespace.subscription_rules(address.path))

@@ -6,6 +6,7 @@ into classes of their own, and a status outside JS's list ends as "unrecognized 
 """
 
 import re
+from collections.abc import Callable
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape
 
@@ -107,11 +108,14 @@ def detail_of(error: BrokerError) -> str:
     return error.sentence if sub_code is None else f"SubCode={sub_code}. {error.sentence}"
 
 
-def error_response(error: BrokerError | HttpRefusal, tail: str) -> Response:
-    """The XML body of ERR-41; `tail` is TrackingId, SystemTracker, Timestamp."""
+def error_response(
+    error: BrokerError | HttpRefusal, tail: str, addressed: Callable[[str], str] = str
+) -> Response:
+    """The XML body of ERR-41; `tail` is TrackingId, SystemTracker, Timestamp. `addressed` makes the addresses in the
+    sentence those that the client knows."""
     if isinstance(error, HttpRefusal):
         return _response(error.status, f"{error.sentence} {tail}", error.headers)
-    return _response(status_of(error).http, f"{detail_of(error)} {tail}", headers_of(error))
+    return _response(status_of(error).http, f"{addressed(detail_of(error))} {tail}", headers_of(error))
 
 
 def _response(status: int, detail: str, headers: dict[str, str]) -> Response:

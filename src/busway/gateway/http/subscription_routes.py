@@ -10,11 +10,7 @@ A subscription's rights are its topic's (A-2): a rule of the topic opens everyth
 
 from starlette.responses import Response
 
-from busway.broker.descriptions import (
-    MANAGE,
-    Description,
-    SubscriptionDescription,
-)
+from busway.broker.descriptions import Description, SubscriptionDescription
 from busway.broker.entity_changes import NewEntity
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import EntityNotFound
@@ -34,6 +30,7 @@ from busway.gateway.http.atom_answers import (
 from busway.gateway.http.call import Call, ManagedNamespace
 from busway.gateway.http.entity_xml import EntityInput, RuntimeNumbers, entity_element, parse_entity
 from busway.gateway.http.forward_targets import check_targets
+from busway.gateway.http.manage_right import require_below_topic
 from busway.gateway.http.statuses import missing_below_topic
 from busway.gateway.http.topic_address import TopicAddress
 
@@ -44,7 +41,7 @@ class SubscriptionRoutes:
         self._clock = clock
 
     async def handle(self, call: Call, address: TopicAddress) -> Response:
-        call.require_for(address.topic, call.path, MANAGE)
+        require_below_topic(call, address)
         if address.subscription is None:
             check_verb(call, "GET", "HEAD")
             return await self._list(call, address)
