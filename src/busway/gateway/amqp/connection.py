@@ -178,12 +178,6 @@ class AmqpConnection:
             self.abort()
 
     @property
-    def asked_host(self) -> str:
-        """By which the client knows this namespace, as it says itself."""
-        peer = self._engine.peer
-        return "" if peer is None else peer.hostname or ""
-
-    @property
     def is_stranger(self) -> bool:
         return not self.is_authenticated
 
