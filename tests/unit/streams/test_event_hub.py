@@ -49,10 +49,9 @@ def test_partitions_have_the_ids_zero_to_n() -> None:
             with pytest.raises(ArgumentOutOfRange) as caught:
                 rig.hub.partition(name)
             assert caught.value.sentence == (
-                "The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 and"
-                " 2."
+                "The specified partition is invalid for an EventHub partition sender or receiver."
+                " It should be between 0 and 2."
             )
-            assert len(caught.value.sentence) < 500
 
     play(scenario, partitions=3)
 
