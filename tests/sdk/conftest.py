@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.sdk.bus import Bus, serving
+from tests.sdk.known_failures import closed
 from tests.sdk.program import Missing, Outcome, Program
 
 Outcomes = Callable[[Program, str], dict[str, Outcome]]
+
+
+def operations_tried(program: Program, way: str) -> list[str]:
+    """Of a way that is closed the first only, as SDKs take their time before they give up."""
+    operations = program.operations_by(way)
+    return operations[:1] if closed(program.name, way) else operations
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +42,7 @@ def outcomes(ways: dict[str, Bus], tmp_path_factory: pytest.TempPathFactory) -> 
             bus = ways[way]
             bus.make_entities(program)
             log: Path = folder.with_name(f"{program.name}-{way}.log")
-            chosen = os.environ.get("BUSWAY_SDK_ONLY", "").split() or program.operations_by(way)
+            chosen = os.environ.get("BUSWAY_SDK_ONLY", "").split() or operations_tried(program, way)
             tried[key] = program.run(bus.environment(program), log, chosen)
         return tried[key]
 

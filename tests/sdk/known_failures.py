@@ -55,6 +55,12 @@ def reason(program: str, way: str, operation: str) -> str | None:
     return next((why for pattern, why in KNOWN.items() if fnmatch(name, pattern)), None)
 
 
+def closed(program: str, way: str) -> str | None:
+    """A way by which nothing works."""
+    of_all = {pattern.removesuffix("/*"): why for pattern, why in KNOWN.items() if pattern.endswith("/*")}
+    return next((why for pattern, why in of_all.items() if fnmatch(f"{program}/{way}", pattern)), None)
+
+
 def may_fail(program: str, way: str, operation: str) -> str | None:
     """What fails on some days only, and is no test until it is mended."""
     name = f"{program}/{way}/{operation}"

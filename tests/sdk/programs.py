@@ -65,7 +65,7 @@ def _own(command: str, folder: Path) -> list[str]:
     return [str(folder / command)]
 
 
-def _java_service_bus(name: str, version: str) -> Program:
+def _java_service_bus(name: str, version: str, ways: tuple[str, ...]) -> Program:
     return Program(
         name,
         "azure-messaging-servicebus",
@@ -75,6 +75,7 @@ def _java_service_bus(name: str, version: str) -> Program:
         ("java/Trial.java", "java/pom.xml"),
         partial(_build_java, JAVA, ("Trial.java", "ServiceBus*.java"), version=version),
         partial(_java_command, "ServiceBusProgram"),
+        ways=ways,
     )
 
 
@@ -131,8 +132,9 @@ PROGRAMS = (
         partial(_own, "program"),
         entities=("hub",),
     ),
-    _java_service_bus("java-service-bus", JAVA_SERVICE_BUS[0]),
-    _java_service_bus("java-service-bus-older", JAVA_SERVICE_BUS[1]),
+    _java_service_bus("java-service-bus", JAVA_SERVICE_BUS[0], ("loopback", "tls", "websocket")),
+    # It does not know the emulator's switch.
+    _java_service_bus("java-service-bus-older", JAVA_SERVICE_BUS[1], ("tls", "websocket")),
     Program(
         "java-event-hubs",
         "azure-messaging-eventhubs",

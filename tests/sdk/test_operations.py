@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 
 import pytest
 
-from tests.sdk.conftest import Outcomes
+from tests.sdk.conftest import Outcomes, operations_tried
 from tests.sdk.known_failures import KNOWN, RACING, may_fail, reason
 from tests.sdk.program import RUN_SECONDS_MAX, SOURCES, Program
 from tests.sdk.programs import JAVA_SERVICE_BUS, PROGRAMS
@@ -30,7 +30,7 @@ def _cases() -> list[object]:
     cases = []
     for program in PROGRAMS:
         for way in program.ways:
-            for operation in program.operations_by(way):
+            for operation in operations_tried(program, way):
                 marks = _marks(program.name, way, operation)
                 name = f"{program.name}-{way}-{operation}"
                 cases.append(pytest.param(program, way, operation, marks=marks, id=name))

@@ -125,7 +125,7 @@ fn publishing(trial: &mut Trial) {
     });
     trial.operation("plain_amqp_message", |hub| async move {
         let producer = producer(&hub).await?;
-        producer.send_message(AmqpMessage::builder().with_body("a value").build(), None).await?;
+        producer.send_message(AmqpMessage::builder().with_body(vec![b"a value".to_vec()]).build(), None).await?;
         producer.close().await?;
         Ok(())
     });
