@@ -23,6 +23,7 @@ TEXTS = [
     ROOT / "docs" / "settings.md",
 ]
 _LINK = re.compile(r"\]\(([^)#:]+)\)")
+_FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _NAMED = re.compile(r"`([\w./*-]+)`")
 _FILE_ENDINGS = (".py", ".md", ".sql", ".toml", ".sh", ".txt")
 
@@ -68,7 +69,7 @@ def test_every_example_works_and_can_be_repeated(example: Path, server: RunningS
 def test_files_that_are_named_exist(text: Path) -> None:
     """Documentation: links and paths lead somewhere."""
     content = text.read_text()
-    links = [link for link in _LINK.findall(content) if not (text.parent / link).exists()]
+    links = [link for link in _LINK.findall(_FENCED.sub("", content)) if not (text.parent / link).exists()]
     assert links == []
     named = [name for name in _NAMED.findall(content) if "/" in name or name.endswith(_FILE_ENDINGS)]
     assert [name for name in named if not _exists(name)] == []

@@ -9,7 +9,9 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -190,9 +192,8 @@ def test_the_files_namespace_name_and_log_count(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"UserConfig": user_config}))
     with RunningServer(tmp_path, "--config", str(config)) as server:
-        done = subprocess.run(
-            [str(BUSWAY), "peek", "missing", "--data", str(server.data)], capture_output=True, text=True
-        )
-        assert "sb://sbemulatorns/missing" in done.stderr
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"http://127.0.0.1:{server.port}/missing")
+        assert "SystemTracker:sbemulatorns" in refused.value.read().decode()
         assert server.stop() == 0
     assert "stopping" in (server.data / "busway.log").read_text()
