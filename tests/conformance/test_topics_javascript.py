@@ -84,13 +84,13 @@ def test_sb_963_a_subscription_streams(run: Run, new_topic: NewTopic) -> None:
 
 
 def test_sb_964_rules_are_added_listed_and_removed_over_amqp(run: Run, new_topic: NewTopic) -> None:
-    """T-11, T-36, T-42, E-64, E-73, ERR-1, ERR-2, ERR-28: filters of every kind with values of every type."""
+    """T-11, T-12, T-36, T-42, E-64, E-73, ERR-1, ERR-2, ERR-28: by name, filters of every kind with every type."""
     topic = new_topic()
     topic.subscribe("s")
     found = run("rules", topic)
     assert found["first"] == [{"name": "$Default", "filter": {"sqlExpression": "1=1"}, "action": {}}]
-    assert [rule["name"] for rule in found["rest"]] == ["sql", "acting", "correlation", "label", "nothing"]
-    sql, acting, correlation, label, nothing = found["rest"]
+    assert [rule["name"] for rule in found["rest"]] == ["acting", "correlation", "label", "nothing", "sql"]
+    acting, correlation, label, nothing, sql = found["rest"]
     assert (sql["filter"], sql["action"]) == ({"sqlExpression": "color = 'red'"}, {})
     assert (acting["filter"], acting["action"]) == (
         {"sqlExpression": "n > 1"},
@@ -109,7 +109,7 @@ def test_sb_964_rules_are_added_listed_and_removed_over_amqp(run: Run, new_topic
     }
     assert {key: value for key, value in label["filter"].items() if value} == {"subject": "only"}
     assert nothing["filter"] == {"sqlExpression": "1=0"}
-    assert found["pages"] == [["sql", "acting"], ["correlation", "label"], ["nothing"]]
+    assert found["pages"] == [["acting", "correlation"], ["label", "nothing"], ["sql"]]
     assert found["twice"]["code"] == "MessagingEntityAlreadyExists"
     assert found["missing"]["code"] == "MessagingEntityNotFound"
     for mistake in ("wrong", "empty", "badName"):

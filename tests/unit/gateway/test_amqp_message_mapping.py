@@ -376,7 +376,9 @@ def test_a_message_that_was_scheduled_is_delivered_with_that_state(token: bytes,
         assert annotations["x-opt-message-state"] == Int(2)
         assert annotations["x-opt-scheduled-enqueue-time"] == Timestamp(ENQUEUED_MS - 5)
         assert annotations["x-opt-sequence-number"] == Long(7)
-    assert (decode_message(peeked_payload(message)).message_annotations or {})["x-opt-message-state"] == Int(0)
+    assert (decode_message(peeked_payload(message)).message_annotations or {})["x-opt-message-state"] == Int(
+        0
+    )
     fetched = decode_message(fetched_payload(message, TOKEN, LOCKED_MS)).message_annotations or {}
     assert fetched["x-opt-message-state"] == Int(message.state)
 
