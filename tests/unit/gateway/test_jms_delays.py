@@ -81,8 +81,8 @@ def test_a_past_delivery_time_is_no_delay(value: object) -> None:
 def test_the_services_own_annotation_goes_before() -> None:
     """S-30: whoever says both means the one that the service documents, in either order."""
     both = {SCHEDULED: Timestamp(5_000), TIME: Long(9_000)}
-    for annotations in (both, dict(reversed(both.items()))):
-        assert message_of(payload(b"x", message_annotations=annotations), False).scheduled_at_ms == 5_000
+    for given in (both, dict(reversed(both.items()))):
+        assert message_of(payload(b"x", message_annotations=given), False).scheduled_at_ms == 5_000
 
 
 @pytest.mark.parametrize("value", ["2030-01-01", b"12345678", 1.5, True, [1]])

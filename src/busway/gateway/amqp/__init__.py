@@ -16,6 +16,7 @@
   payloads              the same for the HTTP gateway
   receive_link          a client receives: room, transfers, dispositions → settlements
   session_receive_link  the same for a session
+  browse_link           a client looks at messages and takes none (`selector`: which of them)
   transaction_node      the coordinator: transactions are declared and discharged
   outcomes              AMQP outcomes ↔ the broker's verbs
   transfer_dead_letter  the sub-queue of messages that could not be transferred, before there is one
