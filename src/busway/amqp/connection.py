@@ -430,8 +430,8 @@ class Connection:
         self._heartbeat_interval_s = timeout_ms / 2_000 * 0.9
         self._heartbeat_at = self._now + self._heartbeat_interval_s
 
-    def open(self, properties: Fields | None = None) -> None:
-        """Server: answer ConnectionOpened. Client: open, once SaslFinished(ok) has arrived."""
+    def open(self, properties: Fields | None = None, capabilities: list[str] | None = None) -> None:
+        """Server: answer ConnectionOpened, offering these. Client: open, once SaslFinished(ok) has arrived."""
         if (self.state, ConnectionInput.SEND_OPEN) not in CONNECTION_TABLE:
             return
         self._move(ConnectionInput.SEND_OPEN)
@@ -442,6 +442,8 @@ class Connection:
             max_frame_size=settings.max_frame_size,
             channel_max=settings.channel_max,
             idle_time_out=settings.idle_timeout_ms,
+            offered_capabilities=capabilities if self.role is Role.SERVER else None,
+            desired_capabilities=capabilities if self.role is Role.CLIENT else None,
             properties=properties,
         )
         at = len(self.out) if self._held_from < 0 else self._held_from

@@ -3,6 +3,7 @@
   protocol              AMQP straight on a socket: the event loop's callbacks
   gateway               all connections: strangers and clients, the one timer, the clean stop
   connection            one connection: the engine's events in, the links' actions out, the brakes
+  capabilities          what a connection can do, for who asks by name
   holdings              what one connection makes the server hold, by kind
   told_events           what a read has brought, in words, for the log of what took long
   rights_check          which links may have lost their right, and looking at them again in slices
@@ -15,6 +16,7 @@
   payloads              the same for the HTTP gateway
   receive_link          a client receives: room, transfers, dispositions → settlements
   session_receive_link  the same for a session
+  browse_link           a client looks at messages and takes none (`selector`: which of them)
   transaction_node      the coordinator: transactions are declared and discharged
   outcomes              AMQP outcomes ↔ the broker's verbs
   transfer_dead_letter  the sub-queue of messages that could not be transferred, before there is one

@@ -25,6 +25,7 @@ from busway.broker.errors import (
     Unauthorized,
 )
 from busway.gateway.amqp.addresses import COORDINATOR_NODE, Node, NodeKind, node_at, text_of
+from busway.gateway.amqp.browse_link import BrowseLink, is_browser
 from busway.gateway.amqp.cbs_node import CbsNode
 from busway.gateway.amqp.cross_entity import use_of
 from busway.gateway.amqp.error_conditions import amqp_error
@@ -40,6 +41,7 @@ from busway.gateway.amqp.request_link import (
     RequestNode,
     ResponseLink,
 )
+from busway.gateway.amqp.selector import check_unselected, selector_of
 from busway.gateway.amqp.send_link import SendLink
 from busway.gateway.amqp.session_receive_link import (
     SessionReceiveLink,
@@ -90,6 +92,8 @@ class Attaching:
         self._cbs = CbsNode(connection.tokens, connection.namespace, connection.tracking, hubs)
         #: The one sender that a connection may have on it.
         self._cbs_sender: Link | None = None
+        #: Browsers of the connection read one after the other.
+        self._browsing = asyncio.Lock()
 
     def attach(self, link: Link) -> None:
         path = ""
@@ -293,13 +297,14 @@ class Attaching:
             return
         queue = self._queue(node)
         outlet = queue.outlet(node.address.dead_letter)
-        if wish is None and outlet.requires_session:
+        if wish is None and outlet.requires_session and not is_browser(link.source):
             raise InvalidOperation(_NEEDS_SESSION)
         if wish is not None and not outlet.requires_session:
             raise InvalidOperation(_HAS_NO_SESSIONS)
         if wish is None:
             self._attach_plain(link, node, queue, outlet)
         else:
+            check_unselected(link.source, node.path)
             self._accept_session(link, node, queue, outlet, wish)
 
     def _attach_to_transfer_dead_letters(self, link: Link, node: Node) -> None:
@@ -321,7 +326,22 @@ class Attaching:
         use_of(link.session, node).receiver_accepted(node)
         link.accept(source=link.source, target=link.target)
 
+    def _attach_browser(self, link: Link, node: Node, queue: Queue, outlet: Outlet) -> None:
+        """R-60: a queue browser of JMS."""
+        connection = self._connection
+        selector = selector_of(link.source)
+        browser = BrowseLink(
+            connection, link, node, queue, outlet, selector, self._browsing, connection.now()
+        )
+        queue.attach(browser, sends=False)
+        connection.add_link(browser)
+        self._accept_receiver(link, node)
+
     def _attach_plain(self, link: Link, node: Node, queue: Queue, outlet: Outlet) -> None:
+        if is_browser(link.source):
+            self._attach_browser(link, node, queue, outlet)
+            return
+        check_unselected(link.source, node.path)
         connection = self._connection
         deletes = link.snd_settle_mode == SENDER_SETTLED
         receiver = ReceiveLink(

@@ -44,6 +44,7 @@ from busway.broker.errors import AuthenticationFailed, BrokerError, QuotaExceede
 from busway.broker.receiver import Attachment
 from busway.gateway.amqp.addresses import paths_of
 from busway.gateway.amqp.attaching import Attaching
+from busway.gateway.amqp.capabilities import offered
 from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.holdings import KEPT_FREE_BYTES, Holdings
 from busway.gateway.amqp.request_link import RequestDesk
@@ -450,7 +451,7 @@ class AmqpConnection:
         self.tracking.know_host(event.open.hostname)
         self._is_open = True
         self._linkless_since = self.now()
-        self._engine.open()
+        self._engine.open(capabilities=offered(event.open.desired_capabilities))
         if self.tokens.has_any():
             self.recognise()
         self._hurry(self.now())
@@ -490,8 +491,7 @@ class AmqpConnection:
     def _closed(self, event: ConnectionClosed) -> None:
         if event.error is not None:
             # Strangers and scanners, who never proved anything, do not fill the _log.
-            level = logging.INFO if self.is_authenticated else logging.DEBUG
-            error = event.error
+            level, error = logging.INFO if self.is_authenticated else logging.DEBUG, event.error
             reason = (error.description or "")[:_LOGGED_CHARACTERS_MAX]
             _log.log(level, "connection closed: peer=%s condition=%s: %r", self.peer, error.condition, reason)
         self.flush()

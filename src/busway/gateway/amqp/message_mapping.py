@@ -42,6 +42,9 @@ _NULL: Final = 0x40
 #: Strings, and bytes that may be such.
 _TEXTS: Final = b"\xa1\xb1\xa0\xb0"
 
+#: JMS writes a delivery time as a long, in its short form too.
+_MOMENTS: Final = b"\x81\x55\x83"
+
 #: The last millisecond of the year 9999: later times cannot be written by clients (M-17).
 _LATEST_MS: Final = 253_402_300_799_999
 
@@ -50,6 +53,7 @@ _OWNED: Final = 1
 _PARTITION_KEY: Final = 2
 _VIA_PARTITION_KEY: Final = 3
 _SCHEDULED_TIME: Final = 4
+_DELIVERY_TIME: Final = 5
 _ANNOTATIONS: Final[dict[bytes, int]] = {
     b"x-opt-sequence-number": _OWNED,
     b"x-opt-enqueued-time": _OWNED,
@@ -62,13 +66,14 @@ _ANNOTATIONS: Final[dict[bytes, int]] = {
     b"x-opt-partition-key": _PARTITION_KEY,
     b"x-opt-via-partition-key": _VIA_PARTITION_KEY,
     b"x-opt-scheduled-enqueue-time": _SCHEDULED_TIME,
+    b"x-opt-delivery-time": _DELIVERY_TIME,
 }
 
 
 class _Front:
     """What was found before the bare message."""
 
-    __slots__ = ("head", "partition_key", "parts", "scheduled_at_ms", "ttl_ms")
+    __slots__ = ("delivery_at_ms", "head", "partition_key", "parts", "scheduled_at_ms", "ttl_ms")
 
     def __init__(self) -> None:
         #: `parts` encoded, once it has been read whole.
@@ -77,6 +82,8 @@ class _Front:
         self.ttl_ms = -1
         self.partition_key: str | None = None
         self.scheduled_at_ms = 0
+        #: What JMS calls the same.
+        self.delivery_at_ms = 0
 
 
 # -- in
@@ -155,6 +162,8 @@ def _read_front(payload: bytes, cut: Sections, limits: Limits) -> _Front:
         front.parts.message_annotations = _kept_annotations(
             front, payload, cut.message_annotations_at, cut.message_annotations_end, limits
         )
+    if front.scheduled_at_ms == 0:
+        front.scheduled_at_ms = front.delivery_at_ms
     return front
 
 
@@ -241,17 +250,21 @@ def _read_annotation(front: _Front, kind: int, data: bytes, at: int, after: int,
         front.partition_key = _key_text(data, at, after, "PartitionKey", limits.key_characters_max)
     elif kind == _VIA_PARTITION_KEY:
         _key_text(data, at, after, "ViaPartitionKey", limits.key_characters_max)
+    elif kind == _DELIVERY_TIME:
+        if data[at] not in _MOMENTS:
+            raise BadArgument("The annotation x-opt-delivery-time must be a long: milliseconds since 1970.")
+        front.delivery_at_ms = _moment(data, at, after, "The delivery time")
     else:
-        front.scheduled_at_ms = _scheduled_time(data, at)
+        if data[at] != 0x83:
+            raise BadArgument("The annotation x-opt-scheduled-enqueue-time must be a timestamp.")
+        front.scheduled_at_ms = _moment(data, at, after, "ScheduledEnqueueTimeUtc")
 
 
-def _scheduled_time(data: bytes, at: int) -> int:
+def _moment(data: bytes, at: int, after: int, name: str) -> int:
     """A time before 1970 is simply past (S-32)."""
-    if data[at] != 0x83:
-        raise BadArgument("The annotation x-opt-scheduled-enqueue-time must be a timestamp.")
-    moment_ms = int.from_bytes(data[at + 1 : at + 9], "big", signed=True)
+    moment_ms = int.from_bytes(data[at + 1 : after], "big", signed=True)
     if moment_ms > _LATEST_MS:
-        raise ArgumentOutOfRange("ScheduledEnqueueTimeUtc is later than the year 9999.")
+        raise ArgumentOutOfRange(f"{name} is later than the year 9999.")
     return max(0, moment_ms)
 
 
