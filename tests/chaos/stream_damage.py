@@ -45,6 +45,7 @@ _STORES: Final = 2
 #: One round in so many is played on a server as well.
 SERVER_SHARE: Final = 50
 _IDLE_S: Final = 0.4
+_REMEMBERED_S: Final = 3.0
 _LOST: Final = re.compile(r"\D(\d+) to (\d+)\D")
 
 
@@ -356,6 +357,8 @@ async def _damage_a_server(server: RunningServer, chance: random.Random) -> list
     rows = await asyncio.to_thread(partitions_of, server.connection_string, HUB)
     victim = chance.randrange(1, PARTITIONS)
     store = f"store-{victim}"
+    # How far a store has come is remembered beside it every second: what is younger can vanish with a damaged log.
+    await asyncio.sleep(_REMEMBERED_S)
     await asyncio.to_thread(server.kill)
     what = hurt(chance.choice(store_files(server, store)), chance)
     server.log.write_text("")
