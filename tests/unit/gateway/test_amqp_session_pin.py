@@ -133,15 +133,18 @@ def test_sessions_whose_control_link_came_later_are_free() -> None:
     in_room(scenario, FIRST, SECOND)
 
 
-def test_a_sender_that_comes_first_binds_as_a_receiver_does() -> None:
-    """TX-4, TX-22: the first entity used is the one by whose way messages go, whichever way it is used."""
+def test_a_sender_that_is_used_first_binds_as_a_receiver_does() -> None:
+    """TX-4, TX-22: the first entity used is the one by whose way messages go, whichever way it is used. A sender that
+    has sent nothing was not used."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
         await Controller.attached(peer)
         assert peer.refusal(await peer.sender("missing")) is not None  # binds nothing
-        assert peer.refusal(await peer.sender("first")) is None
+        first = await peer.sender("first")
+        assert peer.refusal(first) is None
         assert peer.refusal(await peer.sender("second")) is None
+        await peer.sent(first, payload(b"m"))
         assert await refusal_on(peer, "second") == "amqp:not-allowed"
         assert await refusal_on(peer, "first/$DeadLetterQueue") is None
 

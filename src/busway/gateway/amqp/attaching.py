@@ -275,7 +275,9 @@ class Attaching:
         sender = SendLink(self._connection, link, node, entity, self._connection.now())
         entity.attach(sender, sends=True)
         self._connection.add_link(sender)
-        use_of(link.session, node).took_place_at(node.address.path)
+        use = use_of(link.session, node)
+        if use.is_free:
+            sender.session_use = use
         message_bytes_max = entity.settings.message_bytes_max
         link.accept(
             source=link.source,

@@ -1,8 +1,8 @@
 """Cross-entity mode of an AMQP session: all it receives comes from one entity (TX-4, TX-22).
 
 Clients that work in transactions across entities open a session for that alone, and on it their control link before
-any other. So the first link of a session says what the session is for. In this mode the first sender or receiver, or
-the first transaction that is discharged, pins the session to its queue or topic for the rest of the session's life:
+any other. So the first link of a session says what the session is for. In this mode the first receiver, the first
+message sent, or the first transaction that is discharged pins the session to its queue or topic for the rest of the session's life:
 receivers elsewhere are refused whether or not a transaction is open, senders are not. Clients that open a control
 link beside the links they have are not pinned.
 """
@@ -45,7 +45,7 @@ class SessionUse:
         self.took_place_at(node.address.path)
 
     def took_place_at(self, path: str) -> None:
-        """A link stands there, or a transaction was made there: the first one counts."""
+        """A receiver stands there, a message was sent there, or a transaction made: the first one counts."""
         if self.is_free:
             self._top_key = _top_key(path)
 

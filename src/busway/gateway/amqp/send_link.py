@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from busway.broker.topic import Topic
     from busway.broker.transaction import Transaction
     from busway.gateway.amqp.addresses import Node
+    from busway.gateway.amqp.cross_entity import SessionUse
     from busway.gateway.amqp.link_host import LinkHost
 
 _ID_MASK: Final = 0xFFFFFFFF
@@ -101,11 +102,16 @@ class SendLink(SenderEnd):
         self._group = _group_of(entity)
         #: P-32: of a partitioned entity, where another try helps.
         self.watch = SendWatch(host, self._give_up) if entity.settings.is_partitioned else None
+        #: TX-22: of a session that the first message may pin to this entity.
+        self.session_use: SessionUse | None = None
 
     # -- from the connection
 
     def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
         self._credit -= len(deliveries)
+        if self.session_use is not None:
+            self.session_use.took_place_at(self.node.address.path)
+            self.session_use = None
         run = SendRun(self)
         together: list[IncomingDelivery] = []
         for delivery in deliveries:
