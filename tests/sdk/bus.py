@@ -1,5 +1,5 @@
-"""The two servers, and the ways to them: `loopback` with the emulator's switch, and to one that serves a network with a
-certificate `tls` and `websocket`."""
+"""The two servers, and the ways to them: `loopback` with the emulator's switch; to one that serves a network with a
+certificate, `tls` and `websocket`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bus(NamedTuple):
     #: As a user has it: without a port where the usual ones would be served.
     connection_string: str
     ca_file: str
-    #: Where it in fact listens, by an SDK's custom endpoint or whatever it has instead; nothing if the string says it.
+    #: Where it in fact listens, for an SDK's custom endpoint or what it has instead; empty if the string says it.
     address: str = ""
 
     @property

@@ -1,5 +1,5 @@
-"""Records what the programs of tests/sdk say: `python -m tests.wire.record_programs [PROGRAM [OPERATION…]]`. Replayed by
-`test_program_transcripts`, without their languages; recorded anew when an SDK changes, or when what we write shall change."""
+"""Records what the programs of tests/sdk say: `python -m tests.wire.record_programs [PROGRAM [OPERATION…]]`. Replayed
+by `test_program_transcripts`, without their languages; recorded anew when an SDK or what we write changes."""
 
 from __future__ import annotations
 
