@@ -71,8 +71,9 @@ def clients() -> list[str]:
     lines = [
         "## Clients of other languages",
         "",
-        "Programs with unmodified SDKs, each operation tried by `make test-sdk` on loopback with the emulator's switch, over TLS",
-        "and over WebSocket with a certificate. Python's SDKs are tried by `tests/conformance`; .NET's were not run.",
+        "Programs with unmodified SDKs, each operation tried by `make test-sdk` on loopback with the emulator's",
+        "switch, and over TLS and WebSocket with a certificate. Python's SDKs are tried by `tests/conformance`;",
+        ".NET's were not run.",
         "",
         "| SDK | version | by | about | operations | not yet |",
         "|---|---|---|---|---|---|",

@@ -7,9 +7,9 @@ known_failures     operations that do not work yet, with the reason
 test_operations    each operation of each program by each way is a test of its own
 test_how_to        the programs of docs/how-to, as they stand
 
-Each folder holds the programs of one language. A program tries named operations, one after the other, and prints a line of
-JSON for each: `{"operation": …, "passed": …, "found": …, "seconds": …}`. An operation is declared in its source as
-`operation("name", …)`, which is where this suite finds the names. Whoever adds one adds nothing else.
+Each folder holds the programs of one language. A program tries named operations, one after the other, and prints a
+line of JSON for each: `{"operation": …, "passed": …, "found": …, "seconds": …}`. An operation is declared in its
+source as `operation("name", …)`, which is where this suite finds the names. Whoever adds one adds nothing else.
 
     make test-sdk ARGS="-k go"                           one language
     make test-sdk ARGS="-k java-service-bus-tls"          one program by one way

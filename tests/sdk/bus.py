@@ -1,5 +1,5 @@
-"""The two servers, and the ways to them: `loopback` with the emulator's switch, and to one that serves a network with a
-certificate `tls` and `websocket`."""
+"""The two servers, and the ways to them: `loopback` with the emulator's switch; to one that serves a network with a
+certificate, `tls` and `websocket`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bus(NamedTuple):
     #: As a user has it: without a port where the usual ones would be served.
     connection_string: str
     ca_file: str
-    #: Where it in fact listens, by an SDK's custom endpoint or whatever it has instead; nothing if the string says it.
+    #: Where it in fact listens, for an SDK's custom endpoint or what it has instead; empty if the string says it.
     address: str = ""
 
     @property
@@ -86,9 +86,7 @@ class Bus(NamedTuple):
         )
         trust = ssl.create_default_context(cafile=self.ca_file)
         connection = HTTPSConnection(host, int(port), context=trust)
-        connection.request(
-            method, f"/$eventhubs/{quote(path)}", json.dumps(body), {"Authorization": token}
-        )
+        connection.request(method, f"/$eventhubs/{quote(path)}", json.dumps(body), {"Authorization": token})
         answer = connection.getresponse()
         text = answer.read()
         connection.close()
@@ -104,7 +102,10 @@ def serving(folder: Path) -> Iterator[dict[str, Bus]]:
     key_file.write_text(secrets.token_urlsafe(32) + "\n")
     network = ["--host", "0.0.0.0", "--tls-cert", str(files.server), "--tls-key", str(files.server_key)]
     network += ["--key-file", str(key_file), "--tls-port", "0", "--https-port", "0"]
-    with RunningServer(folder / "loopback") as loopback, RunningServer(folder / "network", *network) as server:
+    with (
+        RunningServer(folder / "loopback") as loopback,
+        RunningServer(folder / "network", *network) as server,
+    ):
         facts = dict(part.split("=", 1) for part in server.connection_string.split(";") if part)
         https_port = urlsplit(str(server.ready["console_url"])).port
         # The certificate is for this name too.

@@ -28,7 +28,7 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Bus]]:
 
 
 @pytest.fixture(scope="session")
-def outcomes(ways: dict[str, Bus], tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+def outcomes(ways: dict[str, Bus]) -> Outcomes:
     """What a program printed by one way. Its standard error is kept beside what it was built into."""
     tried: dict[tuple[str, str], dict[str, Outcome]] = {}
 

@@ -1,5 +1,5 @@
-"""Operations that do not work yet: `program/way/operation`, each part may be `*`, with the reason. Points are those of
-the list "Every client"."""
+"""Operations that do not work yet: `program/way/operation`, each part may be `*`, with the reason. Points are those
+of the list "Every client"."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ KNOWN: dict[str, str] = {
     "*-jms/*/temporary_*": "point 19: no dynamic nodes",
     "*-jms/*/request_and_reply": "point 19: no dynamic nodes",
     "*-jms/*/*durable_subscription*": "point 19: subscriptions of JMS",
-    "java-service-bus-older/*/first_rule_of_a_subscription": "the SDK sends <RuleDescription>, which no service knows",
-    "java-service-bus-older/*/missing_subscription_does_not_exist": "the SDK does not expect the 404 of a missing one",
+    "java-service-bus-older/*/first_rule_of_a_subscription": "the SDK names it by a wrong element",
+    "java-service-bus-older/*/missing_subscription_does_not_exist": "the SDK does not expect a 404",
 }
 #: Now and then: the older Java stack attaches `$management` while its token is still under way.
 RACING: dict[str, str] = {

@@ -96,7 +96,8 @@ class Program:
                 running.wait()
         lines = [json.loads(line) for line in printed.read_text().splitlines() if line.startswith("{")]
         return {
-            line["operation"]: Outcome(line["operation"], line["passed"], str(line["found"])) for line in lines
+            line["operation"]: Outcome(line["operation"], line["passed"], str(line["found"]))
+            for line in lines
         }
 
     @staticmethod

@@ -169,7 +169,9 @@ PROGRAMS = (
         partial(_node_command, "event_hubs_program.mjs"),
         entities=("hub",),
     ),
-    _rust("rust-event-hubs", "azure_messaging_eventhubs", "0.16.0", ("loopback", "tls", "websocket"), ("hub",)),
+    _rust(
+        "rust-event-hubs", "azure_messaging_eventhubs", "0.16.0", ("loopback", "tls", "websocket"), ("hub",)
+    ),
     # It knows no address but NAMESPACE.servicebus.windows.net, which only the certificate for a network has.
     _rust("rust-service-bus", "azure_messaging_servicebus", "0.21.0", ("tls",), ("queue", "topic")),
 )

@@ -24,7 +24,9 @@ BUILD_SECONDS_MAX = 1_800
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with RunningServer(tmp_path_factory.mktemp("busway")) as running:
         for command in (["queue", "create", "orders"], ["eventhub", "create", "clicks", "--partitions", "2"]):
-            subprocess.run([str(BUSWAY), *command, "--data", str(running.data)], check=True, capture_output=True)
+            subprocess.run(
+                [str(BUSWAY), *command, "--data", str(running.data)], check=True, capture_output=True
+            )
         yield running
 
 
@@ -57,7 +59,13 @@ def _java(folder: Path) -> list[str]:
     libraries = f"{_neighbour('java-service-bus')}/lib/*"
     (folder / "Program.java").write_text(program_of("java", "java"))
     run_tool("javac", "-nowarn", "-cp", libraries, "-d", str(folder), "Program.java", folder=folder)
-    return ["java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{folder}:{libraries}", "Program"]
+    return [
+        "java",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-cp",
+        f"{folder}:{libraries}",
+        "Program",
+    ]
 
 
 def _javascript(folder: Path) -> list[str]:

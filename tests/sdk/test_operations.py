@@ -45,7 +45,9 @@ def test_an_operation_works(program: Program, way: str, operation: str, outcomes
     if ONLY and operation not in ONLY:
         pytest.skip("not asked for")
     outcome = outcomes(program, way).get(operation)
-    assert outcome is not None, f"the program ended before it tried {operation}: see build/sdk/{program.name}-{way}.log"
+    assert outcome is not None, (
+        f"the program ended before it tried {operation}: see build/sdk/{program.name}-{way}.log"
+    )
     assert outcome.passed, outcome.found
 
 
@@ -58,7 +60,9 @@ def test_operations_have_names_of_their_own(program: Program) -> None:
 @pytest.mark.parametrize("pattern", [*KNOWN, *RACING])
 def test_a_known_failure_is_of_an_operation_that_exists(pattern: str) -> None:
     """SDK: the list of what does not work has no entry that nobody needs."""
-    names = (f"{one.name}/{way}/{name}" for one in PROGRAMS for way in one.ways for name in one.operations_by(way))
+    names = (
+        f"{one.name}/{way}/{name}" for one in PROGRAMS for way in one.ways for name in one.operations_by(way)
+    )
     assert any(fnmatch(name, pattern) for name in names)
 
 

@@ -1,5 +1,5 @@
 """The gateway with one entity in memory, under a clock that stands still, for conversations with the programs of
-tests/sdk: recorded by `record_programs`, replayed by `test_program_transcripts`. Their text is that of `hub_service`."""
+tests/sdk: recorded by `record_programs`, replayed by `test_program_transcripts`, written as `hub_service` says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = ("queue", "session-queue", "hub")
 
 
 class ProgramService:
-    """Of one conversation, with an entity of a kind. The time is that of the recording: SDKs compare it with theirs."""
+    """Of one conversation, with an entity of a kind, at the time of the recording: SDKs compare it with theirs."""
 
     def __init__(self, kind: str, wall_ms: int) -> None:
         assert kind in KINDS

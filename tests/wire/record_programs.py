@@ -1,5 +1,5 @@
-"""Records what the programs of tests/sdk say: `python -m tests.wire.record_programs [PROGRAM [OPERATION…]]`. Replayed by
-`test_program_transcripts`, without their languages; recorded anew when an SDK changes, or when what we write shall change."""
+"""Records what the programs of tests/sdk say: `python -m tests.wire.record_programs [PROGRAM [OPERATION…]]`. Replayed
+by `test_program_transcripts`, without their languages; recorded anew when an SDK or what we write changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,13 @@ RECORDED: dict[str, tuple[str, ...]] = {
     "go-event-hubs": (*_EVENTS, "properties_of_a_hub", "higher_owner_takes_over", "processor"),
     "java-service-bus": (*_QUEUE, *_SESSIONS, *_TRANSACTIONS),
     "java-event-hubs": ("publish_a_batch", "every_property_comes_back", "from_a_number", "processor"),
-    "javascript-service-bus": ("send_receive_complete", "every_property_comes_back", "session_in_order", "footer", "body_null"),
+    "javascript-service-bus": (
+        "send_receive_complete",
+        "every_property_comes_back",
+        "session_in_order",
+        "footer",
+        "body_null",
+    ),
     "javascript-event-hubs": ("publish_and_read", "footer", "body_null", "questions"),
 }
 
@@ -120,7 +126,11 @@ async def record(program: Program, operation: str, ca_file: Path) -> None:
     if '"passed":true' not in printed.replace(" ", ""):
         sys.stdout.write(f"{program.name} {operation}: not recorded, it does not work: {printed[:300]}\n")
         return
-    save(FOLDER / f"{program.name}-{operation}.txt", title(kind, wall_ms, f"{program.name}, {operation}"), recorder.steps)
+    save(
+        FOLDER / f"{program.name}-{operation}.txt",
+        title(kind, wall_ms, f"{program.name}, {operation}"),
+        recorder.steps,
+    )
     sys.stdout.write(f"{program.name} {operation}: {len(recorder.steps)} steps\n")
 
 

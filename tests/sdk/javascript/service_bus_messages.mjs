@@ -47,7 +47,8 @@ operation("large_message", async (bench) => {
 });
 operation("message_too_large", async (bench) => {
   const sender = bench.client.createSender(await bench.queue());
-  await fails("MessageSizeExceeded", () => sender.sendMessages({ body: Buffer.alloc(2_000_000) }));
+  // Not by far: then the link is closed, as the service does, and this SDK says nothing until its time is over.
+  await fails("MessageSizeExceeded", () => sender.sendMessages({ body: Buffer.alloc(300_000) }));
   await sender.sendMessages({ body: "still works" });
 });
 operation("batch", async (bench) => {

@@ -75,7 +75,7 @@ export async function fails(words, attempt) {
   let problem = null;
   await attempt().catch((thrown) => (problem = thrown));
   const told = problem === null ? [] : [problem, ...(problem.errors ?? [])];
-  holds(`${words} in: ${problem}`, told.some((each) => `${each.code} ${each}`.includes(words)));
+  holds(`${words} in: ${told.map((each) => `${each.code} ${each}`)}`, told.some((each) => `${each.code} ${each}`.includes(words)));
   return problem;
 }
 
