@@ -50,6 +50,7 @@ from busway.gateway.amqp.session_receive_link import (
     wait_s,
 )
 from busway.gateway.amqp.temporary_nodes import TemporaryNodes, is_dynamic
+from busway.gateway.amqp.topic_subscriptions import TopicSubscriptions, is_subscriber
 from busway.gateway.amqp.transaction_node import REQUEST_BYTES_MAX as CONTROL_BYTES_MAX
 from busway.gateway.amqp.transaction_node import ControlLink
 from busway.gateway.amqp.transfer_dead_letter import EmptyReceiveLink
@@ -95,12 +96,16 @@ class Attaching:
         #: Browsers of the connection read one after the other.
         self._browsing = asyncio.Lock()
         self._temporary = TemporaryNodes(connection, self)
+        self._subscriptions = TopicSubscriptions(connection, self)
 
     def attach(self, link: Link) -> None:
         path = ""
         try:
             if is_dynamic(link):
                 self._temporary.attach(link)
+                return
+            if link.is_sender and link.source is None:
+                self._subscriptions.end(link)
                 return
             node = _node_of(link)
             path = node.path
@@ -294,6 +299,8 @@ class Attaching:
     def _attach_receiver(self, link: Link, node: Node) -> None:
         wish = session_wish(link.source, self._connection.limits.key_characters_max)
         use_of(link.session, node).check_receiver(node)
+        if is_subscriber(link.source) and self._subscriptions.attach(link, node):
+            return
         if node.address.transfer_dead_letter:
             if wish is not None:
                 raise InvalidOperation(_HAS_NO_SESSIONS)
