@@ -3,7 +3,7 @@
 A receiver that attaches to a topic and calls it one (capability `topic`) gets a subscription of that topic. Which one
 is in the link: a durable one and a shared one bear the link's name up to its first `|`, behind which Qpid JMS counts
 its consumers; unless it is for everybody (capability `global`) the client's id is part of the name. Any other is
-nobody else's and has a name that nobody can guess. So the subscription `news` of the client `till-1` is `news~till-1`,
+nobody else's and has a name that nobody can guess. So the subscription `news` of the client `till` is `news~till`,
 a shared one of everybody is `news`, and what is not durable ends with `~nd`.
 
 What is there is received from with the right Listen. What is not there is made, which needs Manage, with the selector
