@@ -86,6 +86,7 @@ class Link:
         "outcomes",
         "owner",
         "peer",
+        "peer_closed",
         "peer_handle",
         "properties",
         "rcv_settle_mode",
@@ -111,6 +112,7 @@ class Link:
         #: How much of the peer's attach is kept, in bytes of the wire.
         self.kept_bytes = 0
         self.peer: Attach | None = None
+        self.peer_closed = False  # by its detach, not by the end of its session or connection
         self.source: Source | None = None
         self.target: Target | Coordinator | None = None
         self.properties: Fields | None = None
@@ -292,6 +294,7 @@ class Link:
                 self._write_null_attach()
             self._write_detach(None, detach.closed)
         self._drop_partial()
+        self.peer_closed = detach.closed
         self.session.forget_link(self)
         self.tell_end(detach.error, detach.closed)
 

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from busway.broker.errors import BrokerError
 from busway.broker.receiver import Attachment
 
 
 class Attachments:
-    """Each link, and whether it sends."""
+    """Each link, and whether it sends. Some links *hold* an entity that was made for them: it is to go when the last
+    of them has gone, unless it was the entity that turned them away."""
 
     def __init__(self) -> None:
         self._links: dict[Attachment, bool] = {}
+        #: With what to call when none is left.
+        self._holders: dict[Attachment, Callable[[], None]] = {}
 
     def add(self, link: Attachment, *, sends: bool) -> None:
         self._links[link] = sends
 
+    def hold(self, link: Attachment, released: Callable[[], None]) -> None:
+        """The link is attached already."""
+        self._holders[link] = released
+
+    def is_held(self) -> bool:
+        return bool(self._holders)
+
     def discard(self, link: Attachment) -> None:
         self._links.pop(link, None)
+        released = self._holders.pop(link, None)
+        if released is not None and not self._holders:
+            released()
 
     def discard_all(self, links: Iterable[Attachment]) -> None:
         for link in links:
             self._links.pop(link, None)
+            self._holders.pop(link, None)
 
     def evict(self, error: BrokerError, *, sends: bool | None = None) -> None:
         """Every link with this error, once; with `sends` only senders, or only others."""

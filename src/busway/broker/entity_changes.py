@@ -448,6 +448,21 @@ class EntityChanges:
             self._record("AutoDelete Delete", row.description)
         room.rights_changed()
 
+    async def delete_released(self, row: EntityRow) -> None:
+        """It was made for links that have gone. Looks again when its turn has come: another one may hold it now."""
+        room = self._room
+        async with room.changing:
+            present = room.entities.rows.get(row.key)
+            if present is None or present.incarnation != row.incarnation or room.entities.is_held(present):
+                return
+            try:
+                await self._delete_row(present)
+            except BrokerError as error:  # it has an AutoDeleteOnIdle
+                self._record("Delete", present.description, status=error.sentence)
+                return
+            self._record("Delete", present.description)
+        room.rights_changed()
+
     # -- both
 
     def _found(self, path: str) -> EntityRow:

@@ -578,7 +578,14 @@ class EntityTable:
         in_use = counts.scheduled > 0 or self._is_received_from(row)
         return Candidate(key, row.description.auto_delete_on_idle_ms, used_ms, in_use)
 
+    def is_held(self, row: EntityRow) -> bool:
+        """A link stands that it was made for."""
+        entity = self._loaded.get(row.key)
+        return entity is not None and entity.is_held()
+
     def _is_received_from(self, row: EntityRow) -> bool:
+        if self.is_held(row):
+            return True
         if isinstance(row.description, TopicDescription):
             return any(map(self._is_received_from, self.subscriptions(row.key)))
         queue = self._loaded.get(row.key)

@@ -439,6 +439,12 @@ class Namespace:
         """A topic goes with its subscriptions (E-65)."""
         await self.background.finish(self._entity_changes.delete(path))
 
+    def release(self, path: str) -> None:
+        """Nobody holds it any more: it goes soon, unless somebody comes first."""
+        row = self.entities.rows.get(path_key(path))
+        if row is not None:
+            self.background.spawn(self._entity_changes.delete_released(row))
+
     async def add_rule(self, subscription_path: str, rule: Rule) -> Rule:
         return await self.background.finish(self.rule_changes.add(subscription_path, rule))
 

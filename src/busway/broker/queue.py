@@ -4,7 +4,7 @@ links that hold it open. Whether each of the two is one fragment or several, onl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from busway.broker.attachments import Attachments
 from busway.broker.descriptions import Receivable, RuntimeCounts, SubscriptionDescription
@@ -93,6 +93,13 @@ class Queue:
 
     def detach(self, attachment: Attachment) -> None:
         self._attachments.discard(attachment)
+
+    def hold(self, attachment: Attachment, released: Callable[[], None]) -> None:
+        """It was made for this link, among others perhaps: see `Attachments`."""
+        self._attachments.hold(attachment, released)
+
+    def is_held(self) -> bool:
+        return self._attachments.is_held()
 
     def evict(self, error: BrokerError) -> None:
         """The entity is gone or its store failed: every link is detached with this error, once."""

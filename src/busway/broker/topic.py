@@ -6,6 +6,8 @@ becomes copies in its subscriptions in the same commit (`distribution`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from busway.broker.attachments import Attachments
 from busway.broker.descriptions import TopicDescription
 from busway.broker.distribution import Distribution
@@ -76,6 +78,13 @@ class Topic:
 
     def detach(self, attachment: Attachment) -> None:
         self._attachments.discard(attachment)
+
+    def hold(self, attachment: Attachment, released: Callable[[], None]) -> None:
+        """It was made for this link, among others perhaps: see `Attachments`."""
+        self._attachments.hold(attachment, released)
+
+    def is_held(self) -> bool:
+        return self._attachments.is_held()
 
     def failed(self, error: BrokerError) -> None:
         """The store failed, or the topic is gone: everybody is evicted."""

@@ -406,18 +406,6 @@ def test_garbage_is_answered_and_ends_the_connection() -> None:
     in_room(scenario, QUEUE)
 
 
-def test_dynamic_nodes_are_not_supported() -> None:
-    """ERR-19: refused, the connection stays."""
-
-    async def scenario(room: Room) -> None:
-        peer = await room.client()
-        dynamic = peer.session.attach("d", is_sender=False, source=Source(dynamic=True), target=Target("x"))
-        await room.turns()
-        assert condition_of(peer, dynamic) == "amqp:not-implemented"
-
-    in_room(scenario, QUEUE)
-
-
 def test_a_clean_stop_tells_every_client() -> None:
     """R-22: every link detached, every connection closed with amqp:connection:forced."""
 

@@ -12,7 +12,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from busway.amqp.performatives import SENDER_SETTLED, Coordinator, Fields, Source
+from busway.amqp.performatives import SENDER_SETTLED, Coordinator, Fields
 from busway.amqp.types import Symbol
 from busway.broker.descriptions import SEND
 from busway.broker.entity_path import not_found
@@ -21,7 +21,6 @@ from busway.broker.errors import (
     BrokerError,
     InternalError,
     InvalidOperation,
-    NotImplementedByServer,
     Unauthorized,
 )
 from busway.gateway.amqp.addresses import COORDINATOR_NODE, Node, NodeKind, node_at, text_of
@@ -50,6 +49,8 @@ from busway.gateway.amqp.session_receive_link import (
     session_wish,
     wait_s,
 )
+from busway.gateway.amqp.temporary_nodes import TemporaryNodes, is_dynamic
+from busway.gateway.amqp.topic_subscriptions import TopicSubscriptions, is_subscriber
 from busway.gateway.amqp.transaction_node import REQUEST_BYTES_MAX as CONTROL_BYTES_MAX
 from busway.gateway.amqp.transaction_node import ControlLink
 from busway.gateway.amqp.transfer_dead_letter import EmptyReceiveLink
@@ -94,10 +95,18 @@ class Attaching:
         self._cbs_sender: Link | None = None
         #: Browsers of the connection read one after the other.
         self._browsing = asyncio.Lock()
+        self._temporary = TemporaryNodes(connection, self)
+        self._subscriptions = TopicSubscriptions(connection, self)
 
     def attach(self, link: Link) -> None:
         path = ""
         try:
+            if is_dynamic(link):
+                self._temporary.attach(link)
+                return
+            if link.is_sender and link.source is None:
+                self._subscriptions.end(link)
+                return
             node = _node_of(link)
             path = node.path
             if node.kind is not NodeKind.CBS:  # tokens say nothing of what a session is for
@@ -111,9 +120,9 @@ class Attaching:
             if not isinstance(link.owner, SessionReceiveLink):  # that one is answered later
                 self._namespace.flows.known(node.address.path).answered(1, [])
         except BrokerError as error:
-            self._refuse(link, path, error)
+            self.refuse(link, path, error)
 
-    def _refuse(self, link: Link, path: str, error: BrokerError) -> None:
+    def refuse(self, link: Link, path: str, error: BrokerError) -> None:
         events = self._events
         # Who has no right must not see by the form of the refusal what is there.
         if events is not None and not isinstance(error, Unauthorized) and events.knows(path):
@@ -131,12 +140,12 @@ class Attaching:
             return
         owner_key: str | None = None
         if node.destination is not None:
-            self._check_grants(node.destination, right, None)
+            self.check_grants(node.destination, right, None)
         elif self._events is not None and node.kind is NodeKind.ENTITY:
             owner_key = self._events.owner_key(node.path)
-        self._check_grants(node, right, owner_key)
+        self.check_grants(node, right, owner_key)
 
-    def _check_grants(self, node: Node, right: str, owner_key: str | None) -> None:
+    def check_grants(self, node: Node, right: str, owner_key: str | None) -> None:
         """`owner_key`: of the event hub that the link is for."""
         tokens = self._connection.tokens
         if not tokens.has_any():
@@ -243,7 +252,7 @@ class Attaching:
             )
         destination = _transfer_destination(link.properties)
         if destination is None:
-            self._accept_sender(link, node, self._sender(node))
+            self.accept_sender(link, node, self._sender(node))
         else:
             self._attach_via(link, replace(node, destination=destination), destination)
 
@@ -254,7 +263,7 @@ class Attaching:
         self._check_path(destination)
         via = self._connection.send_via(node.address.path, destination.address.path)
         if via is not None:
-            self._accept_sender(link, node, via)
+            self.accept_sender(link, node, via)
         else:
             self._connection.spawn(self._prepare_via(link, node, destination))
 
@@ -266,12 +275,12 @@ class Attaching:
                 raise not_found(self._namespace.name, node.path)
             if link.is_live():  # else it went meanwhile
                 self._check_right(node, SEND)
-                self._accept_sender(link, node, via)
+                self.accept_sender(link, node, via)
         except BrokerError as error:
             link.refuse(amqp_error(error, self._connection.tracking, node.path))
         self._connection.output_waits()
 
-    def _accept_sender(self, link: Link, node: Node, entity: Queue | Topic | SendVia) -> None:
+    def accept_sender(self, link: Link, node: Node, entity: Queue | Topic | SendVia) -> None:
         sender = SendLink(self._connection, link, node, entity, self._connection.now())
         entity.attach(sender, sends=True)
         self._connection.add_link(sender)
@@ -292,6 +301,8 @@ class Attaching:
     def _attach_receiver(self, link: Link, node: Node) -> None:
         wish = session_wish(link.source, self._connection.limits.key_characters_max)
         use_of(link.session, node).check_receiver(node)
+        if is_subscriber(link.source) and self._subscriptions.attach(link, node):
+            return
         if node.address.transfer_dead_letter:
             if wish is not None:
                 raise InvalidOperation(_HAS_NO_SESSIONS)
@@ -344,6 +355,9 @@ class Attaching:
             self._attach_browser(link, node, queue, outlet)
             return
         check_unselected(link.source, node.path)
+        self.receive(link, node, queue, outlet)
+
+    def receive(self, link: Link, node: Node, queue: Queue, outlet: Outlet) -> None:
         connection = self._connection
         deletes = link.snd_settle_mode == SENDER_SETTLED
         receiver = ReceiveLink(
@@ -425,8 +439,6 @@ def _node_of(link: Link) -> Node:
     """The node a link's address means. `is_sender` is our role: the client names its end of the link."""
     if isinstance(link.target, Coordinator) and not link.is_sender:
         return COORDINATOR_NODE
-    if isinstance(link.source, Source) and link.source.dynamic and link.is_sender:
-        raise NotImplementedByServer("Nodes cannot be created by attaching a link.")
     text = text_of(link.source if link.is_sender else link.target)
     if text is None or text == "":
         raise BadArgument("The link does not say which entity it is for: its address is missing.")

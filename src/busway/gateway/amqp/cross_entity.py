@@ -2,9 +2,9 @@
 
 Clients that work in transactions across entities open a session for that alone, and on it their control link before
 any other. So the first link of a session says what the session is for. In this mode the first receiver, the first
-message sent, or the first transaction that is discharged pins the session to its queue or topic for the rest of the session's life:
-receivers elsewhere are refused whether or not a transaction is open, senders are not. Clients that open a control
-link beside the links they have are not pinned.
+message that is sent, or the first transaction that is discharged pins the session to its queue or topic for the rest
+of the session's life: receivers elsewhere are refused whether or not a transaction is open, senders are not. Clients
+that open a control link beside the links they have are not pinned.
 """
 
 from __future__ import annotations

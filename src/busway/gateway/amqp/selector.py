@@ -94,19 +94,20 @@ def check_unselected(source: Source | None, path: str) -> None:
     decide once, when a message comes."""
     if selector_of(source) is not None:
         raise NotImplementedByServer(
-            f"A receiver of '{path}' cannot have a selector. Send to a topic and receive from a subscription with an SQL "
-            "rule that says the same; a queue browser can have a selector."
+            f"A receiver of '{path}' cannot have a selector. Send to a topic and receive from a subscription with an"
+            " SQL rule that says the same; a queue browser can have a selector."
         )
 
 
 def _in_rule_words(expression: Expression) -> Expression:
     for node in nodes_of(expression):
-        if isinstance(node, Property) and not node.is_system and node.name.startswith("JMS"):
-            if node.name not in _HEADERS:
-                raise NotImplementedByServer(
-                    f"A selector cannot use {shown(node.name)}; of the headers of JMS it can use"
-                    f" {', '.join(_HEADERS)}."
-                )
+        if not isinstance(node, Property) or node.is_system or node.name in _HEADERS:
+            continue
+        if node.name.startswith("JMS"):
+            raise NotImplementedByServer(
+                f"A selector cannot use {shown(node.name)}; of the headers of JMS it can use"
+                f" {', '.join(_HEADERS)}."
+            )
     return cast("Expression", _renamed(expression))
 
 
