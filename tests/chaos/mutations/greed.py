@@ -64,7 +64,7 @@ GREED: Final = (
         "        return self._copies_max\n",
         "        return 1 << 60\n",
         (
-            "tests/unit/broker/test_publish_slices.py::test_a_batch_of_too_many_copies_is_refused_with_numbers",
+            "tests/unit/broker/test_publish_in_parts.py::test_a_batch_of_too_many_copies_is_refused_with_numbers",
         ),
     ),
     Fault(

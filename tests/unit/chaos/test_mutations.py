@@ -25,7 +25,9 @@ def test_every_fault_names_tests_that_exist(fault: Fault) -> None:
     """House style: else nobody could see it."""
     assert fault.tests
     for path in fault.tests:
-        assert (ROOT / path.partition("::")[0]).exists(), path
+        file, _, name = path.partition("::")
+        assert (ROOT / file).exists(), path
+        assert not name or f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(), path
 
 
 def test_faults_are_told_apart_by_their_names() -> None:
