@@ -363,6 +363,10 @@ class Namespace:
         """As a queue, a topic or a subscription."""
         return path_key(path) in self.entities.rows
 
+    def keys(self) -> list[str]:
+        """Of all entities, in no order: for who looks for some of them, a slice at a time."""
+        return list(self.entities.rows)
+
     def queues(self) -> list[QueueDescription]:
         """Sorted by path, as the lists below."""
         return [entry for entry in self._descriptions() if isinstance(entry, QueueDescription)]

@@ -157,4 +157,43 @@ def addresses_of""",
         "        return self._settling == 0\n",
         ("tests/timers/test_patience.py::test_an_idle_receiver_outlives_every_timer",),
     ),
+    Fault(
+        "a browser takes what it shows",
+        "JMS: a queue browser locks nothing",
+        "busway/gateway/amqp/attaching.py",
+        """        if is_browser(link.source):
+            self._attach_browser(link, node, queue, outlet)
+            return
+""",
+        "",
+        ("tests/unit/gateway/test_jms_browser.py",),
+    ),
+    Fault(
+        "a selector is ignored",
+        "JMS: a receiver with a selector gets what it selects, or is refused",
+        "busway/gateway/amqp/selector.py",
+        """    if selector_of(source) is not None:
+        raise""",
+        """    if selector_of(source) is None and source is None:
+        raise""",
+        ("tests/unit/gateway/test_jms_browser.py",),
+    ),
+    Fault(
+        "a temporary queue is made for nobody",
+        "JMS: it goes with its link, also when that goes while it is made",
+        "busway/gateway/amqp/temporary_nodes.py",
+        """        if link.owner is None:
+            self._namespace.release(path)
+""",
+        "",
+        ("tests/unit/gateway/test_jms_temporary.py",),
+    ),
+    Fault(
+        "a shared subscription goes under a new receiver",
+        "JMS: what is let go stays when somebody holds it by then",
+        "busway/broker/entity_changes.py",
+        " or room.entities.is_held(present):",
+        ":",
+        ("tests/unit/gateway/test_jms_subscriptions.py",),
+    ),
 )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from busway.amqp.connection import Connection
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.performatives import Accepted, Rejected
+from busway.amqp.sasl import plain_response
 from busway.amqp.types import Long, Symbol, Timestamp
 from busway.broker.descriptions import QueueDescription
 from busway.broker.errors import ArgumentOutOfRange, BadArgument
+from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.gateway.amqp.message_mapping import message_of
-from tests.unit.gateway.amqp_peer import Room, body_of, in_room, payload
+from tests.unit.gateway.amqp_peer import KEY, Peer, Room, body_of, in_room, payload
 
 TIME = Symbol("x-opt-delivery-time")
 SCHEDULED = Symbol("x-opt-scheduled-enqueue-time")
@@ -23,29 +25,24 @@ def delayed(body: bytes, at_ms: object, **more: object) -> bytes:
     return payload(body, message_annotations={TIME: at_ms, **named})
 
 
-async def offered_to(
-    room: Room, monkeypatch: pytest.MonkeyPatch, desired: list[str] | None
-) -> list[str] | None:
-    open_plainly = Connection.open
-
-    def asks(engine: Connection, properties: None = None, capabilities: list[str] | None = None) -> None:
-        open_plainly(engine, properties, desired if engine.role.name == "CLIENT" else capabilities)
-
-    monkeypatch.setattr(Connection, "open", asks)
-    peer = await room.client()
-    monkeypatch.setattr(Connection, "open", open_plainly)
+async def offered_to(room: Room, desired: list[str] | None) -> list[str] | None:
+    login = EngineSettings(sasl_mechanism="PLAIN", sasl_response=plain_response(ROOT_RULE_NAME, KEY))
+    peer = Peer(room, "10.0.0.1", login)
+    peer.pump()
+    peer.engine.open(capabilities=desired)
+    await room.turns()
     assert peer.engine.peer is not None
     return peer.engine.peer.offered_capabilities
 
 
-def test_delayed_delivery_is_offered_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delayed_delivery_is_offered_to_who_asks() -> None:
     """S-30: Qpid JMS refuses a delay by itself where the capability is not offered; others see no field more."""
 
     async def scenario(room: Room) -> None:
-        assert "DELAYED_DELIVERY" in (await offered_to(room, monkeypatch, DESIRED) or [])
-        assert await offered_to(room, monkeypatch, None) is None
-        assert await offered_to(room, monkeypatch, ["AMQP_WEB", "delayed_delivery"]) is None
-        assert await offered_to(room, monkeypatch, ["DELAYED_DELIVERY"] * 3) == ["DELAYED_DELIVERY"]
+        assert await offered_to(room, DESIRED) == ["DELAYED_DELIVERY", "SHARED-SUBS"]
+        assert await offered_to(room, None) is None
+        assert await offered_to(room, ["AMQP_WEB", "delayed_delivery"]) is None
+        assert await offered_to(room, ["DELAYED_DELIVERY"] * 3) == ["DELAYED_DELIVERY"]
 
     in_room(scenario)
 

@@ -119,9 +119,11 @@ class BrowseLink(Attachment):
 
     async def _read(self) -> None:
         try:
-            async with self._turn:
-                while await self._read_page():
-                    self._asked_again = False
+            goes_on = True
+            while goes_on:
+                async with self._turn:
+                    goes_on = await self._read_page()
+                self._asked_again = self._asked_again and not goes_on
         except BrokerError as error:
             self.evict(error)
         finally:

@@ -22,7 +22,7 @@ from busway.amqp.performatives import Source
 from busway.amqp.types import Symbol
 from busway.broker.descriptions import FOREVER_MS, MANAGE, SubscriptionDescription, TopicDescription
 from busway.broker.entity_changes import NewEntity
-from busway.broker.entity_path import EntityAddress, check_name, shown, subscription_path
+from busway.broker.entity_path import EntityAddress, check_name, path_key, shown, subscription_path
 from busway.broker.errors import (
     BrokerError,
     EntityAlreadyExists,
@@ -48,8 +48,8 @@ _TOPICS: Final = frozenset({"topic", "temporary-topic"})
 _SHARED: Final = "shared"
 _GLOBAL: Final = "global"
 _NAME_BYTES: Final = 16
-#: Topics that are looked at in one turn of the loop.
-_TOPICS_PER_TURN: Final = 500
+#: Entities that are looked at in one turn of the loop.
+_KEYS_PER_TURN: Final = 5_000
 _NEVER: Final = Symbol("never")
 
 
@@ -186,12 +186,12 @@ class TopicSubscriptions:
         async with self._namespace.changing:
             pass  # what is just being unsubscribed is not found any more
         found: list[str] = []
-        for index, topic in enumerate(self._namespace.topics()):
-            if index % _TOPICS_PER_TURN == _TOPICS_PER_TURN - 1:
+        ending = path_key(subscription_path("", name))
+        for index, key in enumerate(self._namespace.keys()):
+            if index % _KEYS_PER_TURN == _KEYS_PER_TURN - 1:
                 await asyncio.sleep(0)  # others have their turn
-            path = subscription_path(topic.path, name)
-            if self._namespace.exists(path):
-                found.append(path)
+            if key.endswith(ending) and self._namespace.exists(key):
+                found.append(self._namespace.description(key).path)
         if not found:
             raise EntityNotFound(
                 f"The link has no source, and there is no durable subscription {shown(name)} on any topic."
