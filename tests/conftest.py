@@ -58,6 +58,7 @@ SLOW = {
         "unit/test_start_cost.py",
         "unit/test_structure.py",
         "wire/test_event_transcripts.py",
+        "wire/test_program_transcripts.py",
     )
 }
 

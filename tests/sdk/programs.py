@@ -57,7 +57,7 @@ def _node_command(program: str, folder: Path) -> list[str]:
 def _build_rust(binary: str, folder: Path) -> None:
     target = folder.with_name("rust-target")  # both programs have most of what they need in common
     settings = {"CARGO_TARGET_DIR": str(target), "CARGO_BUILD_JOBS": "1"}
-    run_tool("cargo", "build", "--quiet", "--locked", "--bin", binary, folder=RUST, environment=settings)
+    run_tool("cargo", "build", "--quiet", "--locked", "--package", binary, folder=RUST, environment=settings)
     shutil.copy2(target / "debug" / binary, folder / "program")
 
 
@@ -101,8 +101,8 @@ def _rust(name: str, sdk: str, version: str, ways: tuple[str, ...], entities: tu
         sdk,
         version,
         ("cargo",),
-        (f"rust/src/bin/{binary}.rs",),
-        ("rust/src/lib.rs", "rust/Cargo.*"),
+        (f"rust/{binary}/src/main.rs",),
+        ("rust/trial/src/lib.rs", "rust/Cargo.*", f"rust/{binary}/Cargo.toml"),
         partial(_build_rust, binary),
         partial(_own, "program"),
         entities=entities,

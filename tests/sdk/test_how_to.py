@@ -76,14 +76,12 @@ def _javascript(folder: Path) -> list[str]:
 
 def _rust(folder: Path) -> list[str]:
     _neighbour("rust-event-hubs")
-    for name in ("Cargo.toml", "Cargo.lock"):
-        shutil.copy2(SOURCES / "rust" / name, folder / name)
-    (folder / "src").mkdir()
-    (folder / "src" / "lib.rs").write_text("")
-    (folder / "src" / "main.rs").write_text(program_of("rust", "rust"))
+    shutil.copytree(SOURCES / "rust", folder / "rust")
+    (folder / "rust" / "event_hubs" / "src" / "main.rs").write_text(program_of("rust", "rust"))
     target = {"CARGO_TARGET_DIR": str(BUILD / "rust-target"), "CARGO_BUILD_JOBS": "1"}
-    run_tool("cargo", "build", "--quiet", "--locked", folder=folder, environment=target)
-    return [str(BUILD / "rust-target" / "debug" / "busway-sdk-programs")]
+    build = ["cargo", "build", "--quiet", "--locked", "--package", "event_hubs"]
+    run_tool(*build, folder=folder / "rust", environment=target)
+    return [str(BUILD / "rust-target" / "debug" / "event_hubs")]
 
 
 MAKERS: dict[str, Callable[[Path], list[str]]] = {

@@ -5,8 +5,8 @@
 use std::{fs, net::ToSocketAddrs, sync::Arc, time::Duration};
 
 use azure_messaging_servicebus::service_bus::{QueueClient, SendMessageOptions, SettableBrokerProperties, TopicClient};
-use azure_service_core::HttpClient;
-use busway_sdk_programs::{equal, fails, holds, value, variable, Problem, Trial};
+use azure_core::HttpClient;
+use trial::{equal, fails, holds, value, variable, Problem, Trial};
 
 const NAMESPACE: &str = "busway";
 

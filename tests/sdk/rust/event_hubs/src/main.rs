@@ -9,7 +9,7 @@ use azure_messaging_eventhubs::{
     BufferedProducerClient, ConsumerClient, EnqueueEventOptions, EventDataBatchOptions, EventProcessor, InMemoryCheckpointStore,
     OpenReceiverOptions, ProcessorStrategy, ProducerClient, SendEventOptions, StartLocation, StartPosition,
 };
-use busway_sdk_programs::{connection_string, equal, fails, holds, numbered, value, variable, Outcome, Problem, Trial};
+use trial::{connection_string, equal, fails, holds, numbered, value, variable, Outcome, Problem, Trial};
 use futures::StreamExt;
 
 fn endpoint() -> String {
