@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,8 +23,9 @@ def operations_tried(program: Program, way: str) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Bus]]:
-    with serving(tmp_path_factory.mktemp("busway")) as found:
+def ways() -> Iterator[dict[str, Bus]]:
+    # Not pytest's own folder: another run of pytest would remove it under a run as long as this.
+    with tempfile.TemporaryDirectory(prefix="busway-sdk-") as folder, serving(Path(folder)) as found:
         yield found
 
 

@@ -15,9 +15,9 @@ use futures::StreamExt;
 fn endpoint() -> String {
     let address = variable("BUSWAY_ADDRESS");
     if address.is_empty() {
-        return value("Endpoint");
+        return value("Endpoint").replace("sb:", "amqps:");
     }
-    format!("sb://{address}")
+    format!("amqps://{address}")
 }
 
 fn transport() -> AmqpTransport {
@@ -159,8 +159,8 @@ fn publishing(trial: &mut Trial) {
     trial.operation("batch_knows_its_bound", |hub| async move {
         let producer = producer(&hub).await?;
         let batch = producer.create_batch(None).await?;
-        holds("it fits", batch.try_add_event_data(vec![0u8; 900_000], None)?)?;
-        holds("it does not", !batch.try_add_event_data(vec![0u8; 200_000], None)?)?;
+        holds("it fits", batch.try_add_event_data(vec![0u8; 400_000], None)?)?;
+        holds("it does not", !batch.try_add_event_data(vec![0u8; 900_000], None)?)?;
         producer.send_batch(batch, None).await?;
         Ok(())
     });
@@ -248,9 +248,21 @@ fn reading(trial: &mut Trial) {
         numbers(&hub, 2).await?;
         let consumer = consumer(&hub).await?;
         let receiver = consumer.open_receiver_on_partition("0".to_string(), Some(from(StartLocation::Latest, false))).await?;
-        producer(&hub).await?.send_event("new", into_partition("0")).await?;
+        let producer = producer(&hub).await?;
         let mut stream = Box::pin(receiver.stream_events());
-        let event = stream.next().await.ok_or("nothing came")??;
+        // It attaches when it is first asked, so events are published until one comes.
+        let publishing = async {
+            loop {
+                tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+                producer.send_event("new", into_partition("0")).await?;
+            }
+            #[allow(unreachable_code)]
+            Ok::<(), Problem>(())
+        };
+        let event = tokio::select! {
+            event = stream.next() => event.ok_or("nothing came")??,
+            problem = publishing => return problem,
+        };
         equal("body", bodies(&[event]), vec!["new".to_string()])
     });
     trial.operation("with_prefetch", |hub| async move {
