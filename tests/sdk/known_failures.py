@@ -56,7 +56,8 @@ KNOWN: dict[str, str] = {
     "java-service-bus-older/*/first_rule_of_a_subscription": "the SDK names it by a wrong element",
     "java-service-bus-older/*/missing_subscription_does_not_exist": "the SDK does not expect a 404",
 }
-#: Now and then: the older Java stack attaches `$management` while its token is still under way. And what is not yet known.
+#: Now and then: the older Java stack attaches `$management` while its token is still under way; and what nobody has
+#: traced yet.
 RACING: dict[str, str] = {
     "java-service-bus-older/*": "point 1: $management is refused before a token, which may come in time",
     "rust-event-hubs/*/higher_owner_takes_over": "not traced: the SDK waits on, though its link was detached",
