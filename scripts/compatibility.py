@@ -67,14 +67,14 @@ def page(rules: list[str], found: dict[str, list[tuple[str, str]]]) -> str:
 
 
 def clients() -> list[str]:
-    """What there is to try with the SDKs of other languages: from their programs in tests/sdk, not from a run."""
+    """What there is to try with SDKs of other languages: from the programs in tests/sdk, not from a run."""
     lines = [
         "## Clients of other languages",
         "",
-        "Programs with unmodified SDKs, for `make test-sdk`: on loopback with the emulator's switch, and over TLS and",
-        "WebSocket with a certificate. The table lists the operations of the programs and those known to fail; it is",
-        "no record of a run. Not all have been run against this version, and those over WebSocket, with JMS and with",
-        "Rust least. Python's SDKs are tried by `tests/conformance`; .NET's were not run.",
+        "Programs with unmodified SDKs, for `make test-sdk`: on loopback with the emulator's switch, and over TLS",
+        "and WebSocket with a certificate. The table lists the operations of the programs and those known to fail;",
+        "it is no record of a run. Not all have been run against this version, and those over WebSocket, with JMS",
+        "and with Rust least. Python's SDKs are tried by `tests/conformance`; .NET's were not run.",
         "",
         "| SDK | version | by | about | operations | not yet |",
         "|---|---|---|---|---|---|",
