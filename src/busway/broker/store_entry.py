@@ -66,10 +66,13 @@ class StoreEntry:
         room = self._room
         if keeper is room.catalogue.home:
             async with room.changing:
-                await self._follow_home(keeper)
+                late = await self._follow_home(keeper)
                 self._check_nothing_lost(keeper)
                 await self._bring_home_up_to_date(keeper)
                 self._drop_orphans(keeper)
+                if room.catalogue.home_leads:
+                    for other in late.drop_rest(self._keys_in):
+                        room.background.spawn(other.sweep_dropped(room.runtime.limits.sweep_rows_max))
                 await room.entities.transfers.store_opened(keeper)
         else:
             await room.catalogue.reload(keeper)
@@ -91,13 +94,15 @@ class StoreEntry:
         if keeper is room.catalogue.home and room.decided_changes():
             room.background.spawn(self._take_over_rules())
 
-    async def _follow_home(self, keeper: StoreKeeper) -> None:
+    async def _follow_home(self, keeper: StoreKeeper) -> LateFragments:
         room = self._room
-        if await room.catalogue.reload(keeper):
-            late = LateFragments()
-            await late.read(other for other in room.keepers.values() if other is not keeper)
+        is_news = await room.catalogue.reload(keeper)
+        late = LateFragments()
+        await late.read(other for other in room.keepers.values() if other is not keeper)
+        if is_news:
             room.adopt()
             late.take_up(self._keys_in)
+        return late
 
     async def _bring_home_up_to_date(self, keeper: StoreKeeper) -> None:
         """It must have everything before it takes changes; a copy may follow later."""

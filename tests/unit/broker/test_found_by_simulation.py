@@ -219,6 +219,41 @@ def test_an_entity_whose_creation_has_an_unknown_outcome_can_be_used_if_it_turns
     on_a_topic_bench(test, 4, replace(Limits(), partition_count=4))
 
 
+@pytest.mark.parametrize("is_applied", [True, False])
+@pytest.mark.parametrize("verb", ["create", "delete"])
+def test_fragments_that_belong_to_nobody_go_when_the_home_is_back(verb: str, is_applied: bool) -> None:
+    """E-86, P-60: they lie in stores that never failed, where nobody would look for them until the next start."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.queue("kept", enable_partitioning=True)
+        if verb == "delete":
+            await bench.queue("q", enable_partitioning=True)
+            answers = _send(bench, "q", *[message_of(encoded(f"{n}"), False) for n in range(80)])
+            await settle(60)
+            assert answers == [[]]
+        bench.stores[0].lose_next_commit(is_applied=is_applied)
+        with pytest.raises(StoreOutcomeUnknown):
+            await (
+                bench.queue("q", enable_partitioning=True)
+                if verb == "create"
+                else bench.namespace.delete("q")
+            )
+        await bench.advance(5, 0.5)
+        exists = is_applied is (verb == "create")
+        assert bench.namespace.exists("q") is exists
+        owners = {"kept", "q"} if exists else {"kept"}
+        for store in bench.stores:
+            assert {row.owner.partition("/")[0] for row in await store.fragments()} == owners
+        if not exists:
+            await bench.queue("q", enable_partitioning=True)
+        answers = _send(bench, "q", *[message_of(encoded(f"{n}"), False) for n in range(80)])
+        await settle(60)
+        assert answers == [[]]
+        assert (await bench.namespace.counts("q")).active == (160 if exists and verb == "delete" else 80)
+
+    on_a_topic_bench(test, 4, replace(Limits(), partition_count=4))
+
+
 def test_rows_on_their_way_are_counted_once_when_a_destination_store_comes_back_meanwhile() -> None:
     """F-1, E-101, P-48: what has arrived there is deleted by the run that is still under way, by nobody else."""
 
