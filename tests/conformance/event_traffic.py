@@ -17,7 +17,7 @@ from tests.harness.running_server import RunningServer
 
 #: Retries as a user has them, without the long pauses between them.
 QUICK: dict[str, Any] = {"retry_total": 2, "retry_backoff_factor": 0.02, "retry_backoff_max": 0.1}
-WAIT_S = 20.0
+WAIT_S = 100.0
 
 
 class Hub:

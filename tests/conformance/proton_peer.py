@@ -31,7 +31,7 @@ RELEASED: Final = 0x26
 MODIFIED: Final = 0x27
 DECLARED: Final = 0x33
 TRANSACTIONAL: Final = 0x34
-WAIT_S: Final = 10.0
+WAIT_S: Final = 60.0
 
 
 class Told(NamedTuple):

@@ -203,7 +203,7 @@ def with_queue(**properties: object) -> dict[str, object]:
 def refusal_of(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A server that is not to come up; it would be killed after ten seconds."""
     command = [str(BUSWAY), "serve", "--data", str(folder / "data"), "--port", "0", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def log_in(server: RunningServer, key: str) -> None:
     body += bytes([len(response)]) + response
     frame = (8 + len(body)).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body
     with socket.create_connection(("127.0.0.1", server.port), 5) as door:
-        door.settimeout(5)
+        door.settimeout(100)
         door.sendall(b"AMQP\x03\x01\x00\x00" + frame)
         while door.recv(4096):
             pass
@@ -168,7 +168,7 @@ def log_in(server: RunningServer, key: str) -> None:
 
 def ask_with_token(server: RunningServer, token: str) -> None:
     with socket.create_connection(("127.0.0.1", server.port), 5) as door:
-        door.settimeout(5)
+        door.settimeout(100)
         request = (
             f"GET /secretive?api-version=2021-05 HTTP/1.1\r\nHost: localhost\r\nAuthorization: {token}\r\n"
         )

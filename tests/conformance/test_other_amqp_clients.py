@@ -42,7 +42,7 @@ def proton_connection(server: RunningServer, key: str | None = None, **options: 
     parts = ConnectionString.parse(server.connection_string)
     connection = BlockingConnection(
         f"amqp://127.0.0.1:{server.port}",
-        timeout=10,
+        timeout=100,
         user=parts.key_name,
         password=parts.key if key is None else key,
         allowed_mechs="PLAIN",
@@ -70,7 +70,7 @@ def test_sb_850_proton_sends_receives_and_accepts(
         assert received.application_properties == {b"n": 3}
         send(client, queue, "from the SDK", message_id="s-1")
         receiver = connection.create_receiver(queue, credit=1)
-        message = receiver.receive(timeout=5)
+        message = receiver.receive(timeout=100)
         assert (bytes(message.body), message.id) == (b"from the SDK", "s-1")
         receiver.accept()
         receiver.close()
@@ -87,13 +87,13 @@ def test_sb_851_release_leaves_the_count_and_modified_raises_it(
         connection.create_sender(queue).send(Message(body="x"))
         receiver = connection.create_receiver(queue, credit=1)
         for _ in range(4):
-            assert receiver.receive(timeout=5).delivery_count == 0
+            assert receiver.receive(timeout=100).delivery_count == 0
             receiver.release(delivered=False)
             receiver.link.flow(1)
-        assert receiver.receive(timeout=5).delivery_count == 0
+        assert receiver.receive(timeout=100).delivery_count == 0
         receiver.release(delivered=True)
         receiver.link.flow(1)
-        assert receiver.receive(timeout=5).delivery_count == 1
+        assert receiver.receive(timeout=100).delivery_count == 1
         receiver.accept()
 
 
@@ -106,7 +106,7 @@ def test_sb_852_a_rejection_with_any_condition_dead_letters(
     with proton_connection(server) as connection:
         connection.create_sender(queue).send(Message(body="bad"))
         receiver = connection.create_receiver(queue, credit=1)
-        receiver.receive(timeout=5)
+        receiver.receive(timeout=100)
         delivery = receiver.fetcher.unsettled.popleft()
         delivery.local.condition = Condition("app:unreadable", "no such format")
         delivery.update(Delivery.REJECTED)
@@ -131,9 +131,9 @@ def test_sb_853_messages_of_many_frames_pass_both_ways(
         sender.send(Message(body=body, inferred=True))
         sender.send(Message(body="after"))
         receiver = connection.create_receiver(queue, credit=2)
-        assert bytes(receiver.receive(timeout=5).body) == body
+        assert bytes(receiver.receive(timeout=100).body) == body
         receiver.accept()
-        assert receiver.receive(timeout=5).body == "after"
+        assert receiver.receive(timeout=100).body == "after"
         receiver.accept()
     assert peek_count(client, queue) == 0
 
@@ -200,7 +200,7 @@ def test_sb_857_many_links_share_one_session(
         for number, sender in enumerate(senders):
             sender.send(Message(body=number))
         for number, receiver in enumerate(receivers):
-            assert receiver.receive(timeout=5).body == number
+            assert receiver.receive(timeout=100).body == number
             receiver.accept()
     assert [peek_count(client, queue) for queue in queues] == [0] * 10
 

@@ -78,7 +78,7 @@ class Rest:
 
 @pytest.fixture
 def rest(server: RunningServer) -> Iterator[Rest]:
-    connection = HTTPConnection("localhost", server.port, timeout=30)
+    connection = HTTPConnection("localhost", server.port, timeout=100)
     yield Rest(connection, sas_token(server))
     connection.close()
 
@@ -237,7 +237,7 @@ def test_sb_606_every_status_that_is_promised(
         sas_token(server, "/elsewhere"),
         sas_token(server, key="wrong"),
     ):
-        stranger = Rest(HTTPConnection("localhost", server.port, timeout=30), token)
+        stranger = Rest(HTTPConnection("localhost", server.port, timeout=100), token)
         for answer in (
             stranger.send(queue),
             stranger.lock(queue),
@@ -257,7 +257,7 @@ def test_sb_607_rights_and_scopes(server: RunningServer, new_queue: Callable[...
     )  # fmt: skip
     queue = new_queue(authorization_rules=[rule])
     for scope in ("", f"/{queue}", f"/{queue}/messages"):
-        connection = HTTPConnection("localhost", server.port, timeout=30)
+        connection = HTTPConnection("localhost", server.port, timeout=100)
         sender = Rest(connection, sas_token(server, scope, "sender", KEY))
         assert sender.send(queue).status == 201
         assert sender.take(queue, 0).status == 401
@@ -289,7 +289,7 @@ def test_sb_610_a_receiver_that_hangs_up_loses_nothing(
     """R-1, R-23: clients that leave in the middle of a receive, one after the other; every message is still there."""
     queue = new_queue()
     for _ in range(20):
-        leaving = HTTPConnection("localhost", server.port, timeout=30)
+        leaving = HTTPConnection("localhost", server.port, timeout=100)
         leaving.request("DELETE", f"/{queue}/messages/head", headers={"Authorization": sas_token(server)})
         leaving.close()
     # Answered on a connection of its own after those were closed; the server has seen their ends by then.
@@ -303,7 +303,7 @@ def test_sb_611_over_tls(server: RunningServer, new_queue: Callable[..., str]) -
     """A-11, R-23: the same port; the lock URI has the scheme that was used."""
     queue = new_queue()
     trust = ssl.create_default_context(cafile=server.ca_file)
-    connection = HTTPSConnection("localhost", server.port, timeout=30, context=trust)
+    connection = HTTPSConnection("localhost", server.port, timeout=100, context=trust)
     rest = Rest(connection, sas_token(server))
     assert rest.send(queue, b"x" * 200_000).status == 201
     got = rest.lock(queue)
@@ -321,12 +321,12 @@ def test_sb_612_a_stopping_server_does_not_wait_for_receivers(tmp_path: Path) ->
         )
         admin.create_queue("orders")
         admin.create_queue("quiet")
-        connection = HTTPConnection("localhost", server.port, timeout=30)
+        connection = HTTPConnection("localhost", server.port, timeout=100)
         assert Rest(connection, sas_token(server)).send("orders", b"kept").status == 201
         connection.request(
             "POST", "/quiet/messages/head?timeout=60", headers={"Authorization": sas_token(server)}
         )
-        second = HTTPConnection("localhost", server.port, timeout=30)
+        second = HTTPConnection("localhost", server.port, timeout=100)
         assert (
             Rest(second, sas_token(server)).take("quiet", 0.1).status == 204
         )  # the first one stands in line
@@ -337,7 +337,7 @@ def test_sb_612_a_stopping_server_does_not_wait_for_receivers(tmp_path: Path) ->
         connection.close()
         second.close()
         server.start()
-        third = HTTPConnection("localhost", server.port, timeout=30)
+        third = HTTPConnection("localhost", server.port, timeout=100)
         assert Rest(third, sas_token(server)).take("orders").body == b"kept"
         third.close()
         admin.close()

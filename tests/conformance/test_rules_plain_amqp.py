@@ -37,7 +37,7 @@ def asking(server: RunningServer, node: str) -> Iterator[Ask]:
     parts = ConnectionString.parse(server.connection_string)
     connection = BlockingConnection(
         f"amqp://127.0.0.1:{server.port}",
-        timeout=10,
+        timeout=100,
         user=parts.key_name,
         password=parts.key,
         allowed_mechs="PLAIN",
@@ -50,7 +50,7 @@ def asking(server: RunningServer, node: str) -> Iterator[Ask]:
         def ask(operation: str, body: object) -> tuple[int, str | None, Any]:
             properties = {"operation": f"com.microsoft:{operation}"}
             requests.send(Message(id=operation, reply_to=node, properties=properties, body=body))
-            answer = answers.receive(timeout=10)
+            answer = answers.receive(timeout=100)
             assert answer.correlation_id == operation
             told = answer.properties
             assert told["statusCode"] == told["status-code"]

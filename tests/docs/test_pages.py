@@ -59,7 +59,7 @@ def test_every_example_works_and_can_be_repeated(example: Path, server: RunningS
             [str(BUSWAY), "exec", "--data", str(server.data), "--", sys.executable, str(example)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout

@@ -32,7 +32,7 @@ LAST: Final = "last"
 TOPIC: Final = "topic"
 SUBSCRIPTION: Final = "topic/Subscriptions/on"
 #: Real time, far more than anything here needs.
-_WAIT_S_MAX: Final = 15.0
+_WAIT_S_MAX: Final = 100.0
 _CHECKPOINT_BYTES: Final = 60_000
 _LOOKS_MAX: Final = 1_000
 _DATA: Final = b"\x00\x53\x75\xa0"

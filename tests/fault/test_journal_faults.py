@@ -123,7 +123,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_the_start(tmp_path: Pa
     """Journal: one sentence, status 1, before anything listens."""
     (tmp_path / "file").write_text("")
     command = [str(BUSWAY), "serve", "--data", str(tmp_path / "data"), "--port", "0", "--journal"]
-    ended = subprocess.run([*command, str(tmp_path / "file")], capture_output=True, text=True, timeout=30)
+    ended = subprocess.run([*command, str(tmp_path / "file")], capture_output=True, text=True, timeout=100)
     assert ended.returncode == 1
     assert f"busway: --journal: nothing can be written to {tmp_path / 'file'}" in ended.stderr
     assert "Traceback" not in ended.stderr

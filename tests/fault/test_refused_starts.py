@@ -18,7 +18,7 @@ pytestmark = pytest.mark.fault
 def refusal(data: Path, port: int, *more: str) -> str:
     """What `busway serve` says when it does not start: one line, status 1."""
     command = [str(BUSWAY), "serve", "--data", str(data), "--port", str(port), *more]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == 1, ended.stderr
     assert "Traceback" not in ended.stderr
     said = [line for line in ended.stderr.splitlines() if line.startswith("busway: ")]

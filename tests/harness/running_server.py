@@ -54,7 +54,7 @@ class RunningServer:
         assert self._process is not None
         return self._process.pid
 
-    def start(self, seconds_max: float = 30.0) -> RunningServer:
+    def start(self, seconds_max: float = 200.0) -> RunningServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         ready_file = self.folder / "ready.json"
         ready_file.unlink(missing_ok=True)
@@ -91,7 +91,7 @@ class RunningServer:
     def _wait(self) -> int:
         assert self._process is not None
         try:
-            status = self._process.wait(15)
+            status = self._process.wait(100)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -63,7 +63,7 @@ class StandaloneCluster:
             process.terminate()
         for process in reversed(self._processes):
             try:
-                process.wait(10)
+                process.wait(100)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -100,7 +100,7 @@ class StandaloneCluster:
         self._processes.append(process)
         return log
 
-    def _wait_for(self, log: Path, sign: re.Pattern[str], seconds_max: float = 60.0) -> re.Match[str]:
+    def _wait_for(self, log: Path, sign: re.Pattern[str], seconds_max: float = 200.0) -> re.Match[str]:
         deadline = time.monotonic() + seconds_max
         while time.monotonic() < deadline:
             found = sign.search(log.read_text(errors="replace"))

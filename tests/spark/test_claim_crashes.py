@@ -154,7 +154,7 @@ def test_whatever_falls_over_between_any_two_steps_each_message_is_processed_onc
             spark.crash()
         if at % 3 == 0:
             taken += _compete(bus, "q", 13)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while len(spark.bodies) + len(taken) < 1_000 and time.monotonic() < deadline:
         spark.run_batch(STEPS[-1])
     assert not spark.run_batch(STEPS[-1])
@@ -179,7 +179,7 @@ def test_a_query_changes_between_the_two_kinds_of_operations_with_every_batch(bu
         spark._options = ways[(at + 1) % 2]
         spark.crash()
         spark.run_batch(STEPS[-1])
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 120
     while len(spark.bodies) < 300 and time.monotonic() < deadline:
         spark.run_batch(STEPS[-1])
     assert not spark.run_batch(STEPS[-1])
@@ -232,7 +232,7 @@ def test_drivers_that_are_killed_leave_every_message_for_the_next_one(
     for file in folder.glob("*.json"):
         sink.batches[int(file.stem)] = json.loads(file.read_text())
     rows = rig.read_stream(queue=queue, maxMessagesPerTrigger=1_000)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while len(sink.bodies) < 2_000 and time.monotonic() < deadline:
         rig.run_now(rows, checkpoint, sink)
     assert sink.bodies == numbers(2_000)

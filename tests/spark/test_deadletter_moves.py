@@ -120,7 +120,7 @@ def test_a_mover_that_is_killed_at_any_step_loses_and_doubles_nothing(
     asyncio.run(prepare())
     command = [sys.executable, "-m", "tests.spark.deadletter_rig", server.connection_string]
     killed = subprocess.run(
-        [*command, *("/".join(task) for task in tasks)], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [*command, *("/".join(task) for task in tasks)], cwd=ROOT, capture_output=True, text=True, timeout=100
     )
     assert killed.returncode == 0, killed.stderr
 

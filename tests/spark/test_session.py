@@ -80,7 +80,7 @@ def test_a_machine_without_java_has_a_session_too(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         env=environment,
-        timeout=110,
+        timeout=500,
         check=True,
     )
     version, total = done.stdout.split()[-2:]

@@ -46,7 +46,7 @@ def network_server(tmp_path: Path, tls: TlsFiles) -> Iterator[RunningServer]:
 
 def busway(*arguments: str) -> str:
     done = subprocess.run(
-        [str(BUSWAY), *arguments], capture_output=True, text=True, timeout=60, env={**os.environ}
+        [str(BUSWAY), *arguments], capture_output=True, text=True, timeout=100, env={**os.environ}
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -91,7 +91,7 @@ def test_both_network_ports_speak_amqp_and_https_and_nothing_plain(
 
 def _exchange(port: int, said: bytes, tls: TlsFiles | None) -> bytes:
     """The first answer, empty when the server hangs up."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+    with socket.create_connection(("127.0.0.1", port), timeout=100) as plain:
         if tls is None:
             plain.sendall(said)
             try:
@@ -178,7 +178,7 @@ def test_strangers_do_not_fill_the_log(tmp_path: Path) -> None:
     """A-7: whoever is dropped before it has proved anything leaves no line at the usual level."""
     with RunningServer(tmp_path) as server:
         for _ in range(3):
-            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as stranger:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=100) as stranger:
                 stranger.sendall(b"AMQP\x00\x01\x00\x00" + b"\xff" * 64)
                 while stranger.recv(4096):
                     pass

@@ -27,7 +27,7 @@ def loaded_by(script: str, *arguments: str) -> set[str]:
     """Those of HEAVY that a process of its own has loaded after the script."""
     tell = f"print('loaded', *sorted(set({HEAVY!r}) & set(sys.modules)))"
     command = [sys.executable, "-c", f"import sys\n{script}\n{tell}", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split()[1:])
 

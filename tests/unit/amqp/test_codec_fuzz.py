@@ -232,7 +232,7 @@ def test_the_worst_frame_costs_little() -> None:
         bytes(chance.choice(NASTY) for _ in range(65_000)),
     ]
     for bomb in bombs:
-        started = time.perf_counter()
+        started = time.thread_time()
         attempt(decode_value, bomb)
         attempt(skip_value, bomb, 0, len(bomb))
-        assert time.perf_counter() - started < 1.0
+        assert time.thread_time() - started < 1.0

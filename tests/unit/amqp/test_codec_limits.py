@@ -140,10 +140,10 @@ def test_keys_with_chosen_hashes_are_limited() -> None:
     )
     raw = bytearray()
     append_map(raw, entries, 40_000)
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(DecodeError, match="no texts"):
         decode_value(bytes(raw))
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
 
 
 def test_text_keys_are_not_limited_beyond_the_budget() -> None:

@@ -100,7 +100,7 @@ def test_a_fetch_that_meets_a_change_gets_all_or_nothing(name: str, verb: str, d
         slow.may_go.set()
         got: list[object] = []
         with contextlib.suppress(BrokerError):  # whoever asked is told, and asks again
-            got = list(await asyncio.wait_for(fetching, 5))
+            got = list(await asyncio.wait_for(fetching, 100))
         await changing
         await settle(60)
         if name == "disable_store":

@@ -6,6 +6,7 @@ import asyncio
 import gc
 from dataclasses import replace
 from pathlib import Path
+from tempfile import mkdtemp
 from time import thread_time
 
 import pytest
@@ -23,6 +24,7 @@ from busway.rules.rule import CorrelationFilter, Rule, SqlAction, SqlFilter, Typ
 from busway.rules.selection import Selection
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.measured import measured
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, sql
 from tests.unit.rules.property_bag import PropertyBag
@@ -237,11 +239,12 @@ def _told(matches: list[object]) -> object:
     ]
 
 
+@measured
 def test_no_turn_is_long_while_a_full_batch_is_published(tmp_path: Path) -> None:
     """Attack, S-20: 1,000 messages to 100 subscriptions are accepted, stored in one commit, and stall nobody."""
 
     async def run() -> None:
-        store = SqliteStore("store-0", tmp_path / "s.db", Clock())
+        store = SqliteStore("store-0", Path(mkdtemp(dir=tmp_path)) / "s.db", Clock())
         namespace = Namespace("bus", [store], Clock(), SeededEntropy(), Limits())
         await namespace.open()
         await namespace.create([NewEntity(TopicDescription("t"))])

@@ -285,7 +285,7 @@ def test_an_interrupt_ends_the_work_in_order(server: RunningServer, shell: Shell
     while not shell.json("peek", queue):
         assert work.poll() is None
     work.send_signal(signal.SIGINT)
-    printed, _ = work.communicate(timeout=30)
+    printed, _ = work.communicate(timeout=100)
     first = json.loads(printed)
     assert work.returncode == (130 if first["left"] else 0)
     second = shell.json("resubmit", queue)

@@ -12,6 +12,7 @@ from busway.broker.descriptions import AuthorizationRule, QueueDescription
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.sas_token import sas_token
 from busway.gateway.amqp import rights_check
+from tests.harness.measured import measured
 from tests.unit.gateway.amqp_peer import KEY, Peer, Room, in_room
 
 TOKENS = 200
@@ -132,6 +133,7 @@ def test_a_connection_that_ends_leaves_no_note_of_its_grants() -> None:
     in_room(scenario, with_rule("q0"), with_rule("q1"))
 
 
+@measured
 def test_a_token_among_many_costs_what_it_would_alone() -> None:
     """Attack: a thousand tokens and as many links made each further one cost a fifth of a second."""
     queues = [QueueDescription(f"q{n}") for n in range(TOKENS)]

@@ -97,9 +97,9 @@ def test_hostile_xml_is_refused_fast(exchange: Exchange, name: str, target: str)
     exchange.request("PUT", f"/t/subscriptions/there?{VERSION}", queue_body(kind="SubscriptionDescription"))
     attack = ATTACKS[name].replace(b"QueueDescription", TARGETS[target].encode())
     headers = {"If-Match": "*"} if target.endswith("$Default") else None
-    started = time.perf_counter()
+    started = time.thread_time()
     answer = exchange.request("PUT", f"/{target}?{VERSION}", attack, headers)
-    spent_s = time.perf_counter() - started
+    spent_s = time.thread_time() - started
     assert (answer.status, answer.detail[:15]) == (400, "SubCode=40000. ")
     namespace = exchange.namespace
     assert (namespace.queues(), len(namespace.subscriptions("t"))) == ([], 1)

@@ -47,7 +47,7 @@ class Bench:
         self.port = 0
 
     def load(self) -> None:
-        assert self.may_load.wait(10)
+        assert self.may_load.wait(100)
         if self.failures:
             self.failures -= 1
             raise ImportError("the installation is being changed")

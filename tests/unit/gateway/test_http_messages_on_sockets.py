@@ -38,7 +38,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 def run(request: pytest.FixtureRequest) -> Run:
     def work(coroutine: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(asyncio.wait_for(coroutine, 30))
+            runner.run(asyncio.wait_for(coroutine, 100))
 
     return work
 

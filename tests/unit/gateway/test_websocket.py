@@ -31,7 +31,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
 
     def running(work: Awaitable[None]) -> None:
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(work, 20))
+            runner.run(asyncio.wait_for(work, 100))
 
     return running
 

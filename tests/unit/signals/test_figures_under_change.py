@@ -104,7 +104,7 @@ def test_a_scrape_survives_a_change_in_any_of_its_turns(name: str, monkeypatch: 
                 return False
             with contextlib.suppress(BrokerError):
                 await CHANGES[name](bench, hubs)
-            text = (await asyncio.wait_for(scraping, 10)).decode()
+            text = (await asyncio.wait_for(scraping, 100)).decode()
             assert exposition._scrape is None
         finally:
             await bench.namespace.close()

@@ -13,6 +13,7 @@ from busway.broker.descriptions import QueueDescription
 from busway.broker.entity_changes import NewEntity
 from busway.broker.limits import Limits
 from busway.signals.exposition import Exposition
+from tests.harness.measured import measured
 from tests.unit.broker.namespace_bench import NamespaceBench
 
 COUNT = 10_000
@@ -49,6 +50,7 @@ async def busy_namespace(count: int) -> NamespaceBench:
     return bench
 
 
+@measured
 def test_ten_thousand_busy_queues_are_told_in_short_turns() -> None:
     """O-1, Attack: it took 4.5 s of processor time, of which others got little."""
 

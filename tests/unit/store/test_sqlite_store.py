@@ -3,6 +3,7 @@
 import asyncio
 import time
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import apsw
@@ -12,6 +13,7 @@ from busway.clock import Clock
 from busway.store.contract import PLACE_ACTIVE
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock
+from tests.harness.measured import measured
 from tests.store_contract.scenario import (
     HoldableSqliteStore,
     add_fragment,
@@ -90,9 +92,12 @@ def test_an_open_batch_over_its_cap_is_congested_until_it_closes(tmp_path: Path)
     play_on(store, play)
 
 
+@measured
 def test_the_loop_goes_on_while_a_commit_hangs(tmp_path: Path) -> None:
     """F7: a sync that takes long holds up nothing but those who wait for it."""
-    store = HoldableSqliteStore("a", tmp_path / "a.db", Clock(), reserve_bytes=0, space_low_bytes=0)
+    store = HoldableSqliteStore(
+        "a", Path(mkdtemp(dir=tmp_path)) / "a.db", Clock(), reserve_bytes=0, space_low_bytes=0
+    )
 
     async def play() -> None:
         fragment = add_fragment(store)
