@@ -119,11 +119,15 @@ class Expectations:
                 return True
         return False
 
-    def may_repeat(self, sent: Sent) -> bool:
-        """Duplicates of it may not be noticed: it was sent while their window was another, or the entity went."""
+    def may_repeat(self, sent: Sent, first: float) -> bool:
+        """Duplicates of it may not be noticed: it was sent while their window was another, or the entity went since
+        it was sent for the first time."""
         path = sent.path
         if path not in self._changed or sent.result == FAIL:
             return False
+        for gone in self.timeline.deletions(path):
+            if gone.result != FAIL and first <= gone.done and gone.invoked <= sent.done:
+                return True
         states = self.timeline.during(path, sent.made, sent.done)
         return {0 if state is None else state.window_ms for state in states} != {WEEK_MS}
 

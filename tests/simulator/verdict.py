@@ -74,12 +74,18 @@ class _Judgement:
         #: Of these the ones that need not be there (by identity), and values of which there may be several.
         self._loose: set[tuple[str, int]] = set()
         self._repeatable: set[str] = set()
+        first: dict[tuple[str, str], float] = {}
+        for sent in journal.sends:
+            if sent.result != FAIL:
+                earliest = first.get((sent.path, sent.value), NEVER)
+                first[sent.path, sent.value] = min(earliest, sent.made)
         for sent in journal.sends:
             for group, is_due in self._destinations(sent).items():
                 self.sends[group, sent.value].append(sent)
                 if not is_due:
                     self._loose.add((group, id(sent)))
-            if sent.path in DEDUPLICATED and self.expectations.may_repeat(sent):
+            began = first.get((sent.path, sent.value), NEVER)
+            if sent.path in DEDUPLICATED and self.expectations.may_repeat(sent, began):
                 self._repeatable.add(sent.value)
         self._loosen_repeated()
         self.seen: dict[Place, list[Seen]] = defaultdict(list)

@@ -137,6 +137,17 @@ def test_duplicates_may_pass_only_under_another_window() -> None:
     """Simulator, S-44: else a message is there once."""
     shorter = updated("once", 10, 12, duplicate_detection_history_time_window_ms=20_000)
     expectations = Expectations(Timeline(MADE, [shorter, updated("once", 20, 22)]))
-    repeats = [expectations.may_repeat(sent("once", at, at + 1)) for at in (5, 11, 15, 21, 30)]
+    repeats = [expectations.may_repeat(sent("once", at, at + 1), at) for at in (5, 11, 15, 21, 30)]
     assert repeats == [False, True, True, True, False]
     assert isinstance(usual("once"), QueueDescription)
+
+
+def test_duplicates_may_pass_when_another_entity_of_the_name_came_between() -> None:
+    """Simulator, S-44: it knows nothing of what the first one had taken."""
+    changes = [change("delete", "once", 10, 12), change("create", "once", 13, 14)]
+    changes[1].description = usual("once")
+    expectations = Expectations(Timeline(MADE, changes))
+    repeats = [
+        expectations.may_repeat(sent("once", at, at + 1), first) for first, at in [(5, 6), (5, 15), (15, 16)]
+    ]
+    assert repeats == [False, True, False]
