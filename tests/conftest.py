@@ -70,13 +70,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure() -> None:
-    """A shell lets what it starts in the background ignore Ctrl-C, and so would every server and script of a test."""
+    """A shell lets what it starts in the background ignore Ctrl-C, and so would every server and script of a test. And
+    while tests are collected nothing becomes garbage."""
+    gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
     """Modules and ten thousand collected tests live as long as the process: the cyclic collector need not walk over
-    them again and again, which was a quarter of all work."""
+    them again and again, which was a quarter of all work. What a test leaves behind may lie for a moment longer."""
+    gc.enable()
+    gc.set_threshold(50_000, 10, 10)
     gc.collect()
     gc.freeze()
