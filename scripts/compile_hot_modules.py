@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import fcntl
+import gc
 import os
 import shlex
 import shutil
@@ -232,4 +233,8 @@ def tell(what: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    gc.disable()  # what mypy builds is needed until the end
+    ended = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ended)  # to take all that apart would last seconds
