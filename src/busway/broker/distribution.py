@@ -50,7 +50,7 @@ from busway.broker.turns import HALF
 from busway.message import Message
 from busway.rules.errors import ActionError
 from busway.rules.match import Match
-from busway.rules.selection import CHANGED_STEPS, Selection
+from busway.rules.selection import CHANGED_STEPS, CHARACTERS_PER_STEP, Selection
 from busway.store.contract import PLACE_SCHEDULED, CommitBatch, StoreError
 
 if TYPE_CHECKING:
@@ -134,7 +134,9 @@ class Distribution(Intake):
     def _can_prefilter(self, messages: list[Message]) -> bool:
         if len(messages) > _PREFILTERED_AT_ONCE or self._turns.left <= 0:
             return False
-        return self.selection.is_light and not self._walks_far(messages)
+        return self.selection.is_light and not self.walks_far(
+            sum([len(message.bare) for message in messages])
+        )
 
     def takes_slices(self) -> bool:
         return False
@@ -312,32 +314,33 @@ class Distribution(Intake):
     def _copy_counted(self, due: list[Message], copies: dict[str, Copies]) -> int:
         """The same where it is not certain that there is room for all of them."""
         turns, selection = self._turns, self.selection
-        if turns.left <= 0 or not selection.is_light or self._walks_far(due):
+        if turns.left <= 0 or not selection.is_light:
             return 0
         if len(due) * selection.copies_at_least() > self._copies_max:  # it is refused, or cut
             return 0
-        count = steps = 0
+        count = asked = made = 0
         for message in due:
+            if self.walks_far(len(message.bare)):
+                break
             matches = selection.matching(MessageSubject(message))
             if not matches and self.prefilters:
                 break
+            asked += selection.looks + selection.walked // CHARACTERS_PER_STEP
             for match in matches:
-                steps += 1 + CHANGED_STEPS * (len(match.acting) + len(match.errors))
-            if steps > self._copies_max:  # perhaps: copies are counted elsewhere
+                made += 1 + CHANGED_STEPS * (len(match.acting) + len(match.errors))
+            if made > self._copies_max:  # perhaps: copies are counted elsewhere
                 break
             self._copy(message, matches, copies)
             count += 1
-            if steps >= turns.left:
+            if asked + made >= turns.left:
                 break
-        self._spend(steps)
+        self._spend(asked + made)
         return count
 
-    def _walks_far(self, messages: list[Message]) -> bool:
-        """Asking the rules may mean to walk over more characters than should be walked over at once."""
-        walks = self.selection.text_walks
-        if walks == 0:
-            return False
-        return walks * sum([len(message.bare) for message in messages]) > _CHARACTERS_AT_ONCE
+    def walks_far(self, length: int) -> bool:
+        """Asking the rules about messages of so many bytes may mean to walk over more characters than should be
+        walked over at once."""
+        return self.selection.text_walks * length > _CHARACTERS_AT_ONCE
 
     def _spend(self, steps: int) -> None:
         turns = self._turns

@@ -30,14 +30,14 @@ from busway.broker.staged_copies import Copies, StagedCopies
 from busway.message import Message
 from busway.rules.errors import ActionError
 from busway.rules.match import Match
-from busway.rules.selection import CHANGED_STEPS
+from busway.rules.selection import CHANGED_STEPS, CHARACTERS_PER_STEP
 
 if TYPE_CHECKING:
     from busway.broker.commit_runs import SentRun
     from busway.broker.distribution import Distribution
     from busway.broker.turns import Share
 
-#: Whoever drives it is told of about so many steps at once.
+#: So many rows are staged at once.
 _STEPS: Final = 64
 #: What a copy costs that says that a rule has failed.
 _FAILED_STEPS: Final = 3
@@ -59,6 +59,7 @@ class Publication:
         "_beginnings",
         "_distribution",
         "_end",
+        "_grain",
         "_is_staging",
         "_is_whole",
         "_made",
@@ -66,6 +67,7 @@ class Publication:
         "_part_max",
         "_selection",
         "_start",
+        "_untold",
         "_version",
         "_work",
         "copies",
@@ -118,6 +120,9 @@ class Publication:
         self.is_ready = False
         self._is_staging = False
         self._beginnings = 1
+        #: Steps that whoever drives it was not told of yet, and how many these may become.
+        self._untold = 0
+        self._grain = distribution.turns().grain
         self._work: Generator[int, None, None] = self._steps()
 
     def take_over(self, copies: dict[str, Copies], count: int) -> None:
@@ -216,10 +221,14 @@ class Publication:
         while self._at < self._end and self._made < self._part_max:
             made_before = self._made
             yield from self._copy(self.due[self._at])
+            if self._untold >= self._grain:
+                yield self._tell()
             if self._made > self._distribution.copies_max():
                 self._cut(made_before)
             else:
                 self._at += 1
+        if self._untold:
+            yield self._tell()
 
     def _check_certain(self) -> None:
         """It is refused at once where it must be in the end."""
@@ -256,29 +265,37 @@ class Publication:
         if self._at in self.refused:
             return
         copies_max = self._distribution.copies_max()
-        matches = yield from self._selection.matching_in_steps(MessageSubject(message))
+        selection, subject = self._selection, MessageSubject(message)
+        if selection.is_light and not self._distribution.walks_far(len(message.bare)):
+            matches = selection.matching(subject)
+            self._untold += selection.looks + selection.walked // CHARACTERS_PER_STEP
+        else:
+            matches = yield from selection.matching_in_steps(subject)
         if not matches and self._distribution.prefilters and not self._must_pass:
             if self._is_whole:
                 raise NoMatchingSubscription
             self.refused[self._at] = NoMatchingSubscription()
-        steps = 1 + (len(message.bare) >> _COUNTED_BYTES_BITS)
+        self._untold += 1 + (len(message.bare) >> _COUNTED_BYTES_BITS)
         for match in matches:
             into = self.copies.get(match.owner)
             if into is None:
                 into = self.copies[match.owner] = Copies(self._distribution.subscription(match.owner))
-                steps += _SUBSCRIPTION_STEPS
+                self._untold += _SUBSCRIPTION_STEPS
             if match.is_plain:  # T-4: one copy for all plain rules together
                 into.shared_bytes += into.add(plain_copy(message))
                 self._made += 1
             if match.acting or match.errors:
                 yield from self._copy_changed(message, match, into)
-            steps += 1
-            if steps >= _STEPS:
-                yield steps
-                steps = 0
+            self._untold += 1
+            if self._untold >= self._grain:
+                yield self._tell()
             if self._made > copies_max and not self._must_pass:
                 break
-        yield steps
+
+    def _tell(self) -> int:
+        """The steps that were taken since it told of some."""
+        steps, self._untold = self._untold, 0
+        return steps
 
     def _copy_changed(self, message: Message, match: Match, into: Copies) -> Generator[int, None, None]:
         """T-4: one copy for each rule with an action."""

@@ -89,7 +89,7 @@ class Worker(Protocol):
 class Turns:
     """Of one process."""
 
-    __slots__ = ("_clock", "_is_running", "_is_watching", "_line", "_spawn", "left")
+    __slots__ = ("_clock", "_is_running", "_is_watching", "_line", "_spawn", "grain", "left")
 
     def __init__(self, clock: Clock, spawn: Callable[[Coroutine[None, None, None]], object]) -> None:
         self._clock = clock
@@ -97,6 +97,8 @@ class Turns:
         #: Steps that may be taken at once; none or less when the turn is full. Whoever takes some says so, and has
         #: the next turn watched for when it has become less than half.
         self.left = TURN_STEPS
+        #: Steps that need not be told of one by one.
+        self.grain = max(1, SHARE_STEPS // 50)
         self._is_watching = False
         self._line: deque[Worker] = deque()
         self._is_running = False

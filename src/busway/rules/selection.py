@@ -39,7 +39,7 @@ ENDLESS: Final = 1 << 40
 #: Whoever goes step by step is told of no more than so many at once.
 _STEPS: Final = 64
 #: Walking over so many characters takes as long as a step.
-_CHARACTERS_PER_STEP: Final = 64
+CHARACTERS_PER_STEP: Final = 64
 
 
 class OwnerRules:
@@ -78,6 +78,10 @@ class Selection:
         self.is_light = True
         #: How often evaluating all rules may walk over a text of the message.
         self.text_walks = 0
+        #: Characters that the last `matching` has walked over.
+        self.walked = 0
+        #: How many rules, or tables of rules, are asked for each message.
+        self.looks = 0
         self._acting_count = 0
         self._fixed_count = 0
         #: What it and making the copies take together, at most; `ENDLESS` when it is not light.
@@ -128,6 +132,7 @@ class Selection:
     def _changed(self) -> None:
         self.version += 1
         looks = len(self._scanned) + self._correlated.shape_count() + self._anchored.property_count()
+        self.looks = looks
         hits = self._fixed_count + len(self._scanned) + self._correlated.hits_max + self._anchored.hits_max
         self.is_light = looks <= _LIGHT_LOOKS_MAX and hits <= _LIGHT_HITS_MAX
         self.steps_max = ENDLESS
@@ -168,6 +173,7 @@ class Selection:
         """One for each owner that gets something, be it only an error; in the order of owners. Raises nothing."""
         hits: list[CompiledRule] = []
         failures: list[tuple[CompiledRule, FilterError]] = []
+        walked = 0
         self._correlated.gather(subject, hits)
         for rule in self._anchored.candidates(subject):
             try:
@@ -175,12 +181,15 @@ class Selection:
                     hits.append(rule)
             except FilterError as error:
                 failures.append((rule, error))
+            walked += rule.filter.walked()
         for rule in self._scanned.values():
             try:
                 if rule.filter.matches(subject):
                     hits.append(rule)
             except FilterError as error:
                 failures.append((rule, error))
+            walked += rule.filter.walked()
+        self.walked = walked
         fixed = self._fixed
         if fixed is None:
             fixed = self._fixed = self._fixed_matches()
@@ -299,7 +308,7 @@ def _evaluated(
                 hits.append(rule)
         except FilterError as error:
             failures.append((rule, error))
-        steps += 1 + filter_.walked() // _CHARACTERS_PER_STEP
+        steps += 1 + filter_.walked() // CHARACTERS_PER_STEP
         if steps >= _STEPS:
             yield steps
             steps = 0

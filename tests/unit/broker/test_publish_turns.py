@@ -185,6 +185,38 @@ def test_what_is_small_needs_nobody_else(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ledger.shares == []
 
 
+def test_rules_that_walk_over_little_need_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T-1: what counts is how far they really walk, not how far they might in a long message."""
+    ledger = Ledger(monkeypatch)
+
+    async def test(bench: TopicBench) -> None:
+        await bench.topic("t")
+        await bench.subscription("t", "s", sql("kind LIKE 'a%' OR x = 1"))
+        answers: list[Refused] = []
+        messages = [Message(b"", encoded("x" * 1_000, properties={"kind": "abc"})) for _ in range(200)]
+        bench.namespace.sender("t").send(messages, answers.append)
+        assert len(bench.stores[0].batch().puts) == 200
+        await settle()
+        assert answers == [[]]
+
+    on_a_topic_bench(test)
+    assert ledger.shares == []
+
+
+def test_rules_that_walk_far_use_a_turn_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack, B13: each message alone is short enough to be asked about at once; all of them are not."""
+    ledger = Ledger(monkeypatch)
+
+    async def test(bench: TopicBench) -> None:
+        await bench.topic("t")
+        await bench.subscription("t", "s", sql("kind LIKE '%zz%' OR x = 1"))
+        payload = encoded("", properties={"kind": "ab" * 10_000, "x": 1})
+        assert await sent(bench, *[payload] * 100, atomically=False) == []
+
+    on_a_topic_bench(test)
+    ledger.check(100 * 5_000 // 64 - turns.TURN_STEPS)
+
+
 def test_a_clock_ends_a_share_as_well() -> None:
     """Attack: a step that costs more than it should; a clock that stands still ends nothing."""
     clock = ManualClock()
