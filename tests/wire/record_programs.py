@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from busway.clock import Clock, Entropy
-from busway.gateway.certificates import ensure_certificates
+from busway.gateway.certificates import TlsFiles, ensure_certificates
 from tests.sdk.program import Program
 from tests.sdk.programs import PROGRAMS
 from tests.unit.gateway.amqp_peer import KEY
@@ -19,6 +20,7 @@ from tests.wire.hub_service import Step, save
 from tests.wire.program_service import ENTITY, FOLDER, ProgramService, title
 
 WAIT_S = 900.0
+_KEY = f"SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={KEY}"
 _QUEUE = (
     "send_receive_complete",
     "every_property_comes_back",
@@ -34,12 +36,50 @@ _QUEUE = (
 _SESSIONS = ("session_in_order", "next_session", "session_state", "session_settlements", "peek_in_a_session")
 _TRANSACTIONS = ("sends_are_committed", "sends_are_rolled_back", "every_settlement_is_committed")
 _EVENTS = ("publish_and_read", "every_property_comes_back", "by_key", "from_a_number")
+_JMS = (
+    "text_message",
+    "every_property_comes_back",
+    "every_header_comes_back",
+    "browse",
+    "selector_on_a_queue_is_refused",
+    "request_and_reply",
+    "sends_are_committed",
+    "receives_are_committed",
+)
+#: Programs that know nothing but TLS; what is inside of it is recorded.
+_SECURED = ("java-service-bus-older", "azure-servicebus-jms")
 #: Operations that need neither time that passes nor HTTP, of each program.
 RECORDED: dict[str, tuple[str, ...]] = {
     "go-service-bus": (*_QUEUE, *_SESSIONS, "several_data_sections_and_a_footer", "list_sessions"),
     "go-event-hubs": (*_EVENTS, "properties_of_a_hub", "higher_owner_takes_over", "processor"),
     "java-service-bus": (*_QUEUE, *_SESSIONS, *_TRANSACTIONS),
-    "java-event-hubs": ("publish_a_batch", "every_property_comes_back", "from_a_number", "processor"),
+    "java-service-bus-older": (
+        "send_receive_complete",
+        "schedule_and_cancel",
+        "defer_and_fetch",
+        "session_state",
+        "every_settlement_is_committed",
+    ),
+    "java-event-hubs": (
+        "publish_a_batch",
+        "every_property_comes_back",
+        "by_key",
+        "from_a_number",
+        "properties_of_a_hub",
+        "questions_of_a_consumer",
+        "higher_owner_takes_over",
+        "buffered_producer",
+        "processor",
+    ),
+    "qpid-jms": (
+        *_JMS,
+        "selector_of_a_browser",
+        "sends_are_rolled_back",
+        "receive_and_send_together",
+        "missing_queue_is_told",
+        "wrong_key_is_told",
+    ),
+    "azure-servicebus-jms": _JMS,
     "javascript-service-bus": (
         "send_receive_complete",
         "every_property_comes_back",
@@ -57,6 +97,30 @@ def kind_of(program: Program, operation: str) -> str:
     return "session-queue" if "session" in operation else "queue"
 
 
+async def _some(incoming: asyncio.StreamReader) -> bytes:
+    """Nothing at the end, and when a program has ended without a close."""
+    try:
+        return await incoming.read(65_536)
+    except ConnectionResetError:
+        return b""
+
+
+def _secured(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.server, files.server_key)
+    return context
+
+
+def _by_loopback(port: int) -> dict[str, str]:
+    string = f"Endpoint=sb://127.0.0.1:{port};{_KEY};UseDevelopmentEmulator=true"
+    return {"BUSWAY_CONNECTION_STRING": string, "BUSWAY_MODE": "loopback", "BUSWAY_ADDRESS": ""}
+
+
+def _by_tls(port: int) -> dict[str, str]:
+    string = f"Endpoint=sb://localhost;{_KEY}"
+    return {"BUSWAY_CONNECTION_STRING": string, "BUSWAY_MODE": "tls", "BUSWAY_ADDRESS": f"localhost:{port}"}
+
+
 class Recorder:
     """A socket before a `ProgramService`."""
 
@@ -68,17 +132,15 @@ class Recorder:
         self._serving: list[asyncio.Task[None]] = []
         self._turn = asyncio.Lock()
 
-    async def play(self, program: Program, operation: str, ca_file: Path) -> str:
+    async def play(self, program: Program, operation: str, files: TlsFiles) -> str:
         """What the program printed."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        secured = _secured(files) if program.name in _SECURED else None
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=secured)
         port = server.sockets[0].getsockname()[1]
         own = {name: value for name, value in os.environ.items() if not name.startswith("BUSWAY_")}
         environment = {
-            "BUSWAY_CONNECTION_STRING": f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=RootManageSharedAccessKey;"
-            f"SharedAccessKey={KEY};UseDevelopmentEmulator=true",
-            "BUSWAY_CA_FILE": str(ca_file),
-            "BUSWAY_MODE": "loopback",
-            "BUSWAY_ADDRESS": "",
+            **(_by_loopback(port) if secured is None else _by_tls(port)),
+            "BUSWAY_CA_FILE": str(files.ca),
             "BUSWAY_ENTITY": ENTITY,
         }
         running = await asyncio.create_subprocess_exec(
@@ -101,7 +163,7 @@ class Recorder:
         self._serving.append(task)
         self._writers.append(writer)
         number = len(self._writers)
-        while data := await incoming.read(65_536):
+        while data := await _some(incoming):
             async with self._turn:
                 step = ("C", number, data)
                 self.steps.append(step)
@@ -113,14 +175,14 @@ class Recorder:
         writer.close()
 
 
-async def record(program: Program, operation: str, ca_file: Path) -> None:
+async def record(program: Program, operation: str, files: TlsFiles) -> None:
     kind = kind_of(program, operation)
     wall_ms = Clock().wall_ms()
     service = ProgramService(kind, wall_ms)
     await service.open()
     recorder = Recorder(service)
     try:
-        printed = await recorder.play(program, operation, ca_file)
+        printed = await recorder.play(program, operation, files)
     finally:
         await service.close()
     if '"passed":true' not in printed.replace(" ", ""):
@@ -137,11 +199,11 @@ async def record(program: Program, operation: str, ca_file: Path) -> None:
 def main(arguments: list[str]) -> None:
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        ca_file = ensure_certificates(Path(folder), Clock(), Entropy(), ["localhost"]).ca
+        files = ensure_certificates(Path(folder), Clock(), Entropy(), ["localhost"])
         for program in PROGRAMS:
             if program.name in RECORDED and program.name in (arguments[:1] or [program.name]):
                 for operation in arguments[1:] or RECORDED[program.name]:
-                    asyncio.run(record(program, operation, ca_file))
+                    asyncio.run(record(program, operation, files))
 
 
 if __name__ == "__main__":

@@ -21,18 +21,22 @@ import reactor.core.publisher.Mono;
 
 /** EventProcessorClient, with a checkpoint store in memory. */
 final class EventHubsProcessors {
-    /** Of one hub and one consumer group. */
+    /** Of one hub and one consumer group. Asked when somebody subscribes: a processor subscribes to one answer again and again. */
     static final class Memory implements CheckpointStore {
         final Map<String, Checkpoint> checkpoints = new ConcurrentHashMap<>();
         final Map<String, PartitionOwnership> ownerships = new ConcurrentHashMap<>();
 
         @Override
         public Flux<PartitionOwnership> listOwnership(String namespace, String hub, String group) {
-            return Flux.fromIterable(List.copyOf(ownerships.values()));
+            return Flux.defer(() -> Flux.fromIterable(List.copyOf(ownerships.values())));
         }
 
         @Override
-        public synchronized Flux<PartitionOwnership> claimOwnership(List<PartitionOwnership> wanted) {
+        public Flux<PartitionOwnership> claimOwnership(List<PartitionOwnership> wanted) {
+            return Flux.defer(() -> Flux.fromIterable(claimed(wanted)));
+        }
+
+        private synchronized List<PartitionOwnership> claimed(List<PartitionOwnership> wanted) {
             List<PartitionOwnership> claimed = wanted.stream().filter(each -> {
                 PartitionOwnership present = ownerships.get(each.getPartitionId());
                 return present == null || present.getETag().equals(each.getETag());
@@ -41,18 +45,17 @@ final class EventHubsProcessors {
                 each.setETag(UUID.randomUUID().toString()).setLastModifiedTime(System.currentTimeMillis());
                 ownerships.put(each.getPartitionId(), each);
             }
-            return Flux.fromIterable(claimed);
+            return claimed;
         }
 
         @Override
         public Flux<Checkpoint> listCheckpoints(String namespace, String hub, String group) {
-            return Flux.fromIterable(List.copyOf(checkpoints.values()));
+            return Flux.defer(() -> Flux.fromIterable(List.copyOf(checkpoints.values())));
         }
 
         @Override
         public Mono<Void> updateCheckpoint(Checkpoint checkpoint) {
-            checkpoints.put(checkpoint.getPartitionId(), checkpoint);
-            return Mono.empty();
+            return Mono.fromRunnable(() -> checkpoints.put(checkpoint.getPartitionId(), checkpoint));
         }
 
         Set<String> owners() {

@@ -39,10 +39,12 @@ final class ServiceBusSessions {
         });
         trial.operation("session_state", bench -> {
             bench.send(bench.sessionQueue(), in("a", "0"));
-            ServiceBusReceiverClient session = bench.accept(bench.entity, "a");
+            ServiceBusSessionReceiverClient client = bench.sessions(bench.entity);
+            ServiceBusReceiverClient session = client.acceptSession("a");
             session.setSessionState("half way".getBytes());
             session.close();
-            Thread.sleep(1000); // the older version does not wait until it is closed
+            client.close(); // the older version detaches a session that has received nothing only now
+            Thread.sleep(1000); // and does not wait for it
             Trial.equal("state", new String(bench.accept(bench.entity, "a").getSessionState()), "half way");
         });
         trial.operation("no_session_state", bench -> {

@@ -8,7 +8,9 @@ final class AzureProgram {
         ServiceBusJmsConnectionFactorySettings settings = new ServiceBusJmsConnectionFactorySettings();
         settings.setShouldReconnect(false);
         String host = Trial.ADDRESS.isEmpty() ? Trial.value("Endpoint").replace("sb://", "") : Trial.ADDRESS;
-        return new ServiceBusJmsConnectionFactory(Trial.value("SharedAccessKeyName"), key, host, settings);
+        // It reads the host as a URI too, whose first part, before the port, must not begin with a digit.
+        String named = host.replace("127.0.0.1", "localhost");
+        return new ServiceBusJmsConnectionFactory(Trial.value("SharedAccessKeyName"), key, named, settings);
     }
 
     public static void main(String[] names) throws Exception {

@@ -95,9 +95,13 @@ final class JmsAcknowledging {
             MessageConsumer consumer = JmsBench.consumer(session, bench.entity);
             JmsBench.next(consumer);
             JmsBench.send(session, bench.entity, "out");
+            JmsBench.nothing(consumer);
+            session.commit();
+            Trial.equal("after", JmsBench.next(consumer), "out"); // its own, as it has asked for many beforehand
             session.commit();
             session.close();
-            Trial.equal("after", bench.left(), List.of("out"));
+            Thread.sleep(5500); // a lock that was left would have ended
+            Trial.equal("left", bench.left(), List.of());
         });
         trial.operation("one_transaction_after_the_other", bench -> {
             Session session = bench.session(Session.SESSION_TRANSACTED);

@@ -3,6 +3,7 @@ import jakarta.jms.CompletionListener;
 import jakarta.jms.Connection;
 import jakarta.jms.DeliveryMode;
 import jakarta.jms.JMSContext;
+import jakarta.jms.JMSException;
 import jakarta.jms.MapMessage;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
@@ -24,6 +25,16 @@ final class JmsMessages {
         session.createProducer(session.createQueue(bench.entity)).send(sent);
         Message found = JmsBench.consumer(session, bench.entity).receive(8000);
         Trial.holds("a message came", found != null);
+        return found;
+    }
+
+    private static List<String> browse(Session session, String queue, String selector) throws Exception {
+        List<String> found = new ArrayList<>();
+        try (QueueBrowser browser = session.createBrowser(session.createQueue(queue), selector)) {
+            for (java.util.Enumeration<?> all = browser.getEnumeration(); all.hasMoreElements();) {
+                found.add(JmsBench.text((Message) all.nextElement()));
+            }
+        }
         return found;
     }
 
@@ -190,16 +201,24 @@ final class JmsMessages {
         trial.operation("browse", bench -> {
             bench.send("a", "b", "c");
             Session session = bench.session();
-            List<String> found = new ArrayList<>();
-            try (QueueBrowser browser = session.createBrowser(session.createQueue(bench.entity))) {
-                for (java.util.Enumeration<?> all = browser.getEnumeration(); all.hasMoreElements();) {
-                    found.add(JmsBench.text((Message) all.nextElement()));
-                }
-            }
-            Trial.equal("browsed", found, List.of("a", "b", "c"));
+            Trial.equal("browsed", browse(session, bench.entity, null), List.of("a", "b", "c"));
             Trial.equal("nobody's lock", bench.left(), List.of("a", "b", "c"));
         });
-        trial.operation("selector", bench -> {
+        trial.operation("selector_on_a_queue_is_refused", bench -> {
+            bench.send("red", "blue");
+            Session session = bench.session();
+            Throwable problem = Trial.fails("cannot have a selector", () ->
+                session.createConsumer(session.createQueue(bench.entity), "color = 'blue'"));
+            Trial.holds("of JMS: " + problem, problem instanceof JMSException);
+            Trial.holds("what to do instead: " + problem, problem.getMessage().contains("a subscription with an SQL rule"));
+            Trial.equal("nothing was taken", bench.left(), List.of("red", "blue"));
+        });
+        trial.operation("session_outlives_a_refused_selector", bench -> {
+            Session session = bench.session();
+            Trial.fails("cannot have a selector", () -> session.createConsumer(session.createQueue(bench.entity), "color = 'blue'"));
+            Trial.equal("text", JmsBench.text(exchange(bench, session, session.createTextMessage("x"))), "x");
+        });
+        trial.operation("selector_of_a_browser", bench -> {
             Session session = bench.session();
             MessageProducer producer = session.createProducer(session.createQueue(bench.entity));
             for (String color : List.of("red", "blue", "red")) {
@@ -207,23 +226,8 @@ final class JmsMessages {
                 message.setStringProperty("color", color);
                 producer.send(message);
             }
-            MessageConsumer blue = session.createConsumer(session.createQueue(bench.entity), "color = 'blue'");
-            Trial.equal("body", JmsBench.next(blue), "blue");
-            JmsBench.nothing(blue);
-            blue.close();
-            MessageConsumer rest = JmsBench.consumer(session, bench.entity);
-            Trial.equal("others", List.of(JmsBench.next(rest), JmsBench.next(rest)), List.of("red", "red"));
-        });
-        trial.operation("selector_waits_for_what_fits", bench -> {
-            Session session = bench.session();
-            MessageConsumer blue = session.createConsumer(session.createQueue(bench.entity), "color = 'blue'");
-            MessageProducer producer = session.createProducer(session.createQueue(bench.entity));
-            for (String color : List.of("red", "blue")) {
-                TextMessage message = session.createTextMessage(color);
-                message.setStringProperty("color", color);
-                producer.send(message);
-            }
-            Trial.equal("body", JmsBench.next(blue), "blue");
+            Trial.equal("browsed", browse(session, bench.entity, "color = 'blue'"), List.of("blue"));
+            Trial.equal("nobody's lock", bench.left(), List.of("red", "blue", "red"));
         });
         trial.operation("wrong_selector_is_told", bench -> Trial.fails("InvalidSelectorException", () -> {
             Session session = bench.session();

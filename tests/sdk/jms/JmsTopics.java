@@ -73,6 +73,22 @@ final class JmsTopics {
             publish(session, topic(bench, session), "news");
             Trial.equal("text", JmsBench.next(consumer), "news");
         });
+        trial.operation("nondurable_subscription_with_a_selector", bench -> {
+            Session session = bench.session();
+            MessageConsumer consumer = session.createConsumer(topic(bench, session), "body = 'b'");
+            publish(session, topic(bench, session), "a", "b");
+            Trial.equal("text", JmsBench.next(consumer), "b");
+        });
+        trial.operation("shared_subscription_with_a_selector", bench -> {
+            Session session = bench.session();
+            MessageConsumer consumer = session.createSharedConsumer(topic(bench, session), "some", "body = 'b'");
+            publish(session, topic(bench, session), "a", "b");
+            Trial.equal("text", JmsBench.next(consumer), "b");
+        });
+        trial.operation("own_messages_cannot_be_left_out", bench -> {
+            Session session = bench.session();
+            Trial.fails("no-local", () -> session.createConsumer(topic(bench, session), null, true));
+        });
         trial.operation("temporary_topic", bench -> {
             Session session = bench.session();
             Topic topic = session.createTemporaryTopic();
