@@ -14,8 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.sdk.known_failures import reason  # noqa: E402
+from tests.sdk.known_failures import may_fail, reason  # noqa: E402
 from tests.sdk.programs import PROGRAMS  # noqa: E402
+from tests.sdk.record import recorded  # noqa: E402
 
 PAGE = ROOT / "COMPATIBILITY.md"
 RULE = re.compile(r"\b(?:E|L|M|S|R|D|X|P|C|A|T|TX|F|O|H|ERR)-\d+[a-z]?\b")
@@ -67,29 +68,47 @@ def page(rules: list[str], found: dict[str, list[tuple[str, str]]]) -> str:
 
 
 def clients() -> list[str]:
-    """What there is to try with SDKs of other languages: from the programs in tests/sdk, not from a run."""
+    """What was tried with SDKs of other languages: from the last run that was written down (tests.sdk.record)."""
+    day, results = recorded()
     lines = [
         "## Clients of other languages",
         "",
-        "Programs with unmodified SDKs, for `make test-sdk`: on loopback with the emulator's switch, and over TLS",
-        "and WebSocket with a certificate. The table lists the operations of the programs and those known to fail;",
-        "it is no record of a run. Not all have been run against this version, and those over WebSocket, with JMS",
-        "and with Rust least. Python's SDKs are tried by `tests/conformance`; .NET's were not run.",
+        "Programs with unmodified SDKs, run by `make test-sdk` on loopback with the emulator's switch, and over TLS",
+        f"and WebSocket with a certificate. The table is the record of the last run, {day or 'of which there is none'}:",
+        "how many operations worked by each way, of how many. Python's SDKs are tried by `tests/conformance`; .NET's",
+        "were not run.",
         "",
-        "| SDK | version | by | about | operations | not yet |",
-        "|---|---|---|---|---|---|",
+        "| SDK | version | about | worked | did not |",
+        "|---|---|---|---|---|",
     ]
+    reasons: dict[str, str] = {}
     for program in PROGRAMS:
+        ran = results.get(program.name, {})
         for about, operations in program.capabilities().items():
             ways = [way for way in program.ways if set(operations) <= set(program.operations_by(way))]
-            by_way = {way: {name for name in operations if reason(program.name, way, name)} for way in ways}
-            closed = [way for way, failing in by_way.items() if len(failing) == len(operations)]
-            single = sorted(set().union(*(failing for way, failing in by_way.items() if way not in closed)))
-            shown = ", ".join([*(f"nothing by {way}" for way in closed), *single])
-            lines.append(
-                f"| {program.sdk} | {program.version} | {', '.join(ways)} | `{about}` | {len(operations)} | {shown} |"
-            )
-    return lines
+            worked = [f"{way} {_worked(ran.get(way, {}), operations)}/{len(operations)}" for way in ways]
+            failed = {
+                name: _why_not(program.name, way, name, ran.get(way, {}))
+                for way in ways
+                for name in operations
+                if not ran.get(way, {}).get(name, False)
+            }
+            reasons |= {f"{name} ({program.sdk} {program.version})": why for name, why in failed.items()}
+            told = ", ".join(sorted(failed))
+            lines.append(f"| {program.sdk} | {program.version} | `{about}` | {', '.join(worked)} | {told} |")
+    return [*lines, "", *(f"- {name}: {why}." for name, why in sorted(reasons.items()))]
+
+
+def _worked(ran: dict[str, bool], operations: list[str]) -> int:
+    return sum(ran.get(name, False) for name in operations)
+
+
+def _why_not(program: str, way: str, operation: str, ran: dict[str, bool]) -> str:
+    if operation not in ran:
+        return "was not run"
+    return (
+        reason(program, way, operation) or may_fail(program, way, operation) or "failed, and nobody knows why"
+    )
 
 
 def _sentence(first_line: str) -> str:
