@@ -31,6 +31,7 @@ from busway.broker.fragment_group import FragmentGroup
 from busway.broker.fragment_settings import FragmentSettings
 from busway.broker.outlet import Outlet
 from busway.broker.queue import Queue, runtime_counts, total
+from busway.broker.receiver import Attachment
 from busway.broker.rule_rows import RuleRow
 from busway.broker.rule_table import RuleTable
 from busway.broker.runtime import BrokerRuntime
@@ -582,6 +583,23 @@ class EntityTable:
         """A link stands that it was made for."""
         entity = self._loaded.get(row.key)
         return entity is not None and entity.is_held()
+
+    def end_by(self, row: EntityRow, by: Attachment) -> None:
+        """Nobody new receives from it until `spare`."""
+        self.load(row)
+        queue = self._loaded.get(row.key)
+        if isinstance(queue, Queue):
+            queue.end_by(by)
+
+    def is_ended_by(self, row: EntityRow, by: Attachment) -> bool:
+        queue = self._loaded.get(row.key)
+        return isinstance(queue, Queue) and queue.is_ended_by(by)
+
+    def spare(self, row: EntityRow, by: Attachment) -> None:
+        """Whatever has become of it."""
+        queue = self._loaded.get(row.key)
+        if isinstance(queue, Queue):
+            queue.detach(by)
 
     def _is_received_from(self, row: EntityRow) -> bool:
         if self.is_held(row):

@@ -50,6 +50,7 @@ from busway.broker.operations_log import OperationsLog
 from busway.broker.other_entities import NoOtherEntities, OtherEntities
 from busway.broker.queue import Queue
 from busway.broker.ready_window import WindowBudget
+from busway.broker.receiver import Attachment
 from busway.broker.rule_births import beginnings
 from busway.broker.rule_changes import RuleChanges
 from busway.broker.rule_rows import rule_rows
@@ -448,6 +449,10 @@ class Namespace:
         row = self.entities.rows.get(path_key(path))
         if row is not None:
             self.background.spawn(self._entity_changes.delete_released(row))
+
+    async def end(self, path: str, by: Attachment) -> None:
+        """Deletes it for a link that stood for its end (`Queue.end_by`). Raises BrokerError when it stays."""
+        await self.background.finish(self._entity_changes.delete_ended(path, by))
 
     async def add_rule(self, subscription_path: str, rule: Rule) -> Rule:
         return await self.background.finish(self.rule_changes.add(subscription_path, rule))

@@ -9,7 +9,8 @@ a shared one of everybody is `news`, and what is not durable ends with `~nd`.
 What is there is received from with the right Listen. What is not there is made, which needs Manage, with the selector
 as its rule: rules decide once, when a message comes. A subscription that is not durable goes with the last link that
 holds it. A durable one goes when JMS unsubscribes: by attaching a link of its name without any source, and closing
-that. Only what was made here goes so; what an administrator has made stays.
+that (`ending_link`). Only what was made here goes so; what an administrator has made stays. Who comes while one goes
+waits for its end, and gets a new one.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from busway.rules.rule import DEFAULT_RULE_NAME, Rule, SqlFilter, TrueFilter
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
+    from busway.broker.queue import Queue
     from busway.broker.receiver import Attachment
     from busway.gateway.amqp.attaching import Attaching
     from busway.gateway.amqp.connection import AmqpConnection
@@ -84,7 +86,7 @@ class TopicSubscriptions:
         if not isinstance(topic, TopicDescription):
             return False
         wish = self._wish(link, topic.path)
-        if self._namespace.exists(wish.path):
+        if self._namespace.exists(wish.path) and not self._namespace.queue(wish.path).is_ending():
             self._receive(link, wish)
         else:
             self._check_may_make(wish)
@@ -173,18 +175,15 @@ class TopicSubscriptions:
     async def _end(self, link: Link, name: str) -> None:
         try:
             paths = await self._found(name)
-            for path in paths:
-                self._check_may_end(path)
             if link.is_live():
-                self._stand(link, paths)
+                queues = [self._may_end(path) for path in paths]
+                self._stand(link, queues)
         except BrokerError as error:
             self._attaching.refuse(link, "", error)
         self._connection.output_waits()
 
     async def _found(self, name: str) -> list[str]:
         """On whatever topics; usually one. Raises EntityNotFound."""
-        async with self._namespace.changing:
-            pass  # what is just being unsubscribed is not found any more
         found: list[str] = []
         ending = path_key(subscription_path("", name))
         for index, key in enumerate(self._namespace.keys()):
@@ -198,26 +197,25 @@ class TopicSubscriptions:
             )
         return found
 
-    def _check_may_end(self, path: str) -> None:
+    def _may_end(self, path: str) -> Queue:
         self._attaching.check_grants(_node(path), MANAGE, None)
         if not self._is_made_here(path):
             raise InvalidOperation(
                 f"The subscription {shown(path)} was not made by a subscriber of JMS: delete it as it was created."
             )
-        if self._namespace.queue(path).is_received_from():
+        queue = self._namespace.queue(path)
+        if queue.is_received_from():
             raise InvalidOperation(f"The subscription {shown(path)} is being received from.")
+        return queue
 
-    def _stand(self, link: Link, paths: list[str]) -> None:
-        topic = self._namespace.description(paths[0])
-        assert isinstance(topic, SubscriptionDescription)
-        ending = EndingLink(link, _node(paths[0]), self._connection.now(), lambda: self._delete(paths))
-        self._connection.add_link(ending)
-        source = Source(topic.topic_path, durable=2, expiry_policy=_NEVER, capabilities=[Symbol("topic")])
+    def _stand(self, link: Link, queues: list[Queue]) -> None:
+        connection, first = self._connection, queues[0].description
+        assert isinstance(first, SubscriptionDescription)
+        connection.add_link(
+            EndingLink(connection, self._namespace, link, _node(first.path), queues, connection.now())
+        )
+        source = Source(first.topic_path, durable=2, expiry_policy=_NEVER, capabilities=[Symbol("topic")])
         link.accept(source=source, target=link.target)
-
-    def _delete(self, paths: list[str]) -> None:
-        for path in paths:
-            self._namespace.release(path)
 
 
 def _name(base: str, client: str, *, is_global: bool, is_durable: bool) -> str:
