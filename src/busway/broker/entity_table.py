@@ -14,6 +14,7 @@ from busway.broker.auto_delete import Candidate
 from busway.broker.catalogue_rows import EntityRow, Share
 from busway.broker.descriptions import (
     FOREVER_MS,
+    MADE_FOR_A_LINK,
     Description,
     FragmentCounts,
     QueueDescription,
@@ -576,7 +577,8 @@ class EntityTable:
             return None
         counts = self.counts(row)
         used_ms = max(counts.accessed_at_ms, self._unused_since_ms(key))
-        in_use = counts.scheduled > 0 or self._is_received_from(row)
+        is_awaited = counts.scheduled > 0 and row.description.user_metadata != MADE_FOR_A_LINK
+        in_use = is_awaited or self._is_received_from(row)
         return Candidate(key, row.description.auto_delete_on_idle_ms, used_ms, in_use)
 
     def is_held(self, row: EntityRow) -> bool:

@@ -90,7 +90,8 @@ class TopicSubscriptions:
             self._receive(link, wish)
         else:
             self._check_may_make(wish)
-            self._namespace.background.spawn(self._make(link, wish))
+            self._connection.waiting.check()
+            self._connection.waiting.spawn(self._make(link, wish))
         return True
 
     def _wish(self, link: Link, topic_path: str) -> _Wish:
@@ -117,6 +118,8 @@ class TopicSubscriptions:
 
     async def _make(self, link: Link, wish: _Wish) -> None:
         rule = Rule(DEFAULT_RULE_NAME, _filter(wish.selector))
+        if not link.is_live():  # detached in the same breath
+            return
         idle_ms = FOREVER_MS if wish.is_durable else IDLE_MS
         description = SubscriptionDescription(
             wish.path, auto_delete_on_idle_ms=idle_ms, user_metadata=MADE_HERE
@@ -170,11 +173,15 @@ class TopicSubscriptions:
         name = _name(base, _client_of(link), is_global=suffix.startswith(_GLOBAL), is_durable=True)
         if not self._connection.tokens.has_any():
             raise Unauthorized("Unauthorized access. Put a token for the entity on '$cbs' first.")
-        self._connection.spawn(self._end(link, name))
+        self._connection.waiting.check()
+        self._connection.waiting.spawn(self._end(link, name))
 
     async def _end(self, link: Link, name: str) -> None:
         try:
-            paths = await self._found(name)
+            async with self._connection.waiting.looking:
+                if not link.is_live():
+                    return
+                paths = await self._found(name)
             if link.is_live():
                 queues = [self._may_end(path) for path in paths]
                 self._stand(link, queues)
