@@ -2,9 +2,9 @@
 
 A link whose terminus is `dynamic` gets a queue or topic of its own, under a name that nobody can guess, which the
 answering attach tells. It is an entity like any other: it counts among those of the namespace, whoever has a right on
-the namespace may use it, and making it needs Manage there. It goes when its link goes, however that happens. Where that
-fails, and when the server goes first or turns the link away, nobody holds it any more and its AutoDeleteOnIdle ends it.
-A connection has no more of them than links.
+the namespace may use it, and making it needs Manage there. It goes when its link goes, however that happens. Where
+that fails, and when the server goes first or turns the link away, nobody holds it any more and its AutoDeleteOnIdle
+ends it. A connection has no more of them than links.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from busway.broker.errors import BrokerError, NotImplementedByServer, Unauthoriz
 from busway.broker.queue import Queue
 from busway.gateway.amqp.addresses import Node, NodeKind
 from busway.gateway.amqp.cross_entity import use_of
+from busway.gateway.amqp.waiting_attaches import accepted_late
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
@@ -96,6 +97,7 @@ class TemporaryNodes:
             link.target = replace(link.target, address=node.path)
             self._attaching.accept_sender(link, node, entity)
         entity.hold(cast("Attachment", link.owner), lambda: self._namespace.release(node.path))
+        accepted_late(link)
 
 
 def _terminus(link: Link) -> Source | Target | None:

@@ -35,6 +35,7 @@ from busway.gateway.amqp.addresses import Node, NodeKind
 from busway.gateway.amqp.ending_link import EndingLink
 from busway.gateway.amqp.selector import Selector, selector_of
 from busway.gateway.amqp.temporary_nodes import IDLE_MS
+from busway.gateway.amqp.waiting_attaches import accepted_late
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, SqlFilter, TrueFilter
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class TopicSubscriptions:
             if link.is_live():  # else it went meanwhile
                 self._check_may_make(wish)
                 self._receive(link, wish)
+                accepted_late(link)
         except BrokerError as error:
             self._attaching.refuse(link, wish.path, error)
         if link.owner is None and not wish.is_durable:
@@ -223,6 +225,7 @@ class TopicSubscriptions:
         )
         source = Source(first.topic_path, durable=2, expiry_policy=_NEVER, capabilities=[Symbol("topic")])
         link.accept(source=source, target=link.target)
+        accepted_late(link)
 
 
 def _name(base: str, client: str, *, is_global: bool, is_durable: bool) -> str:

@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from busway.broker.background import BackgroundWork
 from busway.broker.errors import ServerBusy
 
+if TYPE_CHECKING:
+    from busway.amqp.link import Link
+    from busway.gateway.amqp.link_host import AttachedLink
+
 #: As many as a connection may have links: who waits for answers does not meet it.
 OF_ONE_MAX: Final = 1_024
 OF_ALL_MAX: Final = 4_096
+
+
+def accepted_late(link: Link) -> None:
+    """Credit that came behind the attach was heard by nobody."""
+    owner = cast("AttachedLink | None", link.owner)
+    if owner is not None:
+        owner.credit_arrived()
 
 
 class WaitingAttaches:
