@@ -42,7 +42,7 @@ def browse(scene: Scene, n: int) -> None:
 
 
 @row(
-    LISTEN, AMQP, "Flow", "browse {n} texts of 31 KB with a selector that walks over each for all it may", 200
+    LISTEN, AMQP, "Flow", "browse {n} texts of 31 KB with a selector that walks over each for all it may", 40
 )
 def browse_dearly(scene: Scene, n: int) -> None:
     path = scene.queue()
@@ -51,7 +51,7 @@ def browse_dearly(scene: Scene, n: int) -> None:
     _browse(scene, scene.client(), path, "OR".join(["(p LIKE'%b_%')"] * 60))
 
 
-@row(LISTEN, AMQP, "Flow", "browse 2,000 messages by {n} browsers at once", 200, few=10)
+@row(LISTEN, AMQP, "Flow", "browse 2,000 messages by {n} browsers at once", 40, few=5)
 def browse_together(scene: Scene, n: int) -> None:
     path = scene.queue()
     scene.fill(path, 2_000)
@@ -65,13 +65,39 @@ def browse_together(scene: Scene, n: int) -> None:
             client.hear(Flow=n)
 
 
-@row(LISTEN, AMQP, "Attach", "attach {n} browsers with selectors of 1 KB", 100, few=20)
-def browsers(scene: Scene, n: int) -> None:
-    path = scene.queue()
+_LONG_SELECTOR = " OR ".join(f"a{i} LIKE '%x_{i}%'" for i in range(48))
+
+
+def _attach_all(scene: Scene, source: Source, n: int) -> None:
     client = scene.client()
-    selector = " OR ".join(f"a{i} LIKE '%x_{i}%'" for i in range(48))
-    frames = [client.attach_frame(path, sends=False, source=_browser(path, selector))[1] for _ in range(n)]
-    scene.flood(client, b"".join(frames))
+    frames = [client.attach_frame("", sends=False, source=source)[1] for _ in range(n)]
+    with scene.measured():
+        client.write(b"".join(frames))
+        if scene.reads:
+            client.hear(Attach=n)
+
+
+@row(LISTEN, AMQP, "Attach", "attach {n} browsers with selectors of 1 KB", 200, few=20, unread=1)
+def browsers(scene: Scene, n: int) -> None:
+    _attach_all(scene, _browser(scene.queue(), _LONG_SELECTOR), n)
+
+
+@row(
+    LISTEN, AMQP, "Attach", "attach {n} receivers with selectors of 1 KB, which they cannot have", 200, few=20
+)
+def selecting_receivers(scene: Scene, n: int) -> None:
+    source = _browser(scene.queue(), _LONG_SELECTOR)
+    source.distribution_mode = None
+    _attach_all(scene, source, n)
+
+
+@row(
+    LISTEN, AMQP, "Attach", "ask for {n} subscriptions with selectors of 1 KB, without the right", 200, few=20
+)
+def selecting_subscribers(scene: Scene, n: int) -> None:
+    source = _browser(scene.topic(0), _LONG_SELECTOR)
+    source.capabilities = [Symbol("topic")]
+    _attach_all(scene, source, n)
 
 
 # -- what is made by attaching

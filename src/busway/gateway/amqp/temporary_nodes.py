@@ -21,6 +21,7 @@ from busway.broker.errors import BrokerError, NotImplementedByServer, Unauthoriz
 from busway.broker.queue import Queue
 from busway.gateway.amqp.addresses import Node, NodeKind
 from busway.gateway.amqp.cross_entity import use_of
+from busway.gateway.amqp.selector import check_unselected
 from busway.gateway.amqp.waiting_attaches import accepted_late
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class TemporaryNodes:
         node = Node(NodeKind.ENTITY, EntityAddress(path))
         use_of(link.session, node)
         self._check_right(node)
+        if link.is_sender:
+            check_unselected(link.source, "a temporary queue")
         description = _description(link, path)
         self._connection.waiting.check()
         self._connection.waiting.spawn(self._make(link, node, description))
