@@ -629,6 +629,8 @@ class Namespace:
         if turned:
             self.background.spawn(self._entity_changes.load_turned(turned))
         self.entities.replace_rules(rule_rows(rows))
+        if self.entities.opened_at_ms:  # else all are watched when it is open
+            self.auto_delete.watch_all()
         self.others.adopt(rows)
         self.rights_changed()
 

@@ -198,3 +198,20 @@ def test_only_so_many_attaches_wait_for_changes(clients: int) -> None:
         await made(peers[-1])
 
     in_room(scenario)
+
+
+def test_a_node_of_whose_making_nobody_knows_goes_too() -> None:
+    """E-110: the outcome of the commit that makes it is unknown, the link is refused, and then it is there."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        room.store.lose_next_commit(is_applied=True)
+        link = making(peer)
+        await peer.attach(link)
+        assert peer.refusal(link) is not None
+        await room.pass_time(60)
+        assert len(room.namespace.queues()) == 1
+        await room.pass_time(400)
+        assert room.namespace.queues() == []
+
+    in_room(scenario)

@@ -43,7 +43,7 @@ _EVALUATION_CHARACTERS: Final = 500
 
 
 class Selector:
-    """`sql` is the same in the language of rules. A link keeps no more than that: compiled it is sixty times as large,
+    """`sql` is the same in the language of rules. A link keeps no more than that: compiled it is much larger,
     and a connection may have many browsers that wait."""
 
     __slots__ = ("sql",)

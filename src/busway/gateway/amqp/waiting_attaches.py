@@ -49,17 +49,14 @@ class WaitingAttaches:
     def is_full(self) -> bool:
         return self.count >= self._of_all_max
 
-    async def run(self, work: Coroutine[None, None, None], client: WaitingOfOne) -> None:
-        try:
-            await work
-        finally:
-            self.count -= 1
-            client.count -= 1
-
     def spawn(self, work: Coroutine[None, None, None], client: WaitingOfOne) -> None:
         self.count += 1
         client.count += 1
-        self._background.spawn(self.run(work, client))
+        self._background.spawn(work, lambda: self._ended(client))
+
+    def _ended(self, client: WaitingOfOne) -> None:
+        self.count -= 1
+        client.count -= 1
 
 
 class WaitingOfOne:
