@@ -1,5 +1,5 @@
-"""JMS: clients that make, hold and end things by attaching, while commits fail, hang or are lost, connections go and the
-server is started anew. A seed says what happens; nobody waits for anybody."""
+"""JMS: clients that make, hold and end things by attaching, while commits fail, hang or are lost, connections go and
+the server is started anew. A seed says what happens; nobody waits for anybody."""
 
 from __future__ import annotations
 
