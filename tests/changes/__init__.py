@@ -8,6 +8,7 @@ All in one process under virtual time, on the simulator's stores; the same cell 
   kinds              what is changed: the kinds of entities
   change             what a change is: steps over an administrator
   property_changes   every updatable property, out of the broker's own tables
+  links link_changes what clients make by attaching, and end
   changes            the list of all changes; the simulator and `make chaos` draw from it too
   in_process         the administrator of a namespace in this process
   traffic            what clients do meanwhile

@@ -108,6 +108,10 @@ class Change:
     sku: str = "Standard"
     #: Properties of the subject that must be so for it to be possible, by the description's fields.
     needs: Mapping[str, object] = field(default_factory=dict)
+    #: Made by links of clients: only in process.
+    is_by_links: bool = False
+    #: (the traffic that it is possible under, why under no other)
+    only_with: tuple[str, str] | None = None
 
     def steps(self) -> tuple[Step, ...]:
         return self.there + self.back

@@ -15,6 +15,7 @@ from tests.changes.change import Made as Made
 from tests.changes.change import Step as Step
 from tests.changes.change import Subject as Subject
 from tests.changes.kinds import SUBSCRIPTIONS, TOPICS, all_but, is_topic
+from tests.changes.link_changes import link_changes
 from tests.changes.property_changes import hub_changes, property_changes
 
 #: The subscription whose rules change where a topic is the subject.
@@ -146,5 +147,6 @@ CHANGES: Final[tuple[Change, ...]] = (
     ),
     Change("store disabled", {}, (_disable_store,), (_enable_store,)),
     Change("entity re-created", {}, (_delete,), (_make_again,), drops_messages=True),
+    *link_changes(),
 )
 CHANGE_OF: Final = {change.name: change for change in CHANGES}

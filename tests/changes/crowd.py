@@ -15,6 +15,7 @@ from tests.changes.receivers import (
     Heir,
     Mortician,
     Sleepy,
+    Visitor,
 )
 from tests.changes.senders import Batcher, Doubter, Hasty, Scheduler, Sender
 from tests.changes.session_receivers import (
@@ -26,6 +27,7 @@ from tests.changes.session_receivers import (
     SessionSleepy,
     SessionSpeaker,
 )
+from tests.changes.traffic import VISITS
 from tests.changes.transactors import SessionTransactor, Transactor
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ _RECEIVERS: Final[dict[str, tuple[type[Consumer], ...]]] = {
     "forwarding in": (Consumer, Consumer),
     "dead-lettering": (Mortician,),
     "expiry": (Sleepy,),
+    VISITS: (Visitor, Visitor),
 }
 _WITH_SESSIONS: Final[dict[type[Consumer], type[SessionConsumer]]] = {
     Consumer: SessionConsumer,

@@ -14,6 +14,7 @@ from busway.rules.rule import Rule
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.changes.change import Entity
+from tests.changes.links import Links
 
 
 class InProcess:
@@ -23,6 +24,8 @@ class InProcess:
         self.namespace = namespace
         self.hubs = hubs
         self._entropy = entropy
+        #: Of clients that make something by attaching.
+        self.links = Links(namespace)
 
     async def description(self, path: str) -> Entity:
         if self.hubs is not None and self.hubs.exists(path):

@@ -41,6 +41,9 @@ class Cell:
             and "requires_duplicate_detection" in self.change.needs
         ):
             reason = "not for entities that detect duplicates"
+        only_with = self.change.only_with
+        if reason is None and only_with is not None and only_with[0] != self.traffic.name:
+            reason = only_with[1]
         return reason
 
     def _detects_duplicates(self) -> bool:

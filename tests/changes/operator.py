@@ -24,7 +24,7 @@ _TRY_AGAIN_S: Final = 0.05
 #: An operator has no hurry: messages come and go between the steps.
 _BETWEEN_S: Final = 0.012
 #: Changes that make an entity anew, or take its store away: locks do not outlive them.
-_FORGETFUL: Final = ("ForwardTo", "ForwardDead", "store", "entity")
+_FORGETFUL: Final = ("ForwardTo", "ForwardDead", "store", "entity", "unsubscribed")
 
 
 class Operator:
@@ -96,7 +96,7 @@ class Operator:
         """Everything that a change may change."""
         namespace, hubs = self._world.namespace, self._world.hubs
         path = self._world.subject.path
-        stores = [row["state"] for row in namespace.stores()]
+        stores = [row["state"] for row in namespace.stores()], [each.path for each in namespace.queues()]
         if hubs.exists(path):
             return hubs.description(path), stores
         if not namespace.exists(path):

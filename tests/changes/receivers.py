@@ -302,3 +302,16 @@ class Sleepy(Consumer):
 
     def pause_s(self) -> float:
         return self.chance.random() * 0.03
+
+
+class Visitor(Consumer):
+    """Comes, takes some, and goes again before the next one comes; what it holds it settles when it is back."""
+
+    async def act(self) -> None:
+        work = self.record.begin("visit")
+        await super().act()
+        if self.link is not None and not self.link.is_gone:
+            self.record.end(work)
+            if self.chance.random() < 0.7:
+                self.link.leave()
+                await asyncio.sleep(self.chance.random() * 0.01)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from busway.broker.attachments import Attachments
 from busway.broker.descriptions import PROPERTIES, Kind, Property, QueueDescription
 from busway.store.contract import CommitBatch, StoreError
 from tests.changes import property_changes
@@ -127,6 +128,12 @@ def test_a_message_that_comes_back_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     """House style: a store that forgets a deletion; the entity is loaded anew and shows the row again."""
     _spoil(monkeypatch, "deletes")
     _found("queue / ForwardTo set / peek-lock", "resurrected", "double", "delivered after complete")
+
+
+def test_a_subscription_that_goes_under_its_receiver_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """House style: a broker that lets receivers in while somebody stands for the end of what they receive from."""
+    monkeypatch.setattr(Attachments, "is_ending", lambda _: False)
+    _found("subscription / unsubscribed / visits", "link ended")
 
 
 def test_whoever_waits_for_ever_is_named() -> None:

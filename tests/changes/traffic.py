@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tests.changes.kinds import HUB, KINDS, TOPICS, all_but
+from tests.changes.kinds import HUB, KINDS, SUBSCRIPTIONS, TOPICS, all_but
 
+#: Receivers that come and go: between two of them somebody may end what they receive from.
+VISITS: Final = "visits"
 _NO_EVENTS: Final = {HUB: "events are published to hubs and read from them"}
 
 
@@ -29,6 +31,7 @@ _WITHOUT_SESSIONS: Final = {
     kind: "its messages have no sessions; the session queue is a kind of its own"
     for kind in ("queue", "partitioned queue")
 }
+_NO_SUBSCRIBERS: Final = {kind: "subscribers come to subscriptions" for kind in all_but(HUB, *SUBSCRIPTIONS)}
 _TOPICS_STAY: Final = {kind: "a topic forwards nothing, its subscriptions do" for kind in TOPICS}
 
 TRAFFIC: Final[tuple[Traffic, ...]] = (
@@ -45,6 +48,7 @@ TRAFFIC: Final[tuple[Traffic, ...]] = (
     _messages("forwarding out", "send", "receive", **_TOPICS_STAY),
     _messages("dead-lettering", "dead-letter", "dead complete"),
     _messages("expiry", "send", "expire"),
+    _messages(VISITS, "visit", "complete", **_NO_SUBSCRIBERS),
     Traffic(
         "publishing to a hub",
         ("publish", "read"),

@@ -252,6 +252,7 @@ def _possible(line: Line, subject: Subject) -> list[Change]:
         for change in CHANGES
         if subject.kind not in change.impossible
         and change.sku == "Standard"
+        and not change.is_by_links
         and all(subject.usual(name) == value for name, value in change.needs.items())
         and not (change.drops_messages and line.path not in _DROPPING_LINES)
         and not (line.path == "talks" and change.name.startswith(_NOT_WITH_SESSIONS))

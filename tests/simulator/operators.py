@@ -33,6 +33,7 @@ def possible_changes(path: str) -> list[Change]:
         change
         for change in CHANGES
         if SUBJECTS[path] not in change.impossible
+        and not change.is_by_links
         and change.sku == "Standard"
         and all(getattr(usual, name) == value for name, value in change.needs.items())
     ]
@@ -45,9 +46,8 @@ class Operator(Client):
         super().__init__(world, "operator")
         self.paths = paths
         self.administrator = NotedAdministrator(world)
-        self._favourites = self.chance.sample(
-            [change.name for change in CHANGES], min(_FAVOURITES, len(CHANGES))
-        )
+        names = [change.name for change in CHANGES if not change.is_by_links]
+        self._favourites = self.chance.sample(names, min(_FAVOURITES, len(names)))
         self._change: Change | None = None
         self._subject: Subject | None = None
         self._steps: list[Step] = []

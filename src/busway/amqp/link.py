@@ -79,6 +79,7 @@ class Link:
         "_receiving",
         "_unsettled_count",
         "_unsettled_max",
+        "closes_late",
         "handle",
         "is_sender",
         "kept_bytes",
@@ -113,6 +114,7 @@ class Link:
         self.kept_bytes = 0
         self.peer: Attach | None = None
         self.peer_closed = False  # by its detach, not by the end of its session or connection
+        self.closes_late = False  # when the peer closes it, the owner answers, by `detach`
         self.source: Source | None = None
         self.target: Target | Coordinator | None = None
         self.properties: Fields | None = None
@@ -278,6 +280,8 @@ class Link:
         if (self.state, LinkInput.SEND_DETACH) in LINK_TABLE:
             self._write_detach(error, closed)
             self._shed()  # a refused link stays until the peer has answered
+            if self.state is LinkState.OVER:
+                self.session.forget_link(self)
         self._drop_partial()
 
     def fail(self, condition: str, description: str) -> None:
@@ -292,10 +296,12 @@ class Link:
         if self.state is LinkState.DETACH_RCVD:
             if not self._attach_sent:
                 self._write_null_attach()
-            self._write_detach(None, detach.closed)
+            if not (self.closes_late and detach.closed):
+                self._write_detach(None, detach.closed)
         self._drop_partial()
         self.peer_closed = detach.closed
-        self.session.forget_link(self)
+        if self.state is LinkState.OVER:
+            self.session.forget_link(self)
         self.tell_end(detach.error, detach.closed)
 
     def cut(self, error: AmqpError | None) -> None:
@@ -425,10 +431,8 @@ class Link:
             self._fail_oversized(partial.delivery_id, partial.size + size)
             return False
         if partial.frame_count >= connection.settings.frames_per_delivery_max:
-            self.fail(
-                Condition.NOT_ALLOWED,
-                f"A delivery has more than {connection.settings.frames_per_delivery_max} transfer frames.",
-            )
+            most = connection.settings.frames_per_delivery_max
+            self.fail(Condition.NOT_ALLOWED, f"A delivery has more than {most} transfer frames.")
             return False
         if not connection.allowance.reserve_partial_bytes(size + PART_BYTES):
             self._fail_unfinished()
@@ -457,10 +461,8 @@ class Link:
             connection.fit_frames()
 
     def _fail_unfinished(self) -> None:
-        self.fail(
-            Condition.RESOURCE_LIMIT_EXCEEDED,
-            "The unfinished deliveries of this connection exceed the allowed number of bytes.",
-        )
+        told = "The unfinished deliveries of this connection exceed the allowed number of bytes."
+        self.fail(Condition.RESOURCE_LIMIT_EXCEEDED, told)
 
     def _fail_oversized(self, delivery_id: int, size: int) -> None:
         self.fail(
@@ -470,10 +472,8 @@ class Link:
         )
 
     def _fail_overdrawn(self) -> None:
-        self.fail(
-            Condition.LINK_TRANSFER_LIMIT_EXCEEDED,
-            f"Link '{self.name[:64]}' received more deliveries than its credit allows.",
-        )
+        told = f"Link '{self.name[:64]}' received more deliveries than its credit allows."
+        self.fail(Condition.LINK_TRANSFER_LIMIT_EXCEEDED, told)
 
     def grant_credit(self, count: int, drain: bool = False) -> None:
         """Let the peer send `count` more deliveries from now on (not in addition to what it may already send).

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from busway.loop_entries import Steps, name_of
@@ -17,9 +17,12 @@ class BackgroundWork:
         #: The loop holds tasks weakly: without this one could vanish half way.
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Starts it. What it raises is logged: our errors carry no secrets."""
-        self.start(work).add_done_callback(_log_failure)
+    def spawn(self, work: Coroutine[Any, Any, None], ended: Callable[[], None] | None = None) -> None:
+        """Starts it. What it raises is logged: our errors carry no secrets. `ended` is called however it ends."""
+        task = self.start(work)
+        task.add_done_callback(_log_failure)
+        if ended is not None:
+            task.add_done_callback(lambda _: ended())
 
     def start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         """Starts it for somebody who looks at the result."""

@@ -24,6 +24,9 @@ ALL_RIGHTS: Final = frozenset({MANAGE, SEND, LISTEN})
 RIGHTS_ORDER: Final = (MANAGE, LISTEN, SEND)
 
 ACTIVE_STATUS: Final = "Active"
+#: The user metadata of what was made for a link and goes with it. Messages that are still to come do not keep it:
+#: they are no use (E-111) of what nobody can find any more.
+MADE_FOR_A_LINK: Final = "Made for a link of a client, and goes with it"
 #: E-8, in the spelling that clients look for in the ids of ATOM entries.
 SUBSCRIPTIONS_SEGMENT: Final = "/Subscriptions/"
 

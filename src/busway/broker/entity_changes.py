@@ -52,6 +52,7 @@ from busway.broker.limits import Limits
 from busway.broker.operations_log import OperationsLog
 from busway.broker.other_entities import OtherEntities
 from busway.broker.placement import choose_store, spread_over
+from busway.broker.receiver import Attachment
 from busway.broker.rule_births import births_of_new, note_births
 from busway.broker.rule_checks import check_new_rules
 from busway.broker.rule_rows import RuleRow
@@ -455,12 +456,30 @@ class EntityChanges:
             present = room.entities.rows.get(row.key)
             if present is None or present.incarnation != row.incarnation or room.entities.is_held(present):
                 return
+            by = Release()
+            room.entities.end_by(present, by)
             try:
                 await self._delete_row(present)
             except BrokerError as error:  # it has an AutoDeleteOnIdle
                 self._record("Delete", present.description, status=error.sentence)
                 return
+            finally:
+                room.entities.spare(present, by)
             self._record("Delete", present.description)
+        room.rights_changed()
+
+    async def delete_ended(self, path: str, by: Attachment) -> None:
+        """For a link that stands for its end. Raises ServerBusy when that was turned away meanwhile, so that somebody
+        may have come since; nothing when there is nothing any more."""
+        room = self._room
+        async with room.changing:
+            row = room.entities.rows.get(path_key(path))
+            if row is None:
+                return
+            if not room.entities.is_ended_by(row, by):
+                raise ServerBusy(f"{shown(path)} was not available for a moment, and was not deleted.")
+            await self._delete_row(row)
+            self._record("Delete", row.description)
         room.rights_changed()
 
     # -- both
@@ -475,6 +494,13 @@ class EntityChanges:
         """O-7."""
         event = f"{verb} {KIND_NAMES[type(description)]}"
         self._room.operations.record(event, description.path, status=status)
+
+
+class Release(Attachment):
+    """Stands for the deletion of what nobody holds any more."""
+
+    def evict(self, error: BrokerError) -> None:
+        """It is gone, or its store is: whoever deletes it hears of that."""
 
 
 class _Planned:

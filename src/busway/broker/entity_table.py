@@ -14,6 +14,7 @@ from busway.broker.auto_delete import Candidate
 from busway.broker.catalogue_rows import EntityRow, Share
 from busway.broker.descriptions import (
     FOREVER_MS,
+    MADE_FOR_A_LINK,
     Description,
     FragmentCounts,
     QueueDescription,
@@ -31,6 +32,7 @@ from busway.broker.fragment_group import FragmentGroup
 from busway.broker.fragment_settings import FragmentSettings
 from busway.broker.outlet import Outlet
 from busway.broker.queue import Queue, runtime_counts, total
+from busway.broker.receiver import Attachment
 from busway.broker.rule_rows import RuleRow
 from busway.broker.rule_table import RuleTable
 from busway.broker.runtime import BrokerRuntime
@@ -575,13 +577,31 @@ class EntityTable:
             return None
         counts = self.counts(row)
         used_ms = max(counts.accessed_at_ms, self._unused_since_ms(key))
-        in_use = counts.scheduled > 0 or self._is_received_from(row)
+        is_awaited = counts.scheduled > 0 and row.description.user_metadata != MADE_FOR_A_LINK
+        in_use = is_awaited or self._is_received_from(row)
         return Candidate(key, row.description.auto_delete_on_idle_ms, used_ms, in_use)
 
     def is_held(self, row: EntityRow) -> bool:
         """A link stands that it was made for."""
         entity = self._loaded.get(row.key)
         return entity is not None and entity.is_held()
+
+    def end_by(self, row: EntityRow, by: Attachment) -> None:
+        """Nobody new receives from it until `spare`."""
+        self.load(row)
+        queue = self._loaded.get(row.key)
+        if isinstance(queue, Queue):
+            queue.end_by(by)
+
+    def is_ended_by(self, row: EntityRow, by: Attachment) -> bool:
+        queue = self._loaded.get(row.key)
+        return isinstance(queue, Queue) and queue.is_ended_by(by)
+
+    def spare(self, row: EntityRow, by: Attachment) -> None:
+        """Whatever has become of it."""
+        queue = self._loaded.get(row.key)
+        if isinstance(queue, Queue):
+            queue.detach(by)
 
     def _is_received_from(self, row: EntityRow) -> bool:
         if self.is_held(row):

@@ -50,6 +50,7 @@ from busway.broker.operations_log import OperationsLog
 from busway.broker.other_entities import NoOtherEntities, OtherEntities
 from busway.broker.queue import Queue
 from busway.broker.ready_window import WindowBudget
+from busway.broker.receiver import Attachment
 from busway.broker.rule_births import beginnings
 from busway.broker.rule_changes import RuleChanges
 from busway.broker.rule_rows import rule_rows
@@ -449,6 +450,10 @@ class Namespace:
         if row is not None:
             self.background.spawn(self._entity_changes.delete_released(row))
 
+    async def end(self, path: str, by: Attachment) -> None:
+        """Deletes it for a link that stood for its end (`Queue.end_by`). Raises BrokerError when it stays."""
+        await self.background.finish(self._entity_changes.delete_ended(path, by))
+
     async def add_rule(self, subscription_path: str, rule: Rule) -> Rule:
         return await self.background.finish(self.rule_changes.add(subscription_path, rule))
 
@@ -624,6 +629,8 @@ class Namespace:
         if turned:
             self.background.spawn(self._entity_changes.load_turned(turned))
         self.entities.replace_rules(rule_rows(rows))
+        if self.entities.opened_at_ms:  # else all are watched when it is open
+            self.auto_delete.watch_all()
         self.others.adopt(rows)
         self.rights_changed()
 

@@ -89,6 +89,10 @@ class Queue:
             )
         if not (self.settings.allows_send if sends else self.settings.allows_receive):
             raise EntityDisabled
+        if not sends and self._attachments.is_ending():
+            raise InvalidOperation(
+                f"'{self.path}' is about to be deleted: those it was made for have gone, or unsubscribe."
+            )
         self._attachments.add(attachment, sends=sends)
 
     def detach(self, attachment: Attachment) -> None:
@@ -100,6 +104,16 @@ class Queue:
 
     def is_held(self) -> bool:
         return self._attachments.is_held()
+
+    def end_by(self, attachment: Attachment) -> None:
+        """It is to be deleted for this one, which is detached when that has happened or failed: see `Attachments`."""
+        self._attachments.end_by(attachment)
+
+    def is_ending(self) -> bool:
+        return self._attachments.is_ending()
+
+    def is_ended_by(self, attachment: Attachment) -> bool:
+        return self._attachments.is_ended_by(attachment)
 
     def evict(self, error: BrokerError) -> None:
         """The entity is gone or its store failed: every link is detached with this error, once."""

@@ -104,6 +104,8 @@ class RuleTable:
         self._rows.clear()
         self._names.clear()
         self._filters.clear()
+        # Also of topics that are not loaded: somebody may have asked for one while its store was away.
+        self._selections.clear()
         for row in sorted(rows, key=lambda row: row.order):
             self._rows.setdefault(row.subscription_key, {})[row.key] = row
             self._count(topic_key_of(row.subscription_key), row, 1)

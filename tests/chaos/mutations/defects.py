@@ -172,7 +172,7 @@ def addresses_of""",
         "a selector is ignored",
         "JMS: a receiver with a selector gets what it selects, or is refused",
         "busway/gateway/amqp/selector.py",
-        """    if selector_of(source) is not None:
+        """    if _text_of(source) is not None:
         raise""",
         """    if selector_of(source) is None and source is None:
         raise""",
@@ -187,6 +187,32 @@ def addresses_of""",
 """,
         "",
         ("tests/unit/gateway/test_jms_temporary.py",),
+    ),
+    Fault(
+        "a topic selects by what it knew before its catalogue was read anew",
+        "a subscription that turns out to be there gets its copies",
+        "busway/broker/rule_table.py",
+        "        self._selections.clear()\n",
+        "",
+        ("tests/unit/broker/test_selection_after_failure.py",),
+    ),
+    Fault(
+        "nobody watches over what the catalogue tells anew",
+        "E-110: what turns out to be there goes when nobody uses it",
+        "busway/broker/namespace.py",
+        """        if self.entities.opened_at_ms:  # else all are watched when it is open
+            self.auto_delete.watch_all()
+""",
+        "",
+        ("tests/unit/gateway/test_jms_temporary_left.py",),
+    ),
+    Fault(
+        "a durable subscription is ended under who comes to receive",
+        "JMS: nobody new receives while a link stands for its end",
+        "busway/broker/queue.py",
+        "        if not sends and self._attachments.is_ending():",
+        "        if False:",
+        ("tests/unit/gateway/test_jms_unsubscribing.py",),
     ),
     Fault(
         "a shared subscription goes under a new receiver",

@@ -407,6 +407,17 @@ def body_of(delivery: IncomingDelivery) -> bytes:
     return b"".join(decode_message(delivery.payload).body)
 
 
+def delivery_count(delivery: IncomingDelivery) -> int:
+    header = decode_message(delivery.payload).header
+    assert header is not None
+    assert header.delivery_count is not None
+    return header.delivery_count
+
+
+async def fill(peer: Peer, *bodies: bytes, path: str = "q") -> None:
+    await peer.sent(await peer.sender(path), *(payload(body) for body in bodies))
+
+
 def in_room(
     scenario: Callable[[Room], Coroutine[Any, Any, None]],
     *queues: QueueDescription,

@@ -319,3 +319,23 @@ def test_others_are_still_told_that_a_topic_cannot_be_received_from() -> None:
         assert names(room) == []
 
     in_room(scenario)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_credit_that_is_given_behind_the_attach_counts(durable: bool) -> None:
+    """R-9: rhea and others do not wait for the answer; what is asked for by then is answered, a drain too."""
+
+    async def scenario(room: Room) -> None:
+        peer = await open_topic(room)
+        source = Source("news", durable=2 if durable else 0, capabilities=[Symbol("topic")])
+        link = peer.session.attach("eager", is_sender=False, source=source, target=Target("there"))
+        link.grant_credit(5, drain=True)
+        await peer.attach(link)
+        await room.until(lambda: link.credit() == 0)
+        dynamic = Source(dynamic=True)
+        answers = peer.session.attach("answers", is_sender=False, source=dynamic, target=Target("there"))
+        answers.grant_credit(5, drain=True)
+        await peer.attach(answers)
+        await room.until(lambda: answers.credit() == 0)
+
+    in_room(scenario)

@@ -196,3 +196,18 @@ def test_what_a_temporary_node_cannot_be_is_refused() -> None:
         assert room.namespace.queues() == []
 
     in_room(scenario)
+
+
+def test_a_receiver_that_makes_a_queue_has_no_selector() -> None:
+    """T-20: as any receiver of a queue: refused in words, not left out in silence; nothing is made."""
+
+    async def scenario(room: Room) -> None:
+        peer = await room.client()
+        wanted = {Symbol("jms-selector"): Described(ULong(0x0000_468C_0000_0004), "a = 1")}
+        source = Source(dynamic=True, filter=wanted)
+        link = peer.session.attach("r", is_sender=False, source=source, target=Target("there"))
+        await peer.attach(link)
+        assert (peer.refusal(link) or ("", ""))[0] == "amqp:not-implemented"
+        assert room.namespace.queues() == []
+
+    in_room(scenario)

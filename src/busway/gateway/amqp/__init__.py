@@ -9,6 +9,8 @@
   rights_check          which links may have lost their right, and looking at them again in slices
   attaching             who may attach what, and which kind of link comes of it (`addresses`: what an address means)
   temporary_nodes       queues and topics that a client makes by attaching, and that go with their link
+  selecting_attaches    selectors are read one in each turn
+  waiting_attaches      how many attaches may wait for changes of the namespace
   topic_subscriptions   subscriptions that a client of JMS makes by attaching (`ending_link`: and ends)
   cross_entity          what a session is for: receivers of one entity only, beside a control link
   send_link             a client sends: runs of deliveries → messages → outcomes (`batch_envelope`: a batch's key;

@@ -40,6 +40,7 @@ from busway.gateway.amqp.request_link import (
     RequestNode,
     ResponseLink,
 )
+from busway.gateway.amqp.selecting_attaches import SelectingAttaches
 from busway.gateway.amqp.selector import check_unselected, selector_of
 from busway.gateway.amqp.send_link import SendLink
 from busway.gateway.amqp.session_receive_link import (
@@ -97,8 +98,11 @@ class Attaching:
         self._browsing = asyncio.Lock()
         self._temporary = TemporaryNodes(connection, self)
         self._subscriptions = TopicSubscriptions(connection, self)
+        self._selecting = SelectingAttaches(connection, self.attach)
 
     def attach(self, link: Link) -> None:
+        if self._selecting.must_wait(link):
+            return
         path = ""
         try:
             if is_dynamic(link):

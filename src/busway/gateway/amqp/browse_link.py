@@ -5,8 +5,8 @@ client makes it read on from where it stands, page by page, until the credit is 
 answered then (R-9). So a browser that asks again at the end sees what has come meanwhile.
 
 Nothing is kept between two reads. What does not fit is read again when there is room, and the browsers of a
-connection read one after the other, so that all of them hold one page. A selector is evaluated over each page, a few
-messages in each turn of the loop; what it leaves out is passed by.
+connection read one after the other, so that all of them hold one page, and one compiled selector. That is evaluated
+over each page, a few messages in each turn of the loop; what it leaves out is passed by.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class BrowseLink(Attachment):
 
     async def _show(self, page: list[Message]) -> None:
         """As many as fit; what is behind them is read again."""
-        selector = self._selector
+        selector = None if self._selector is None else self._selector.compiled()
         cost = 0
         for message in page:
             if selector is not None:

@@ -122,6 +122,7 @@ class AmqpConnection:
         self._budget = gateway.budget
         self.booked_bytes = 0
         self._unbooked_bytes = 0  # what went to and fro since
+        self.waiting = gateway.waiting_attaches.of_one_client()
         self._attaching = Attaching(self)
         #: With the paths by which they are checked.
         self._links: dict[AttachedLink, tuple[Segments, ...]] = {}

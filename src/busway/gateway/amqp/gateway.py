@@ -21,6 +21,7 @@ from busway.clock import Clock, Entropy
 from busway.gateway.amqp.connection import AmqpConnection, ByteTransport
 from busway.gateway.amqp.link_host import Alarm
 from busway.gateway.amqp.rights_check import RightsCheck
+from busway.gateway.amqp.waiting_attaches import WaitingAttaches
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.tracking import Tracking
 from busway.loop_entries import LOOP
@@ -87,6 +88,7 @@ class AmqpGateway:
         )
         #: Shared with HTTP.
         self.budget = budget if budget is not None else ConnectionBudget()
+        self.waiting_attaches = WaitingAttaches(namespace.background)
         self._connections: set[AmqpConnection] = set()
         #: In order of arrival.
         self._strangers: dict[AmqpConnection, None] = {}

@@ -43,17 +43,30 @@ _EVALUATION_CHARACTERS: Final = 500
 
 
 class Selector:
-    """`sql` is the same in the language of rules."""
+    """`sql` is the same in the language of rules. A link keeps no more than that: compiled it is much larger,
+    and a connection may have many browsers that wait."""
 
-    __slots__ = ("_filter", "sql")
+    __slots__ = ("sql",)
 
     def __init__(self, text: str) -> None:
         """Raises BadArgument with the place of a fault, and NotImplementedByServer."""
         try:
             self.sql = printed(_in_rule_words(parse_filter(text)))
-            self._filter = compiled_filter(SqlFilter(self.sql), _no_id)
+            compiled_filter(SqlFilter(self.sql), _no_id)
         except RuleSyntaxError as fault:
             raise BadArgument(f"The selector cannot be read. {fault.sentence}") from None
+
+    def compiled(self) -> CompiledSelector:
+        return CompiledSelector(self.sql)
+
+
+class CompiledSelector:
+    """For one page."""
+
+    __slots__ = ("_filter",)
+
+    def __init__(self, sql: str) -> None:
+        self._filter = compiled_filter(SqlFilter(sql), _no_id)
 
     def selects(self, message: Message) -> bool:
         try:
@@ -66,11 +79,26 @@ class Selector:
         return _EVALUATION_CHARACTERS + self._filter.walked()
 
 
+def has_selector(source: Source | None) -> bool:
+    """Without looking closer."""
+    if source is None or not source.filter:
+        return False
+    kinds = [
+        value.descriptor if isinstance(value, Described) else name for name, value in source.filter.items()
+    ]
+    return _SELECTOR in kinds or _SELECTOR_CODE in kinds
+
+
 def selector_of(source: Source | None) -> Selector | None:
     """The selector of a receiver, if it has one. Raises BadArgument, NotImplementedByServer."""
+    text = _text_of(source)
+    return None if text is None else Selector(text)
+
+
+def _text_of(source: Source | None) -> str | None:
     if source is None or not source.filter:
         return None
-    found: Selector | None = None
+    found: str | None = None
     for name, value in source.filter.items():
         kind: object = value.descriptor if isinstance(value, Described) else name
         if kind in (_NO_LOCAL, _NO_LOCAL_CODE):
@@ -85,14 +113,14 @@ def selector_of(source: Source | None) -> Selector | None:
             raise BadArgument("The selector must be a string.")
         if found is not None:
             raise BadArgument("A receiver has one selector at most.")
-        found = Selector(text)
+        found = text
     return found
 
 
 def check_unselected(source: Source | None, path: str) -> None:
     """A receiver that takes messages would have to pass by those that do not fit, however many, each time anew: rules
     decide once, when a message comes."""
-    if selector_of(source) is not None:
+    if _text_of(source) is not None:
         raise NotImplementedByServer(
             f"A receiver of '{path}' cannot have a selector. Send to a topic and receive from a subscription with an"
             " SQL rule that says the same; a queue browser can have a selector."

@@ -2,8 +2,9 @@
 
 A link whose terminus is `dynamic` gets a queue or topic of its own, under a name that nobody can guess, which the
 answering attach tells. It is an entity like any other: it counts among those of the namespace, whoever has a right on
-the namespace may use it, and making it needs Manage there. It goes when its link goes, however that happens. Should
-the server go first, nobody holds it any more when it is back, and its AutoDeleteOnIdle ends it.
+the namespace may use it, and making it needs Manage there. It goes when its link goes, however that happens. Where
+that fails, and when the server goes first or turns the link away, nobody holds it any more and its AutoDeleteOnIdle
+ends it. A connection has no more of them than links.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import TYPE_CHECKING, Final, cast
 
 from busway.amqp.performatives import Source, Target
 from busway.amqp.types import Described, Symbol
-from busway.broker.descriptions import MANAGE, QueueDescription, TopicDescription
+from busway.broker.descriptions import MADE_FOR_A_LINK, MANAGE, QueueDescription, TopicDescription
 from busway.broker.entity_changes import NewEntity
 from busway.broker.entity_path import EntityAddress
 from busway.broker.errors import BrokerError, NotImplementedByServer, Unauthorized
 from busway.broker.queue import Queue
 from busway.gateway.amqp.addresses import Node, NodeKind
 from busway.gateway.amqp.cross_entity import use_of
+from busway.gateway.amqp.selector import check_unselected
+from busway.gateway.amqp.waiting_attaches import accepted_late
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
@@ -55,9 +58,11 @@ class TemporaryNodes:
         node = Node(NodeKind.ENTITY, EntityAddress(path))
         use_of(link.session, node)
         self._check_right(node)
+        if link.is_sender:
+            check_unselected(link.source, "a temporary queue")
         description = _description(link, path)
-        # Not work of the connection: what is made when that has gone must be let go.
-        self._namespace.background.spawn(self._make(link, node, description))
+        self._connection.waiting.check()
+        self._connection.waiting.spawn(self._make(link, node, description))
 
     def _check_right(self, node: Node) -> None:
         try:
@@ -70,6 +75,8 @@ class TemporaryNodes:
 
     async def _make(self, link: Link, node: Node, description: QueueDescription | TopicDescription) -> None:
         path = description.path
+        if not link.is_live():  # detached in the same breath
+            return
         try:
             await self._namespace.create([NewEntity(description)])
             if link.is_live():  # else it went meanwhile
@@ -93,6 +100,7 @@ class TemporaryNodes:
             link.target = replace(link.target, address=node.path)
             self._attaching.accept_sender(link, node, entity)
         entity.hold(cast("Attachment", link.owner), lambda: self._namespace.release(node.path))
+        accepted_late(link)
 
 
 def _terminus(link: Link) -> Source | Target | None:
@@ -112,9 +120,9 @@ def _description(link: Link, path: str) -> QueueDescription | TopicDescription:
             " delete-on-close is supported."
         )
     if _TOPICS.isdisjoint(terminus.capabilities or ()):
-        return QueueDescription(path, auto_delete_on_idle_ms=IDLE_MS)
+        return QueueDescription(path, auto_delete_on_idle_ms=IDLE_MS, user_metadata=MADE_FOR_A_LINK)
     if link.is_sender:
         raise NotImplementedByServer(
             "A temporary topic is made by attaching a sender; a receiver then names it by its address."
         )
-    return TopicDescription(path, auto_delete_on_idle_ms=IDLE_MS)
+    return TopicDescription(path, auto_delete_on_idle_ms=IDLE_MS, user_metadata=MADE_FOR_A_LINK)

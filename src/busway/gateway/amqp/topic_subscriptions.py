@@ -9,7 +9,8 @@ a shared one of everybody is `news`, and what is not durable ends with `~nd`.
 What is there is received from with the right Listen. What is not there is made, which needs Manage, with the selector
 as its rule: rules decide once, when a message comes. A subscription that is not durable goes with the last link that
 holds it. A durable one goes when JMS unsubscribes: by attaching a link of its name without any source, and closing
-that. Only what was made here goes so; what an administrator has made stays.
+that (`ending_link`). Only what was made here goes so; what an administrator has made stays. Who comes while one goes
+waits for its end, and gets a new one.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from busway.gateway.amqp.addresses import Node, NodeKind
 from busway.gateway.amqp.ending_link import EndingLink
 from busway.gateway.amqp.selector import Selector, selector_of
 from busway.gateway.amqp.temporary_nodes import IDLE_MS
+from busway.gateway.amqp.waiting_attaches import accepted_late
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, SqlFilter, TrueFilter
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
+    from busway.broker.queue import Queue
     from busway.broker.receiver import Attachment
     from busway.gateway.amqp.attaching import Attaching
     from busway.gateway.amqp.connection import AmqpConnection
@@ -84,11 +87,12 @@ class TopicSubscriptions:
         if not isinstance(topic, TopicDescription):
             return False
         wish = self._wish(link, topic.path)
-        if self._namespace.exists(wish.path):
+        if self._namespace.exists(wish.path) and not self._namespace.queue(wish.path).is_ending():
             self._receive(link, wish)
         else:
             self._check_may_make(wish)
-            self._namespace.background.spawn(self._make(link, wish))
+            self._connection.waiting.check()
+            self._connection.waiting.spawn(self._make(link, wish))
         return True
 
     def _wish(self, link: Link, topic_path: str) -> _Wish:
@@ -115,6 +119,8 @@ class TopicSubscriptions:
 
     async def _make(self, link: Link, wish: _Wish) -> None:
         rule = Rule(DEFAULT_RULE_NAME, _filter(wish.selector))
+        if not link.is_live():  # detached in the same breath
+            return
         idle_ms = FOREVER_MS if wish.is_durable else IDLE_MS
         description = SubscriptionDescription(
             wish.path, auto_delete_on_idle_ms=idle_ms, user_metadata=MADE_HERE
@@ -125,6 +131,7 @@ class TopicSubscriptions:
             if link.is_live():  # else it went meanwhile
                 self._check_may_make(wish)
                 self._receive(link, wish)
+                accepted_late(link)
         except BrokerError as error:
             self._attaching.refuse(link, wish.path, error)
         if link.owner is None and not wish.is_durable:
@@ -168,23 +175,24 @@ class TopicSubscriptions:
         name = _name(base, _client_of(link), is_global=suffix.startswith(_GLOBAL), is_durable=True)
         if not self._connection.tokens.has_any():
             raise Unauthorized("Unauthorized access. Put a token for the entity on '$cbs' first.")
-        self._connection.spawn(self._end(link, name))
+        self._connection.waiting.check()
+        self._connection.waiting.spawn(self._end(link, name))
 
     async def _end(self, link: Link, name: str) -> None:
         try:
-            paths = await self._found(name)
-            for path in paths:
-                self._check_may_end(path)
+            async with self._connection.waiting.looking:
+                if not link.is_live():
+                    return
+                paths = await self._found(name)
             if link.is_live():
-                self._stand(link, paths)
+                queues = [self._may_end(path) for path in paths]
+                self._stand(link, queues)
         except BrokerError as error:
             self._attaching.refuse(link, "", error)
         self._connection.output_waits()
 
     async def _found(self, name: str) -> list[str]:
         """On whatever topics; usually one. Raises EntityNotFound."""
-        async with self._namespace.changing:
-            pass  # what is just being unsubscribed is not found any more
         found: list[str] = []
         ending = path_key(subscription_path("", name))
         for index, key in enumerate(self._namespace.keys()):
@@ -198,26 +206,26 @@ class TopicSubscriptions:
             )
         return found
 
-    def _check_may_end(self, path: str) -> None:
+    def _may_end(self, path: str) -> Queue:
         self._attaching.check_grants(_node(path), MANAGE, None)
         if not self._is_made_here(path):
             raise InvalidOperation(
                 f"The subscription {shown(path)} was not made by a subscriber of JMS: delete it as it was created."
             )
-        if self._namespace.queue(path).is_received_from():
+        queue = self._namespace.queue(path)
+        if queue.is_received_from():
             raise InvalidOperation(f"The subscription {shown(path)} is being received from.")
+        return queue
 
-    def _stand(self, link: Link, paths: list[str]) -> None:
-        topic = self._namespace.description(paths[0])
-        assert isinstance(topic, SubscriptionDescription)
-        ending = EndingLink(link, _node(paths[0]), self._connection.now(), lambda: self._delete(paths))
-        self._connection.add_link(ending)
-        source = Source(topic.topic_path, durable=2, expiry_policy=_NEVER, capabilities=[Symbol("topic")])
+    def _stand(self, link: Link, queues: list[Queue]) -> None:
+        connection, first = self._connection, queues[0].description
+        assert isinstance(first, SubscriptionDescription)
+        connection.add_link(
+            EndingLink(connection, self._namespace, link, _node(first.path), queues, connection.now())
+        )
+        source = Source(first.topic_path, durable=2, expiry_policy=_NEVER, capabilities=[Symbol("topic")])
         link.accept(source=source, target=link.target)
-
-    def _delete(self, paths: list[str]) -> None:
-        for path in paths:
-            self._namespace.release(path)
+        accepted_late(link)
 
 
 def _name(base: str, client: str, *, is_global: bool, is_durable: bool) -> str:

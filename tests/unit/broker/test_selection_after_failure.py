@@ -1,0 +1,46 @@
+"""A subscription of whose making nobody knows, at a topic that somebody asked for while its store was away."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from busway.broker.descriptions import SubscriptionDescription, TopicDescription
+from busway.broker.entity_changes import NewEntity
+from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
+from busway.broker.limits import Limits
+from busway.broker.namespace import Namespace
+from busway.message import Message
+from busway.store.memory import MemoryStore
+from tests.harness.manual_clock import ManualClock, SeededEntropy
+
+PATH = "news/Subscriptions/new"
+
+
+def test_a_subscription_that_turns_out_to_be_there_gets_copies() -> None:
+    """E-60 E-70: its commit was reported as unknown and had been made. Whoever tried to publish meanwhile must not
+    have fixed what the topic selects by."""
+
+    async def scenario() -> None:
+        clock, store = ManualClock(), MemoryStore("a")
+        namespace = Namespace("ns", [store], clock, SeededEntropy(), Limits())
+        await namespace.open()
+        await namespace.create([NewEntity(TopicDescription("news"))])
+        store.lose_next_commit(is_applied=True)
+        with pytest.raises(StoreOutcomeUnknown):
+            await namespace.create([NewEntity(SubscriptionDescription(PATH))])
+        with pytest.raises(ServerBusy):
+            namespace.sender("news")
+        clock.advance(10)
+        namespace.tick()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert namespace.exists(PATH)
+        stored: asyncio.Future[list[tuple[int, BrokerError]]] = asyncio.get_running_loop().create_future()
+        namespace.sender("news").send([Message(b"", b"\x00\x53\x75\xa0\x01x")], stored.set_result)
+        assert await stored == []
+        assert (await namespace.counts(PATH)).active == 1
+        await namespace.close()
+
+    asyncio.run(scenario())
