@@ -5,16 +5,13 @@ from __future__ import annotations
 from fnmatch import fnmatch
 
 KNOWN: dict[str, str] = {
-    "*/rules_are_listed_by_name": "rules are listed as they were made",
     "*-jms/*/selector": "a selector on a queue is refused",
     "*-jms/*/selector_waits_for_what_fits": "a selector on a queue is refused",
     "java-service-bus-older/*/first_rule_of_a_subscription": "the SDK names it by a wrong element",
     "java-service-bus-older/*/missing_subscription_does_not_exist": "the SDK does not expect a 404",
 }
 #: Now and then: what nobody has traced yet.
-RACING: dict[str, str] = {
-    "rust-event-hubs/*/higher_owner_takes_over": "not traced: the SDK waits on, though its link was detached",
-}
+RACING: dict[str, str] = {}
 
 
 def reason(program: str, way: str, operation: str) -> str | None:
