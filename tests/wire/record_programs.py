@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from busway.clock import Clock, Entropy
-from busway.gateway.certificates import ensure_certificates
+from busway.gateway.certificates import TlsFiles, ensure_certificates
 from tests.sdk.program import Program
 from tests.sdk.programs import PROGRAMS
 from tests.unit.gateway.amqp_peer import KEY
@@ -41,14 +42,34 @@ RECORDED: dict[str, tuple[str, ...]] = {
     "java-service-bus": (*_QUEUE, *_SESSIONS, *_TRANSACTIONS),
     "java-event-hubs": ("publish_a_batch", "every_property_comes_back", "from_a_number", "processor"),
     "javascript-service-bus": (
-        "send_receive_complete",
-        "every_property_comes_back",
-        "session_in_order",
+        *(name for name in _QUEUE if name != "sequence_body"),
+        *_SESSIONS,
+        "value_and_sequence_bodies",
         "footer",
         "body_null",
+        "shared_access_signature",
     ),
-    "javascript-event-hubs": ("publish_and_read", "footer", "body_null", "questions"),
+    "javascript-event-hubs": (
+        *_EVENTS,
+        "footer",
+        "body_null",
+        "questions",
+        "higher_owner_takes_over",
+        "processor",
+        "shared_access_signature",
+    ),
+    "rust-event-hubs": (
+        *_EVENTS,
+        "sequence_body",
+        "several_data_sections_and_a_footer",
+        "properties_of_a_hub",
+        "properties_of_a_partition",
+        "higher_owner_takes_over",
+        "processor",
+    ),
 }
+#: It speaks nothing but TLS, which is taken off before the bytes are kept.
+_TLS_ONLY = ("rust-event-hubs",)
 
 
 def kind_of(program: Program, operation: str) -> str:
@@ -68,15 +89,20 @@ class Recorder:
         self._serving: list[asyncio.Task[None]] = []
         self._turn = asyncio.Lock()
 
-    async def play(self, program: Program, operation: str, ca_file: Path) -> str:
+    async def play(self, program: Program, operation: str, files: TlsFiles) -> str:
         """What the program printed."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        tls = None
+        if program.name in _TLS_ONLY:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(files.server, files.server_key)
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
         port = server.sockets[0].getsockname()[1]
         own = {name: value for name, value in os.environ.items() if not name.startswith("BUSWAY_")}
         environment = {
             "BUSWAY_CONNECTION_STRING": f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=RootManageSharedAccessKey;"
             f"SharedAccessKey={KEY};UseDevelopmentEmulator=true",
-            "BUSWAY_CA_FILE": str(ca_file),
+            "BUSWAY_CA_FILE": str(files.ca),
+            "SSL_CERT_FILE": str(files.ca),
             "BUSWAY_MODE": "loopback",
             "BUSWAY_ADDRESS": "",
             "BUSWAY_ENTITY": ENTITY,
@@ -107,20 +133,22 @@ class Recorder:
                 self.steps.append(step)
                 for answer in await self._service.do(step):
                     self.steps.append(answer)
-                    self._writers[answer[1] - 1].write(answer[2])
+                    peer = self._writers[answer[1] - 1]
+                    if not peer.is_closing():  # it may have left while another connection is served
+                        peer.write(answer[2])
             if self._service.is_closed(number):
                 break
         writer.close()
 
 
-async def record(program: Program, operation: str, ca_file: Path) -> None:
+async def record(program: Program, operation: str, files: TlsFiles) -> None:
     kind = kind_of(program, operation)
     wall_ms = Clock().wall_ms()
     service = ProgramService(kind, wall_ms)
     await service.open()
     recorder = Recorder(service)
     try:
-        printed = await recorder.play(program, operation, ca_file)
+        printed = await recorder.play(program, operation, files)
     finally:
         await service.close()
     if '"passed":true' not in printed.replace(" ", ""):
@@ -137,11 +165,11 @@ async def record(program: Program, operation: str, ca_file: Path) -> None:
 def main(arguments: list[str]) -> None:
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        ca_file = ensure_certificates(Path(folder), Clock(), Entropy(), ["localhost"]).ca
+        files = ensure_certificates(Path(folder), Clock(), Entropy(), ["localhost", "127.0.0.1"])
         for program in PROGRAMS:
             if program.name in RECORDED and program.name in (arguments[:1] or [program.name]):
                 for operation in arguments[1:] or RECORDED[program.name]:
-                    asyncio.run(record(program, operation, ca_file))
+                    asyncio.run(record(program, operation, files))
 
 
 if __name__ == "__main__":

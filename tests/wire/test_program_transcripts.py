@@ -52,9 +52,9 @@ def told(steps: list[Step]) -> tuple[Counter[str], list[str]]:
 
 
 def test_there_are_transcripts() -> None:
-    """SDK: of Go, Java and JavaScript."""
+    """SDK: of Go, Java, JavaScript and Rust."""
     languages = {path.stem.partition("-")[0] for path in TRANSCRIPTS}
-    assert languages == {"go", "java", "javascript"}
+    assert languages == {"go", "java", "javascript", "rust"}
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
