@@ -10,7 +10,7 @@ KNOWN: dict[str, str] = {
     "java-service-bus-older/*/first_rule_of_a_subscription": "the SDK names it by a wrong element",
     "java-service-bus-older/*/missing_subscription_does_not_exist": "the SDK does not expect a 404",
     # fe2o3-amqp 0.16: what is above the link's bound becomes a second delivery, before the last frame of the first.
-    "rust-event-hubs/*/too_large_event_is_told": "the SDK breaks the event in two, and waits on when its link is closed",
+    "rust-event-hubs/*/too_large_event_is_told": "the SDK cuts it in two, and waits on when its link is closed",
 }
 #: Now and then: what nobody has traced yet.
 RACING: dict[str, str] = {}

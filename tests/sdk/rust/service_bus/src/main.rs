@@ -199,6 +199,35 @@ async fn main() {
         fails("", message.unlock_message().await)?;
         fails("", message.renew_message_lock().await)
     });
+    trial.operation("sequence_numbers_rise", |name| async move {
+        let queue = queue(&name)?;
+        for number in 1..=3 {
+            queue.send_message("hello", None).await?;
+            let message = queue.peek_lock_message2(SOON).await?;
+            equal("number", message.broker_properties().ok_or("no properties")?.sequence_number, number)?;
+            message.delete_message().await?;
+        }
+        Ok(())
+    });
+    trial.operation("receiver_waits_for_a_message", |name| async move {
+        let queue = queue(&name)?;
+        let waiting = tokio::spawn({
+            let queue = queue.clone();
+            async move { queue.peek_lock_message2(SOON).await }
+        });
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        queue.send_message("at last", None).await?;
+        equal("body", waiting.await??.body(), "at last".to_string())
+    });
+    trial.operation("dead_letters_by_their_path", |name| async move {
+        let dead = queue(&format!("{name}/$DeadLetterQueue"))?;
+        let queue = queue(&name)?;
+        queue.send_message("bad", None).await?;
+        for _ in 0..10 {
+            queue.peek_lock_message2(SOON).await?.unlock_message().await?;
+        }
+        equal("body", dead.peek_lock_message2(SOON).await?.body(), "bad".to_string())
+    });
     trial.operation("status_of_a_message_and_of_none", |name| async move {
         let queue = queue(&name)?;
         queue.send_message("hello", None).await?;
