@@ -112,7 +112,9 @@ async fn reads(hub: String, options: OpenReceiverOptions, wanted: &[&str]) -> Ou
     equal("bodies", bodies(&read(&hub, wanted.len(), options).await?), wanted.iter().map(|body| body.to_string()).collect())
 }
 
-#[tokio::main]
+// One thread: fe2o3-amqp 0.16 sends a transfer before it notes that an outcome is awaited. With several threads an outcome that
+// comes at once, as from a bus on the same machine, is now and then lost, and the send never ends.
+#[tokio::main(flavor = "current_thread")]
 async fn main() {
     let mut trial = Trial::default();
     publishing::operations(&mut trial);
