@@ -323,8 +323,9 @@ def test_a_token_for_a_publisher_opens_that_publisher_alone() -> None:
 
 @pytest.mark.parametrize("address", ["hub", "hub/Partitions/0", "nothing"])
 def test_who_has_no_right_is_refused_without_either_terminus(address: str) -> None:
-    """A-9, ERR-1: go-amqp takes an attach that still names one for a link that stands. Of what is not there the refusal
-    looks the same."""
+    """A-9, ERR-1: go-amqp takes an attach that still names one for a link that stands.
+
+    Of what is not there the refusal looks the same."""
     rules = (AuthorizationRule("reader", frozenset({"Listen"}), "d" * 44, "e" * 44),)
 
     async def scenario(room: EventRoom) -> None:
