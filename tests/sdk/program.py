@@ -66,12 +66,18 @@ class Program:
             files = [path for path in files if "administration" not in path.name.lower()]
         return self._declared(files)
 
+    def missing(self) -> str | None:
+        """The first thing that it needs and this machine does not have."""
+        for tool in self.tools:
+            if shutil.which(tool) is None:
+                return f"{tool} is not installed: {self.name} was not tried"
+        return None
+
     @cache  # noqa: B019 - as long as the process; the table of programs lives as long
     def built(self) -> Path:
         """Builds it if anything has changed since it was built. Raises Missing."""
-        for tool in self.tools:
-            if shutil.which(tool) is None:
-                raise Missing(f"{tool} is not installed: {self.name} was not tried")
+        if (missing := self.missing()) is not None:
+            raise Missing(missing)
         folder, stamp = BUILD / self.name, BUILD / f"{self.name}.stamp"
         content = self._content()
         if not stamp.exists() or stamp.read_text() != content:

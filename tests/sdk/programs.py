@@ -101,7 +101,7 @@ def _rust(name: str, sdk: str, version: str, ways: tuple[str, ...], entities: tu
         sdk,
         version,
         ("cargo",),
-        (f"rust/{binary}/src/main.rs",),
+        (f"rust/{binary}/src/*.rs",),
         ("rust/trial/src/lib.rs", "rust/Cargo.*", f"rust/{binary}/Cargo.toml"),
         partial(_build_rust, binary),
         partial(_own, "program"),

@@ -268,7 +268,7 @@ class Link:
     def refuse(self, error: AmqpError, *, names_terminus: bool = True) -> None:
         """Answer the peer's attach with a refusal: an attach without the terminus it asked for, then a detach
         (SDKs close the whole connection over a detach without an attach before it). `names_terminus`: the peer's own
-        terminus is echoed; the service leaves out both when it refuses a reader of an event hub."""
+        terminus is echoed; the service leaves out both for event hubs, and for whoever has no right."""
         if self.state is LinkState.ATTACH_RCVD and not names_terminus:
             self._write_null_attach(names_terminus=False)
         self.detach(error)

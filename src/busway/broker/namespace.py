@@ -385,12 +385,12 @@ class Namespace:
         return [entry for entry in found if isinstance(entry, SubscriptionDescription)]
 
     def subscription_rules(self, subscription_path: str) -> list[Rule]:
-        """E-64: `$Default` first, then in order of creation."""
+        """`$Default` first, then in order of creation, as a file has them."""
         row = self.rule_changes.subscription(subscription_path)
         return [entry.rule for entry in self.entities.rules.of(row.key)]
 
     def rules_by_name(self, subscription_path: str, skip: int, top: int) -> list[Rule]:
-        """T-12: a page of them."""
+        """E-64: a page of them, as clients see them."""
         row = self.rule_changes.subscription(subscription_path)
         return [entry.rule for entry in self.entities.rules.by_name(row.key, skip, top)]
 

@@ -25,12 +25,12 @@ class RuleTable:
         self._selections: dict[str, Selection] = {}
 
     def of(self, subscription_key: str) -> list[RuleRow]:
-        """`$Default` first, then in order of creation (E-64)."""
+        """`$Default` first, then in order of creation."""
         rows = self._rows.get(subscription_key, {}).values()
         return sorted(rows, key=lambda row: row.rule.name != DEFAULT_RULE_NAME)
 
     def by_name(self, subscription_key: str, skip: int, top: int) -> list[RuleRow]:
-        """T-12: a page in the order of their names, in which `$Default` comes first by itself."""
+        """E-64: a page in the order of their names, in which `$Default` comes first by itself."""
         rows = self._rows.get(subscription_key)
         if rows is None:
             return []

@@ -8,6 +8,8 @@ import {
 } from "@azure/event-hubs";
 import { connectionString, equal, fails, holds, main, numbered, operation, sleep, stranger, transport, until } from "./trial.mjs";
 
+// Processors look for partitions often: by default every ten seconds, for one.
+const balancing = { loadBalancingOptions: { strategy: "greedy", updateIntervalInMs: 200 } };
 const quick = { retryOptions: { maxRetries: 1, retryDelayInMs: 50, timeoutInMs: 15_000 }, ...transport };
 
 // Of one operation: its clients, and short words for what all of them do.
@@ -24,7 +26,7 @@ class Bench {
   }
 
   consumer(group = "$Default", ...store) {
-    return this.keep(new EventHubConsumerClient(group, connectionString, this.hub, ...store, quick));
+    return this.keep(new EventHubConsumerClient(group, connectionString, this.hub, ...store, { ...quick, ...balancing }));
   }
 
   numbers(count) {
@@ -82,6 +84,18 @@ operation("body_null", comesBack(null));
 operation("body_number", comesBack(7));
 operation("body_list", comesBack([1, "a"]));
 operation("body_bytes", comesBack(Buffer.from("bytes")));
+operation("body_text", comesBack("text"));
+operation("body_object", comesBack({ a: { b: [1, null, true] } }));
+operation("body_of_no_bytes", comesBack(Buffer.alloc(0)));
+operation("body_is_not_parsed_when_told", async (bench) => {
+  await bench.producer.sendBatch([{ body: { a: 1 } }], { partitionId: "0" });
+  equal("body", String((await bench.read(1, { skipParsingBodyAsJson: true }))[0].body), '{"a":1}');
+});
+operation("message_id_of_each_type", async (bench) => {
+  const ids = ["text", 7, Buffer.from("0123456789abcdef")];
+  await bench.producer.sendBatch(ids.map((messageId) => ({ body: "x", messageId })), { partitionId: "0" });
+  equal("ids", (await bench.read(3)).map((event) => event.messageId), ids);
+});
 operation("value_and_sequence_bodies", async (bench) => {
   const sent = [{ bodyType: "value", body: { a: 1 } }, { bodyType: "sequence", body: [1, "a"] }];
   await bench.producer.sendBatch(sent, { partitionId: "0" });
@@ -104,6 +118,19 @@ operation("batch", async (bench) => {
   await bench.producer.sendBatch(batch);
   equal("bodies", bodies(await bench.read(100)), numbered(100));
 });
+operation("batch_by_key", async (bench) => {
+  const batch = await bench.producer.createBatch({ partitionKey: "a key" });
+  numbered(3).forEach((body) => holds("it fits", batch.tryAdd({ body })));
+  equal("count", batch.count, 3);
+  await bench.producer.sendBatch(batch);
+  equal("keys", (await bench.read(3, { partition: null })).map((event) => event.partitionKey), ["a key", "a key", "a key"]);
+});
+operation("batch_with_a_bound_of_its_own", async (bench) => {
+  const batch = await bench.producer.createBatch({ maxSizeInBytes: 1000 });
+  holds("it does not fit", !batch.tryAdd({ body: Buffer.alloc(2000) }));
+});
+operation("too_large_event_is_told", (bench) =>
+  fails("MessageTooLargeError", () => bench.producer.sendBatch([{ body: Buffer.alloc(1_048_600) }], { partitionId: "0" })));
 operation("large_event", async (bench) => {
   await bench.producer.sendBatch([{ body: Buffer.alloc(500_000) }], { partitionId: "0" });
   equal("length", (await bench.read(1))[0].body.length, 500_000);
@@ -155,6 +182,41 @@ operation("another_consumer_group", async (bench) => {
   await bench.numbers(2);
   equal("bodies", bodies(await bench.read(2, { consumer: bench.consumer("second") })), numbered(2));
 });
+operation("batches_are_as_large_as_wanted", async (bench) => {
+  await bench.numbers(10);
+  const sizes = [];
+  const reading = bench.consumer().subscribe(
+    "0",
+    { processEvents: async (events) => void sizes.push(events.length), processError: async () => {} },
+    { startPosition: earliestEventPosition, maxBatchSize: 3, maxWaitTimeInSeconds: 1, prefetchCount: 5 },
+  );
+  await until("ten events", () => sizes.reduce((sum, size) => sum + size, 0) === 10);
+  await reading.close();
+  holds(`none above three: ${sizes}`, sizes.every((size) => size <= 3));
+});
+operation("a_position_for_each_partition", async (bench) => {
+  for (const partitionId of ["0", "1"]) await bench.producer.sendBatch([{ body: `${partitionId}a` }, { body: `${partitionId}b` }], { partitionId });
+  const startPosition = { 0: earliestEventPosition, 1: { sequenceNumber: 0 } };
+  equal("bodies", bodies(await bench.read(3, { partition: null, startPosition })).sort(), ["0a", "0b", "1b"]);
+});
+// One that reads already, until `close`.
+async function owner(bench, ownerLevel) {
+  let count = 0;
+  const handlers = { processEvents: async (events) => void (count += events.length), processError: async () => {} };
+  const reading = bench.consumer().subscribe("0", handlers, { ownerLevel, startPosition: earliestEventPosition });
+  await until("the owner reads", () => count > 0);
+  return reading;
+}
+operation("lower_owner_is_refused", async (bench) => {
+  await bench.numbers(1);
+  const reading = await owner(bench, 2);
+  await fails("ReceiverDisconnectedError", () => bench.read(1, { ownerLevel: 1 })).finally(() => reading.close());
+});
+operation("reader_without_a_level_beside_an_owner_is_refused", async (bench) => {
+  await bench.numbers(1);
+  const reading = await owner(bench, 1);
+  await fails("epoch", () => bench.read(1)).finally(() => reading.close());
+});
 operation("higher_owner_takes_over", async (bench) => {
   await bench.numbers(1);
   const problems = [];
@@ -178,6 +240,16 @@ operation("buffered_producer", async (bench) => {
   await buffered.close({ flush: true });
   equal("problems", problems, []);
   equal("bodies", bodies(await bench.read(20)), numbered(20));
+});
+operation("buffered_producer_by_key", async (bench) => {
+  const sent = [];
+  const options = { ...quick, maxWaitTimeInMs: 200, onSendEventsErrorHandler: async () => {}, onSendEventsSuccessHandler: async ({ events }) => void sent.push(...events) };
+  const buffered = new EventHubBufferedProducerClient(connectionString, bench.hub, options);
+  await buffered.enqueueEvents(numbered(20).map((body) => ({ body })), { partitionKey: "a key" });
+  await buffered.flush();
+  equal("sent", sent.length, 20);
+  await buffered.close();
+  equal("partitions", new Set((await bench.read(20, { partition: null })).map((event) => event.partitionKey)).size, 1);
 });
 
 // A checkpoint store in memory.
@@ -236,6 +308,13 @@ operation("processor_goes_on_from_its_checkpoint", async (bench) => {
     memory.ownerships.clear();
   }
 });
+operation("two_processors_share", async (bench) => {
+  const memory = new Memory();
+  const handlers = { processEvents: async () => {}, processError: async () => {} };
+  const both = [1, 2].map(() => bench.consumer("$Default", memory).subscribe(handlers));
+  await until("two owners", () => new Set([...memory.ownerships.values()].map((each) => each.ownerId)).size === 2);
+  await Promise.all(both.map((each) => each.close()));
+});
 operation("missing_hub_is_told", async (bench) => {
   const producer = bench.keep(new EventHubProducerClient(connectionString, `${bench.hub}-missing`, quick));
   await fails("MessagingEntityNotFoundError", () => producer.sendBatch([{ body: "x" }]));
@@ -245,6 +324,28 @@ operation("missing_partition_is_told", (bench) =>
 operation("wrong_key_is_told", async (bench) => {
   const producer = bench.keep(new EventHubProducerClient(stranger, bench.hub, quick));
   await fails("InvalidSignature", () => producer.sendBatch([{ body: "x" }]));
+});
+operation("reader_with_a_wrong_key_is_told", async (bench) => {
+  const consumer = bench.keep(new EventHubConsumerClient("$Default", stranger, bench.hub, quick));
+  await fails("InvalidSignature", () => bench.read(1, { consumer }));
+});
+operation("missing_consumer_group_is_told", (bench) =>
+  fails("MessagingEntityNotFoundError", () => bench.read(1, { consumer: bench.consumer("missing") })));
+operation("properties_of_a_missing_partition_are_told", (bench) => fails("", () => bench.producer.getPartitionProperties("9")));
+operation("hub_in_the_connection_string", async (bench) => {
+  const producer = bench.keep(new EventHubProducerClient(`${connectionString};EntityPath=${bench.hub}`, quick));
+  equal("partitions", await producer.getPartitionIds(), ["0", "1"]);
+});
+operation("shared_access_signature", async (bench) => {
+  const { createSasTokenProvider, parseConnectionString } = await import("@azure/core-amqp");
+  const parts = parseConnectionString(connectionString);
+  const provider = createSasTokenProvider({ sharedAccessKeyName: parts.SharedAccessKeyName, sharedAccessKey: parts.SharedAccessKey });
+  const { token } = await provider.getToken(parts.Endpoint.replace(/\/$/, ""));
+  const emulator = parts.UseDevelopmentEmulator ? ";UseDevelopmentEmulator=true" : "";
+  const string = `Endpoint=${parts.Endpoint};SharedAccessSignature=${token}${emulator}`;
+  const producer = bench.keep(new EventHubProducerClient(string, bench.hub, quick));
+  await producer.sendBatch([{ body: "signed" }], { partitionId: "0" });
+  equal("body", (await bench.read(1))[0].body, "signed");
 });
 operation("two_readers_of_a_group", async (bench) => {
   await bench.numbers(2);

@@ -25,8 +25,12 @@ operation("life_of_a_topic", async (bench) => {
   await bench.admin.deleteTopic(bench.entity);
   holds("gone", !(await bench.admin.topicExists(bench.entity)));
 });
-operation("unused_topic_was_accessed", async (bench) =>
-  holds("a real time", isRecent((await bench.admin.getTopicRuntimeProperties(await bench.topic())).accessedAt)));
+operation("topic_is_accessed_by_its_first_subscription", async (bench) => {
+  await bench.topic();
+  holds("never", !isRecent((await bench.admin.getTopicRuntimeProperties(bench.entity)).accessedAt));
+  await bench.admin.createSubscription(bench.entity, "s");
+  holds("a real time", isRecent((await bench.admin.getTopicRuntimeProperties(bench.entity)).accessedAt));
+});
 operation("life_of_a_subscription", async (bench) => {
   const found = await bench.admin.getSubscription(await bench.topic("s"), "s");
   equal("updated", (await bench.admin.updateSubscription({ ...found, maxDeliveryCount: 7 })).maxDeliveryCount, 7);

@@ -70,11 +70,16 @@ export function holds(what, itIs) {
   }
 }
 
+// An error with those that it is made of.
+function allOf(problem) {
+  return problem === null ? [] : [problem, ...(problem.errors ?? []).flatMap(allOf)];
+}
+
 // The attempt fails, with this code or these words.
 export async function fails(words, attempt) {
   let problem = null;
   await attempt().catch((thrown) => (problem = thrown));
-  const told = problem === null ? [] : [problem, ...(problem.errors ?? [])];
+  const told = allOf(problem);
   holds(`${words} in: ${told.map((each) => `${each.code} ${each}`)}`, told.some((each) => `${each.code} ${each}`.includes(words)));
   return problem;
 }

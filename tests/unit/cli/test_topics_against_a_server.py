@@ -76,18 +76,18 @@ def test_rules_are_created_listed_and_deleted(shell: Shell, topic: str) -> None:
     rules = shell.json("rule", "list", topic, "s")
     assert rules == [
         {
+            "Name": "five",
+            "Properties": {
+                "FilterType": "Correlation",
+                "CorrelationFilter": {"Label": "order", "Properties": {"size": 5}},
+            },
+        },
+        {
             "Name": "reds",
             "Properties": {
                 "FilterType": "Sql",
                 "SqlFilter": {"SqlExpression": "color = 'red' AND n > @least", "Parameters": {"@least": 5}},
                 "Action": {"SqlExpression": "SET seen = TRUE"},
-            },
-        },
-        {
-            "Name": "five",
-            "Properties": {
-                "FilterType": "Correlation",
-                "CorrelationFilter": {"Label": "order", "Properties": {"size": 5}},
             },
         },
     ]

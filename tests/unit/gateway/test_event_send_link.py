@@ -321,6 +321,24 @@ def test_a_token_for_a_publisher_opens_that_publisher_alone() -> None:
     in_event_room(scenario, EventHubDescription("hub", authorization_rules=rules))
 
 
+@pytest.mark.parametrize("address", ["hub", "hub/Partitions/0", "nothing"])
+def test_who_has_no_right_is_refused_without_either_terminus(address: str) -> None:
+    """A-9, ERR-1: go-amqp takes an attach that still names one for a link that stands.
+
+    Of what is not there the refusal looks the same."""
+    rules = (AuthorizationRule("reader", frozenset({"Listen"}), "d" * 44, "e" * 44),)
+
+    async def scenario(room: EventRoom) -> None:
+        peer = await room.stranger()
+        await peer.put_token(f"sb://ns.local/{address}", rule="reader", key="d" * 44)
+        link = await peer.sender(address)
+        assert (peer.refusal(link) or ("",))[0] == "amqp:unauthorized-access"
+        assert link.peer is not None
+        assert (link.peer.source, link.peer.target) == (None, None)
+
+    in_event_room(scenario, EventHubDescription("hub", authorization_rules=rules))
+
+
 def test_nothing_is_accepted_before_it_is_durable() -> None:
     """S-1, H-16."""
 

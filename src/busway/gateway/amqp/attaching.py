@@ -133,7 +133,8 @@ class Attaching:
             events.refuse(link, path, error)
             return
         self._namespace.flows.known(path).refused(error)
-        link.refuse(amqp_error(error, self._connection.tracking, path))
+        names_terminus = not isinstance(error, Unauthorized)
+        link.refuse(amqp_error(error, self._connection.tracking, path), names_terminus=names_terminus)
 
     def check_again(self, node: Node, right: str | None) -> None:
         """Raises Unauthorized when a link that stands has lost its right (A-8, A-10)."""

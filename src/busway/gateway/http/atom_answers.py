@@ -1,6 +1,6 @@
 """What management routes answer with: entries, feeds, pages of them; and what they ask of If-Match."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -29,13 +29,19 @@ class Page(Generic[_Item]):
 
 def page_of(call: Call, known: Sequence[_Item]) -> Page[_Item]:
     """What $skip and $top ask for; at most a hundred."""
+    return page_found(call, lambda skip, count: known[skip : skip + count])
+
+
+def page_found(call: Call, find: Callable[[int, int], Sequence[_Item]]) -> Page[_Item]:
+    """The same of what is found by `skip` and `count`. One more than the page is asked for: is there another?"""
     skip = _number(call, "$skip", 0)
     top = min(_number(call, "$top", PAGE_MAX), PAGE_MAX)
+    found = find(skip, top + 1)
     following = None
-    if top > 0 and skip + top < len(known):
+    if 0 < top < len(found):
         query = f"$skip={skip + top}&$top={top}&api-version={call.api_version}"
         following = f"{call.root}/{call.path}?{query}"
-    return Page(known[skip : skip + top], following)
+    return Page(found[:top], following)
 
 
 def _number(call: Call, name: str, default: int) -> int:

@@ -1,6 +1,6 @@
 """Rules of subscriptions over HTTP (E-70…E-74, T-11):
 
-    GET    /T/Subscriptions/S/Rules      a page of them, `$Default` first (E-64); Listen is enough (A-9)
+    GET    /T/Subscriptions/S/Rules      a page of them by name, `$Default` first (E-64); Listen is enough (A-9)
     GET    /T/Subscriptions/S/Rules/R    one; 404 when it is missing
     PUT    /T/Subscriptions/S/Rules/R    create; with If-Match another filter or action under the same name
     DELETE /T/Subscriptions/S/Rules/R
@@ -9,6 +9,7 @@ A rule keeps no time of its last change, so its ETag is a digest of what it says
 """
 
 import asyncio
+from functools import partial
 from hashlib import sha256
 
 from starlette.responses import Response
@@ -24,7 +25,7 @@ from busway.gateway.http.atom_answers import (
     entry_url,
     feed_answer,
     is_update,
-    page_of,
+    page_found,
 )
 from busway.gateway.http.call import Call, ManagedNamespace
 from busway.gateway.http.manage_right import require_below_topic
@@ -56,7 +57,7 @@ class RuleRoutes:
         """Others have their turn between two entries: each may be large."""
         check_verb(call, "GET", "HEAD")
         try:
-            page = page_of(call, self._namespace.subscription_rules(address.path))
+            page = page_found(call, partial(self._namespace.rules_by_name, address.path))
         except EntityNotFound as error:
             raise self._lost(address) from error
         entries: list[str] = []

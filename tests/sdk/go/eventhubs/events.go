@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"busway/sdk/program"
@@ -11,6 +12,14 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 )
+
+// In a batch of its own, in partition 0.
+func (bench *bench) annotated(message azeventhubs.AMQPAnnotatedMessage) azeventhubs.AMQPAnnotatedMessage {
+	batch := program.Get(bench.producer.NewEventDataBatch(bench, into("0")))
+	program.Check(batch.AddAMQPAnnotatedMessage(&message, nil))
+	program.Check(bench.producer.SendEventDataBatch(bench, batch, nil))
+	return message
+}
 
 func init() {
 	operation("publish_and_read", func(bench *bench) {
@@ -31,22 +40,71 @@ func init() {
 		program.Equal("the rest", []any{*found.ContentType, found.CorrelationID, *found.MessageID}, []any{"text/plain", "correlation", "id"})
 	})
 	operation("annotated_message", func(bench *bench) {
-		batch := program.Get(bench.producer.NewEventDataBatch(bench, into("0")))
 		body := azeventhubs.AMQPAnnotatedMessageBody{Value: map[string]any{"a": int64(1)}}
-		program.Check(batch.AddAMQPAnnotatedMessage(&azeventhubs.AMQPAnnotatedMessage{Body: body}, nil))
-		program.Check(bench.producer.SendEventDataBatch(bench, batch, nil))
+		bench.annotated(azeventhubs.AMQPAnnotatedMessage{Body: body})
 		program.Equal("body", bench.take(bench.from(earliest()), 1)[0].RawAMQPMessage.Body, body)
 	})
 	operation("sequence_body_and_footer", func(bench *bench) {
-		batch := program.Get(bench.producer.NewEventDataBatch(bench, into("0")))
-		sent := &azeventhubs.AMQPAnnotatedMessage{
+		sent := bench.annotated(azeventhubs.AMQPAnnotatedMessage{
 			Body: azeventhubs.AMQPAnnotatedMessageBody{Sequence: [][]any{{"a"}, {"b"}}}, Footer: map[any]any{"sum": int64(7)},
-		}
-		program.Check(batch.AddAMQPAnnotatedMessage(sent, nil))
-		program.Check(bench.producer.SendEventDataBatch(bench, batch, nil))
+		})
 		found := bench.take(bench.from(earliest()), 1)[0].RawAMQPMessage
 		program.Equal("body", found.Body, sent.Body)
 		program.Equal("footer", found.Footer, sent.Footer)
+	})
+	operation("several_data_sections", func(bench *bench) {
+		sent := bench.annotated(azeventhubs.AMQPAnnotatedMessage{Body: azeventhubs.AMQPAnnotatedMessageBody{Data: [][]byte{[]byte("a"), []byte("b")}}})
+		program.Equal("body", bench.take(bench.from(earliest()), 1)[0].RawAMQPMessage.Body, sent.Body)
+	})
+	operation("message_id_of_each_type", func(bench *bench) {
+		ids := []any{"text", uint64(7), []byte{1, 2}}
+		for _, id := range ids {
+			bench.annotated(azeventhubs.AMQPAnnotatedMessage{
+				Body:       azeventhubs.AMQPAnnotatedMessageBody{Data: [][]byte{[]byte("x")}},
+				Properties: &azeventhubs.AMQPAnnotatedMessageProperties{MessageID: id},
+			})
+		}
+		for index, event := range bench.take(bench.from(earliest()), len(ids)) {
+			program.Equal("id", event.RawAMQPMessage.Properties.MessageID, ids[index])
+		}
+	})
+	operation("property_of_each_type", func(bench *bench) {
+		at := time.UnixMilli(1_700_000_000_123).UTC()
+		sent := &azeventhubs.EventData{Properties: map[string]any{
+			"int32": int32(7), "int64": int64(8), "uint64": uint64(9), "float": 0.5, "yes": true, "text": "t", "bytes": []byte{1}, "time": at, "nothing": nil,
+		}}
+		bench.publish(into("0"), sent)
+		found := bench.take(bench.from(earliest()), 1)[0].Properties
+		found["time"] = found["time"].(time.Time).UTC()
+		program.Equal("properties", found, sent.Properties)
+	})
+	operation("empty_body", func(bench *bench) {
+		bench.publish(into("0"), &azeventhubs.EventData{})
+		program.Equal("length", len(bench.take(bench.from(earliest()), 1)[0].Body), 0)
+	})
+	operation("annotation_of_the_sender", func(bench *bench) {
+		bench.annotated(azeventhubs.AMQPAnnotatedMessage{
+			Body:               azeventhubs.AMQPAnnotatedMessageBody{Data: [][]byte{[]byte("x")}},
+			MessageAnnotations: map[any]any{"x-own": "mine"},
+		})
+		program.Equal("annotation", bench.take(bench.from(earliest()), 1)[0].SystemProperties["x-own"], any("mine"))
+	})
+	operation("many_at_once", func(bench *bench) {
+		var all sync.WaitGroup
+		for _, body := range numbered(20) {
+			all.Go(func() {
+				batch, err := bench.producer.NewEventDataBatch(bench, into("0"))
+				if err == nil && batch.AddEventData(text(body), nil) == nil {
+					_ = bench.producer.SendEventDataBatch(bench, batch, nil)
+				}
+			})
+		}
+		all.Wait()
+		found := map[string]bool{}
+		for _, body := range bodies(bench.take(bench.from(earliest()), 20)) {
+			found[body] = true
+		}
+		program.Equal("different events", len(found), 20)
 	})
 	operation("by_key", func(bench *bench) {
 		key := &azeventhubs.EventDataBatchOptions{PartitionKey: to.Ptr("a key")}

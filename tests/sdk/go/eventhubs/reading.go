@@ -102,6 +102,12 @@ func init() {
 		_, err = level(1).ReceiveEvents(bench, 1, nil)
 		program.Has(err, "epoch") // an attach that is refused has no code of its own in this SDK
 	})
+	operation("reader_without_a_level_beside_an_owner_is_refused", func(bench *bench) {
+		bench.numbers(1)
+		bench.take(bench.open("0", &azeventhubs.PartitionClientOptions{StartPosition: earliest(), OwnerLevel: to.Ptr(int64(1))}), 1)
+		_, err := bench.from(earliest()).ReceiveEvents(bench, 1, nil)
+		program.Has(err, "epoch")
+	})
 	operation("both_partitions_at_once", func(bench *bench) {
 		var all sync.WaitGroup
 		found := make([][]string, 2)

@@ -80,9 +80,11 @@ func init() {
 		program.Equal("subscriptions", found.SubscriptionCount, int32(1))
 		program.Holds("times", isRecent(found.CreatedAt, found.UpdatedAt))
 	})
-	operation("unused_topic_was_accessed", func(bench *bench) {
-		found := program.Get(bench.admin.GetTopicRuntimeProperties(bench, bench.topic(), nil))
-		program.Holds("a real time", isRecent(found.AccessedAt))
+	operation("topic_is_accessed_by_its_first_subscription", func(bench *bench) {
+		topic := bench.topic()
+		program.Holds("never", program.Get(bench.admin.GetTopicRuntimeProperties(bench, topic, nil)).AccessedAt.IsZero())
+		program.Get(bench.admin.CreateSubscription(bench, topic, "s", nil))
+		program.Holds("a real time", isRecent(program.Get(bench.admin.GetTopicRuntimeProperties(bench, topic, nil)).AccessedAt))
 	})
 	operation("list_topics", func(bench *bench) {
 		name := bench.topic()
