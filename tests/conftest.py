@@ -70,8 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure() -> None:
-    """A shell lets what it starts in the background ignore Ctrl-C, and so would every server and script of a test. And
-    while tests are collected nothing becomes garbage."""
+    """A shell lets what it starts in the background ignore Ctrl-C, and so would every server and script of a test.
+    And while tests are collected nothing becomes garbage."""
     gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
