@@ -43,9 +43,10 @@ def outcomes(ways: dict[str, Bus]) -> Outcomes:
                 pytest.skip(str(missing))
             bus = ways[way]
             bus.make_entities(program)
-            log: Path = folder.with_name(f"{program.name}-{way}.log")
-            chosen = os.environ.get("BUSWAY_SDK_ONLY", "").split() or operations_tried(program, way)
-            tried[key] = program.run(bus.environment(program), log, chosen)
+            chosen = os.environ.get("BUSWAY_SDK_ONLY", "").split()
+            # What was tried whole is kept: it is what `record` writes down.
+            log: Path = folder.with_name(f"{program.name}-{way}{'-chosen' if chosen else ''}.log")
+            tried[key] = program.run(bus.environment(program), log, chosen or operations_tried(program, way))
         return tried[key]
 
     return of

@@ -40,10 +40,11 @@ final class ServiceBusProcessors {
                 .processMessage(context -> found.add(context.getMessage().getBody().toString()))
                 .processError(context -> { }).buildProcessorClient());
             for (int times = 1; times <= 2; times++) {
-                int wanted = times;
+                // One that is processed when it stops, and not completed yet, comes again.
+                String body = "x" + times;
                 processor.start();
-                bench.send(bench.entity, ServiceBusBench.text("x"));
-                Trial.until("a message", () -> found.size() == wanted);
+                bench.send(bench.entity, ServiceBusBench.text(body));
+                Trial.until("a message", () -> found.contains(body));
                 processor.stop();
             }
         });
