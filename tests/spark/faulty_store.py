@@ -31,7 +31,7 @@ class Fault:
     """What happens with the call of that number, counted from 1."""
 
     call: int
-    #: Of `ERRORS`, or `KILL`.
+    #: Of `ERRORS`, or `KILL`, or `OVERTAKEN`.
     what: str
     #: The call is carried out first: what it did is there, and its caller hears of a failure.
     comes_after: bool = False
@@ -40,6 +40,7 @@ class Fault:
 
 
 KILL = "kill"
+OVERTAKEN = "overtaken"
 BUSY = "503"
 ERRORS: dict[str, Callable[[], Exception]] = {
     "ENOSPC": lambda: OSError(errno.ENOSPC, "No space left on device"),
@@ -57,6 +58,8 @@ class Calls:
         self.names: list[str] = []
         self.fault = NEVER
         self.is_dead = False
+        #: Called before the call of the fault `OVERTAKEN`: others act meanwhile.
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def arm(self, fault: Fault = NEVER) -> None:
         """As a new process does: what was dead lives, and counting begins anew."""
@@ -71,11 +74,15 @@ class Calls:
         if strikes and not self.fault.comes_after:
             self._strike(name)
         found = call()
-        if strikes:
+        if strikes and self.fault.comes_after:
             self._strike(name)
         return found
 
     def _strike(self, name: str) -> None:
+        if self.fault.what == OVERTAKEN:
+            self.arm()
+            self.meanwhile()
+            return
         if self.fault.what == KILL:
             self.is_dead = True
             raise Killed

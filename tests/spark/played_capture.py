@@ -109,6 +109,10 @@ class PlayedCheckpoint:
     noted: int = 0
 
 
+class GivenUp(Exception):
+    """Nobody hears any more what a task or a commit has to say."""
+
+
 class PlayedCapture:
     """Starts as often as a test likes; what lives longer is the bus, the checkpoint and the folder."""
 
@@ -118,12 +122,17 @@ class PlayedCapture:
         self.bus = bus
         self.checkpoint = PlayedCheckpoint()
         self.told: list[Key] = []
+        self.lock = ExitStack()
+        #: Of the batch that is under way; none between batches.
+        self.messages: list[Any] = []
+        self.is_given_up = False
 
     def run(self) -> None:
         """Until nothing waits. Raises what a start or a commit has raised."""
         root = FaultyRoot(str(self.folder))
         options = CaptureOptions((self.bus.entity.name,), root.location, layout=self.layout, takes=True)
         with root.telling(), ExitStack() as stack:
+            self.lock = stack
             capture._begin(stack, root, self.bus.entity, options)
             done = self._done(root)
             while True:
@@ -136,6 +145,7 @@ class PlayedCapture:
                 tasks = self.checkpoint.planned[number]
                 done.update(key for task in tasks for key in task)
                 self._batch(number, tasks)
+                self.messages = []
                 self.checkpoint.noted += 1
                 self.told += [key for task in tasks for key in task]
                 self.bus.settle(tasks)
@@ -153,20 +163,32 @@ class PlayedCapture:
         }
 
     def _batch(self, number: int, tasks: Tasks) -> None:
-        messages: list[Any] = [None] * len(tasks)
+        self.messages = messages = [None] * len(tasks)
         try:
             for at, task in enumerate(tasks):
                 rows: Iterator[pa.RecordBatch] = iter([self.bus.read(task)])
-                messages[at] = travelled(
-                    self._writer().write_batch(BatchName(self.checkpoint.query, number), rows)
-                )
+                name = BatchName(self.checkpoint.query, number)
+                messages[at] = travelled(self._writer().write_batch(name, rows))
+                self._listen()
             self._writer().commit(travelled(messages), number)
+            self._listen()
         except Exception as error:
+            self._listen()
             try:
                 self._writer().abort(travelled(messages), number)
             except Exception as suppressed:
                 error.add_note(f"and abort: {suppressed!r}")
             raise
+
+    def _listen(self) -> None:
+        if self.is_given_up:
+            raise GivenUp
+
+    def give_up(self) -> None:
+        """Spark is stopped, or dies, and does not wait for what is under way."""
+        self.is_given_up = True
+        self.lock.close()
+        self._writer().abort(travelled(self.messages), self.checkpoint.noted)
 
     def _writer(self) -> CaptureStreamWriter:
         """New for each call, as Spark has it."""

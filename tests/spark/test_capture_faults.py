@@ -5,15 +5,21 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
 from itertools import product
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from busway_spark.pipeline.capture_sink import DELTA, PARQUET
-from busway_spark.pipeline.job import JobFailed
-from tests.spark.faulty_store import ERRORS, KILL, Calls, Fault, Killed, calls
-from tests.spark.played_capture import KINDS, PlayedBus, PlayedCapture
+from busway_spark.pipeline.compact import CompactOptions, compact
+from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
+from busway_spark.pipeline.job import JobFailed, Progress
+from tests.spark.capture_rig import NINE
+from tests.spark.faulty_store import ERRORS, KILL, OVERTAKEN, Calls, Fault, Killed, calls
+from tests.spark.played_capture import KINDS, GivenUp, PlayedBus, PlayedCapture, PlayedCheckpoint
 
 __all__ = ["calls"]
 LAYOUTS = (PARQUET, DELTA)
@@ -99,3 +105,101 @@ def check_faults(tmp_path: Path, calls: Calls, kind: str, layout: str, *, all_of
         for text in broken_by(names, tmp_path / str(at), layout, kind, calls, fault)
     ]
     assert broken == [], f"{len(broken)} of {len(tried)}:\n" + "\n".join(broken)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_store_that_stays_broken_until_the_next_start_loses_nothing(
+    tmp_path: Path, calls: Calls, layout: str
+) -> None:
+    """Capture: `abort` fails too, and so does what tasks do to clean up behind them."""
+    names = good_calls(tmp_path / "good", layout, QUEUE_KIND, calls)
+    for call in range(1, len(names) + 1, 2):
+        run = played(tmp_path / str(call), layout, QUEUE_KIND)
+        run_into(run, calls, Fault(call, list(ERRORS)[call % len(ERRORS)], bool(call & 2), stays=True))
+        run.check()
+        run.run()
+        run.check_all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_faults_upon_faults_lose_and_double_nothing(tmp_path: Path, calls: Calls, layout: str) -> None:
+    """Capture: what a start does to mend the last fault fails or dies as well, up to five times."""
+    chance = Random(15)
+    names = good_calls(tmp_path / "good", layout, HUB, calls)
+    for at in range(40):
+        run = played(tmp_path / str(at), layout, chance.choice(KINDS))
+        told = []
+        for _ in range(chance.randint(2, 5)):
+            what, comes_after = chance.choice(HAPPENINGS)
+            told.append(Fault(chance.randint(1, len(names) * 2 // 3), what, comes_after))
+            run_into(run, calls, told[-1])
+            run.check()
+        run.run()
+        run.check_all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_checkpoint_that_is_lost_after_a_fault_costs_a_hub_nothing(
+    tmp_path: Path, calls: Calls, layout: str
+) -> None:
+    """Capture: a new query begins behind the files that are in place, among which there is no gap."""
+    names = good_calls(tmp_path / "good", layout, HUB, calls)
+    for call in range(1, len(names) + 1):
+        run = played(tmp_path / str(call), layout, HUB)
+        what, comes_after = HAPPENINGS[call % len(HAPPENINGS)]
+        run_into(run, calls, Fault(call, what, comes_after))
+        run.checkpoint = PlayedCheckpoint()
+        run.run()
+        run.check()
+        assert run.lake() == sorted(run.bus.keys), (call, names[call - 1])
+        assert run.leftovers() == []
+
+
+def test_a_compaction_between_a_fault_and_the_next_start_doubles_nothing(
+    tmp_path: Path, calls: Calls
+) -> None:
+    """Capture: what a promise names is left alone, and what is done is known by its note alone."""
+    names = good_calls(tmp_path / "good", PARQUET, QUEUE_KIND, calls)
+    for call in range(len(names) // 2, len(names) + 1):
+        run = played(tmp_path / str(call), PARQUET, QUEUE_KIND)
+        what, comes_after = HAPPENINGS[call % len(HAPPENINGS)]
+        run_into(run, calls, Fault(call, what, comes_after))
+        compact(CompactOptions(str(run.folder)), Progress(lambda *_: None), NINE + timedelta(days=1))
+        run.check()
+        run.run()
+        run.check()
+        assert run.lake() == sorted(run.bus.keys), (call, names[call - 1])
+
+
+@pytest.mark.parametrize("kind", [HUB, QUEUE_KIND])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_commit_that_was_given_up_and_goes_on_does_no_harm(
+    tmp_path: Path, calls: Calls, layout: str, kind: str
+) -> None:
+    """Capture: Spark was stopped while a task or a commit was under way; `abort` is called and a new start does
+    everything, and only then the old one takes its next step."""
+    names = good_calls(tmp_path / "good", layout, kind, calls)
+    tried = 0
+    for call in range(1, len(names) + 1):
+        run = played(tmp_path / str(call), layout, kind)
+        heir = PlayedCapture(run.folder, layout, run.bus)
+        heir.checkpoint, heir.told = run.checkpoint, run.told
+        calls.meanwhile = partial(overtake, run, heir)
+        calls.arm(Fault(call, OVERTAKEN))
+        try:
+            run.run()
+        except GivenUp:
+            tried += 1
+        calls.arm()
+        heir.check()
+        heir.run()
+        assert heir.lake() == sorted(run.bus.keys), (call, names[call - 1])
+        assert heir.leftovers() == [], (call, names[call - 1])
+    assert tried > len(names) // 2
+
+
+def overtake(run: PlayedCapture, heir: PlayedCapture) -> None:
+    if run.messages:
+        run.give_up()
+        heir.run()
+        heir.check_all()

@@ -8,7 +8,7 @@ reads them until the driver adds them all to the table's log in one version. Tha
 the batch (an application transaction), so a batch that Spark repeats is known by the log alone. What Spark does and
 who may die is told in `capture_commit`. A commit takes these steps:
 
-1. The log is read.
+1. The log is read, and asked whether it has the batch.
 2. `adding.json` is written, and each file that it names is looked for by its size.
 3. The version is written, as the successor of what was read in step 1.
 4. When it is on the disk, `adding.json` is removed.
@@ -110,13 +110,14 @@ class DeltaLedger:
         nothing, since it found the batch there."""
         with self._telling():
             self._settle()
-            table = self._table()
+            # One reading of the log is asked for the batch and followed: what comes between is a conflict.
+            table = self._table() or (self._made_table() if files else None)
             if is_repeated(name, self._noted(table, name.query)):
                 self._drop(table, files)
                 return
             check_known(name, is_known)
             if files:
-                self._add(table or self._made_table(), name, files)
+                self._add(table, name, files)
 
     def abort(self, name: BatchName, files: Sequence[StagedFile]) -> None:
         """For a batch that was never given to `commit`."""
