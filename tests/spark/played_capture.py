@@ -127,13 +127,23 @@ class PlayedCapture:
         self.messages: list[Any] = []
         self.is_given_up = False
 
-    def run(self) -> None:
-        """Until nothing waits. Raises what a start or a commit has raised."""
+    def start(self) -> None:
+        """And no more."""
+        with ExitStack() as stack:
+            self._begin(stack)
+
+    def _begin(self, stack: ExitStack) -> CaptureRoot:
         root = FaultyRoot(str(self.folder))
         options = CaptureOptions((self.bus.entity.name,), root.location, layout=self.layout, takes=True)
-        with root.telling(), ExitStack() as stack:
-            self.lock = stack
-            capture._begin(stack, root, self.bus.entity, options)
+        stack.enter_context(root.telling())
+        self.lock = stack
+        capture._begin(stack, root, self.bus.entity, options)
+        return root
+
+    def run(self) -> None:
+        """Until nothing waits. Raises what a start or a commit has raised."""
+        with ExitStack() as stack:
+            root = self._begin(stack)
             done = self._done(root)
             while True:
                 if self.checkpoint.noted == len(self.checkpoint.planned):
