@@ -1,10 +1,12 @@
-"""The sink of `capture` on a store that fails once, in the process in which Spark has it commit: before the first
-file is moved, or when a version of a Delta table is written already."""
+"""The sink of `capture` on a store that fails once in the process in which Spark has it commit, or ends that process:
+before the first file is moved, or when a version of a Delta table is written already."""
 
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path, PurePosixPath
+from typing import ClassVar
 
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
@@ -22,7 +24,10 @@ class FailingRoot(CaptureRoot):
         struck = struck_file(Path(self.location))
         if not struck.exists():
             struck.touch()
-            raise OSError(errno.EIO, "Input/output error")
+            self._strike()
+
+    def _strike(self) -> None:
+        raise OSError(errno.EIO, "Input/output error")
 
     def move(self, source: PurePosixPath, target: PurePosixPath) -> None:
         if parse_path(target) is not None:
@@ -35,12 +40,23 @@ class FailingRoot(CaptureRoot):
             self._fail()
 
 
+class DeadlyRoot(FailingRoot):
+    def _strike(self) -> None:
+        os._exit(9)
+
+
 class FailingSink(CaptureSink):
+    root: ClassVar[type[CaptureRoot]] = FailingRoot
+
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         del schema, overwrite
         options = self.options
         layout = options.get("layout", PARQUET)
-        return CaptureStreamWriter(FailingRoot(options["root"]), options["entity"], layout, ZSTD)
+        return CaptureStreamWriter(self.root(options["root"]), options["entity"], layout, ZSTD)
+
+
+class DeadlySink(FailingSink):
+    root = DeadlyRoot
 
 
 def struck_file(root: Path) -> Path:

@@ -17,7 +17,7 @@ from busway_spark.pipeline.capture_sink import DELTA, PARQUET
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import captured
-from tests.spark.failing_sink import FailingSink, struck_file
+from tests.spark.failing_sink import DeadlySink, FailingSink, struck_file
 from tests.spark.hub_traffic import fill
 from tests.spark.servicebus_rig import ServiceBusRig
 
@@ -28,7 +28,14 @@ MESSAGES = 60
 
 
 @pytest.mark.parametrize(
-    ("kind", "layout"), [("hub", PARQUET), ("topic", PARQUET), ("queue", DELTA), ("hub", DELTA)]
+    ("kind", "layout", "sink"),
+    [
+        ("hub", PARQUET, FailingSink),
+        ("topic", PARQUET, FailingSink),
+        ("queue", PARQUET, DeadlySink),
+        ("queue", DELTA, FailingSink),
+        ("hub", DELTA, DeadlySink),
+    ],
 )
 def test_a_commit_that_fails_loses_nothing_and_tells_the_truth(
     spark: SparkSession,
@@ -38,9 +45,11 @@ def test_a_commit_that_fails_loses_nothing_and_tells_the_truth(
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
     layout: str,
+    sink: type[FailingSink],
 ) -> None:
-    """Capture: an input/output error in the first batch, then the same command again."""
-    monkeypatch.setattr("busway_spark.pipeline.capture.CaptureSink", FailingSink)
+    """Capture: an input/output error in the first batch, or the death of the process that commits it, then the same
+    command again."""
+    monkeypatch.setattr("busway_spark.pipeline.capture.CaptureSink", sink)
     root = tmp_path / "lake"
     rig = ServiceBusRig(spark, server.connection_string)
     entity = hub if kind == "hub" else f"failing-{uuid4().hex[:8]}"
@@ -64,7 +73,7 @@ def test_a_commit_that_fails_loses_nothing_and_tells_the_truth(
         progress = Progress(lambda _, figures: told.append(int(str(figures["captured"]))))
         return capture(Place(Bus(server.connection_string), "local[2]"), options, progress).rows
 
-    with pytest.raises(JobFailed, match="Input/output error"):
+    with pytest.raises(JobFailed, match="Input/output error" if sink is FailingSink else "stopped"):
         run()
     assert struck_file(root).exists()
     assert told == []

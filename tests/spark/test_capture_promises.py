@@ -158,6 +158,15 @@ def test_a_promise_moves_nothing_but_staged_files(tmp_path: Path, staged: str) -
         recover(tmp_path)
 
 
+@pytest.mark.parametrize("moves", [[["a"]], 7, [[1, 2]]])
+def test_a_damaged_promise_is_told(tmp_path: Path, moves: object) -> None:
+    """Capture: nothing is guessed from it."""
+    commit(tmp_path, written(tmp_path, FIRST))
+    (tmp_path / NOTES / "moving.json").write_text(json.dumps({"query": "q", "batch": 9, "moves": moves}))
+    with pytest.raises(CaptureFailed, match=r"moving\.json is damaged"):
+        recover(tmp_path)
+
+
 @pytest.mark.parametrize("path", ["entity=other/x.parquet", "entity=clicks/../x", "_capture/x", "/etc/hosts"])
 def test_a_promise_for_a_table_deletes_nothing_but_its_entity(tmp_path: Path, path: str) -> None:
     """Attack: a note that was written by others."""

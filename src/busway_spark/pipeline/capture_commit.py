@@ -150,11 +150,15 @@ class CaptureLedger:
 
     def _promise(self, note: dict[str, Any]) -> _Promise:
         """Raises CaptureFailed where it names what is no file of this capture."""
-        sizes = note.get("bytes", {})
-        moves = [
-            _Move(PurePosixPath(staged), PurePosixPath(final), sizes.get(final))
-            for staged, final in note.get("moves", ())
-        ]
+        try:
+            sizes = note.get("bytes", {})
+            moves = [
+                _Move(PurePosixPath(staged), PurePosixPath(final), sizes.get(final))
+                for staged, final in note.get("moves", ())
+            ]
+            name = BatchName(str(note.get("query")), int(note.get("batch", -1)))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise CaptureFailed(f"{self._root.full(self._notes / MOVING)} is damaged: {error}.") from error
         for move in moves:
             target = parse_path(move.final)
             if target is None or target.entity != self._entity:
@@ -165,7 +169,7 @@ class CaptureLedger:
                 raise CaptureFailed(
                     f"{self._notes / MOVING} names '{str(move.staged)[:200]}', which is no staged file."
                 )
-        return _Promise(BatchName(str(note.get("query")), int(note.get("batch", -1))), tuple(moves))
+        return _Promise(name, tuple(moves))
 
     def _settle(self) -> None:
         """What was promised is kept or taken back."""
