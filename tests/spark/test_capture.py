@@ -198,7 +198,7 @@ def test_a_delta_table_takes_any_name(tmp_path: Path) -> None:
     assert DeltaLedger(CaptureRoot(str(tmp_path)), "a/b c%ä").last_numbers() == {0: 19}
     assert DeltaLedger(CaptureRoot(str(tmp_path)), "other").last_numbers() == {}
     aborted = sink.write_batch(BatchName("query", 7), iter([events([99])]))
-    sink.abort([aborted], 7)
+    sink.abort([aborted, None], 7)
     assert len(list(tmp_path.rglob("*.parquet"))) == 3
 
 
