@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from busway_spark.pipeline.capture_commit import BatchName, CaptureFailed
+from busway_spark.pipeline.capture_extent import Extent
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.capture_sink import DELTA, PARQUET, FilesWritten, ledger_of
 from busway_spark.pipeline.job import JobFailed
@@ -133,7 +135,7 @@ def test_a_file_that_is_not_there_is_no_captured_file(tmp_path: Path, layout: st
 @LAYOUTS
 def test_rows_that_were_left_out_need_the_note_that_said_so(tmp_path: Path, layout: str) -> None:
     """Capture: the tasks found the batch captured, and the commit does not."""
-    message = FilesWritten(SECOND, is_known=True)
+    message = FilesWritten(SECOND, left_out={0: Extent(5, 10, 14)})
     with pytest.raises(CaptureFailed, match="start the capture again"):
         commit(tmp_path, [message, *written(tmp_path, SECOND, layout)], layout)
 
@@ -146,6 +148,25 @@ def test_a_batch_before_the_last_one_is_refused(tmp_path: Path, layout: str) -> 
     with pytest.raises(CaptureFailed, match="checkpoint is older than what is captured: batch 0"):
         written(tmp_path, FIRST, layout)
     assert rows(tmp_path, layout) == list(range(20))
+
+
+@LAYOUTS
+@pytest.mark.parametrize(
+    "repeated",
+    [events(range(5, 16)), events(range(4)), events(range(3), partition=1), events([5, 6, 7, 8, 9, 9])],
+    ids=["longer", "earlier", "elsewhere", "more"],
+)
+def test_a_last_batch_that_comes_again_with_other_rows_is_refused(
+    tmp_path: Path, layout: str, repeated: pa.RecordBatch
+) -> None:
+    """Capture: Spark's note of the batch was lost in a power failure and it was planned anew; what it has more now
+    would be lost. Fewer rows are none that could be."""
+    sink = writer(tmp_path, layout=layout)
+    sink.commit([sink.write_batch(FIRST, iter([events(range(5, 10))]))], 0)
+    sink.commit([sink.write_batch(FIRST, iter([events(range(6, 9))]))], 0)
+    with pytest.raises(CaptureFailed, match="comes again with other messages"):
+        sink.commit([sink.write_batch(FIRST, iter([repeated]))], 0)
+    assert rows(tmp_path, layout) == list(range(5, 10))
 
 
 @pytest.mark.parametrize("staged", ["a", "_capture/entity=clicks/staging/../source.json", "/etc/hosts"])

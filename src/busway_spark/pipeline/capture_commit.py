@@ -13,8 +13,8 @@ driver may die between any two steps, or a call that it has given up may still b
    will have, and its size. From here on the staged files belong to the promise.
 2. The files are moved. Then each is looked for under its name and by its size: that a staged file is gone proves
    nothing. Folders are on the disk before
-3. `committed.json` says that the batch is done. Only this says so, to tasks of a repeated batch as well: they write
-   nothing, and tell that they did not.
+3. `committed.json` says that the batch is done, and which rows it had. Only this says so, to tasks of a repeated
+   batch as well: they write nothing, and tell what they left out, which must be what was captured (`capture_extent`).
 4. `moving.json` is removed, then the staging folder.
 
 Whoever finds a promise, the next start or the next commit, goes on with it (`_settle`). If the batch is noted as
@@ -46,6 +46,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from busway_spark.pipeline.capture_extent import (
+    Extents,
+    extents_of,
+    extents_of_files,
+    has_more,
+    of_note,
+    to_note,
+)
 from busway_spark.pipeline.capture_root import NOTES, CaptureRoot
 from busway_spark.pipeline.captured import entity_folder, parse_path
 from busway_spark.pipeline.captured_writer import StagedFile
@@ -91,6 +99,8 @@ class _Move:
 class _Promise:
     name: BatchName
     moves: tuple[_Move, ...]
+    #: What its rows are; None in notes of earlier versions.
+    extents: Extents | None
 
 
 class CaptureLedger:
@@ -123,15 +133,20 @@ class CaptureLedger:
 
     # -- a batch
 
-    def commit(self, name: BatchName, files: Sequence[StagedFile], *, is_known: bool = False) -> None:
-        """Raises CaptureFailed; then the batch is not noted as done, or its note is to be found. `is_known`: a task
-        has written nothing, since it found the batch noted."""
+    def commit(self, name: BatchName, files: Sequence[StagedFile], left_out: Extents | None = None) -> None:
+        """Raises CaptureFailed; then the batch is not noted as done, or its note is to be found. `left_out`: rows
+        that tasks have not written, since they found the batch noted."""
         self._settle()
-        if not self.is_committed(name):
-            check_known(name, is_known)
+        extents = extents_of_files(files)
+        if self.is_committed(name):
+            captured = of_note(read_note(self._root, self._notes / COMMITTED))
+            check_repeated(name, extents_of([*extents.items(), *(left_out or {}).items()]), captured)
+        else:
+            check_left_out(name, left_out)
             moves = [[file.staged, file.final] for file in files if not self._is_there(file)]
             sizes = {file.final: file.bytes for file in files}
-            note = {"query": name.query, "batch": name.batch, "moves": moves, "bytes": sizes}
+            note: dict[str, Any] = {"query": name.query, "batch": name.batch, "rows": to_note(extents)}
+            note.update(moves=moves, bytes=sizes)
             self._root.write_text(self._notes / MOVING, json.dumps(note))
             missing = self._keep(self._promise(note))
             if missing is not None:
@@ -157,6 +172,7 @@ class CaptureLedger:
                 for staged, final in note.get("moves", ())
             ]
             name = BatchName(str(note.get("query")), int(note.get("batch", -1)))
+            extents = of_note(note)
         except (TypeError, ValueError, AttributeError) as error:
             raise CaptureFailed(f"{self._root.full(self._notes / MOVING)} is damaged: {error}.") from error
         for move in moves:
@@ -169,7 +185,7 @@ class CaptureLedger:
                 raise CaptureFailed(
                     f"{self._notes / MOVING} names '{str(move.staged)[:200]}', which is no staged file."
                 )
-        return _Promise(name, tuple(moves))
+        return _Promise(name, tuple(moves), extents)
 
     def _settle(self) -> None:
         """What was promised is kept or taken back."""
@@ -198,7 +214,9 @@ class CaptureLedger:
             if not self._is_in_place(move):
                 return move.final
         self._sync_folders(promise)
-        done = {"query": promise.name.query, "batch": promise.name.batch}
+        done: dict[str, object] = {"query": promise.name.query, "batch": promise.name.batch}
+        if promise.extents is not None:
+            done["rows"] = to_note(promise.extents)
         self._root.write_text(self._notes / COMMITTED, json.dumps(done))
         self._forget_promise()
         return None
@@ -266,9 +284,18 @@ def is_repeated(name: BatchName, noted: int) -> bool:
     return name.batch == noted
 
 
-def check_known(name: BatchName, is_known: bool) -> None:
+def check_repeated(name: BatchName, repeated: Extents, captured: Extents | None) -> None:
+    """Raises CaptureFailed when a batch that is done comes again with rows that it did not have."""
+    if captured is not None and has_more(repeated, captured):
+        raise CaptureFailed(
+            f"Batch {name.batch} is captured and comes again with other messages: the checkpoint has lost its end."
+            " Start with a new checkpoint: a hub then goes on behind its last captured event."
+        )
+
+
+def check_left_out(name: BatchName, left_out: Extents | None) -> None:
     """Raises CaptureFailed when tasks have left out rows of a batch that is not noted after all."""
-    if is_known:
+    if left_out is not None:
         raise CaptureFailed(
             f"The note that batch {name.batch} is captured was there and is gone. Nothing is lost: start the capture"
             " again."

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from busway_spark.pipeline.capture_commit import BatchName, CaptureFailed, CaptureLedger, store_sentence
+from busway_spark.pipeline.capture_extent import Extent, Extents, extents_of
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import CapturedFile
 from busway_spark.pipeline.captured_rows import captured_runs
@@ -63,8 +64,8 @@ class CaptureSink(DataSource):
 class FilesWritten(WriterCommitMessage):
     name: BatchName
     files: list[StagedFile] = field(default_factory=list)
-    #: The rows were left out: their batch was noted as captured.
-    is_known: bool = False
+    #: Rows that were not written, because their batch was noted as captured; None when it was not.
+    left_out: Extents | None = None
 
 
 class CaptureStreamWriter(DataSourceStreamArrowWriter):
@@ -84,9 +85,7 @@ class CaptureStreamWriter(DataSourceStreamArrowWriter):
         with self._telling():
             is_known = ledger.is_committed(name)
         if is_known:
-            for _ in batches:
-                pass  # Spark hands them over all the same
-            return FilesWritten(name, is_known=True)
+            return FilesWritten(name, left_out=_extents(batches))
         target = partial(_staged_path, ledger, name)
         writer = CapturedWriter(self._root, self._entity, target, self._compression)
         try:
@@ -114,10 +113,10 @@ class CaptureStreamWriter(DataSourceStreamArrowWriter):
         if not written:
             return
         files = [file for message in written for file in message.files]
+        known = [message.left_out for message in written if message.left_out is not None]
+        left_out = extents_of(part for extents in known for part in extents.items()) if known else None
         with self._telling():
-            self._ledger().commit(
-                written[0].name, files, is_known=any(message.is_known for message in written)
-            )
+            self._ledger().commit(written[0].name, files, left_out)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Tasks that failed have cleaned up behind them. When all have answered, `commit` was called, and may have
@@ -150,6 +149,16 @@ def _staged_path(ledger: CaptureLedger | DeltaLedger, name: BatchName, file: Cap
     if isinstance(ledger, DeltaLedger):
         return ledger.data_path(name, file)
     return ledger.staging(name) / staged_name(file)
+
+
+def _extents(batches: Iterator[pa.RecordBatch]) -> Extents:
+    """Of rows that Spark hands over all the same."""
+    runs = (run for batch in batches for run in captured_runs(batch))
+    numbers = ((run.partition, run.rows.column(0)) for run in runs)
+    return extents_of(
+        (partition, Extent(len(column), int(column[0].as_py()), int(column[-1].as_py())))
+        for partition, column in numbers
+    )
 
 
 def _batch_name() -> BatchName:

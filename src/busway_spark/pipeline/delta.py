@@ -5,8 +5,8 @@
 
 Theory of operation. Tasks write the table's data files where they belong, under names that no other try has; nobody
 reads them until the driver adds them all to the table's log in one version. That version also notes the query and
-the batch (an application transaction), so a batch that Spark repeats is known by the log alone. What Spark does and
-who may die is told in `capture_commit`. A commit takes these steps:
+the batch (an application transaction) and which rows it had (`capture_extent`), so a batch that Spark repeats is
+known by the log alone. What Spark does and who may die is told in `capture_commit`. A commit takes these steps:
 
 1. The log is read, and asked whether it has the batch.
 2. `adding.json` is written, and each file that it names is looked for by its size.
@@ -43,13 +43,15 @@ import pyarrow as pa
 from busway_spark.pipeline.capture_commit import (
     BatchName,
     CaptureFailed,
-    check_known,
+    check_left_out,
+    check_repeated,
     is_repeated,
     missing_sentence,
     notes_of,
     read_note,
     store_sentence,
 )
+from busway_spark.pipeline.capture_extent import Extents, extents_of, extents_of_files, of_note, to_note
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import FOLDERS, SCHEMA, CapturedFile, entity_folder, folder_of, parse_path
 from busway_spark.pipeline.captured_writer import StagedFile
@@ -63,6 +65,8 @@ TABLE_SCHEMA: Final = pa.schema(
     ]
 )
 _TRIES: Final = 10
+#: That are looked through for a batch that is repeated: others write to the table too.
+_VERSIONS_MAX: Final = 1_000
 ADDING: Final = "adding.json"
 _LOG: Final = PurePosixPath("_delta_log")
 
@@ -105,17 +109,19 @@ class DeltaLedger:
 
     # -- a batch
 
-    def commit(self, name: BatchName, files: Sequence[StagedFile], *, is_known: bool = False) -> None:
-        """Raises CaptureFailed; then the batch is not in the log, or the log tells. `is_known`: a task has written
-        nothing, since it found the batch there."""
+    def commit(self, name: BatchName, files: Sequence[StagedFile], left_out: Extents | None = None) -> None:
+        """Raises CaptureFailed; then the batch is not in the log, or the log tells. `left_out`: rows that tasks have
+        not written, since they found the batch there."""
         with self._telling():
             self._settle()
             # One reading of the log is asked for the batch and followed: what comes between is a conflict.
             table = self._table() or (self._made_table() if files else None)
             if is_repeated(name, self._noted(table, name.query)):
+                rows = extents_of([*extents_of_files(files).items(), *(left_out or {}).items()])
+                check_repeated(name, rows, self._extents(table, name))
                 self._drop(table, files)
                 return
-            check_known(name, is_known)
+            check_left_out(name, left_out)
             if files:
                 self._add(table, name, files)
 
@@ -137,7 +143,8 @@ class DeltaLedger:
         transaction = import_module("deltalake.transaction")
         now_ms = time.time_ns() // 1_000_000
         actions = [transaction.AddAction(**_action(file), modification_time=now_ms) for file in files]
-        self._write_version(table, name.query, name.batch, actions)
+        told = {"batch": name.batch, "rows": to_note(extents_of_files(files))}
+        self._write_version(table, name.query, name.batch, actions, json.dumps(told))
         self._forget_promise()
 
     def _drop(self, table: Any, files: Sequence[StagedFile]) -> None:
@@ -181,9 +188,12 @@ class DeltaLedger:
 
     # -- the table
 
-    def _write_version(self, table: Any, query: str, batch: int, actions: list[Any]) -> None:
+    def _write_version(
+        self, table: Any, query: str, batch: int, actions: list[Any], told: str | None = None
+    ) -> None:
         delta = require_delta()
         properties = delta.CommitProperties(
+            custom_metadata=None if told is None else {self._application(query): told},
             max_commit_retries=_TRIES,
             app_transactions=[delta.Transaction(self._application(query), batch)],
         )
@@ -212,6 +222,14 @@ class DeltaLedger:
         """The last batch of a query that is in the log; -1 is none."""
         known = None if table is None else table.transaction_version(self._application(query))
         return -1 if known is None else int(known)
+
+    def _extents(self, table: Any, name: BatchName) -> Extents | None:
+        """Which rows a batch had that is in the log; None where its version is too long ago to tell."""
+        for version in table.history(_VERSIONS_MAX):
+            note = json.loads(version.get(self._application(name.query), "{}"))
+            if note.get("batch") == name.batch:
+                return of_note(note)
+        return None
 
     def _application(self, query: str) -> str:
         return f"busway capture {self._entity} {query}"
