@@ -7,6 +7,7 @@ So a good run tells how many there are, and a call that is new in the code is tr
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -99,11 +100,23 @@ class FaultyRoot(CaptureRoot):
 
     @property
     def filesystem(self) -> Any:
-        return _Counted(super().filesystem, "fs.")
+        return _Counted(self._place[0], "fs.")
 
     @property
     def is_local(self) -> bool:
         return True
+
+
+class FaultyObjects(FaultyRoot):
+    """As an object store: nothing is moved but copied and deleted, and a file is there whole when it is closed."""
+
+    @property
+    def filesystem(self) -> Any:
+        return _Objects(self._place[0], "objects.")
+
+    @property
+    def is_local(self) -> bool:
+        return False
 
 
 class _Counted:
@@ -120,6 +133,33 @@ class _Counted:
     def _call(self, name: str, method: Callable[..., Any], *args: Any, **more: Any) -> Any:
         found = CALLS.make(self._prefix + name, partial(method, *args, **more))
         return pa.PythonFile(_Stream(found), "w") if name == "open_output_stream" else found
+
+
+class _Objects(_Counted):
+    def move(self, source: str, target: str) -> None:
+        self.copy_file(source, target)
+        self.delete_file(source)
+
+    def open_output_stream(self, path: str) -> Any:
+        return pa.PythonFile(_Object(path), "w")
+
+
+class _Object(io.BytesIO):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def close(self) -> None:
+        if not self.closed:
+            data = self.getvalue()
+            super().close()
+            CALLS.make("objects.put", partial(self._put, data))
+
+    def _put(self, data: bytes) -> None:
+        half = f"{self._path}.half"
+        with open(half, "wb") as file:
+            file.write(data)
+        os.replace(half, self._path)
 
 
 class _Stream:

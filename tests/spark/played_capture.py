@@ -116,8 +116,11 @@ class GivenUp(Exception):
 class PlayedCapture:
     """Starts as often as a test likes; what lives longer is the bus, the checkpoint and the folder."""
 
-    def __init__(self, folder: Path, layout: str, bus: PlayedBus) -> None:
+    def __init__(
+        self, folder: Path, layout: str, bus: PlayedBus, store: type[CaptureRoot] = FaultyRoot
+    ) -> None:
         self.folder = folder
+        self.store = store
         self.layout = layout
         self.bus = bus
         self.checkpoint = PlayedCheckpoint()
@@ -133,7 +136,7 @@ class PlayedCapture:
             self._begin(stack)
 
     def _begin(self, stack: ExitStack) -> CaptureRoot:
-        root = FaultyRoot(str(self.folder))
+        root = self.store(str(self.folder))
         options = CaptureOptions((self.bus.entity.name,), root.location, layout=self.layout, takes=True)
         stack.enter_context(root.telling())
         self.lock = stack
@@ -202,7 +205,7 @@ class PlayedCapture:
 
     def _writer(self) -> CaptureStreamWriter:
         """New for each call, as Spark has it."""
-        root = FaultyRoot(str(self.folder))
+        root = self.store(str(self.folder))
         return travelled(CaptureStreamWriter(root, self.bus.entity.name, self.layout, ZSTD))
 
     # -- what is there
