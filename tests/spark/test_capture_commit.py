@@ -19,7 +19,13 @@ import pytest
 from busway.amqp.sections import AmqpMessage, encode_message
 from busway.cli.app import run
 from busway_spark.pipeline import capture_sink
-from busway_spark.pipeline.capture_commit import BatchName, CaptureFailed, CaptureLedger, check_source
+from busway_spark.pipeline.capture_commit import (
+    BatchName,
+    CaptureFailed,
+    CaptureLedger,
+    check_source,
+    store_sentence,
+)
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import SCHEMA
 from busway_spark.pipeline.job import JobFailed
@@ -177,7 +183,7 @@ def test_a_full_disk_is_told_and_leaves_no_half_file(tmp_path: Path, monkeypatch
     with pytest.raises(CaptureFailed, match="no room left"):
         sink.write_batch(BatchName(QUERY, 0), iter([events(range(2_000))]))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    assert "cannot be written" in capture_sink._disk_sentence(CaptureRoot("x"), OSError(errno.EACCES, "no"))
+    assert "cannot be written" in store_sentence(CaptureRoot("x"), OSError(errno.EACCES, "no"))
 
 
 DISK_MIB = 4

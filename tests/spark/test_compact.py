@@ -127,7 +127,8 @@ def test_hours_that_are_not_over_are_left_alone(tmp_path: Path) -> None:
 def test_files_that_a_capture_is_moving_are_left_alone(tmp_path: Path) -> None:
     """Compact: where moving is copying, a file in place may be put in place once more."""
     before = data_files(filled(tmp_path))
-    note = {"query": "query", "batch": 9, "moves": [["gone", path] for path in before[:9]]}
+    gone = "_capture/entity=clicks/staging/query-9/gone"
+    note = {"query": "query", "batch": 9, "moves": [[gone, path] for path in before[:9]]}
     (tmp_path / "_capture/entity=clicks/moving.json").write_text(json.dumps(note))
     assert run(tmp_path).folders == 0
     put(tmp_path, 10, range(100, 101))

@@ -7,8 +7,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from busway_spark.eventhubs import stream_reader
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts
-from busway_spark.eventhubs.offsets import DataLoss, HubOffset
-from busway_spark.eventhubs.options import EventHubsOptions
+from busway_spark.eventhubs.offsets import DataLoss, EventRange, HubOffset
+from busway_spark.eventhubs.options import BULK, EventHubsOptions
+from busway_spark.eventhubs.ranges import RangePartition
 from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
 
 CONNECTION = "Endpoint=sb://localhost;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true"
@@ -47,3 +48,36 @@ def test_nothing_lost_is_nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """H-22: a reader exactly at the oldest event, or at the end, goes on."""
     assert latest(monkeypatch, facts(10, 80), 10, fails=True)["partitions"] == {"0": 80}
     assert latest(monkeypatch, facts(80, 80), 80, fails=True)["partitions"] == {"0": 80}
+
+
+def test_a_first_batch_that_is_repeated_begins_where_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H-22: Spark asks for the beginning again, and "latest" is behind the batch by then; nothing of it is lost."""
+    monkeypatch.setattr(stream_reader, "transport_of", lambda _: BULK)
+    ends = iter([facts(0, 10), facts(0, 14), facts(0, 20), facts(0, 20), facts(0, 20)])
+    monkeypatch.setattr(stream_reader, "read_hub", lambda *_: next(ends))
+
+    async def initial(_: EventHubsStreamReader) -> HubOffset:
+        hub = next(ends)
+        return HubOffset("hub", 1, {"0": hub.partitions["0"].next_number})
+
+    monkeypatch.setattr(EventHubsStreamReader, "_initial", initial)
+
+    def reader() -> EventHubsStreamReader:
+        return EventHubsStreamReader(EventHubsOptions.parse({"connectionString": CONNECTION, "name": "hub"}))
+
+    first = reader()
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    again = reader()
+    (planned,) = again.partitions(again.initialOffset(), end)
+    assert isinstance(planned, RangePartition)
+    assert planned.events == EventRange("0", 10, 14)
+    behind = again.latestOffset(end, ReadAllAvailable())
+    assert behind == HubOffset("hub", 1, {"0": 20}).to_json()
+
+
+def test_a_hub_without_news_has_the_same_offset_in_every_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H-22: Spark compares texts; it would run batches without rows for ever."""
+    start = HubOffset("hub", 1, {"0": 14}, {"0": 10}).to_json()
+    monkeypatch.setattr(stream_reader, "read_hub", lambda *_: facts(0, 14))
+    reader = EventHubsStreamReader(EventHubsOptions.parse({"connectionString": CONNECTION, "name": "hub"}))
+    assert reader.latestOffset(start, ReadAllAvailable()) == start

@@ -2,6 +2,9 @@
 
     {"hub": "orders", "createdAt": 1763200000000, "partitions": {"0": 17, "1": 4}}
 
+The end of the first batch also tells where that batch begins ("begin"): Spark asks a stream for its beginning again
+when its first batch is repeated, and "latest" means another place by then.
+
 A range between two offsets holds the same events whenever it is read, as long as the hub keeps them. What a hub no
 longer keeps is lost for one of two reasons, which are told apart: retention went past the reader, or the hub was
 deleted and made again, which its time of creation shows.
@@ -51,9 +54,12 @@ class HubOffset:
     hub: str
     created_at_ms: int
     next_numbers: dict[str, int]
+    #: Of the first batch of a stream, whose end this is.
+    begin: dict[str, int] | None = None
 
     def to_json(self) -> Json:
-        return {"hub": self.hub, "createdAt": self.created_at_ms, "partitions": dict(self.next_numbers)}
+        told: Json = {"hub": self.hub, "createdAt": self.created_at_ms, "partitions": dict(self.next_numbers)}
+        return told if self.begin is None else {**told, "begin": dict(self.begin)}
 
     @classmethod
     def of_json(cls, given: Mapping[str, object]) -> HubOffset:
@@ -61,7 +67,8 @@ class HubOffset:
         hub, created, partitions = given.get("hub"), given.get("createdAt"), given.get("partitions")
         if not isinstance(hub, str) or not isinstance(created, int) or not isinstance(partitions, dict):
             raise ValueError("The checkpoint holds an offset that is not one of the format 'eventhubs'.")
-        return cls(hub, created, {str(name): int(number) for name, number in partitions.items()})
+        begin = given.get("begin")
+        return cls(hub, created, _numbers(partitions), _numbers(begin) if isinstance(begin, dict) else None)
 
     def is_of(self, facts: HubFacts) -> bool:
         return self.created_at_ms == facts.created_at_ms
@@ -75,6 +82,10 @@ class HubOffset:
     def number_of(self, partition: str) -> int:
         """A partition that came to the hub later is read from its first event."""
         return self.next_numbers.get(partition, 0)
+
+
+def _numbers(given: Mapping[object, object]) -> dict[str, int]:
+    return {str(name): int(str(number)) for name, number in given.items()}
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 Theory of operation. Lives in one process on the driver for the life of the query; `read` runs on executors.
 Everything that counts is in the offsets (`offsets`), which Spark writes to its checkpoint before a batch is
-read: a batch that is planned again after a crash has the same ranges and gets the same events. The server keeps no
-position for us, and `commit` has nothing to do.
+read: a batch that is planned again after a crash has the same ranges and gets the same events, the first one too,
+whose beginning is in its end. The server keeps no position for us, and `commit` has nothing to do.
 
 What is lost is looked for when a batch is planned, and by each task that gets fewer events than its range has.
 """
@@ -49,12 +49,15 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         #: The hub as the last `latestOffset` saw it, for the batch that is planned next.
         self._seen: HubFacts | None = None
         self._reported: Json | None = None
+        #: What Spark was told when it found no offset in its checkpoint.
+        self._beginning: HubOffset | None = None
 
     # -- offsets
 
     def initialOffset(self) -> Json:
         with failing(f"find where the hub '{self._options.hub}' begins"):
-            return asyncio.run(self._initial()).to_json()
+            self._beginning = asyncio.run(self._initial())
+        return self._beginning.to_json()
 
     async def _initial(self) -> HubOffset:
         options = self._options
@@ -89,10 +92,14 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._seen = hub
         end = _end_of(hub)
         self._reported = end.to_json()
-        firsts = self._firsts(HubOffset.of_json(start), hub)
+        before = HubOffset.of_json(start)
+        firsts = self._firsts(before, hub)
         ends = {name: max(self._reachable(name, hub, end), first) for name, first in firsts.items()}
         numbers = self._limited(firsts, ends, limit)
-        return HubOffset(self._options.hub, hub.created_at_ms, numbers).to_json()
+        if before.is_of(hub) and before.next_numbers == numbers:
+            return start  # in every word: else Spark would take it for something new
+        begin = firsts if before == self._beginning else None
+        return HubOffset(self._options.hub, hub.created_at_ms, numbers, begin).to_json()
 
     def _hub(self) -> HubFacts:
         with failing(f"ask how far the hub '{self._options.hub}' is"):
@@ -165,7 +172,10 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if not until.is_of(hub):
             self._lost(DataLoss.by_creation(options.hub))
             return []
-        firsts = self._firsts(HubOffset.of_json(start), hub)
+        before = HubOffset.of_json(start)
+        if until.begin is not None:
+            before = HubOffset(until.hub, until.created_at_ms, until.begin)
+        firsts = self._firsts(before, hub)
         ranges = [EventRange(name, firsts[name], until.number_of(name)) for name in firsts]
         transport = transport_of(options)
         pieces = split(ranges, options.min_partitions)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 from busway.client.entity_properties import Value
 from busway.client.errors import ClientError, EntityExists, EntityMissing, NotAuthorised
 from busway_spark.bus import Bus
-from busway_spark.pipeline.capture_commit import CaptureLedger, check_source, notes_of, span_of
+from busway_spark.pipeline.capture_commit import check_source, notes_of, span_of
 from busway_spark.pipeline.capture_root import CHECKPOINTS, CaptureRoot
-from busway_spark.pipeline.capture_sink import DELTA, PARQUET, SINK, CaptureSink
+from busway_spark.pipeline.capture_sink import DELTA, PARQUET, SINK, CaptureSink, ledger_of
 from busway_spark.pipeline.captured import SCHEMA, entity_folder
 from busway_spark.pipeline.captured_history import captured_files
 from busway_spark.pipeline.captured_writer import ZSTD
@@ -167,8 +167,7 @@ def _begin(stack: ExitStack, root: CaptureRoot, entity: KnownEntity, options: Ca
     if entity.kind == HUB:
         facts["createdAt"] = entity.created_at_ms
     check_source(root, entity.name, facts)
-    if options.layout == PARQUET:
-        CaptureLedger(root, entity.name).recover()
+    ledger_of(root, entity.name, options.layout).recover()
 
 
 # -- streams

@@ -71,6 +71,11 @@ class CaptureRoot:
     def size(self, path: PurePosixPath) -> int:
         return int(self._info(path).size or 0)
 
+    def file_size(self, path: PurePosixPath) -> int | None:
+        """None where there is no file."""
+        info = self._info(path)
+        return int(info.size) if info.type == pafs.FileType.File else None
+
     def _info(self, path: PurePosixPath) -> pafs.FileInfo:
         found: Any = self.filesystem.get_file_info(self.full(path))
         info: pafs.FileInfo = found

@@ -6,8 +6,8 @@ table: `delta`). The format is registered by the job that uses it and is known b
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePosixPath
@@ -23,12 +23,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from busway_spark.pipeline.capture_commit import BatchName, CaptureFailed, CaptureLedger
+from busway_spark.pipeline.capture_commit import BatchName, CaptureFailed, CaptureLedger, store_sentence
+from busway_spark.pipeline.capture_extent import Extent, Extents, extents_of
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import CapturedFile
 from busway_spark.pipeline.captured_rows import captured_runs
 from busway_spark.pipeline.captured_writer import ZSTD, CapturedWriter, StagedFile, staged_name
 from busway_spark.pipeline.delta import DeltaLedger
+from busway_spark.pipeline.job import JobFailed
 
 SINK: Final = "busway-capture"
 PARQUET: Final = "parquet"
@@ -62,6 +64,8 @@ class CaptureSink(DataSource):
 class FilesWritten(WriterCommitMessage):
     name: BatchName
     files: list[StagedFile] = field(default_factory=list)
+    #: Rows that were not written, because their batch was noted as captured; None when it was not.
+    left_out: Extents | None = None
 
 
 class CaptureStreamWriter(DataSourceStreamArrowWriter):
@@ -78,10 +82,10 @@ class CaptureStreamWriter(DataSourceStreamArrowWriter):
 
     def write_batch(self, name: BatchName, batches: Iterator[pa.RecordBatch]) -> FilesWritten:
         ledger = self._ledger()
-        if ledger.is_committed(name):
-            for _ in batches:
-                pass  # Spark hands them over all the same
-            return FilesWritten(name)
+        with self._telling():
+            is_known = ledger.is_committed(name)
+        if is_known:
+            return FilesWritten(name, left_out=_extents(batches))
         target = partial(_staged_path, ledger, name)
         writer = CapturedWriter(self._root, self._entity, target, self._compression)
         try:
@@ -90,11 +94,16 @@ class CaptureStreamWriter(DataSourceStreamArrowWriter):
                     writer.take(run)
             return FilesWritten(name, writer.close())
         except OSError as error:
-            writer.discard()
-            raise CaptureFailed(_disk_sentence(self._root, error)) from error
+            self._discard(writer)
+            raise CaptureFailed(store_sentence(self._root, error)) from error
         except BaseException:
-            writer.discard()
+            self._discard(writer)
             raise
+
+    def _discard(self, writer: CapturedWriter) -> None:
+        """As far as the store lets it: what stays is named by nobody, and what went wrong first is told."""
+        with suppress(OSError):
+            writer.discard()
 
     # -- on the driver
 
@@ -103,28 +112,53 @@ class CaptureStreamWriter(DataSourceStreamArrowWriter):
         written = [message for message in messages if isinstance(message, FilesWritten)]
         if not written:
             return
-        try:
-            self._ledger().commit(written[0].name, [file for message in written for file in message.files])
-        except OSError as error:
-            raise CaptureFailed(_disk_sentence(self._root, error)) from error
+        files = [file for message in written for file in message.files]
+        known = [message.left_out for message in written if message.left_out is not None]
+        left_out = extents_of(part for extents in known for part in extents.items()) if known else None
+        with self._telling():
+            self._ledger().commit(written[0].name, files, left_out)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Tasks that failed have cleaned up behind them."""
+        """Tasks that failed have cleaned up behind them. When all have answered, `commit` was called, and may have
+        come to any point, or may still be running: what it has left is for the next start."""
         del batchId
-        for message in messages:
-            if isinstance(message, FilesWritten):
-                self._ledger().abort(message.name, message.files)
+        if None not in messages:
+            return
+        written = [message for message in messages if isinstance(message, FilesWritten)]
+        files = [file for message in written for file in message.files]
+        if files:
+            with suppress(OSError, JobFailed):  # why it comes to this is told already
+                self._ledger().abort(written[0].name, files)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CaptureFailed(store_sentence(self._root, error)) from error
 
     def _ledger(self) -> CaptureLedger | DeltaLedger:
-        if self._layout == DELTA:
-            return DeltaLedger(self._root, self._entity)
-        return CaptureLedger(self._root, self._entity)
+        return ledger_of(self._root, self._entity, self._layout)
+
+
+def ledger_of(root: CaptureRoot, entity: str, layout: str) -> CaptureLedger | DeltaLedger:
+    return DeltaLedger(root, entity) if layout == DELTA else CaptureLedger(root, entity)
 
 
 def _staged_path(ledger: CaptureLedger | DeltaLedger, name: BatchName, file: CapturedFile) -> PurePosixPath:
     if isinstance(ledger, DeltaLedger):
         return ledger.data_path(name, file)
     return ledger.staging(name) / staged_name(file)
+
+
+def _extents(batches: Iterator[pa.RecordBatch]) -> Extents:
+    """Of rows that Spark hands over all the same."""
+    runs = (run for batch in batches for run in captured_runs(batch))
+    numbers = ((run.partition, run.rows.column(0)) for run in runs)
+    return extents_of(
+        (partition, Extent(len(column), int(column[0].as_py()), int(column[-1].as_py())))
+        for partition, column in numbers
+    )
 
 
 def _batch_name() -> BatchName:
@@ -134,12 +168,3 @@ def _batch_name() -> BatchName:
     if query is None or batch is None:
         raise CaptureFailed("Spark does not tell which batch of which query this task belongs to.")
     return BatchName(query, int(batch))
-
-
-def _disk_sentence(root: CaptureRoot, error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            f"There is no room left at {root.location}. Nothing is lost: the batch was taken back and is captured"
-            " when there is room and the capture is started again."
-        )
-    return f"Captured messages cannot be written to {root.location}: {error.strerror or error}."

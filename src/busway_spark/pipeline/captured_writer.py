@@ -48,6 +48,11 @@ class StagedFile:
     first_time_us: int
     last_time_us: int
 
+    @property
+    def partition(self) -> int:
+        """Or fragment, as its name says."""
+        return int(PurePosixPath(self.final).name.split("-", 1)[0])
+
 
 class CapturedWriter:
     def __init__(

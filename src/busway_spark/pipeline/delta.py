@@ -1,16 +1,38 @@
 """Captured messages as a Delta table, through the package deltalake: no jars.
 
-Tasks write the table's data files where they belong, under names that no other try has; nobody reads them until the
-driver adds them all to the table's log in one transaction. That transaction also notes the query and the batch,
-so a batch that Spark repeats is known and its files are dropped. What a killed task leaves is in no log and goes with
-the table's next vacuum. Columns are those of `captured`, with the folders' own behind them.
+    ROOT/_delta_log/…                             the table's log: which files and which batches are in the table
+    ROOT/_capture/entity=orders/adding.json       a promise: the log names these files of a batch, or may do so soon
+
+Theory of operation. Tasks write the table's data files where they belong, under names that no other try has; nobody
+reads them until the driver adds them all to the table's log in one version. That version also notes the query and
+the batch (an application transaction) and which rows it had (`capture_extent`), so a batch that Spark repeats is
+known by the log alone. What Spark does and who may die is told in `capture_commit`. A commit takes these steps:
+
+1. The log is read, and asked whether it has the batch.
+2. `adding.json` is written, and each file that it names is looked for by its size.
+3. The version is written, as the successor of what was read in step 1.
+4. When it is on the disk, `adding.json` is removed.
+
+Whoever finds `adding.json`, the next start or the next commit, looks into the log (`_settle`). If the batch is in it,
+the files are the table's. If it is not, that may still change: whoever wrote the version was told of a failure and
+knows nothing, or has not come to it yet. So an empty version is written that speaks of the same query. What was read
+before it cannot be followed by another version of that query, which deltalake sees to. Then the log is asked again,
+and its no is final.
+
+Who may delete what. A task: what it has written itself, if it fails. `abort`: what tasks have written for a batch
+that was never given to `commit`. `_settle`: the files of `adding.json`, after that final no. `commit`: files that
+were written again for a batch that is in the log by others. What else the log does not name, as what a killed task
+leaves, goes with the table's next vacuum.
+
+Columns are those of `captured`, with the folders' own behind them.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -18,9 +40,20 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from busway_spark.pipeline.capture_commit import BatchName
+from busway_spark.pipeline.capture_commit import (
+    BatchName,
+    CaptureFailed,
+    check_left_out,
+    check_repeated,
+    is_repeated,
+    missing_sentence,
+    notes_of,
+    read_note,
+    store_sentence,
+)
+from busway_spark.pipeline.capture_extent import Extents, extents_of, extents_of_files, of_note, to_note
 from busway_spark.pipeline.capture_root import CaptureRoot
-from busway_spark.pipeline.captured import FOLDERS, SCHEMA, CapturedFile, folder_of, parse_path
+from busway_spark.pipeline.captured import FOLDERS, SCHEMA, CapturedFile, entity_folder, folder_of, parse_path
 from busway_spark.pipeline.captured_writer import StagedFile
 from busway_spark.pipeline.job import JobFailed
 
@@ -32,6 +65,10 @@ TABLE_SCHEMA: Final = pa.schema(
     ]
 )
 _TRIES: Final = 10
+#: That are looked through for a batch that is repeated: others write to the table too.
+_VERSIONS_MAX: Final = 1_000
+ADDING: Final = "adding.json"
+_LOG: Final = PurePosixPath("_delta_log")
 
 
 def require_delta() -> Any:
@@ -41,68 +78,181 @@ def require_delta() -> Any:
         raise JobFailed("Delta tables need the package deltalake: pip install deltalake.") from error
 
 
+def _delta_error() -> type[Exception]:
+    require_delta()
+    found: type[Exception] = import_module("deltalake.exceptions").DeltaError
+    return found
+
+
 class DeltaLedger:
-    """What is captured of one entity into a table; the table's log is the only note."""
+    """What is captured of one entity into a table; the table's log says what is done."""
 
     def __init__(self, root: CaptureRoot, entity: str) -> None:
         self._root = root
         self._entity = entity
+        self._adding = notes_of(entity) / ADDING
 
     def data_path(self, name: BatchName, file: CapturedFile) -> PurePosixPath:
         folder = folder_of(file.entity, file.hour, file.partition)
         return folder / f"{file.path.stem}-{name.folder}-{uuid4().hex[:8]}.parquet"
 
     def is_committed(self, name: BatchName) -> bool:
-        table = self._table()
-        known = None if table is None else table.transaction_version(self._application(name))
-        return known is not None and int(known) >= name.batch
-
-    def commit(self, name: BatchName, files: Sequence[StagedFile]) -> None:
-        if self.is_committed(name):
-            self.abort(name, files)
-        elif files:
-            self._add(name, files)
-
-    def abort(self, name: BatchName, files: Sequence[StagedFile]) -> None:
-        del name
-        for file in files:
-            self._root.delete(PurePosixPath(file.staged))
+        """Raises CaptureFailed for a batch that comes too late."""
+        with self._telling():
+            return is_repeated(name, self._noted(self._table(), name.query))
 
     def recover(self) -> None:
-        """Nothing half done is in the log."""
+        """What a capture that failed or was killed has left behind. Only while no other one runs."""
+        with self._telling():
+            self._settle()
+        self._root.forget_halves(self._adding.parent)
 
-    def last_numbers(self) -> dict[int, int]:
-        """By partition, what the table holds of this entity."""
-        table = self._table()
-        last: dict[int, int] = {}
-        for row in [] if table is None else _added_files(table):
-            if row["partition.entity"] == self._entity:
-                partition, number = int(row["partition.partition"]), int(row["max.sequenceNumber"])
-                last[partition] = max(number, last.get(partition, -1))
-        return last
+    # -- a batch
 
-    def _add(self, name: BatchName, files: Sequence[StagedFile]) -> None:
-        delta, transaction = require_delta(), import_module("deltalake.transaction")
-        properties = delta.CommitProperties(
-            max_commit_retries=_TRIES,
-            app_transactions=[delta.Transaction(self._application(name), name.batch)],
-        )
+    def commit(self, name: BatchName, files: Sequence[StagedFile], left_out: Extents | None = None) -> None:
+        """Raises CaptureFailed; then the batch is not in the log, or the log tells. `left_out`: rows that tasks have
+        not written, since they found the batch there."""
+        with self._telling():
+            self._settle()
+            # One reading of the log is asked for the batch and followed: what comes between is a conflict.
+            table = self._table() or (self._made_table() if files else None)
+            if is_repeated(name, self._noted(table, name.query)):
+                rows = extents_of([*extents_of_files(files).items(), *(left_out or {}).items()])
+                check_repeated(name, rows, self._extents(table, name))
+                self._drop(table, files)
+                return
+            check_left_out(name, left_out)
+            if files:
+                self._add(table, name, files)
+
+    def abort(self, name: BatchName, files: Sequence[StagedFile]) -> None:
+        """For a batch that was never given to `commit`."""
+        del name
+        promised = set(read_note(self._root, self._adding).get("files", ()))
+        for file in files:
+            if file.staged not in promised:
+                self._root.delete(PurePosixPath(file.staged))
+
+    def _add(self, table: Any, name: BatchName, files: Sequence[StagedFile]) -> None:
+        note = {"query": name.query, "batch": name.batch, "files": [file.staged for file in files]}
+        self._root.write_text(self._adding, json.dumps(note))
+        for file in files:
+            path = PurePosixPath(file.staged)
+            if self._root.file_size(path) != file.bytes:
+                raise CaptureFailed(missing_sentence(self._root, path))
+        transaction = import_module("deltalake.transaction")
         now_ms = time.time_ns() // 1_000_000
         actions = [transaction.AddAction(**_action(file), modification_time=now_ms) for file in files]
+        told = {"batch": name.batch, "rows": to_note(extents_of_files(files))}
+        self._write_version(table, name.query, name.batch, actions, json.dumps(told))
+        self._forget_promise()
+
+    def _drop(self, table: Any, files: Sequence[StagedFile]) -> None:
+        """Those that are not the table's: their batch is in the log, so they never will be."""
+        if files:
+            # By names alone, of which there is one each: the log writes folders in another way than the disk.
+            known = {PurePosixPath(row["path"]).name for row in _added_files(table)}
+            for path in [PurePosixPath(file.staged) for file in files]:
+                if path.name not in known:
+                    self._root.delete(path)
+
+    # -- a promise
+
+    def _settle(self) -> None:
+        note = read_note(self._root, self._adding)
+        if not note:
+            return
+        name, files = BatchName(str(note.get("query")), int(note.get("batch", -1))), note.get("files", ())
+        paths = [PurePosixPath(each) for each in files]
+        if any(entity_folder(self._entity) not in path.parents or ".." in path.parts for path in paths):
+            raise CaptureFailed(
+                f"{self._root.full(self._adding)} is damaged: it names what is no captured file."
+            )
+        if not self._has(name) and not self._lands_before_fence(name):
+            for path in paths:
+                self._root.delete(path)
+        self._forget_promise()
+
+    def _lands_before_fence(self, name: BatchName) -> bool:
+        """From now on the log has the batch, or never will."""
+        try:
+            self._write_version(self._table() or self._made_table(), name.query, name.batch - 1, [])
+        except _delta_error():
+            if not self._has(name):
+                raise
+        return self._has(name)
+
+    def _forget_promise(self) -> None:
+        self._root.delete(self._adding)
+        self._root.sync_folder(self._adding.parent)
+
+    # -- the table
+
+    def _write_version(
+        self, table: Any, query: str, batch: int, actions: list[Any], told: str | None = None
+    ) -> None:
+        delta = require_delta()
+        properties = delta.CommitProperties(
+            custom_metadata=None if told is None else {self._application(query): told},
+            max_commit_retries=_TRIES,
+            app_transactions=[delta.Transaction(self._application(query), batch)],
+        )
         schema = delta.Schema.from_arrow(TABLE_SCHEMA)
-        table = self._table() or delta.DeltaTable.create(
+        table.create_write_transaction(actions, "append", schema, list(FOLDERS), commit_properties=properties)
+        for path in (_LOG / f"{table.version():020}.json", _LOG):
+            self._root.sync_file(path)
+
+    def _made_table(self) -> Any:
+        delta = require_delta()
+        schema = delta.Schema.from_arrow(TABLE_SCHEMA)
+        return delta.DeltaTable.create(
             self._root.location, schema=schema, mode="ignore", partition_by=list(FOLDERS)
         )
-        table.create_write_transaction(actions, "append", schema, list(FOLDERS), commit_properties=properties)
-
-    def _application(self, name: BatchName) -> str:
-        return f"busway capture {self._entity} {name.query}"
 
     def _table(self) -> Any | None:
         delta = require_delta()
         if not delta.DeltaTable.is_deltatable(self._root.location):
             return None
         return delta.DeltaTable(self._root.location)
+
+    def _has(self, name: BatchName) -> bool:
+        return self._noted(self._table(), name.query) >= name.batch
+
+    def _noted(self, table: Any | None, query: str) -> int:
+        """The last batch of a query that is in the log; -1 is none."""
+        known = None if table is None else table.transaction_version(self._application(query))
+        return -1 if known is None else int(known)
+
+    def _extents(self, table: Any, name: BatchName) -> Extents | None:
+        """Which rows a batch had that is in the log; None where its version is too long ago to tell."""
+        for version in table.history(_VERSIONS_MAX):
+            note = json.loads(version.get(self._application(name.query), "{}"))
+            if note.get("batch") == name.batch:
+                return of_note(note)
+        return None
+
+    def _application(self, query: str) -> str:
+        return f"busway capture {self._entity} {query}"
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        failures = _delta_error()
+        try:
+            yield
+        except failures as error:
+            raise CaptureFailed(store_sentence(self._root, error)) from error
+
+    def last_numbers(self) -> dict[int, int]:
+        """By partition, what the table holds of this entity."""
+        with self._telling():
+            table = self._table()
+            rows = [] if table is None else _added_files(table)
+        last: dict[int, int] = {}
+        for row in rows:
+            if row["partition.entity"] == self._entity:
+                partition, number = int(row["partition.partition"]), int(row["max.sequenceNumber"])
+                last[partition] = max(number, last.get(partition, -1))
+        return last
 
 
 def _action(file: StagedFile) -> dict[str, object]:
