@@ -63,9 +63,10 @@ def run_into(run: PlayedCapture, calls: Calls, fault: Fault) -> None:
 
 
 def faults(count: int, *, all_of_them: bool, first: int) -> Iterator[Fault]:
-    """At every call, with everything that may happen. Or in turns; topics and subscriptions, which differ from a
-    queue in nothing but their names, have fewer calls then."""
-    for call in range(1, count + 1, 1 if all_of_them or first < 2 else 3):
+    """At every call, with everything that may happen. Or in turns; only a hub has each call then, and the others every
+    third, each beginning elsewhere."""
+    begin, step = (1, 1) if all_of_them or first == 0 else (first, 3)
+    for call in range(begin, count + 1, step):
         chosen = HAPPENINGS if all_of_them else [HAPPENINGS[(3 * call + first) % len(HAPPENINGS)]]
         for what, comes_after in chosen:
             yield Fault(call, what, comes_after)
