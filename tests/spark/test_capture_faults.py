@@ -63,8 +63,8 @@ def run_into(run: PlayedCapture, calls: Calls, fault: Fault) -> None:
 
 
 def faults(count: int, *, all_of_them: bool, first: int) -> Iterator[Fault]:
-    """At every call, with everything that may happen. Or in turns; only a hub has each call then, and the others every
-    third, each beginning elsewhere."""
+    """At every call, with everything that may happen. Or in turns; only a hub has each call then, and the others have
+    every third, each beginning elsewhere."""
     begin, step = (1, 1) if all_of_them or first == 0 else (first, 3)
     for call in range(begin, count + 1, step):
         chosen = HAPPENINGS if all_of_them else [HAPPENINGS[(3 * call + first) % len(HAPPENINGS)]]
