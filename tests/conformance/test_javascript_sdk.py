@@ -438,7 +438,7 @@ def test_sb_847_a_rule_is_created_read_changed_and_deleted(manage: Run) -> None:
     assert (found["first"]["name"], found["first"]["filter"]) == ("$Default", {"sqlExpression": "1=1"})
     assert found["twice"]["code"] == "MessageEntityAlreadyExistsError"
     assert "SubCode=40000" in found["wrong"]["message"]
-    assert found["listed"] == ["$Default", "r", *(f"z{9 - index}" for index in range(5))]
+    assert found["listed"] == ["$Default", "r", *(f"z{5 + index}" for index in range(5))]
     assert found["sizes"] == [3, 3, 1]
     assert (found["exists"], found["after"]) == (True, False)
     assert found["get"]["code"] == found["remove"]["code"] == "MessageEntityNotFoundError"

@@ -200,7 +200,9 @@ def test_a_compaction_between_a_fault_and_the_next_start_doubles_nothing(
         assert run.lake() == sorted(run.bus.keys), (call, names[call - 1])
 
 
-@pytest.mark.parametrize("is_whole", [False, True], ids=["start", "run"])
+@pytest.mark.parametrize(
+    "is_whole", [False, pytest.param(True, marks=pytest.mark.long)], ids=["start", "run"]
+)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_commit_that_was_given_up_and_goes_on_does_no_harm(
     tmp_path: Path, calls: Calls, layout: str, is_whole: bool

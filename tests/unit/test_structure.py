@@ -56,6 +56,14 @@ def calls(path: Path) -> list[tuple[str, ast.Call]]:
     return [(ast.unparse(node.func), node) for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _trees_are_forgotten() -> Iterator[None]:
+    """They are a million objects, which the collector would walk over again and again in all later tests."""
+    yield
+    tree.cache_clear()
+    calls.cache_clear()
+
+
 def imported(path: Path) -> Iterator[str]:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):

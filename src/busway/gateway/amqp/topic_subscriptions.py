@@ -193,6 +193,7 @@ class TopicSubscriptions:
 
     async def _found(self, name: str) -> list[str]:
         """On whatever topics; usually one. Raises EntityNotFound."""
+        await asyncio.sleep(0)  # one look in each turn of the loop
         found: list[str] = []
         ending = path_key(subscription_path("", name))
         for index, key in enumerate(self._namespace.keys()):
