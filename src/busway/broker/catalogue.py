@@ -116,6 +116,7 @@ class Catalogue:
         try:
             await self.home.commit(fill)
         except CommitUnknown as error:
+            self.home_leads = False  # until it is back and says what became of it
             raise StoreOutcomeUnknown from error
         except StoreError as error:
             raise ServerBusy(

@@ -254,6 +254,25 @@ def test_fragments_that_belong_to_nobody_go_when_the_home_is_back(verb: str, is_
     on_a_topic_bench(test, 4, replace(Limits(), partition_count=4))
 
 
+def test_a_store_that_is_opened_while_a_creation_is_in_doubt_keeps_its_part_of_it() -> None:
+    """E-1, P-60: its fragments looked as if they belonged to nobody, because the home had not said yet that they do."""
+
+    async def test(bench: TopicBench) -> None:
+        bench.stores[0].lose_next_commit(is_applied=True)
+        with pytest.raises(StoreOutcomeUnknown):
+            await bench.queue("q", enable_partitioning=True)
+        keeper = bench.namespace.keepers["store-1"]
+        await keeper.disable()
+        await keeper.enable()
+        await bench.advance(5, 0.5)
+        answers = _send(bench, "q", *[message_of(encoded(f"{n}"), False) for n in range(80)])
+        await settle(60)
+        assert answers == [[]]
+        assert (await bench.namespace.counts("q")).active == 80
+
+    on_a_topic_bench(test, 4, replace(Limits(), partition_count=4))
+
+
 def test_rows_on_their_way_are_counted_once_when_a_destination_store_comes_back_meanwhile() -> None:
     """F-1, E-101, P-48: what has arrived there is deleted by the run that is still under way, by nobody else."""
 
