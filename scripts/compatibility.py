@@ -19,6 +19,8 @@ from tests.sdk.programs import PROGRAMS  # noqa: E402
 from tests.sdk.record import recorded  # noqa: E402
 
 PAGE = ROOT / "COMPATIBILITY.md"
+#: Written by hand: they are run by hand, with clients changed to connection strings.
+LIVE_TESTS = ROOT / "tests/sdk/live_tests.md"
 RULE = re.compile(r"\b(?:E|L|M|S|R|D|X|P|C|A|T|TX|F|O|H|ERR)-\d+[a-z]?\b")
 CASE = re.compile(r"test_((?:sb|eh)_\d+)")
 
@@ -96,7 +98,8 @@ def clients() -> list[str]:
             reasons |= {f"{name} ({program.sdk} {program.version})": why for name, why in failed.items()}
             told = ", ".join(sorted(failed))
             lines.append(f"| {program.sdk} | {program.version} | `{about}` | {', '.join(worked)} | {told} |")
-    return [*lines, "", *(f"- {name}: {why}." for name, why in sorted(reasons.items()))]
+    told = [f"- {name}: {why}." for name, why in sorted(reasons.items())]
+    return [*lines, "", *told, "", *LIVE_TESTS.read_text().splitlines()]
 
 
 def _worked(ran: dict[str, bool], operations: list[str]) -> int:
