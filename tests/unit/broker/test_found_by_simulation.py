@@ -255,7 +255,7 @@ def test_fragments_that_belong_to_nobody_go_when_the_home_is_back(verb: str, is_
 
 
 def test_a_store_that_is_opened_while_a_creation_is_in_doubt_keeps_its_part_of_it() -> None:
-    """E-1, P-60: its fragments looked as if they belonged to nobody, because the home had not said yet that they do."""
+    """E-1, P-60: its fragments looked as if they were nobody's, because the home had not said yet whose they are."""
 
     async def test(bench: TopicBench) -> None:
         bench.stores[0].lose_next_commit(is_applied=True)
