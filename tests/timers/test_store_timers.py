@@ -46,9 +46,9 @@ def test_a_read_that_waits_for_its_turn_ends_when_the_store_closes(
         waiting = asyncio.ensure_future(store.messages(fragment, PLACE_ACTIVE, 0, 10, 1 << 20))
         await asyncio.sleep(0.05)
         assert not waiting.done()
-        await asyncio.wait_for(store.close(), 100)
+        await asyncio.wait_for(store.close(), 10)
         with pytest.raises(StoreError):
-            await asyncio.wait_for(waiting, 100)
+            await asyncio.wait_for(waiting, 10)
         for reader in taken:
             reader.close()
 
@@ -93,8 +93,8 @@ def test_a_file_that_another_program_has_locked_is_waited_for_and_then_given_up(
         begun = time.monotonic()
         with pytest.raises(StoreError):
             await store.open()
-        assert time.monotonic() - begun >= 0.2
-        other.communicate(timeout=100)
+        assert 0.2 <= time.monotonic() - begun < 5
+        other.communicate(timeout=20)
         await store.open()
         await store.close()
 
