@@ -76,7 +76,7 @@ def clients() -> list[str]:
         "## Clients of other languages",
         "",
         "Programs with unmodified SDKs, run by `make test-sdk` on loopback with the emulator's switch, and over TLS",
-        f"and WebSocket with a certificate. The table records each program's last run ({day or 'there is none'}): how",
+        f"and WebSocket with a certificate. The table records each program's last run ({day or 'none'}): how",
         "many operations worked by each way, of how many. Python's SDKs are tried by `tests/conformance`; .NET's",
         "were not run.",
         "",
