@@ -48,6 +48,7 @@ _PREFIX_OF: Final = {kind: prefix for prefix, kind in ENTITY_PREFIXES.items()}
 #: D-7: a topic has no dead letters; no fragment bears this key.
 NO_FRAGMENT: Final = FragmentKey(0)
 STORE_PREFIX: Final = "store:"
+_DOUBTS: Final = "doubts"
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,17 @@ class Share:
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """Forwarding was removed or moved while rows of a fragment, up to this number, may have lain in another store. As
+    long as that store has not been read nobody may have them (`transfers`), also in lives of the process to come."""
+
+    store_name: str
+    fragment: FragmentKey
+    number: int
+    gone_to: str
+
+
+@dataclass(frozen=True)
 class EntityRow:
     """A queue, a topic or a subscription."""
 
@@ -133,6 +145,7 @@ class EntityRow:
     is_partitioned: bool
     #: The catalogue's version at its creation: a name created again is another entity (E-86).
     incarnation: int
+    doubts: tuple[Doubt, ...] = ()
 
     @property
     def row_key(self) -> str:
@@ -163,6 +176,10 @@ class EntityRow:
             "description": {**nested, **description_json(self.description)},
             "incarnation": self.incarnation,
         }
+        if self.doubts or (previous is not None and _DOUBTS in json.loads(previous)):
+            known[_DOUBTS] = [
+                [doubt.store_name, doubt.fragment, doubt.number, doubt.gone_to] for doubt in self.doubts
+            ]
         if not self.is_partitioned:
             return written_row({**known, **_share_json(self.shares[0])}, previous)
         known["shares"] = [_share_json(share) for share in self.shares]
@@ -186,6 +203,7 @@ class EntityRow:
                 shares,
                 data["format"] == _SHARES_FORMAT,
                 integer_at(data, "incarnation"),
+                tuple(_doubt_of_json(entry) for entry in list_at(data, _DOUBTS)) if _DOUBTS in data else (),
             )
         except BadArgument as error:
             raise damaged_row(row_key) from error
@@ -207,6 +225,13 @@ def _share_of_json(data: object) -> Share:
         raise BadArgument("shares: each entry must be an object.")
     main, dead_letter = integer_at(data, "main"), integer_at(data, "dead_letter")
     return Share(text_at(data, "store"), FragmentKey(main), FragmentKey(dead_letter))
+
+
+def _doubt_of_json(data: object) -> Doubt:
+    match data:
+        case [str(store_name), int(fragment), int(number), str(gone_to)]:
+            return Doubt(store_name, FragmentKey(fragment), number, gone_to)
+    raise BadArgument("doubts: each entry must be a store, a fragment, a number and a store.")
 
 
 def _description_of(prefix: str, data: Json) -> Description:

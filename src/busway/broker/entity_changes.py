@@ -12,6 +12,7 @@ cannot reach just now belongs to nobody and goes when its store is back.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -46,6 +47,7 @@ from busway.broker.errors import (
     ForwardTargetNotFound,
     QuotaExceeded,
     ServerBusy,
+    StoreOutcomeUnknown,
     TooManySubscriptions,
 )
 from busway.broker.limits import Limits
@@ -59,6 +61,7 @@ from busway.broker.rule_rows import RuleRow
 from busway.broker.sas_keys import completed_rules
 from busway.broker.send_via import is_transfer_key, transfer_description, transfer_key
 from busway.broker.store_keeper import StoreKeeper
+from busway.broker.transfers import Place
 from busway.clock import Clock, Entropy
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, TrueFilter
 from busway.store.contract import (
@@ -69,6 +72,8 @@ from busway.store.contract import (
     StoreError,
     first_number_base,
 )
+
+_log = logging.getLogger("busway.namespace")
 
 Join = Callable[[CommitBatch], None]
 
@@ -109,6 +114,7 @@ class EntityChanges:
         self._clock = clock
         self._entropy = entropy
         self._background = background
+        room.entities.transfers.on_certain = self.certain
 
     # -- creation
 
@@ -317,24 +323,56 @@ class EntityChanges:
             kept = self._checked_update(present, wanted, now_ms)
             changed = replace(row, description=replace(kept, updated_at_ms=now_ms))
             self._check_forwarding([changed])
-            await room.write({row.row_key: changed.text(room.catalogue.rows.get(row.row_key))})
-            await self._put(row, changed)
+            if routes(row.description) == routes(changed.description):
+                await self._write(changed)
+                room.entities.put(changed)
+            else:
+                await self._turn(row, changed)
             self._record("Update", present)
         room.auto_delete.watch(row.key)
         if _rules_of(kept) != _rules_of(present):
             room.rights_changed()
         return changed.description
 
-    async def _put(self, row: EntityRow, changed: EntityRow) -> None:
-        """Where messages go is built in when an entity is loaded, so it is loaded anew when that changes, from
+    async def _write(self, changed: EntityRow) -> None:
+        rows = self._room.catalogue.rows
+        await self._room.write({changed.row_key: changed.text(rows.get(changed.row_key))})
+
+    async def _turn(self, row: EntityRow, changed: EntityRow) -> None:
+        """Messages go elsewhere than before. That is built in when an entity is loaded, so it is loaded anew, from
         what is durable; whoever holds it attaches again (ERR-27)."""
         entities = self._room.entities
-        if routes(row.description) == routes(changed.description):
-            entities.put(changed)
-            return
+        changed = entities.closed_for(row, changed)
+        try:
+            await self._write(changed)
+        except StoreOutcomeUnknown:  # it stays closed until the home is back and tells
+            raise
+        except BaseException:
+            entities.transfers.open_departures()
+            raise
         entities.park(row.key, EntityUpdated())
-        entities.turn_away(row, changed)
+        entities.transfers.open_departures()
         await self._load_anew(changed)
+
+    def certain(self, place: Place) -> None:
+        """Less is in doubt about a fragment than its entity's row says."""
+        self._background.spawn(self._forget_doubts(place))
+
+    async def _forget_doubts(self, place: Place) -> None:
+        room = self._room
+        async with room.changing:
+            found = room.entities.without_doubts(*place)
+            if found is None or not room.catalogue.home.is_open:
+                return  # what is left in the row is looked at again when the store is opened next
+            row, changed = found
+            try:
+                await self._write(changed)
+            except BrokerError as error:
+                _log.warning(
+                    "What is known of %s is written down later: %s", row.description.path, error.sentence
+                )
+            else:
+                room.entities.put(changed)
 
     async def _load_anew(self, changed: EntityRow) -> None:
         """One that is parked."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from busway.broker.auto_delete import Candidate
-from busway.broker.catalogue_rows import EntityRow, Share
+from busway.broker.catalogue_rows import Doubt, EntityRow, Share
 from busway.broker.descriptions import (
     FOREVER_MS,
     MADE_FOR_A_LINK,
@@ -82,6 +82,8 @@ class EntityTable:
             owners = self._owners.setdefault(share.store_name, {})
             for key in share.fragments:
                 owners[key] = (row.key, index)
+                self.transfers.no_doubt((share.store_name, key))
+        self.transfers.doubt(row.doubts)
         if row.description.auto_delete_on_idle_ms < FOREVER_MS:
             self._mortal.add(row.key)
         else:
@@ -138,6 +140,7 @@ class EntityTable:
         for share in row.shares:
             owners = self._owners.get(share.store_name, {})
             for key in share.fragments:
+                self.transfers.no_doubt((share.store_name, key))
                 owners.pop(key, None)
                 self._keeper_of(share.store_name).counters.pop(key, None)
         self._unload(row.key, error)
@@ -159,7 +162,6 @@ class EntityTable:
                 continue
             if present is not None and routes(present.description) != routes(row.description):
                 self.park(row.key, EntityUpdated())
-                self.turn_away(present, row)
                 turned.append(row)
             self.put(row)
         return turned
@@ -377,18 +379,37 @@ class EntityTable:
         if fragment is not None and fragment.is_usable():
             put_strays_back(fragment)
 
-    def turn_away(self, row: EntityRow, changed: EntityRow) -> None:
-        """Its messages, or its dead letters, will go elsewhere than before."""
+    def closed_for(self, row: EntityRow, changed: EntityRow) -> EntityRow:
+        """Its messages, or its dead letters, shall go elsewhere than before: none departs until
+        `Transfers.open_departures`, and the changed row says what cannot be known about those that did."""
+        doubts = {
+            (doubt.store_name, doubt.fragment, doubt.gone_to): doubt for doubt in self._doubts_left(row)
+        }
         for part, (before, after) in enumerate(
             zip(routes(row.description), routes(changed.description), strict=True)
         ):
             if before is None or before == after:
                 continue
-            for share in row.shares:
-                key = share.fragments[part]
-                counters = self._share_counters(share, key)
-                place = (share.store_name, key)
-                self.transfers.turned_away(place, self.stores_of(before), counters.last_counter)
+            places = [(share.store_name, share.fragments[part]) for share in row.shares]
+            self.transfers.close_departures(places)
+            for store_name, key in places:
+                counters = self._keeper_of(store_name).counters.get(key)
+                number = None if counters is None else counters.last_counter
+                for doubt in self.transfers.doubts((store_name, key), number, self.stores_of(before)):
+                    doubts[store_name, key, doubt.gone_to] = doubt
+        return replace(changed, doubts=tuple(doubts.values()))
+
+    def without_doubts(self, store_name: str, key: FragmentKey) -> tuple[EntityRow, EntityRow] | None:
+        """The row of the fragment's entity, and the same without the doubts that have ended; None when none has."""
+        owner = self._owners.get(store_name, {}).get(key)
+        row = None if owner is None else self.rows[owner[0]]
+        if row is None or not row.doubts:
+            return None
+        left = self._doubts_left(row)
+        return None if len(left) == len(row.doubts) else (row, replace(row, doubts=left))
+
+    def _doubts_left(self, row: EntityRow) -> tuple[Doubt, ...]:
+        return tuple(doubt for doubt in row.doubts if self.transfers.still_in_doubt(doubt))
 
     def loaded_fragment(self, store_name: str, key: FragmentKey) -> Fragment | None:
         """The fragment if its entity is loaded and its store there."""

@@ -219,19 +219,22 @@ class Forwarder:
         if self._should_try_again:
             self._should_try_again = False
             self._held.try_again()
-        for destination in self._route.transfers.destinations(fragment):
+        transfers = self._route.transfers
+        for destination in transfers.destinations(fragment):
             # Rows are held back that may have gone there, sent by us or by the forwarder before us: those behind them
             # must not overtake them.
             self._hold(destination, _RETRY_S)
         after = self._held.start
         is_unbroken = True
-        while fragment.is_usable() and not self._is_stuck():
+        while fragment.is_usable() and transfers.may_depart(fragment) and not self._is_stuck():
             page = await fragment.store.messages(
                 fragment.key, PLACE_ACTIVE, after, _RUN_MESSAGES_MAX, _RUN_BYTES_MAX
             )
             # From here to the send nothing is waited for: no store can be opened in between and tell of more rows
             # that lie there already. The entity may have been updated during the read: then its rows are another's.
             if not fragment.is_usable() or not (page.messages or page.damaged):
+                return
+            if not transfers.may_depart(fragment):
                 return
             rows, staying = self._movable(page.messages)
             if rows:

@@ -67,6 +67,7 @@ class StoreEntry:
         if keeper is room.catalogue.home:
             async with room.changing:
                 late = await self._follow_home(keeper)
+                room.entities.transfers.open_departures()
                 self._check_nothing_lost(keeper)
                 await self._bring_home_up_to_date(keeper)
                 self._drop_orphans(keeper)

@@ -16,6 +16,11 @@ forwarding was removed or the source's store failed meanwhile. All other rows go
   unseen      perhaps sent in a former life of the process, to a store that has not been opened since. Which ones
               only that store knows, so it is all that the source had at its start. Only once they are no longer
               bound for that very store this matters
+
+The next life of the process must know of them too, once forwarding was removed or moved: by then no forwarder waits
+for their store any more. So an update that turns messages away writes down in the entity's row, in the same commit,
+which stores may hold rows up to which number (`Doubt`), unless everything is known at that moment. While it is
+written nothing departs from the entity. The doubt is taken out of the row as soon as the store has told.
 """
 
 from __future__ import annotations
@@ -23,8 +28,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
+from busway.broker.catalogue_rows import Doubt
 from busway.broker.errors import BrokerError
 from busway.broker.fragment import Fragment
 from busway.broker.held_destinations import Destination
@@ -34,6 +40,8 @@ from busway.store.contract import PLACE_ACTIVE, FragmentKey, StoreError, Transfe
 
 _log = logging.getLogger(__name__)
 
+#: No fragment has a row behind it.
+_ALL_NUMBERS: Final = (1 << 63) - 1
 #: A fragment by the name of its store and its key.
 Place = tuple[str, FragmentKey]
 
@@ -64,16 +72,6 @@ class Departure:
         self.written: dict[int, tuple[str, int]] = {}
 
 
-class _Unseen:
-    """Rows of a former life: up to which number, and the stores that may tell."""
-
-    __slots__ = ("number", "store_names")
-
-    def __init__(self, number: int, store_names: set[str]) -> None:
-        self.number = number
-        self.store_names = store_names
-
-
 class Transfers:
     """Of one namespace."""
 
@@ -86,6 +84,8 @@ class Transfers:
         self._keeper_of = keeper_of
         self._sources = sources
         self._spawn = spawn
+        #: Told when less is in doubt about a fragment than its entity's row says.
+        self.on_certain: Callable[[Place], None] = _nobody_listens
         #: How often each store was opened in this life.
         self._openings: dict[str, int] = {}
         self._under_way: dict[Place, list[Departure]] = {}
@@ -93,12 +93,17 @@ class Transfers:
         self._unknown: dict[Place, dict[int, tuple[str, Destination]]] = {}
         #: Source → number → the store it has arrived in.
         self._arrived: dict[Place, dict[int, str]] = {}
-        self._unseen: dict[Place, _Unseen] = {}
+        #: Rows of a former life: by the store that may tell, up to which number.
+        self._unseen: dict[Place, dict[str, int]] = {}
         #: The last number that a forwarding source had at its start, while its destination's store is unseen.
         self._started_at: dict[Place, int] = {}
         #: Sources whose rows are just being deleted, and those of them that somebody asked for meanwhile.
         self._settling: set[Place] = set()
         self._asked_again: set[Place] = set()
+        #: Fragments that nothing departs from just now: where their messages go is being changed.
+        self._closed: set[Place] = set()
+        #: What the rows of entities say: the stores that may have to tell of a fragment's rows.
+        self._doubted: dict[Place, set[str]] = {}
 
     # -- stores
 
@@ -138,10 +143,10 @@ class Transfers:
     def _resolve_unseen(self, store_name: str) -> set[Place]:
         concerned: set[Place] = set()
         for place, unseen in list(self._unseen.items()):
-            unseen.store_names.discard(store_name)
-            if not unseen.store_names:
-                del self._unseen[place]
+            if unseen.pop(store_name, None) is not None:
                 concerned.add(place)
+            if not unseen:
+                del self._unseen[place]
         return concerned
 
     # -- runs
@@ -181,21 +186,65 @@ class Transfers:
             found.update(departure.destinations.values())
         return found
 
-    # -- a former life
+    # -- a former life, and the next one
 
     def loaded(self, source: Fragment, store_names: Iterable[str]) -> None:
         """A source that forwards into these stores."""
         if any(self.openings(name) == 0 for name in store_names):
             self._started_at.setdefault((source.store.name, source.key), source.counters.last_counter)
 
-    def turned_away(self, place: Place, store_names: Iterable[str], last_number: int) -> None:
-        """Its rows are no longer bound for these stores; but some may lie there since before the process began.
-        `last_number`: of one that was not used since."""
-        number = self._started_at.get(place, last_number)
-        unseen = {name for name in store_names if self.openings(name) == 0}
-        if number and unseen:
-            present = self._unseen.setdefault(place, _Unseen(number, set()))
-            present.store_names |= unseen
+    def close_departures(self, places: Iterable[Place]) -> None:
+        """Nothing departs from these fragments until `open_departures`."""
+        self._closed.update(places)
+
+    def open_departures(self) -> None:
+        """From wherever they are closed: changes wait for one another."""
+        closed, self._closed = self._closed, set()
+        for place in closed:
+            source = self._sources.loaded_fragment(*place)
+            if source is not None and source.forwarder is not None:
+                source.forwarder.wake()
+
+    def may_depart(self, source: Fragment) -> bool:
+        return not self._closed or (source.store.name, source.key) not in self._closed
+
+    def doubts(self, place: Place, last_number: int | None, store_names: Iterable[str]) -> list[Doubt]:
+        """What cannot be said now about the rows of a fragment whose messages went to these stores, and no longer
+        do. `last_number`: of the fragment; None when nobody can say."""
+        found: list[Doubt] = []
+        for name in store_names:
+            if name == place[0] or not self._may_hold(place, name):
+                continue
+            number = _ALL_NUMBERS if last_number is None else last_number
+            if self.openings(name) == 0:  # nothing was sent there in this life
+                number = self._started_at.get(place, number)
+            found.append(Doubt(place[0], place[1], number, name))
+        return found
+
+    def _may_hold(self, place: Place, store_name: str) -> bool:
+        return (
+            self.openings(store_name) == 0
+            or store_name in self._unseen.get(place, ())
+            or place in self._under_way
+            or any(name == store_name for name, _ in self._unknown.get(place, {}).values())
+            or store_name in self._arrived.get(place, {}).values()
+        )
+
+    def still_in_doubt(self, doubt: Doubt) -> bool:
+        return self._may_hold((doubt.store_name, doubt.fragment), doubt.gone_to)
+
+    def doubt(self, doubts: Iterable[Doubt]) -> None:
+        """The row of an entity says so. In the life in which it was written down we know better."""
+        for doubt in doubts:
+            place = (doubt.store_name, doubt.fragment)
+            self._doubted.setdefault(place, set()).add(doubt.gone_to)
+            if self.openings(doubt.gone_to) == 0:
+                unseen = self._unseen.setdefault(place, {})
+                unseen[doubt.gone_to] = max(unseen.get(doubt.gone_to, 0), doubt.number)
+
+    def no_doubt(self, place: Place) -> None:
+        """The row of an entity says nothing about this fragment."""
+        self._doubted.pop(place, None)
 
     # -- holding back
 
@@ -205,7 +254,10 @@ class Transfers:
         if place in self._under_way or place in self._unknown or place in self._arrived:
             source.horizon.held_back = self._rows_held_back(place)
         if place in self._unseen:
-            source.horizon.held_back_up_to = self._unseen[place].number
+            unseen = self._unseen[place]
+            for name, number in unseen.items():  # what comes from now on has not gone anywhere
+                unseen[name] = min(number, source.counters.last_counter)
+            source.horizon.held_back_up_to = self._unseen_up_to(place)
         if place in self._arrived:
             self.settle_soon(place)
 
@@ -220,10 +272,15 @@ class Transfers:
         """More is known about the rows of a source, or less."""
         source = self._sources.loaded_fragment(*place)
         if source is not None and not source.is_failed:
-            unseen = self._unseen.get(place)
-            _hold_back(source, self._rows_held_back(place), 0 if unseen is None else unseen.number)
+            _hold_back(source, self._rows_held_back(place), self._unseen_up_to(place))
         if place in self._arrived:
             self.settle_soon(place)
+        doubted = self._doubted.get(place)
+        if doubted and not all(self._may_hold(place, name) for name in doubted):
+            self.on_certain(place)
+
+    def _unseen_up_to(self, place: Place) -> int:
+        return max(self._unseen.get(place, {}).values(), default=0)
 
     # -- settling
 
@@ -333,3 +390,7 @@ def _hold_back(source: Fragment, numbers: set[int], up_to: int) -> None:
         sweeper = source.runtime.sweepers.get(source.store.name)
         if sweeper is not None:
             sweeper.joined(now_ms)
+
+
+def _nobody_listens(place: Place) -> None:
+    del place

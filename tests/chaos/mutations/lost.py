@@ -260,4 +260,20 @@ LOST: Final = (
                     for other""",
         ("tests/unit/broker/test_found_by_simulation.py",),
     ),
+    Fault(
+        "doubts die with the process",
+        "F-1: rows that may lie elsewhere are held back in the next life too",
+        "busway/broker/entity_table.py",
+        "        self.transfers.doubt(row.doubts)\n",
+        "",
+        ("tests/unit/broker/test_forwarding_doubts.py",),
+    ),
+    Fault(
+        "rows depart while the update is written",
+        "F-1: the doubt that is written with it cannot know of them",
+        "busway/broker/entity_table.py",
+        "            self.transfers.close_departures(places)\n",
+        "",
+        ("tests/unit/broker/test_forwarding_doubts.py",),
+    ),
 )
