@@ -14,6 +14,7 @@ from tests.simulator.topology import Traits
 from tests.simulator.virtual_time import VirtualClock
 
 NEVER = float("inf")
+_TAKE_OVER_S = 2.0
 
 
 def result_of(error: BrokerError | None) -> str:
@@ -249,3 +250,15 @@ class Journal:
             if not outage.store and outage.up == NEVER:
                 outage.up = self.now()
         self.note("restarted")
+
+
+def on_a_copy(outages: list[Outage], home: str) -> list[tuple[float, float]]:
+    """Times in which the broker may have run on a copy of the catalogue: it began without the home, whose last
+    changes no copy may have had, and some time passes until what the home says has been taken over."""
+    deaths = [outage for outage in outages if not outage.store]
+    return [
+        (death.down, away.up + _TAKE_OVER_S)
+        for death in deaths
+        for away in outages
+        if away.store == home and away.down <= death.up <= away.up
+    ]

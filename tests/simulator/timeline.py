@@ -3,6 +3,9 @@
 A call that was answered with yes has happened between its two moments; one of which nobody knows may happen at any
 time until the next that is certain: a change, or a look at what is there. So for each moment there are one or more
 states that an entity may have been in, and usually it is one.
+
+A broker that begins without the catalogue's home works with a copy, which may lack the last changes: until the home
+is back an entity may be as it was before them.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ from busway.message import Message
 from busway.rules.filters import compiled_filter
 from busway.rules.rule import DEFAULT_RULE_NAME, Filter, Rule, TrueFilter
 from tests.chaos.history import FAIL, OK
-from tests.simulator.journal import NEVER, Changed
+from tests.simulator.journal import NEVER, Changed, Outage, on_a_copy
 from tests.simulator.topology import Traits, bare_of
 
+#: The store that keeps the catalogue.
+_HOME = "store-0"
 _DEFAULT_RULES = (Rule(DEFAULT_RULE_NAME, TrueFilter()),)
 
 
@@ -74,10 +79,13 @@ def routes(description: Description) -> tuple[str | None, str | None]:
 
 
 class Timeline:
-    """See the head of this file. `changes`: grows while the run goes on."""
+    """See the head of this file. `changes` and `outages`: grow while the run goes on."""
 
-    def __init__(self, made: Iterable[NewEntity], changes: list[Changed]) -> None:
+    def __init__(
+        self, made: Iterable[NewEntity], changes: list[Changed], outages: list[Outage] | None = None
+    ) -> None:
         self._changes = changes
+        self._outages = [] if outages is None else outages
         self._known = 0
         self._first: dict[str, State] = {}
         for new in made:
@@ -103,6 +111,9 @@ class Timeline:
         """The states that it may have been in at any moment of this time."""
         present: list[State | None] = [self._first.get(path)]
         met: list[State | None] = []
+        lacking = [
+            since for since, until in on_a_copy(self._outages, _HOME) if since <= ended and began <= until
+        ]
         for change in self.of(path):
             if change.invoked > ended:
                 break
@@ -112,7 +123,7 @@ class Timeline:
             if change.result != OK:
                 present = _unique((*present, *after))
             else:
-                if change.done >= began:
+                if change.done >= began or any(change.done <= since for since in lacking):
                     met += present
                 present = after
         return _unique((*met, *present))

@@ -89,7 +89,7 @@ class World:
         chance = Random(f"{seed}:operator")
         self.has_operator = has_operator(chance)
         self.entities = [*entities(), *(entities_besides() if self.has_operator else ())]
-        self.timeline = Timeline(self.entities, self.journal.changes)
+        self.timeline = Timeline(self.entities, self.journal.changes, self.journal.outages)
         self.receivable = all_receivable(self.has_operator)
         self.operator: Operator | None = None
         #: Right now, by the operator.

@@ -8,7 +8,7 @@ from busway.broker.descriptions import Description, QueueDescription
 from busway.rules.rule import Rule, SqlFilter
 from tests.chaos.history import FAIL, INFO, OK
 from tests.simulator.expectations import Expectations
-from tests.simulator.journal import NEVER, Changed, Seen, Sent
+from tests.simulator.journal import NEVER, Changed, Outage, Seen, Sent
 from tests.simulator.operated import entities_besides
 from tests.simulator.timeline import Timeline
 from tests.simulator.topology import Traits, bare_of, entities
@@ -48,6 +48,17 @@ def seen(path: str, at: float) -> Seen:
 def forwards(timeline: Timeline, began: float, ended: float) -> set[str | None]:
     states = timeline.during("tasks", began, ended)
     return {state.forwards_to for state in states if state is not None}
+
+
+def test_a_life_that_begins_without_the_home_may_lack_the_last_changes() -> None:
+    """Simulator: they count again when the home is back; a life that begins with it lacks nothing."""
+    dead, away = Outage("", 20), Outage("store-0", 15)
+    dead.up, away.up = 22, 30
+    changes = [updated("tasks", 10, 12, forward_to="aside")]
+    assert forwards(Timeline(MADE, changes, [away, dead]), 25, 25) == {None, "aside"}
+    assert forwards(Timeline(MADE, changes, [away, dead]), 40, 40) == {"aside"}
+    away.up = 21
+    assert forwards(Timeline(MADE, changes, [away, dead]), 25, 25) == {"aside"}
 
 
 def test_a_change_counts_from_between_its_two_moments_on() -> None:
