@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.sdk.known_failures import may_fail, reason  # noqa: E402
+from tests.sdk.known_failures import reason  # noqa: E402
 from tests.sdk.programs import PROGRAMS  # noqa: E402
 from tests.sdk.record import recorded  # noqa: E402
 
@@ -109,9 +109,7 @@ def _worked(ran: dict[str, bool], operations: list[str]) -> int:
 def _why_not(program: str, way: str, operation: str, ran: dict[str, bool]) -> str:
     if operation not in ran:
         return "was not run"
-    return (
-        reason(program, way, operation) or may_fail(program, way, operation) or "failed, and nobody knows why"
-    )
+    return reason(program, way, operation) or "failed, and nobody knows why"
 
 
 def _sentence(first_line: str) -> str:

@@ -3,7 +3,7 @@
 program            a program: what it needs, how it is built (once, into build/sdk), what it printed
 programs           all of them
 bus                the two servers, and the three ways to them that a program is run by
-known_failures     operations that do not work yet, with the reason
+known_failures     operations that do not work by a fault of the SDK, with the reason
 test_operations    each operation of each program by each way is a test of its own
 test_missing_tools what a machine does not have is said, and only that is skipped
 test_how_to        the programs of docs/how-to, as they stand

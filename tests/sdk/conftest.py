@@ -10,16 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.sdk.bus import Bus, serving
-from tests.sdk.known_failures import closed
 from tests.sdk.program import Missing, Outcome, Program
 
 Outcomes = Callable[[Program, str], dict[str, Outcome]]
-
-
-def operations_tried(program: Program, way: str) -> list[str]:
-    """Of a way that is closed the first only, as SDKs take their time before they give up."""
-    operations = program.operations_by(way)
-    return operations[:1] if closed(program.name, way) else operations
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +39,7 @@ def outcomes(ways: dict[str, Bus]) -> Outcomes:
             chosen = os.environ.get("BUSWAY_SDK_ONLY", "").split()
             # What was tried whole is kept: it is what `record` writes down.
             log: Path = folder.with_name(f"{program.name}-{way}{'-chosen' if chosen else ''}.log")
-            tried[key] = program.run(bus.environment(program), log, chosen or operations_tried(program, way))
+            tried[key] = program.run(bus.environment(program), log, chosen or program.operations_by(way))
         return tried[key]
 
     return of

@@ -1,4 +1,4 @@
-"""Operations that do not work: `program/way/operation`, each part may be `*`, with the reason."""
+"""Operations that do not work, by a fault of the SDK: `program/way/operation`, each part may be `*`, with the reason."""
 
 from __future__ import annotations
 
@@ -14,23 +14,9 @@ KNOWN: dict[str, str] = {
     # fe2o3-amqp 0.16: what is above the link's bound becomes a second delivery, before the last frame of the first.
     "rust-event-hubs/*/too_large_event_is_told": "the SDK cuts it in two, and waits on when its link is closed",
 }
-#: Now and then: what nobody has traced yet.
-RACING: dict[str, str] = {}
 
 
 def reason(program: str, way: str, operation: str) -> str | None:
     """The first that fits: strict, so what begins to work must leave the list."""
     name = f"{program}/{way}/{operation}"
     return next((why for pattern, why in KNOWN.items() if fnmatch(name, pattern)), None)
-
-
-def closed(program: str, way: str) -> str | None:
-    """A way by which nothing works."""
-    of_all = {pattern.removesuffix("/*"): why for pattern, why in KNOWN.items() if pattern.endswith("/*")}
-    return next((why for pattern, why in of_all.items() if fnmatch(f"{program}/{way}", pattern)), None)
-
-
-def may_fail(program: str, way: str, operation: str) -> str | None:
-    """What fails on some days only, and is no test until it is mended."""
-    name = f"{program}/{way}/{operation}"
-    return next((why for pattern, why in RACING.items() if fnmatch(name, pattern)), None)

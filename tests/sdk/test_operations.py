@@ -8,8 +8,8 @@ from fnmatch import fnmatch
 
 import pytest
 
-from tests.sdk.conftest import Outcomes, operations_tried
-from tests.sdk.known_failures import KNOWN, RACING, may_fail, reason
+from tests.sdk.conftest import Outcomes
+from tests.sdk.known_failures import KNOWN, reason
 from tests.sdk.program import RUN_SECONDS_MAX, SOURCES, Program
 from tests.sdk.programs import JAVA_SERVICE_BUS, PROGRAMS
 
@@ -19,18 +19,15 @@ ONLY = os.environ.get("BUSWAY_SDK_ONLY", "").split()
 
 
 def _marks(program: str, way: str, operation: str) -> list[pytest.MarkDecorator]:
-    if why := reason(program, way, operation):
-        return [pytest.mark.xfail(reason=why, strict=True)]
-    if why := may_fail(program, way, operation):
-        return [pytest.mark.xfail(reason=why, strict=False)]
-    return []
+    why = reason(program, way, operation)
+    return [] if why is None else [pytest.mark.xfail(reason=why, strict=True)]
 
 
 def _cases() -> list[object]:
     cases = []
     for program in PROGRAMS:
         for way in program.ways:
-            for operation in operations_tried(program, way):
+            for operation in program.operations_by(way):
                 marks = _marks(program.name, way, operation)
                 name = f"{program.name}-{way}-{operation}"
                 cases.append(pytest.param(program, way, operation, marks=marks, id=name))
@@ -57,7 +54,7 @@ def test_operations_have_names_of_their_own(program: Program) -> None:
     assert [name for name, count in Counter(program.operations).items() if count > 1] == []
 
 
-@pytest.mark.parametrize("pattern", [*KNOWN, *RACING])
+@pytest.mark.parametrize("pattern", KNOWN)
 def test_a_known_failure_is_of_an_operation_that_exists(pattern: str) -> None:
     """SDK: the list of what does not work has no entry that nobody needs."""
     names = (
