@@ -1,4 +1,4 @@
-"""Operations that do not work, by a fault of the SDK: `program/way/operation`, each part may be `*`, with the reason."""
+"""Operations that do not work, by a fault of the SDK: `program/way/operation`, parts may be `*`, with the reason."""
 
 from __future__ import annotations
 
