@@ -283,8 +283,8 @@ class Fragment(Outlet):
             self.counters.accessed_at_ms = now_ms
 
     def touch_for_send(self, now_ms: int) -> None:
-        """A copy that arrives is no use of its subscription (E-111)."""
-        if self.settings.allows_send:
+        """Whatever the status is by now: the next message must not be enqueued before this one (M-16)."""
+        if self.settings.arrivals_are_uses:
             self.touch(now_ms)
 
     def touch_for_receive(self) -> None:

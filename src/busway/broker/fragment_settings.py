@@ -39,6 +39,8 @@ class FragmentSettings:
     forwards: bool = False
     allows_send: bool = True
     allows_receive: bool = True
+    #: E-111: copies, and dead letters, are no use of the entity they arrive in.
+    arrivals_are_uses: bool = True
 
     @classmethod
     def of_queue(
@@ -63,6 +65,7 @@ class FragmentSettings:
             forwards=_forwards(description, dead_letter),
             allows_send=not dead_letter and description.status not in _SEND_REFUSED,
             allows_receive=description.status not in _RECEIVE_REFUSED,
+            arrivals_are_uses=not dead_letter,
         )
 
     @classmethod
@@ -109,6 +112,7 @@ class FragmentSettings:
             forwards=_forwards(description, dead_letter),
             allows_send=False,
             allows_receive=description.status not in _RECEIVE_REFUSED,
+            arrivals_are_uses=False,
         )
 
 

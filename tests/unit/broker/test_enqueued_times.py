@@ -32,9 +32,29 @@ def test_activation_is_a_use_of_the_queue() -> None:
     play(scenario)
 
 
-async def _times(bench: TopicBench) -> list[int]:
-    found: list[Message] = await bench.namespace.queue("t/Subscriptions/s").outlet(False).peek(0, 10)
+async def _times(bench: TopicBench, path: str = "t/Subscriptions/s") -> list[int]:
+    found: list[Message] = await bench.namespace.queue(path).outlet(False).peek(0, 10)
     return [message.enqueued_at_ms for message in found]
+
+
+def test_a_message_that_is_activated_while_nobody_may_send_is_remembered() -> None:
+    """M-16, E-83: found by the simulator."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.queue("q")
+        later = bench.clock.wall_ms() + 10_000
+        await bench.publish("q", encoded("a", annotations={"x-opt-scheduled-enqueue-time": Timestamp(later)}))
+        await bench.change("q", status="SendDisabled")
+        await bench.advance(20)
+        assert (await bench.namespace.counts("q")).active == 1, "a look at it would be a use"
+        bench.clock.step_wall(-3600)
+        await bench.change("q", status="Active")
+        await bench.restart()
+        await bench.publish("q", encoded("b"))
+        first, second = await _times(bench, "q")
+        assert second >= first
+
+    on_a_topic_bench(test)
 
 
 def test_a_copy_is_remembered_by_its_topic() -> None:
