@@ -20,9 +20,10 @@ from tests.simulator.virtual_time import NEVER_S, NoEnd, NothingWillHappen, Time
 from tests.simulator.world import LoudLog, World
 
 OPERATIONS: Final = 2_000
-#: A run must have done something: of every hundred operations so many messages accepted, and so many seen.
+#: A run must have done something: of every hundred operations so many messages accepted. In a few worlds stores are
+#: hardly ever there: what is received counts for many runs together.
 _SENT_PERCENT_MIN: Final = 2
-_SEEN_PERCENT_MIN: Final = 2
+_SEEN_PERCENT_MIN: Final = 10
 #: The longest runs, with all that must be waited for, take a quarter of it.
 _SIMULATED_S_MAX: Final = 10_000.0
 #: Many runs together must have met everything there is.
@@ -106,8 +107,8 @@ def _demand_enough(world: World, operations: int, verdict: Verdict) -> None:
     shown = sum(count for what, count in counts.items() if what in ("seen: receive", "seen: delete"))
     if world.operations_left > 0 or sent * 100 < operations * _SENT_PERCENT_MIN:
         verdict.found("did too little", f"{sent} messages accepted, {world.operations_left} operations left")
-    if shown * 100 < operations * _SEEN_PERCENT_MIN:
-        verdict.found("did too little", f"{shown} messages received")
+    if shown == 0:
+        verdict.found("did too little", "no message received")
 
 
 @dataclass
@@ -115,6 +116,7 @@ class Sum:
     """Many seeds."""
 
     seeds: int = 0
+    operations: int = 0
     simulated_s: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
     failed: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -126,6 +128,7 @@ class Sum:
 
     def add(self, report: Report) -> None:
         self.seeds += 1
+        self.operations += report.operations
         self.simulated_s += report.simulated_s
         for what, count in report.verdict.counts.items():
             self.counts[what] = self.counts.get(what, 0) + count
@@ -136,6 +139,9 @@ class Sum:
         """The last one is in."""
         if self.seeds >= _ALL_MET_FROM_SEEDS:
             self.not_met = [what for what in _MUST_BE_MET if not self.counts.get(what)]
+            shown = self.counts.get("seen: receive", 0) + self.counts.get("seen: delete", 0)
+            if shown * 100 < self.operations * _SEEN_PERCENT_MIN:
+                self.not_met.append(f"{_SEEN_PERCENT_MIN} messages received for a hundred operations")
 
 
 def simulated_seeds(folder: Path, rounds: int, seed: int) -> Outcome:

@@ -79,7 +79,7 @@ class FragmentGroup(Outlet):
         self._lost: dict[int, Fragment] = {}
         self._shares: dict[Receiver, list[ReceiverShare]] = {}
         #: Receivers in line for the next available session.
-        self._accepting: set[NextSession] = set()
+        self._accepting: dict[NextSession, None] = {}
         #: Counts wake-ups: each begins with another fragment.
         self._turn = 0
 
@@ -494,11 +494,11 @@ class FragmentGroup(Outlet):
         start = self._turn % len(members)
         for member in members[start:] + members[:start]:
             wish.ask(member)
-        self._accepting.add(wish)
+        self._accepting[wish] = None
         try:
             return await wish.granted()
         finally:
-            self._accepting.discard(wish)
+            self._accepting.pop(wish, None)
 
     async def renew_session(self, session_id: str) -> int:
         return await self._of_session(session_id).renew_session(session_id)

@@ -68,6 +68,8 @@ class StoreKeeper:
         self.is_disabled = False
         self._is_closed = True
         self._is_attempting = False
+        #: A store that is closing still commits what had joined: it is not read before that is over.
+        self._closing = asyncio.Lock()
         self._pause_s = _PAUSE_FIRST_S
         self._timer: Timer | None = None
 
@@ -208,7 +210,8 @@ class StoreKeeper:
 
     async def _leave_for_good(self) -> None:
         self._leave_service(StoreUnavailable(f"The store {self.name} was taken out of service."))
-        await self.store.close()
+        async with self._closing:
+            await self.store.close()
 
     def _arm(self) -> None:
         deadline = self._clock.monotonic() + self._pause_s
@@ -228,7 +231,8 @@ class StoreKeeper:
             return
         self._is_attempting = True
         try:
-            await self.connect()
+            async with self._closing:
+                await self.connect()
             await self.enter_service()
         except Exception as error:
             if self._should_be_open() and not self._in_service:

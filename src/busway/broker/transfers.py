@@ -101,7 +101,7 @@ class Transfers:
         self._settling: set[Place] = set()
         self._asked_again: set[Place] = set()
         #: Fragments that nothing departs from just now: where their messages go is being changed.
-        self._closed: set[Place] = set()
+        self._closed: dict[Place, None] = {}
         #: What the rows of entities say: the stores that may have to tell of a fragment's rows.
         self._doubted: dict[Place, set[str]] = {}
 
@@ -121,7 +121,7 @@ class Transfers:
             self._arrived.setdefault(place, {})[mark.source_number] = keeper.name
             concerned.add(place)
         self._arrived = {place: numbers for place, numbers in self._arrived.items() if numbers}
-        for place in concerned:
+        for place in sorted(concerned):
             self._refresh(place)
 
     def openings(self, store_name: str) -> int:
@@ -195,11 +195,11 @@ class Transfers:
 
     def close_departures(self, places: Iterable[Place]) -> None:
         """Nothing departs from these fragments until `open_departures`."""
-        self._closed.update(places)
+        self._closed.update(dict.fromkeys(places))
 
     def open_departures(self) -> None:
         """From wherever they are closed: changes wait for one another."""
-        closed, self._closed = self._closed, set()
+        closed, self._closed = self._closed, {}
         for place in closed:
             source = self._sources.loaded_fragment(*place)
             if source is not None and source.forwarder is not None:

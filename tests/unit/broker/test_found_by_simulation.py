@@ -1,6 +1,7 @@
 """What the simulator found (`tests.simulator`), each as small as it can be made."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -432,3 +433,39 @@ def test_what_has_arrived_in_a_store_that_is_opened_last_is_not_sent_elsewhere_b
         assert await bench.bodies("now") == ["here"]
 
     on_a_topic_bench(test, 3)
+
+
+def test_a_store_that_is_enabled_before_it_is_closed_comes_back_with_all_that_it_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P-61, M-35: what was read before the last commit of its life before knew nothing of that commit's numbers."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.queue("first")  # in the home, which cannot be disabled while its commits hang
+        await bench.queue("q")
+        store, gate = bench.stores[1], asyncio.Event()
+        assert bench.namespace.entities.rows["q"].store_name == store.name
+        close = store.close
+
+        async def slow() -> None:
+            await gate.wait()
+            await close()
+
+        monkeypatch.setattr(store, "close", slow)
+        store.hold_commits()
+        _send(bench, "q", message_of(encoded("a"), False))
+        await settle()
+        disabling = asyncio.create_task(bench.namespace.disable_store(store.name))
+        await settle()
+        enabling = asyncio.create_task(bench.namespace.enable_store(store.name))
+        await settle()
+        with contextlib.suppress(ServerBusy):
+            _send(bench, "q", message_of(encoded("b"), False))
+        await settle()
+        gate.set()
+        await asyncio.gather(disabling, enabling)
+        await bench.advance(60, 1)
+        await bench.publish("q", encoded("c"))
+        assert await bench.bodies("q") in (["a", "c"], ["a", "b", "c"])
+
+    on_a_topic_bench(test, 2)
