@@ -1,6 +1,6 @@
 """The start and the end of a session, so that an archive of Java's classes has what every Java of the tests loads
-(`class_archive`). Nothing is run in it: an archive of all that tests load costs Java twice as much to write, and gives
-a start nothing more.
+(`class_archive`). Nothing is run in it: an archive of all that tests load costs Java twice as much to write, and
+gives a start nothing more.
 
 python -m tests.spark.class_training
 """

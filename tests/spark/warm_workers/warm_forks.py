@@ -1,11 +1,11 @@
 """Forks what Spark starts anew for each query: the Python process of a stream's source.
 
 Theory of operation. Spark starts that process by `python -m MODULE`, and most of its CPU time goes into importing
-Spark, Arrow and pandas, for a few rows. Here one process has imported all that and waits at a Unix socket. The process
-that Spark started (`sitecustomize`) hands over its environment, folder and standard streams, and gets a fork that runs
-the module as if it had been started by Spark. It stays as long as its fork: when Spark kills it the fork ends at once,
-and when the fork ends it ends, with the same status. Who cannot be served, because another Python or another path was
-meant, or nobody listens, goes on as it would have gone.
+Spark, Arrow and pandas, for a few rows. Here one process has imported all that and waits at a Unix socket. The
+process that Spark started (`sitecustomize`) hands over its environment, folder and standard streams, and gets a
+fork that runs the module as if it had been started by Spark. It stays as long as its fork: when Spark kills it the
+fork ends at once, and when the fork ends it ends, with the same status. Who cannot be served, because another
+Python or another path was meant, or nobody listens, goes on as it would have gone.
 
     python -P -m warm_forks SOCKET        until its standard input ends
 """
