@@ -17,8 +17,9 @@ pure_only="tests/changes tests/unit/simulator/test_planted_changes.py"
 #: But for these: HTTP and WebSocket are not compiled, and what a stranger may hold is measured once.
 cannot_differ="--ignore-glob=*test_sas_matrix* --ignore-glob=*test_http_* --ignore-glob=*test_websocket*
     --ignore-glob=*test_amqp_strangers*"
-#: Tests with real clients and servers wait more than they work: more of them than cores.
-waiting="tests/conformance tests/docs tests/fault tests/setup"
+#: Tests with real clients and servers wait more than they work: more of them than cores. What is prepared once for a
+#: file comes first: processes without work take tests from the end.
+waiting="tests/setup tests/docs tests/fault tests/conformance"
 ignoring_waiting="--ignore=tests/conformance --ignore=tests/docs --ignore=tests/fault --ignore=tests/setup"
 
 export BUSWAY_TESTS_RUN_BOTH_BUILDS=1 # random examples are shared between the two runs
@@ -39,8 +40,9 @@ mkdir -p build
 $python scripts/compile_hot_modules.py >build/compile.log 2>&1 &
 compiler=$!
 scripts/install.sh develop spark
-# Beside the first part: the byte code of all tests, so that not every process makes it, and Spark's class archive.
-$python -m pytest --collect-only -q tests --ignore tests/sdk >/dev/null 2>&1 &
+# Beside the first part: the byte code of all other tests, so that not every process makes it, and Spark's class archive.
+# shellcheck disable=SC2046,SC2086
+$python -m pytest --collect-only -q tests --ignore tests/sdk $(printf -- '--ignore %s ' $both_ways) >/dev/null 2>&1 &
 collector=$!
 
 echo "== pure Python: what concerns compiled modules"

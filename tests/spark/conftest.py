@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -52,8 +55,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def warm_forks() -> Iterator[None]:
+    """Python processes of streams are forks of one that has imported everything, also those of other drivers."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as changed:
+        address = f"{folder}/socket"
+        command = [sys.executable, "-P", "-m", "warm_forks", address]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as forks:
+            changed.setenv("BUSWAY_TESTS_WARM_FORKS", address)
+            yield
+            forks.communicate()
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(warm_forks: None) -> Iterator[SparkSession]:  # noqa: ARG001
     from busway_spark import spark_session
 
     with warnings.catch_warnings():

@@ -12,6 +12,7 @@ from busway.broker.receiver import Attachment, Delivery, Receiver
 from busway.message import Message
 from busway.store.memory import MemoryStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.quiet_loop import is_quiet
 
 
 class NamespaceBench:
@@ -100,6 +101,8 @@ async def settle(turns: int = 30) -> None:
     """Lets everything happen that needs no time."""
     for _ in range(turns):
         await asyncio.sleep(0)
+        if is_quiet():
+            return
 
 
 def on_a_bench(

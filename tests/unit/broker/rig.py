@@ -24,6 +24,7 @@ from busway.message import Message
 from busway.store.contract import Counters, FragmentKey, FragmentRow, Page, Store, StoreError
 from busway.store.memory import MemoryStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.quiet_loop import is_quiet
 
 Refused = list[tuple[int, BrokerError]]
 
@@ -201,12 +202,10 @@ class Rig:
 
     async def calm(self) -> None:
         """Lets commits, reads and background work come to an end."""
-        for _ in range(40):
+        for _ in range(440):
             await asyncio.sleep(0)
-        for _ in range(400):
-            if not self.tasks:
+            if is_quiet():
                 return
-            await asyncio.sleep(0)
 
     async def advance(self, seconds: float) -> None:
         """Time passes; everything it brings happens."""

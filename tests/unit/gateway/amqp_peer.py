@@ -36,6 +36,7 @@ from busway.store.contract import FragmentKey, Page
 from busway.store.memory import MemoryStore
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.quiet_loop import is_quiet
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
@@ -124,9 +125,10 @@ class Room:
 
     async def turns(self, count: int = 20) -> None:
         """Lets everything happen that can happen without time passing."""
-        for _ in range(count):
-            for peer in self.peers:
-                peer.pump()
+        for turn in range(count):
+            moved = [peer.pump() for peer in self.peers]
+            if turn and not any(moved) and not self._turn_s and is_quiet():
+                return
             await asyncio.sleep(self._turn_s)
 
     async def until(self, happened: Callable[[], T | None]) -> T:
@@ -237,9 +239,9 @@ class Peer:
         self.session: Session
         room.peers.append(self)
 
-    def pump(self) -> None:
-        """Moves bytes both ways until neither side has any."""
-        for _ in range(100):
+    def pump(self) -> bool:
+        """Moves bytes both ways until neither side has any. Whether there were any."""
+        for exchange in range(100):
             self._unread += self.engine.bytes_to_send()
             data = b""
             if self.transport.is_reading:
@@ -250,7 +252,8 @@ class Peer:
             if answer:
                 self.events.extend(self.engine.receive(answer, self.room.clock.monotonic()))
             if not data and not answer:
-                return
+                return exchange > 0
+        return True
 
     async def open(self) -> None:
         """As the SDKs do: open and begin without waiting for the answers."""

@@ -21,18 +21,18 @@ _fail = SimulatedStore._fail
 _commit_s = SimulatedStore._commit_s
 
 
-def violations(is_enough: Callable[[set[str]], bool]) -> set[str]:
-    """Those of the first seed that has enough of them, or else of all."""
+def violations(is_enough: Callable[[set[str]], bool], promising: int = 1) -> set[str]:
+    """Those of the first seed that has enough of them, or else of all. The promising one is tried first."""
     met: set[str] = set()
-    for seed in range(1, _SEEDS_MAX + 1):
+    for seed in sorted(range(1, _SEEDS_MAX + 1), key=lambda seed: seed != promising):
         met |= set(simulate(seed, 400).verdict.violations)
         if is_enough(met):
             break
     return met
 
 
-def assert_found(*wanted: str) -> None:
-    assert set(wanted) & violations(lambda met: bool(set(wanted) & met))
+def assert_found(*wanted: str, promising: int = 1) -> None:
+    assert set(wanted) & violations(lambda met: bool(set(wanted) & met), promising)
 
 
 Spoil = Callable[[SimulatedStore, CommitBatch], None]
@@ -72,19 +72,19 @@ def _damage(store: SimulatedStore, batch: CommitBatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "wanted"),
+    ("spoil", "promising", "wanted"),
     [
-        (_drop_a_put, ("lost",)),
-        (_drop_deletes, ("resurrected", "delivered after complete")),
-        (_drop_changes, ("forgot a failed delivery",)),
-        (_drop_states, ("wrong session state",)),
-        (_drop_marks, ("stored twice", "delivered after complete", "completed twice")),
-        (_drop_counters, ("sequence reused", "not drained", "lost")),
-        (_damage, ("changed body",)),
+        (_drop_a_put, 1, ("lost",)),
+        (_drop_deletes, 1, ("resurrected", "delivered after complete")),
+        (_drop_changes, 1, ("forgot a failed delivery",)),
+        (_drop_states, 1, ("wrong session state",)),
+        (_drop_marks, 30, ("stored twice", "delivered after complete", "completed twice")),
+        (_drop_counters, 1, ("sequence reused", "not drained", "lost")),
+        (_damage, 1, ("changed body",)),
     ],
 )
 def test_a_store_that_does_not_write_what_it_was_given_is_found(
-    spoil: Spoil, wanted: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    spoil: Spoil, promising: int, wanted: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Simulator: rows, deletions, counts, states, marks, bodies."""
 
@@ -93,7 +93,7 @@ def test_a_store_that_does_not_write_what_it_was_given_is_found(
         return _apply(self, batch)
 
     monkeypatch.setattr(SimulatedStore, "_apply", apply)
-    assert_found(*wanted)
+    assert_found(*wanted, promising=promising)
 
 
 def test_a_refusal_that_was_none_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_a_refusal_that_was_none_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         _fail(self, batch, outcome)
 
     monkeypatch.setattr(SimulatedStore, "_fail", fail)
-    assert_found("phantom")
+    assert_found("phantom", promising=8)
 
 
 def test_half_a_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_half_a_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         _finish(self, batch)
 
     monkeypatch.setattr(SimulatedStore, "_finish", finish)
-    assert_found("torn")
+    assert_found("torn", promising=5)
 
 
 def test_a_commit_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from busway.streams.event_hub import EventHub
 from busway.streams.hub_descriptions import EventHubDescription, RetentionDescription
 from busway.streams.partition_log import PartitionLog
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.quiet_loop import is_quiet
 
 GROUP = "$Default"
 
@@ -248,6 +249,8 @@ class HubRig:
         """Lets commits, reads and background work come to an end; pauses end at once."""
         for _ in range(40):
             await asyncio.sleep(0)
+            if is_quiet():
+                break
         for _ in range(4000):
             if not self.tasks:
                 return
