@@ -50,9 +50,11 @@ async def _does_nothing(self: object) -> None:
 
 def test_many_runs_that_never_meet_a_fault_fail() -> None:
     """Simulator: so does a crowd of seeds that avoids what it is for."""
-    together = Sum(seeds=100, counts={"send ok": 1})
+    together = Sum(seeds=100, operations=1_000, counts={"send ok": 1})
     together.close()
     assert "fault: crash" in together.not_met
+    assert "10 messages accepted for a hundred operations" in together.not_met
+    assert "10 messages received for a hundred operations" in together.not_met
     assert not together.holds
 
 
