@@ -14,6 +14,11 @@ that works; in any other session the formats are found by themselves (modules `p
   carried_source          our code in the process that plans a stream
   authority               the bus's certificate authority on executors
   bus                     the server: its address, its kind, connections to it
+  durations               PT60S in options
+  patience                how long it is tried while it is away or busy
+  kept_connections        HTTP connections that are kept between requests
+  http_door               requests over HTTP: the one client of both formats
+  bridge                  from blocking calls to the asynchronous client of AMQP
   bus_failure             what goes wrong on it, as a sentence in the error that Spark shows
   amqp_arrays             encoded messages as columns, columns as encoded messages
   eventhubs               `format("eventhubs")`

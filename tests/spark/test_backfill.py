@@ -159,7 +159,6 @@ def test_the_door_for_history_is_for_managers_alone(topic: CapturedTopic) -> Non
         door.store(0, [("id", "", b"no message")])
     with pytest.raises(JobFailed, match="reason and description"):
         door.store(0, [("id", "[]", b"\x00Su\xa0\x01x")])
-    door.close()
     bus = Bus(topic.connection_string)
     connection = bus.http_connection()
     assert _status(connection, f"/$backfill/{path}", {}) == 401

@@ -15,8 +15,10 @@ from busway_spark.authority import authority_text
 from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions, WrongBodyOption, read_body_options
 from busway_spark.bodies.body_options import NAMES as BODY_NAMES
 from busway_spark.bus import TABLES_REFUSED, Bus
-from busway_spark.eventhubs.ported_options import PORTED, REFUSED, seconds_of
+from busway_spark.durations import seconds_of
+from busway_spark.eventhubs.ported_options import PORTED, REFUSED
 from busway_spark.eventhubs.positions import END, START, Position
+from busway_spark.patience import OPERATION_S
 from busway_spark.session import PUSHES_FILTERS
 
 PREFIX: Final = "eventhubs."
@@ -40,10 +42,13 @@ RECEIVER_TIMEOUT: Final = "receiverTimeout"
 FILTER_PUSHDOWN: Final = "filterPushdown"
 TRANSPORT: Final = "transport"
 CA_FILE: Final = "caFile"
+OPERATION_TIMEOUT: Final = "operationTimeout"
+IDLE_WAIT: Final = "idleWait"
 
 KNOWN: Final = (
     CONNECTION_STRING, NAME, CONSUMER_GROUP, STARTING_POSITION, STARTING_POSITIONS, ENDING_POSITION, ENDING_POSITIONS,
     MAX_EVENTS, MAX_BYTES, MIN_PARTITIONS, FAIL_ON_DATA_LOSS, RECEIVER_TIMEOUT, FILTER_PUSHDOWN, TRANSPORT, CA_FILE,
+    OPERATION_TIMEOUT, IDLE_WAIT,
     *BODY_NAMES,
 )  # fmt: skip
 #: Comes among the options of a table in the catalogue.
@@ -58,6 +63,9 @@ _REFUSED_BY_LOWER: Final = {name.lower(): name for name in REFUSED}
 #: Events in one micro-batch for each partition of the hub, when no option says so.
 EVENTS_PER_PARTITION: Final = 100_000
 _RECEIVER_TIMEOUT_S: Final = 60.0
+IDLE_WAIT_S: Final = 1.0
+#: `stop()` of a query waits for it, and so do the other sources of the query.
+_IDLE_WAIT_MAX_S: Final = 10.0
 _PARTITIONS_MAX: Final = 100_000
 
 
@@ -86,6 +94,10 @@ class EventHubsOptions:
     pushes_filters: bool = False
     transport: str = AUTO
     bodies: BodyOptions = AS_THEY_ARE
+    #: How long an operation is tried while the bus is away or busy.
+    operation_s: float = OPERATION_S
+    #: How long the server waits for news before it tells a stream that there are none.
+    idle_wait_s: float = IDLE_WAIT_S
 
     def start_of(self, partition: str, default: Position = START) -> Position:
         return self.starting_by_partition.get(partition, default if self.starting is None else self.starting)
@@ -121,6 +133,8 @@ class EventHubsOptions:
             _flag(options, FILTER_PUSHDOWN, os.environ.get(PUSHES_FILTERS) == "1"),
             _choice(options, TRANSPORT, _TRANSPORTS, AUTO),
             _bodies(options),
+            _seconds(options, OPERATION_TIMEOUT, OPERATION_S),
+            _idle_wait(options),
         )
 
 
@@ -258,4 +272,15 @@ def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
     seconds = seconds_of(text.strip())
     if seconds is None or seconds <= 0:
         raise BadOption(name, f"a duration like PT60S is expected, not {text[:40]!r}.")
+    return seconds
+
+
+def _idle_wait(options: Mapping[str, str]) -> float:
+    text = options.get(IDLE_WAIT)
+    seconds = IDLE_WAIT_S if text is None else seconds_of(text.strip())
+    if seconds is None or seconds > _IDLE_WAIT_MAX_S:
+        raise BadOption(
+            IDLE_WAIT,
+            f"a duration like PT1S is expected, at most {_IDLE_WAIT_MAX_S:g} seconds, not {str(text)[:40]!r}.",
+        )
     return seconds

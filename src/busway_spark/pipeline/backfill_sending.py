@@ -263,7 +263,7 @@ class _SubscriptionTarget:
         return f"{self._through}/{copy.number}/{copy.rule}", why, payload_of(copy.message)
 
     def close(self) -> None:
-        self._door.close()
+        """Connections are kept for the process."""
 
 
 class _QueueTarget:

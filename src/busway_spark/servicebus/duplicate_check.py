@@ -42,10 +42,10 @@ def detects_duplicates(options: ServiceBusOptions) -> bool | None:
 def _ask(connection_text: str, ca_file: str | None, address: str) -> bool | None:
     """Once in a process: Spark makes the writer of a stream anew for its batches."""
     bus = Bus(connection_text, ca_file)
-    if not (bus.kind() == BUSWAY or bus.is_azure_host()):
-        return None
     authority = None if bus.ca_file is None else Path(bus.ca_file)
     try:
+        if not (bus.kind() == BUSWAY or bus.is_azure_host()):
+            return None
         with ServiceBusAdministrationClient(bus.target, authority) as administration:
             entity = administration.get_queue_or_topic(address)
     except (ClientError, OSError, ValueError):

@@ -12,7 +12,9 @@ from busway.client.connection_string import BadConnectionString, ConnectionStrin
 from busway_spark.authority import authority_text
 from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions, WrongBodyOption, read_body_options
 from busway_spark.bodies.body_options import NAMES as BODY_NAMES
-from busway_spark.bus import TABLES_REFUSED
+from busway_spark.bus import TABLES_REFUSED, Bus
+from busway_spark.durations import seconds_of
+from busway_spark.patience import OPERATION_S
 
 BROWSE: Final = "browse"
 CLAIM: Final = "claim"
@@ -39,6 +41,7 @@ KNOWN: Final = (
     "mode", "allowDestructive", "properties", "columns", "includeBody",
     "startingSequenceNumber", "endingSequenceNumber", "maxMessages", "maxWaitSeconds",
     "maxMessagesPerTrigger", "messagesPerPartition", "failOnDataLoss", "adoptClaims", "claimOperations", "writeId",
+    "operationTimeout",
     *BODY_NAMES,
 )  # fmt: skip
 _BY_LOWER: Final = {name.lower(): name for name in KNOWN}
@@ -83,6 +86,12 @@ class ServiceBusOptions:
     claim_operations: str = AUTO
     write_id: str | None = None
     bodies: BodyOptions = AS_THEY_ARE
+    #: How long an operation is tried while the bus is away or busy.
+    operation_s: float = OPERATION_S
+
+    @property
+    def bus(self) -> Bus:
+        return Bus(self.connection_text, self.ca_file)
 
     @property
     def target(self) -> ConnectionString:
@@ -123,6 +132,7 @@ def read_options(given: Mapping[str, str]) -> ServiceBusOptions:
         claim_operations=reader.choice("claimOperations", (AUTO, BULK, STOCK)) or AUTO,
         write_id=_write_id(reader),
         bodies=_bodies(reader),
+        operation_s=reader.duration("operationTimeout", OPERATION_S),
     )
 
 
@@ -195,6 +205,15 @@ class _Given:
             number = -1.0
         if not 0.0 <= number <= 300.0:
             raise WrongOption(name, f"must be seconds from 0 to 300; it is '{value[:60]}'.")
+        return number
+
+    def duration(self, name: str, default: float) -> float:
+        value = self.text(name)
+        number = default if value is None else seconds_of(value)
+        if number is None or number <= 0:
+            raise WrongOption(
+                name, f"must be a duration like PT60S, or whole seconds; it is '{str(value)[:60]}'."
+            )
         return number
 
     def names(self, name: str) -> tuple[str, ...] | None:

@@ -29,8 +29,8 @@ from busway.client.sender import ServiceBusSender
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.encoded_rows import ENVELOPE_BYTES, EncodedRows, pieces
+from busway_spark.bridge import bridge
 from busway_spark.bus_failure import BusFailure, failing
-from busway_spark.servicebus.bridge import bridge
 from busway_spark.servicebus.columns import check_writable
 from busway_spark.servicebus.options import ServiceBusOptions
 from busway_spark.servicebus.row_messages import RowRefused, encode_rows
@@ -80,7 +80,7 @@ def send_rows(
     context = TaskContext.get()
     place = f"{write_id}/{0 if context is None else context.partitionId()}"
     work = bridge()
-    outgoing = _Outgoing(work.client(options))
+    outgoing = _Outgoing(work.client(options.bus))
     under_way: Future[None] | None = None
     rows = 0
     try:
