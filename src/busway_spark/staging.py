@@ -1,16 +1,14 @@
 """Busway's routes of two-phase writes, as a client sees them (`busway.gateway.http.staging_route`).
 
-Every request may be made again: none does anything twice. One that is not answered, or that a busy server puts off, is
-made again until its time is over (`limit_s`); a part says then that it may have come before (`again`), so that its rows
-are looked for where the first try may have left them.
+Every request may be made again: none does anything twice. One that is not answered, or that a busy server puts
+off, is made again until its time is over (`limit_s`); a part says then that it may have come before (`again`), so
+that its rows are looked for where the first try may have left them.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
-import os
-import random
 import re
 import time
 from collections.abc import Mapping
@@ -20,21 +18,23 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Refused, Unreachable
-from busway_spark.bus import BUSWAY, Bus
+from busway_spark.bus import BUSWAY, HTTP_TIMEOUT_S, Bus
+from busway_spark.http_door import RETRY_AFTER
+from busway_spark.kept_connections import connected, kept_connections
+from busway_spark.patience import OPERATION_S, Patience, meet
 from busway_spark.write_names import STREAM, WriteName
 
-#: How long a request is tried, where no option says so.
-OPERATION_S: Final = 60.0
 #: How long a decision waits for its rows to be seen by everybody.
 PUBLISHED_WAIT_S: Final = 30
 _ROOT: Final = "/$staging"
 _BUSY: Final = frozenset({429, 502, 503, 504})
-_PAUSES_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _ANSWER_BYTES_MAX: Final = 1 << 20
 _DETAIL: Final = re.compile(r"<Detail>(?:SubCode=\d+\. )?(.*?)(?: TrackingId:.*)?</Detail>", re.DOTALL)
+#: A server that does not speak HTTP is asked once more after this: Busway opens its doors one after the other.
+_SECOND_LOOK_S: Final = 0.5
 
-#: Connections at rest, by process and address; each is used by one thread at a time.
-_resting: dict[tuple[int, str, int, str | None], list[http.client.HTTPConnection]] = {}
+#: Who spoke AMQP alone at both looks, for the life of the process.
+_silent: set[str] = set()
 
 
 class PartRefused(ClientError):
@@ -87,7 +87,8 @@ class StagingRoutes:
     def decide(self, name: WriteName, stages: Mapping[str, int], entity: str) -> Mapping[str, Any]:
         """Everything of these stages is seen by everybody from now on, or nothing ever."""
         body = json.dumps({"kind": name.kind, "stages": stages}, separators=(",", ":")).encode()
-        return self._ask("POST", f"{_batch(name)}?wait={PUBLISHED_WAIT_S}", entity, body)
+        target = f"{_batch(name)}?wait={PUBLISHED_WAIT_S}{_of(entity, '&')}"
+        return self._ask("POST", target, entity, body, wait_s=PUBLISHED_WAIT_S)
 
     def decided(self, write: str) -> Mapping[str, Any] | None:
         """The last batch of the write that was decided; None when there is none."""
@@ -97,92 +98,84 @@ class StagingRoutes:
             return None
 
     def drop(self, name: WriteName, stage: str, entity: str) -> None:
-        self._ask("DELETE", f"{_batch(name)}/{stage}", entity)
+        self._ask("DELETE", f"{_batch(name)}/{stage}{_of(entity, '?')}", entity)
 
     # -- how
 
     def _ask(
-        self, method: str, target: str, entity: str, body: bytes = b"", when_again: str = ""
+        self,
+        method: str,
+        target: str,
+        entity: str,
+        body: bytes = b"",
+        when_again: str = "",
+        wait_s: float = 0.0,
     ) -> Mapping[str, Any]:
-        deadline = time.monotonic() + self._limit_s
-        tries = 0
+        """Until there is an answer that is not put off, or no time is left."""
+        patience = Patience(self._bus.target.authority, self._limit_s)
+        failure: ClientError
+        again = ""
         while True:
+            pause_s = 0.0
             try:
-                answer = self.request(method, target + (when_again if tries else ""), entity, body)
+                answer = self.request(method, target + again, entity, body, wait_s)
+            except Unreachable as error:
+                failure = error
+            else:
                 if answer.status == 200:
                     return answer.found
                 failure, pause_s = _error(answer), answer.retry_after_s
                 if answer.status not in _BUSY:
                     raise failure
-            except Unreachable as error:
-                failure, pause_s = error, 0.0
-            pause_s = max(pause_s, _PAUSES_S[min(tries, len(_PAUSES_S) - 1)] * random.uniform(0.5, 1.0))
-            if time.monotonic() + pause_s > deadline:
-                raise failure
-            time.sleep(pause_s)
-            tries += 1
+            if not patience.pause(pause_s):
+                raise patience.over(failure) from failure
+            again = when_again
 
-    def request(self, method: str, target: str, entity: str, body: bytes) -> Answer:
-        """One exchange. Raises Unreachable when it is not known whether it took place."""
+    def request(self, method: str, target: str, entity: str, body: bytes, wait_s: float = 0.0) -> Answer:
+        """One exchange. Raises Unreachable: it may have taken place nevertheless."""
         headers = {"Authorization": self._bus.authorization(entity), "Content-Length": str(len(body))}
-        kept = self._kept()
-        while kept:
-            connection = kept.pop()
-            try:
-                return self._exchange(connection, method, target, body, headers)
-            except (OSError, http.client.HTTPException):
-                connection.close()
-                if body:
-                    break
-        connection = self._bus.http_connection()
+        connection: http.client.HTTPConnection | None = None
         try:
-            return self._exchange(connection, method, target, body, headers)
+            connection = kept_connections().resting(self._bus) or connected(self._bus, HTTP_TIMEOUT_S)
+            connection.sock.settimeout(HTTP_TIMEOUT_S + wait_s)
+            connection.request(method, target, body, headers)
+            answer = connection.getresponse()
+            text = answer.read(_ANSWER_BYTES_MAX).decode(errors="replace")
         except (OSError, http.client.HTTPException) as error:
-            connection.close()
+            if connection is not None:
+                connection.close()
             place = self._bus.target
             raise Unreachable.at(place.host, place.http_port, error) from error
-
-    def _exchange(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        target: str,
-        body: bytes,
-        headers: Mapping[str, str],
-    ) -> Answer:
-        connection.request(method, target, body, headers)
-        answer = connection.getresponse()
-        text = answer.read(_ANSWER_BYTES_MAX).decode(errors="replace")
+        meet(self._bus.target.authority)
         if answer.will_close or not answer.isclosed():
             connection.close()
         else:
-            self._kept().append(connection)
-        return Answer(answer.status, _object(text), text, _seconds(answer.headers.get("Retry-After")))
-
-    def _kept(self) -> list[http.client.HTTPConnection]:
-        place = self._bus.target
-        return _resting.setdefault((os.getpid(), place.host, place.http_port, self._bus.ca_file), [])
+            kept_connections().keep(self._bus, connection)
+        return Answer(answer.status, _object(text), text, _seconds(answer.headers.get(RETRY_AFTER)))
 
 
-def can_stage(bus: Bus) -> bool:
-    """Whether this is a Busway, on the driver when a writer is made: its tasks do as it says. Raises Unreachable.
-
-    A Busway that is just being restarted must not pass for another service, whose writes can come twice. So silence at
-    the HTTP door counts only where somebody answers by AMQP."""
-    deadline = time.monotonic() + OPERATION_S
-    for pause_s in (0.2, 0.5, 1.0, 2.0, *[5.0] * 60):
-        if bus.kind() == BUSWAY:
-            return True
-        if bus.is_known() or (bus.answers_amqp() and not bus.is_known() and pause_s > 0.5):
-            return False
-        if time.monotonic() + pause_s > deadline:
-            break
-        time.sleep(pause_s)
-    raise Unreachable(f"The server at {bus.target.host}:{bus.target.http_port} cannot be reached.")
+def can_stage(bus: Bus, limit_s: float = OPERATION_S) -> bool:
+    """Whether this is a Busway; asked on the driver when a writer is made, and its tasks do as it says. Raises
+    Unreachable. One that is just being started must not pass for another service, whose rows can come twice: who
+    answers by AMQP alone is asked again."""
+    if bus.kind(limit_s) == BUSWAY:
+        return True
+    if bus.is_azure_host() or bus.target.authority in _silent:
+        return False
+    time.sleep(_SECOND_LOOK_S)
+    if bus.kind(limit_s) == BUSWAY:
+        return True
+    _silent.add(bus.target.authority)
+    return False
 
 
 def _batch(name: WriteName) -> str:
     return f"{_ROOT}/{quote(name.write, safe='')}/{name.batch}"
+
+
+def _of(entity: str, before: str) -> str:
+    """Whose key signs, where it is not the namespace's."""
+    return f"{before}entity={quote(entity, safe='')}" if entity else ""
 
 
 def _object(text: str) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ claim_desk         taking, holding and settling messages by stock operations: th
                    calls it)
 bulk_claims        the same by Busway's own operations (`claim_routes`: its requests)
 claimed_columns    messages of a bulk answer as rows (`bare_spans`: all of them at once; `property_maps`)
-writer             batch and stream writing (`duplicate_check`: the warning that rows can arrive twice)
-row_messages       rows as messages, all at once (`property_entries`: their properties)
+writer             batch and stream writing
+amqp_sending       the same where rows cannot be staged (`duplicate_check`: the warning that they can arrive twice)
+row_messages       rows as messages, all at once (`property_entries`: their properties; `row_targets`: by entity)
 """
