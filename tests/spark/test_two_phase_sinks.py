@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.harness.running_server import RunningServer
+from tests.spark import plans
 from tests.spark.hub_traffic import expected, fill, stream
+from tests.spark.plans import Plan, PlayedPlan, Playground
 from tests.spark.servicebus_rig import BusRig
-from tests.spark.targets import KINDS, Target
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.spark.targets import HUB, KINDS, Target
 
 COUNT = 50
 
@@ -63,3 +65,67 @@ def test_a_batch_that_comes_again_in_another_layout_arrives_once(
     found, wanted = target.seen(), Counter(expected(COUNT))
     assert found == wanted, (f"{(wanted - found).total()} lost", f"{(found - wanted).total()} double")
     assert not seen_early, "rows of a batch that was not decided"
+
+
+# -- random plans
+
+#: In `make test`, each target and each way among them.
+PLANS = 20
+#: Seeds of the long part, in lots: one that fails names its plan.
+LOTS, LOT = 16, 20
+
+
+def play(ground: Playground, connection: str, seeds: range, *, may_kill: bool) -> None:
+    for seed in seeds:
+        plan = Plan.drawn(seed, may_kill=may_kill)
+        PlayedPlan(plan, ground, Target.made(plan.kind, BusRig(connection))).play()
+
+
+@pytest.fixture
+def plain_settings(spark: SparkSession) -> Iterator[None]:
+    yield
+    spark.conf.unset("spark.sql.adaptive.enabled")
+
+
+@pytest.mark.usefixtures("plain_settings")
+def test_random_plans_write_each_row_once(
+    spark: SparkSession, server: RunningServer, hub: str, tmp_path: Path
+) -> None:
+    """Two-phase sinks: whatever shuffles the rows and whatever fails, nothing is lost, nothing double, and nothing of
+    a batch that was not decided is seen."""
+    fill(server.connection_string, hub, plans.COUNT)
+    ground = Playground(spark, hub, tmp_path)
+    play(ground, server.connection_string, range(PLANS), may_kill=False)
+
+
+@pytest.mark.long
+@pytest.mark.fault
+@pytest.mark.usefixtures("plain_settings")
+@pytest.mark.parametrize("lot", range(LOTS))
+def test_many_random_plans_write_each_row_once(spark: SparkSession, tmp_path: Path, lot: int) -> None:
+    """Two-phase sinks: the same, on a bus that is killed in the middle of batches, too."""
+    with RunningServer(tmp_path / "bus") as server:
+        rig = BusRig(server.connection_string)
+        hub = Target.made(HUB, rig).name
+        fill(server.connection_string, hub, plans.COUNT)
+        threads: list[threading.Thread] = []
+
+        def restart(when: Callable[[], bool], then: Callable[[], None]) -> None:
+            threads.append(threading.Thread(target=_restart, args=(server, when, then), daemon=True))
+            threads[-1].start()
+
+        ground = Playground(spark, hub, tmp_path, restart)
+        seeds = range(PLANS + lot * LOT, PLANS + (lot + 1) * LOT)
+        play(ground, server.connection_string, seeds, may_kill=True)
+
+
+def _restart(server: RunningServer, when: Callable[[], bool], then: Callable[[], None]) -> None:
+    """Gives up when the fault is never reached."""
+    deadline = time.monotonic() + 60
+    while not when():
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+    server.kill()
+    server.start()
+    then()
