@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from busway.broker import errors
 from busway.broker.entity_path import shown
-from busway.broker.errors import AuthenticationFailed, BrokerError
+from busway.broker.errors import AuthenticationFailed, BrokerError, ServerBusy
 
 
 class Status(NamedTuple):
@@ -130,7 +130,8 @@ def headers_of(error: BrokerError) -> dict[str, str]:
     if status == 401:
         return {"WWW-Authenticate": "SharedAccessSignature"}
     if status == 503:
-        return {"Retry-After": str(_RETRY_AFTER_S)}
+        seconds = error.retry_after_s if isinstance(error, ServerBusy) else _RETRY_AFTER_S
+        return {"Retry-After": str(seconds)}
     if isinstance(error, errors.StoreOutcomeUnknown):
         return {"Retry-After": str(_UNKNOWN_RETRY_AFTER_S)}
     return {}
