@@ -54,7 +54,10 @@ def by_partition(batch: pa.RecordBatch, first_row: int) -> dict[str | None, Flag
     words, places = _named(batch, first_row)
     if (places < 0).all():
         return {None: np.ones(batch.num_rows, np.bool_)}
-    found: dict[str | None, Flags] = {str(int(word)): places == at for at, word in enumerate(words)}
+    found: dict[str | None, Flags] = {}
+    for at, word in enumerate(words):
+        name = str(int(word))
+        found[name] = found[name] | (places == at) if name in found else places == at
     if (places < 0).any():
         found[None] = places < 0
     return found
