@@ -46,6 +46,10 @@ class PartRefused(ClientError):
         self.at = at
 
 
+class PartTooLarge(ClientError):
+    """Nothing of it is staged."""
+
+
 class WriteRefused(ClientError):
     """The write cannot go on as it is; `code` says why to programs."""
 
@@ -198,7 +202,7 @@ def _error(answer: Answer) -> ClientError:
         return PartRefused(row, sentence)
     if answer.status == 409:
         return WriteRefused(str(code), sentence)
-    kinds: dict[int, type[ClientError]] = {401: NotAuthorised, 404: EntityMissing}
+    kinds: dict[int, type[ClientError]] = {401: NotAuthorised, 404: EntityMissing, 413: PartTooLarge}
     return kinds.get(answer.status, Refused)(sentence)
 
 

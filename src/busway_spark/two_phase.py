@@ -28,7 +28,7 @@ from busway_spark.bus import Bus
 from busway_spark.bus_failure import BusFailure, failing
 from busway_spark.loud import say_loudly
 from busway_spark.patience import OPERATION_S, meet
-from busway_spark.staging import PartRefused, StagingRoutes
+from busway_spark.staging import PartRefused, PartTooLarge, StagingRoutes
 from busway_spark.write_names import WriteName
 
 PART_BYTES: Final = 1024 * 1024
@@ -139,10 +139,9 @@ class Stage:
         with failing(f"write to '{entity}'"):
             try:
                 is_new = self._routes.stage(self.name, self.id, part, entity, partition, body)
-            except PartRefused as error:
-                raise RowsRefused(
-                    f"Could not write to '{entity}': row {gathered.row(error.at)} of its task: {error}"
-                ) from error
+            except (PartRefused, PartTooLarge) as error:
+                at = gathered.row(error.at if isinstance(error, PartRefused) else 0)
+                raise RowsRefused(f"Could not write to '{entity}': row {at} of its task: {error}") from error
         if is_new:
             self._rows[entity] += gathered.count
         else:
