@@ -173,8 +173,9 @@ def test_batches_and_streams_run_on_a_server_without_our_code(server: RunningSer
 def test_a_write_inside_of_a_stream_needs_its_batch_and_is_made_once(
     server: RunningServer, tmp_path: Path
 ) -> None:
-    """Two-phase sinks: on Spark Connect tasks of an inner write are not told which batch it is. A name alone is refused:
-    every batch but the first would pass for a repetition. With `batchId` a batch that comes again is known."""
+    """Two-phase sinks: on Spark Connect tasks of an inner write are not told which batch it is. A name alone is
+    refused: every batch but the first would pass for a repetition. With `batchId` a batch that comes again is
+    known."""
     no_session: Any = None
     scene = Scene(ServiceBusRig(no_session, server.connection_string), tmp_path, COUNT)
     hub, queue = scene.filled(HUB), scene.rig.queue()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -10,14 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.harness.running_server import RunningServer
-from tests.spark import plans
+from tests.spark import plans, speculation
 from tests.spark.hub_traffic import expected, fill, stream
 from tests.spark.plans import Plan, PlayedPlan, Playground
 from tests.spark.servicebus_rig import BusRig
-from tests.spark.targets import HUB, KINDS, Target
+from tests.spark.targets import HUB, KINDS, QUEUE, Target
 
 COUNT = 50
 
@@ -65,6 +67,54 @@ def test_a_batch_that_comes_again_in_another_layout_arrives_once(
     found, wanted = target.seen(), Counter(expected(COUNT))
     assert found == wanted, (f"{(wanted - found).total()} lost", f"{(found - wanted).total()} double")
     assert not seen_early, "rows of a batch that was not decided"
+
+
+def test_a_write_inside_of_a_stream_without_a_name_comes_again_and_says_so(
+    spark: SparkSession, server: RunningServer, hub: str, checkpoint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two-phase sinks: at least once over repetitions of its batch; beside it a write with a name, once."""
+    fill(server.connection_string, hub, COUNT)
+    plain, named = (Target.made(QUEUE, BusRig(server.connection_string)) for _ in range(2))
+
+    def each(rows: DataFrame, _: int) -> None:
+        for target, options in ((plain, {}), (named, {"writeId": "named"})):
+            writer = rows.select("body").write.format(target.format).mode("append")
+            writer.options(**target.options(**options)).save()
+
+    for _ in range(2):
+        start = json.dumps({"offset": "-1"})
+        rows = stream(spark, server.connection_string, hub, startingPosition=start).load()
+        writer = rows.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint)
+        writer.trigger(availableNow=True).start().awaitTermination()
+        forget_last_commit(checkpoint)
+    once = Counter(expected(COUNT))
+    assert named.seen() == once
+    assert plain.seen() == once + once
+    said = capfd.readouterr().err
+    assert f"A write to '{plain.name}' inside of foreachBatch has no name" in said
+    assert named.name not in said
+
+
+@pytest.mark.long
+def test_a_task_that_spark_speculates_on_counts_once(server: RunningServer, tmp_path: Path) -> None:
+    """Two-phase sinks: two tries of a task side by side, each with a stage of its own."""
+    target = Target.made(QUEUE, BusRig(server.connection_string))
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.spark.speculation",
+            server.connection_string,
+            target.name,
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.splitlines()[-1]) == 2, "Spark did not speculate"
+    assert target.seen() == Counter(str(at) for at in range(speculation.ROWS))
 
 
 # -- random plans
