@@ -29,7 +29,7 @@ from busway_spark.bus_failure import BusFailure, failing
 from busway_spark.loud import say_loudly
 from busway_spark.patience import OPERATION_S, meet
 from busway_spark.staging import PartRefused, PartTooLarge, StagingRoutes
-from busway_spark.write_names import WriteName
+from busway_spark.write_names import JOB, WriteName
 
 PART_BYTES: Final = 1024 * 1024
 PART_ROWS: Final = 10_000
@@ -88,10 +88,13 @@ class Stage:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.end(drops=kind is not None)
+
+    def end(self, *, drops: bool) -> None:
         if self._under_way is not None:
             self._under_way.cancel()
         self._uploading.shutdown()
-        if kind is not None and self._parts and not self.is_known:
+        if drops and self._parts and not self.is_known:
             drop_stages(self._bus, [self._message()])
 
     def put(self, entity: str, partition: str | None, rows: EncodedRows) -> None:
@@ -181,6 +184,7 @@ def decide(bus: Bus, messages: Sequence[WriterCommitMessage | None], limit_s: fl
         say_loudly(warning)
     stages = {each.stage: each.count for each in told if each.count}
     if not stages:
+        _tell_known(told)
         return 0
     names = {each.name for each in told}
     if len(names) != 1:
@@ -189,6 +193,12 @@ def decide(bus: Bus, messages: Sequence[WriterCommitMessage | None], limit_s: fl
     with failing(f"decide about the rows for {_listed(entities)}"):
         StagingRoutes(bus, limit_s).decide(names.pop(), stages, _signed_for(entities))
     return sum(stages.values())
+
+
+def _tell_known(told: Sequence[RowsStaged]) -> None:
+    """A job that has a name does nothing the second time, which may surprise. Batches of streams come again."""
+    for write in {each.name.write for each in told if each.is_known and each.name.kind == JOB}:
+        say_loudly(f"The write '{write}' was made before, under the same writeId: nothing is written again.")
 
 
 def drop_stages(bus: Bus, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -196,5 +196,10 @@ def test_a_warning_of_a_task_is_said_once_by_the_driver(monkeypatch: pytest.Monk
     with scripted(answer()) as door:
         messages = [RowsStaged(NAME, str(at) * 32, {"q": 1}, warning="beware") for at in range(2)]
         decide(door.bus, list(messages))
-    assert said == ["beware"]
+        assert said == ["beware"]
+        decide(door.bus, [RowsStaged(WriteName("job-x", 0, JOB), "1" * 32, is_known=True)])
+        decide(door.bus, [RowsStaged(NAME, "1" * 32, is_known=True)])
+    assert said[1:] == [
+        "The write 'job-x' was made before, under the same writeId: nothing is written again."
+    ]
     assert loud.LOGGER == "busway_spark"
