@@ -180,18 +180,20 @@ def test_a_decision_waits_for_the_stores_of_its_stages() -> None:
     on_a_staging_bench(test, store_count=2, limits=Limits(partition_count=4))
 
 
-def test_publication_rolls_forward_when_a_store_comes_back() -> None:
-    """Staging: after the decision each store publishes for itself."""
+@pytest.mark.parametrize("is_applied", [False, True])
+@pytest.mark.parametrize("parts", [4, 8])
+def test_publication_rolls_forward_when_a_store_comes_back(parts: int, is_applied: bool) -> None:
+    """Staging: after the decision each store publishes for itself; rows whose commit failed have not left."""
 
     async def test(bench: StagingBench) -> None:
         await bench.queue("orders", enable_partitioning=True)
-        for part in range(8):
+        for part in range(parts):
             await bench.stage("orders", 1, *texts(part, 1), part=part)
         bench.stores[1].hold_commits()
-        decided = await bench.decide({1: 8})
+        decided = await bench.decide({1: parts})
         await bench.publish_all()
         assert not decided.decision.is_published
-        bench.stores[1].lose_next_commit(is_applied=False)
+        bench.stores[1].lose_next_commit(is_applied=is_applied)
         bench.stores[1].release_commits()
         await bench.publish_all()
         assert not decided.decision.is_published
@@ -200,7 +202,7 @@ def test_publication_rolls_forward_when_a_store_comes_back() -> None:
         await bench.advance(30.0, 1.0)
         await bench.publish_all()
         assert next_batch.decision.is_published
-        assert sorted(await bench.rows("orders")) == [f"row {n}" for n in range(8)]
+        assert sorted(await bench.rows("orders")) == [f"row {n}" for n in range(parts)]
         assert bench.is_clean()
 
     on_a_staging_bench(test, store_count=2, limits=Limits(partition_count=4))
