@@ -181,7 +181,7 @@ def test_a_decision_waits_for_the_stores_of_its_stages() -> None:
 
 
 @pytest.mark.parametrize("is_applied", [False, True])
-@pytest.mark.parametrize("parts", [4, 8])
+@pytest.mark.parametrize("parts", [2, 8])
 def test_publication_rolls_forward_when_a_store_comes_back(parts: int, is_applied: bool) -> None:
     """Staging: after the decision each store publishes for itself; rows whose commit failed have not left."""
 
@@ -205,7 +205,7 @@ def test_publication_rolls_forward_when_a_store_comes_back(parts: int, is_applie
         assert sorted(await bench.rows("orders")) == [f"row {n}" for n in range(parts)]
         assert bench.is_clean()
 
-    on_a_staging_bench(test, store_count=2, limits=Limits(partition_count=4))
+    on_a_staging_bench(test, store_count=2, limits=Limits(partition_count=2))
 
 
 def test_a_restart_without_the_home_neither_publishes_nor_drops_what_it_cannot_know() -> None:
