@@ -376,10 +376,12 @@ class Stagings:
             stage = self.table.stages.get(stage_id)
             if self.publisher.is_at(stage_id, keeper.name):
                 continue  # it will tell
-            if stage is None or keeper.name not in stage.notes:
-                decision.published(stage_id, keeper.name)
-            else:
+            if stage is not None and keeper.name in stage.notes:
                 self.publisher.add(keeper, stage)
+                continue
+            decision.published(stage_id, keeper.name)
+            if stage is not None:
+                self.table.forget_empty(stage)
         if decision.is_published and decision.stages:
             self._namespace.background.spawn(self._empty(decision))
 

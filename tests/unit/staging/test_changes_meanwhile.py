@@ -70,6 +70,28 @@ def test_an_entity_that_goes_after_the_decision_drops_its_rows_and_counts_them(
     on_a_staging_bench(test)
 
 
+def test_a_commit_waits_for_publication_as_long_as_it_is_told() -> None:
+    """Staging: so that what a job wrote can be read when it ends, or it is told that this is still to come."""
+
+    async def test(bench: StagingBench) -> None:
+        await bench.queue("orders")
+        await bench.stage("orders", 1, *texts(0, 3))
+        await bench.change("orders", status="Disabled")
+        decision = (await bench.decide({1: 3})).decision
+        waiting = [
+            bench.namespace.background.start(bench.stagings.published(decision, seconds))
+            for seconds in (0.0, 5.0, 30.0)
+        ]
+        await bench.advance(6.0, 1.0)
+        assert [task.done() for task in waiting] == [True, True, False]
+        await bench.change("orders", status="Active")
+        await bench.advance(10.0, 1.0)
+        assert [await task for task in waiting] == [False, False, True]
+        assert decision.waiting == []
+
+    on_a_staging_bench(test)
+
+
 def test_a_disabled_entity_is_waited_for() -> None:
     """E-84: what is decided is published when it is enabled again, however long that takes."""
 
