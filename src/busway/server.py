@@ -309,4 +309,6 @@ def _limits(options: ServeOptions) -> Limits:
         namespace_partitions=options.namespace_partitions,
         fetch_bytes_max=options.fetch_bytes_max,
         publish_copies_max=options.publish_copies_max,
+        staging_bytes_max=options.staging_bytes_max,
+        staging_s=options.staging_hours * 3600.0,
     )

@@ -114,6 +114,11 @@ class Decision:
             raise damaged_row(row_key) from error
         return found
 
+    def tombstone(self) -> Decision:
+        stone = Decision(self.write, self.batch, self.kind, self.at_ms, {}, ())
+        stone.is_tombstone = True
+        return stone
+
     def published(self, stage_id: str, store_name: str) -> None:
         self.left.discard((stage_id, store_name))
         if not self.left:

@@ -309,9 +309,6 @@ class Publisher:
         return piece, waits
 
     def _slice_over(self, work: Work, piece: Slice, is_last: bool) -> None:
-        if piece.refused_rows:
-            self.rows_dropped += piece.refused_rows
-            _log.error("%d rows written to %s were refused.", piece.refused_rows, work.log.entity.path)
         if is_last and piece.error is None and piece.next == piece.end:
             self._log_over(work)
 

@@ -33,8 +33,6 @@ class Slice:
         "first",
         "is_over",
         "next",
-        "refused_rows",
-        "rows_joined",
     )
 
     def __init__(self, log: Leaving, first: int, sizes: list[int], over: SliceOver) -> None:
@@ -47,12 +45,9 @@ class Slice:
         self.bytes = sum(sizes)
         #: Of the first row that has not left.
         self.next = first
-        self.rows_joined = 0
         self.is_over = False
-        #: Why the rest has not left; it will be tried again.
+        #: Why it has not left, or not all of it; that is tried again.
         self.error: BrokerError | None = None
-        #: Rows that were refused though others behind them were not.
-        self.refused_rows = 0
 
     def carries(self, messages: list[Message]) -> None:
         """What the rows became, in order."""
@@ -62,11 +57,9 @@ class Slice:
         """`broker.origin.Origin`."""
         del store_name
         if messages:
-            self.rows_joined += len(messages)
             self._leave(batch, self.first + self._places[id(messages[-1])] + 1)
 
     def joined_whole(self, batch: CommitBatch) -> None:
-        self.rows_joined = len(self._sizes)
         self._leave(batch, self.end)
 
     def rest_leaves(self, batch: CommitBatch) -> None:
@@ -83,14 +76,11 @@ class Slice:
         self.done([] if error is None else [(0, error)])
 
     def done(self, refused: list[tuple[int, BrokerError]]) -> None:
-        """`broker.settlement.RunDone`. What was staged is refused for a while only, and from one row on to the
-        end."""
+        """`broker.settlement.RunDone`. No single row is refused, since all were accepted when they were staged: it is
+        the entity or the store that cannot take them, or the commit has failed in which they were to leave."""
         if self.is_over:
             return
         self.is_over = True
-        for place, error in refused:
-            if self.first + place < self.next:
-                self.refused_rows += 1
-            elif self.error is None:
-                self.error = error
+        if refused:
+            self.error = refused[0][1]
         self._over(self)

@@ -18,7 +18,7 @@ from busway.broker.admission import namespace_fault
 from busway.broker.errors import BadArgument, BrokerError, QuotaExceeded, ServerBusy
 from busway.broker.namespace import Namespace
 from busway.broker.store_keeper import StoreKeeper
-from busway.staging.decisions import STREAM_LIFE_MS, WRITE, Decision, Decisions
+from busway.staging.decisions import WRITE, Decision, Decisions
 from busway.staging.pace import Pace
 from busway.staging.part import Part
 from busway.staging.publisher import Publisher
@@ -34,7 +34,7 @@ _log = logging.getLogger("busway.staging")
 
 _LOOK_EVERY_S: Final = 60.0
 #: Decisions that are forgotten, and batches that are dropped, in one look.
-_LOOK_ROWS: Final = 500
+_LOOK_ROWS: Final = 1_000
 #: Stages that are looked at before others get their turn.
 _STAGES_AT_ONCE: Final = 200
 
@@ -376,10 +376,12 @@ class Stagings:
             stage = self.table.stages.get(stage_id)
             if self.publisher.is_at(stage_id, keeper.name):
                 continue  # it will tell
-            if stage is None or keeper.name not in stage.notes:
-                decision.published(stage_id, keeper.name)
-            else:
+            if stage is not None and keeper.name in stage.notes:
                 self.publisher.add(keeper, stage)
+                continue
+            decision.published(stage_id, keeper.name)
+            if stage is not None:
+                self.table.forget_empty(stage)
         if decision.is_published and decision.stages:
             self._namespace.background.spawn(self._empty(decision))
 
@@ -495,7 +497,7 @@ class Stagings:
     async def _look_around(self) -> None:
         """What time has ended: batches that nobody decided, and memories of those that were."""
         now_ms = self._runtime.clock.wall_ms()
-        await self._forget(self.decisions.at_end_of_life(now_ms, _LOOK_ROWS), now_ms)
+        await self._forget(self.decisions.at_end_of_life(now_ms, _LOOK_ROWS))
         for decision in [each for each in self.decisions.all() if each.stages and each.is_published]:
             await self._empty(decision)
         life_ms = round(self._namespace.limits.staging_s * 1000)
@@ -520,19 +522,21 @@ class Stagings:
             except BrokerError as error:
                 _log.warning("They are dropped later: %s", error.sentence)
 
-    async def _forget(self, ended: list[Decision], now_ms: int) -> None:
+    async def _forget(self, ended: list[Decision]) -> None:
+        """In one commit. Whoever decides meanwhile writes over it, in the same batch or a later one."""
+        ended = [decision for decision in ended if decision.write not in self._turns]
+        stones = {decision.write: decision.tombstone() for decision in ended if decision.kind != WRITE}
+        rows: dict[str, str | None] = {decision.row_key: None for decision in ended}
+        rows.update({stone.row_key: stone.text() for stone in stones.values()})
+        if not rows or not await self._put_rows(rows):
+            return
         for decision in ended:
-            async with self._turn(decision.write):
-                if self.decisions.get(decision.write) is not decision:
-                    continue
-                if decision.kind == WRITE:
-                    if await self._put_rows({decision.row_key: None}):
-                        self.decisions.remove(decision)
-                elif now_ms - decision.at_ms > STREAM_LIFE_MS:
-                    stone = Decision(decision.write, decision.batch, decision.kind, decision.at_ms, {}, ())
-                    stone.is_tombstone = True
-                    if await self._put_rows({decision.row_key: stone.text()}):
-                        self.decisions.put(stone)
+            if self.decisions.get(decision.write) is not decision:
+                continue
+            if decision.kind == WRITE:
+                self.decisions.remove(decision)
+            else:
+                self.decisions.put(stones[decision.write])
 
     async def _put_rows(self, rows: Mapping[str, str | None]) -> bool:
         """In the home; False when it is away."""
