@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import rand
 
 from tests.spark.faults import ANY, COMMIT, FAIL, ROWS, TASK, WAIT, Fault
-from tests.spark.flows import register_faults
+from tests.spark.flows import STARTS_MAX, STARVED, register_faults
 from tests.spark.hub_traffic import expected, stream
 from tests.spark.targets import KINDS, Target
 
@@ -144,15 +144,19 @@ class PlayedPlan:
         fault = Fault(f"{self.plan.seed}-{at}", place, batch, act, str(self._folder))
         if run.fault == KILLED and self._ground.restart is not None:
             self._ground.restart(fault.reached.exists, (self._folder / "go-on").touch)
-        try:
-            if self.plan.way == JOB:
-                self._write(self._shaped(self._named(), run), fault)
-            else:
-                self._stream(run, fault)
-        except Exception as error:
-            if "a fault at" not in str(error):
-                raise AssertionError(self.plan, run) from error
-            return str(error)
+        for _ in range(STARTS_MAX):
+            try:
+                if self.plan.way == JOB:
+                    self._write(self._shaped(self._named(), run), fault)
+                else:
+                    self._stream(run, fault)
+            except Exception as error:
+                if STARVED in str(error):
+                    continue  # nothing but one failure more
+                if "a fault at" not in str(error):
+                    raise AssertionError(self.plan, run) from error
+                return str(error)
+            break
         if run.fault == UNNOTED and self.plan.way != JOB:
             self._forget()
         return None

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -121,14 +122,16 @@ def test_a_task_that_spark_speculates_on_counts_once(server: RunningServer, tmp_
 
 #: In `make test`, each target and each way among them.
 PLANS = 20
-#: Seeds of the long part, in lots: one that fails names its plan.
-LOTS, LOT = 16, 20
+#: Of the long part.
+LONG_PLANS = 300
 
 
-def play(ground: Playground, connection: str, seeds: range, *, may_kill: bool) -> None:
-    for seed in seeds:
-        plan = Plan.drawn(seed, may_kill=may_kill)
-        PlayedPlan(plan, ground, Target.made(plan.kind, BusRig(connection))).play()
+@pytest.fixture(scope="module")
+def source(server: RunningServer) -> str:
+    """A hub with the events that plans read."""
+    name = Target.made(HUB, BusRig(server.connection_string)).name
+    fill(server.connection_string, name, plans.COUNT)
+    return name
 
 
 @pytest.fixture
@@ -138,40 +141,56 @@ def plain_settings(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("plain_settings")
-def test_random_plans_write_each_row_once(
-    spark: SparkSession, server: RunningServer, hub: str, tmp_path: Path
+@pytest.mark.parametrize("seed", range(PLANS))
+def test_a_random_plan_writes_each_row_once(
+    spark: SparkSession, server: RunningServer, source: str, tmp_path: Path, seed: int
 ) -> None:
     """Two-phase sinks: whatever shuffles the rows and whatever fails, nothing is lost, nothing double, and nothing of
     a batch that was not decided is seen."""
-    fill(server.connection_string, hub, plans.COUNT)
-    ground = Playground(spark, hub, tmp_path)
-    play(ground, server.connection_string, range(PLANS), may_kill=False)
+    plan = Plan.drawn(seed)
+    target = Target.made(plan.kind, BusRig(server.connection_string))
+    PlayedPlan(plan, Playground(spark, source, tmp_path), target).play()
+
+
+@dataclass(frozen=True)
+class MortalBus:
+    server: RunningServer
+    hub: str
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MortalBus]:
+    """A bus of its own, to be killed."""
+    with RunningServer(tmp_path_factory.mktemp("mortal")) as server:
+        hub = Target.made(HUB, BusRig(server.connection_string)).name
+        fill(server.connection_string, hub, plans.COUNT)
+        yield MortalBus(server, hub)
 
 
 @pytest.mark.long
 @pytest.mark.fault
 @pytest.mark.usefixtures("plain_settings")
-@pytest.mark.parametrize("lot", range(LOTS))
-def test_many_random_plans_write_each_row_once(spark: SparkSession, tmp_path: Path, lot: int) -> None:
+@pytest.mark.parametrize("seed", range(PLANS, PLANS + LONG_PLANS))
+def test_a_random_plan_writes_each_row_once_though_the_bus_dies(
+    spark: SparkSession, mortal: MortalBus, tmp_path: Path, seed: int
+) -> None:
     """Two-phase sinks: the same, on a bus that is killed in the middle of batches, too."""
-    with RunningServer(tmp_path / "bus") as server:
-        rig = BusRig(server.connection_string)
-        hub = Target.made(HUB, rig).name
-        fill(server.connection_string, hub, plans.COUNT)
-        threads: list[threading.Thread] = []
+    threads: list[threading.Thread] = []
 
-        def restart(when: Callable[[], bool], then: Callable[[], None]) -> None:
-            threads.append(threading.Thread(target=_restart, args=(server, when, then), daemon=True))
-            threads[-1].start()
+    def restart(when: Callable[[], bool], then: Callable[[], None]) -> None:
+        threads.append(threading.Thread(target=_restart, args=(mortal.server, when, then)))
+        threads[-1].start()
 
-        ground = Playground(spark, hub, tmp_path, restart)
-        seeds = range(PLANS + lot * LOT, PLANS + (lot + 1) * LOT)
-        play(ground, server.connection_string, seeds, may_kill=True)
+    plan = Plan.drawn(seed, may_kill=True)
+    target = Target.made(plan.kind, BusRig(mortal.server.connection_string))
+    PlayedPlan(plan, Playground(spark, mortal.hub, tmp_path, restart), target).play()
+    for thread in threads:
+        thread.join()
 
 
 def _restart(server: RunningServer, when: Callable[[], bool], then: Callable[[], None]) -> None:
     """Gives up when the fault is never reached."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not when():
         if time.monotonic() > deadline:
             return
