@@ -21,7 +21,7 @@ from typing import Final, Self
 import numpy as np
 from pyspark.sql.datasource import WriterCommitMessage
 
-from busway.client.errors import ClientError
+from busway.client.errors import ClientError, Refused
 from busway_spark.amqp_arrays.encoded_rows import EncodedRows
 from busway_spark.amqp_arrays.message_cut import Longs
 from busway_spark.bus import Bus
@@ -143,12 +143,21 @@ class Stage:
             try:
                 is_new = self._routes.stage(self.name, self.id, part, entity, partition, body)
             except (PartRefused, PartTooLarge) as error:
-                at = gathered.row(error.at if isinstance(error, PartRefused) else 0)
-                raise RowsRefused(f"Could not write to '{entity}': row {at} of its task: {error}") from error
+                raise _refusal(entity, gathered, error) from error
+            except Refused as error:
+                if partition is None:
+                    raise
+                raise _refusal(entity, gathered, error) from error  # there may be no such partition
         if is_new:
             self._rows[entity] += gathered.count
         else:
             self.is_known = True
+
+
+def _refusal(entity: str, gathered: _Gathered, error: ClientError) -> RowsRefused:
+    """Names the row that is at fault, or the first of those that are."""
+    at = gathered.row(error.at if isinstance(error, PartRefused) else 0)
+    return RowsRefused(f"Could not write to '{entity}': row {at} of its task: {error}")
 
 
 class _Gathered:

@@ -183,7 +183,7 @@ def test_groups_plan_and_moves_speak_of_the_same_letters_though_spark_loses_its_
             asyncio.run(_bury_one(place, queue))
             context = spark.sparkContext._jsc.sc()
             for kept in context.getPersistentRDDs().keys().toSeq().mkString(",").split(","):
-                context.env().blockManager().master().removeRdd(int(kept), True)
+                context.unpersistRDD(int(kept), True)
         return found
 
     monkeypatch.setattr(deadletters, "survey", survey_and_lose)
