@@ -90,7 +90,8 @@ class StagingRoutes:
 
     def decide(self, name: WriteName, stages: Mapping[str, int], entity: str) -> Mapping[str, Any]:
         """Everything of these stages is seen by everybody from now on, or nothing ever."""
-        body = json.dumps({"kind": name.kind, "stages": stages}, separators=(",", ":")).encode()
+        said = {"kind": name.kind, "named": name.is_named, "stages": stages}
+        body = json.dumps(said, separators=(",", ":")).encode()
         target = f"{_batch(name)}?wait={PUBLISHED_WAIT_S}{_of(entity, '&')}"
         return self._ask("POST", target, entity, body, wait_s=PUBLISHED_WAIT_S)
 

@@ -56,6 +56,8 @@ class WriteName:
     write: str
     batch: int
     kind: str
+    #: False: made by chance for one job, and nobody will come with it again once the job has its answer.
+    is_named: bool = True
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def of_job(given: GivenName, random_name: str, at: Running) -> WriteName:
     if given.write_id is None:
         if given.batch_id is not None:
             raise BusFailure("batchId is the number of a batch of the write that writeId names; give both.")
-        return WriteName(f"job-{random_name}", 0, JOB)
+        return WriteName(f"job-{random_name}", 0, JOB, is_named=False)
     shown = _shown(given.write_id, f"{given.write_id}\n{given.target}")
     batch = at.batch if given.batch_id is None else given.batch_id
     if batch is not None:

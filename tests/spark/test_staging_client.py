@@ -63,7 +63,7 @@ def test_a_stream_is_known_by_its_query_and_the_name_that_was_given() -> None:
 
 def test_a_job_is_known_by_chance_or_by_the_name_that_was_given() -> None:
     """Two-phase sinks: one name used for two entities means two writes."""
-    assert of_job(PLAIN, "random", Running()) == WriteName("job-random", 0, JOB)
+    assert of_job(PLAIN, "random", Running()) == WriteName("job-random", 0, JOB, False)
     assert of_job(NAMED, "one", Running()) == of_job(NAMED, "other", Running())
     assert of_job(NAMED, "one", Running()) != of_job(replace(NAMED, target="'p'"), "one", Running())
     long = of_job(GivenName("'q'", "ü/ " * 21), "one", IN_STREAM).write
