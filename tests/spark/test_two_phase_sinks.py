@@ -117,10 +117,10 @@ def test_a_task_that_spark_speculates_on_counts_once(server: RunningServer, tmp_
 
 # -- random plans
 
-#: In `make test`, each target and each way among them.
-PLANS = 20
+#: In `make test`, each target and each way among them: about a minute of CPU.
+PLANS = 12
 #: Of the long part.
-LONG_PLANS = 300
+LONG_PLANS = 308
 
 
 @pytest.fixture(scope="module")
