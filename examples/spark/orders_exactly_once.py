@@ -31,12 +31,12 @@ spark = spark_session("orders exactly once", master=os.environ.get("SPARK_MASTER
 spark.sparkContext.setLogLevel("OFF")  # a failure on purpose comes below
 
 # %% [markdown]
-# A queue that detects duplicates, and orders in it. A row without a `messageId` gets one that follows from
-# the query and the row's place, so a task that Spark repeats sends nothing twice.
+# A queue, and orders in it. Tasks stage their rows, and all of them are seen at once when the last task has
+# ended, so a task that Spark repeats sends nothing twice.
 
 # %%
 with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
-    administration.create_queue(queue, {"RequiresDuplicateDetection": True})
+    administration.create_queue(queue)
 
 orders = spark.range(ORDERS).selectExpr("to_json(struct(id AS order, id % 90 AS amount)) AS body")
 orders.write.format("servicebus").mode("append").options(

@@ -98,6 +98,8 @@ _SERVER_KEYS: Final[Mapping[str, type]] = {
     "FetchBytesMax": int,
     "ConnectionsBytesMax": int,
     "PublishCopiesMax": int,
+    "StagingBytesMax": int,
+    "StagingHours": int,
     "DevKey": bool,
     "ReadyFile": str,
     "TlsCert": str,

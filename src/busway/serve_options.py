@@ -22,6 +22,9 @@ CONNECTIONS_BYTES_MAX: Final = 1 << 40
 #: One message for each of the subscriptions that a topic may have (L-9).
 PUBLISH_COPIES_MIN: Final = 2_000
 PUBLISH_COPIES_MAX: Final = 10_000_000
+STAGING_BYTES_MIN: Final = 16 * 1024 * 1024
+STAGING_BYTES_MAX: Final = 1 << 44
+STAGING_HOURS_MAX: Final = 24 * 365
 JOURNAL_SECONDS_MAX: Final = 3_600
 JOURNAL_DAYS_MAX: Final = 36_500
 LOG_FORMATS: Final = ("text", "json")
@@ -58,6 +61,8 @@ class ServeOptions:
     fetch_bytes_max: int = 16 * 1024 * 1024  # messages of one answer to a receive by sequence number
     connections_bytes_max: int = 1024 * 1024 * 1024  # memory that all connections together may hold
     publish_copies_max: int = 100_000  # that one publish may make in the subscriptions of a topic
+    staging_bytes_max: int = 8 * 1024 * 1024 * 1024  # of all batches that are staged and not committed
+    staging_hours: int = 24  # then what nobody has committed is dropped
     dev_key: bool = False  # accept the emulator's placeholder key, loopback only
     ready_file: Path | None = None
     tls_cert: Path | None = None
@@ -124,6 +129,8 @@ def _check_sizes(options: ServeOptions) -> None:
             CONNECTIONS_BYTES_MAX,
         ),
         "--publish-copies-max": (options.publish_copies_max, PUBLISH_COPIES_MIN, PUBLISH_COPIES_MAX),
+        "--staging-bytes-max": (options.staging_bytes_max, STAGING_BYTES_MIN, STAGING_BYTES_MAX),
+        "--staging-hours": (options.staging_hours, 1, STAGING_HOURS_MAX),
     }
     for name, (value, least, most) in bounds.items():
         if not least <= value <= most:

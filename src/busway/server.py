@@ -33,6 +33,7 @@ from busway.serve_options import ServeOptions
 from busway.signals.log_lines import log_to_stream, prepare
 from busway.signals.measured_process import MeasuredProcess
 from busway.signals.stall_meter import StallMeter
+from busway.staging.stagings import Stagings
 from busway.store.contract import Store
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.event_hubs import EventHubs
@@ -127,21 +128,23 @@ class Server:
         if config is not None and "File" in config.log_types:
             self._log_to_file(stack)
         name = None if config is None else config.namespace_name
-        namespace, hubs = await self._open_namespace(stack, name or NAMESPACE_DEFAULT)
+        namespace, hubs, stagings = await self._open_namespace(stack, name or NAMESPACE_DEFAULT)
         if config is not None:
             from busway.config_changes import apply_config  # as above
 
             await apply_config(config, namespace, hubs)
         budget = ConnectionBudget(options.connections_bytes_max)
         amqp = AmqpGateway(namespace, self._clock, self._entropy, hubs=hubs, budget=budget)
-        http = Entrance(lambda: self._http_gateway(namespace, hubs, amqp))
+        http = Entrance(lambda: self._http_gateway(namespace, hubs, stagings, amqp))
         stack.push_async_callback(amqp.close)
         stack.push_async_callback(http.close)
         self._stalls.start()
         stack.callback(self._stalls.stop)
         await self._listen(stack, amqp, http)
 
-    def _http_gateway(self, namespace: Namespace, hubs: EventHubs, amqp: AmqpGateway) -> HttpGateway:
+    def _http_gateway(
+        self, namespace: Namespace, hubs: EventHubs, stagings: Stagings, amqp: AmqpGateway
+    ) -> HttpGateway:
         # Imported here, because most of the cost of a start would be these: the entrance has loaded them.
         from busway.gateway.http.app import HttpGateway, HttpSettings
 
@@ -155,6 +158,7 @@ class Server:
             hubs,
             MeasuredProcess(self._journal, self._stalls, amqp.budget),
             amqp.budget,
+            stagings,
         )
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
@@ -167,7 +171,7 @@ class Server:
 
     async def _open_namespace(
         self, stack: contextlib.AsyncExitStack, name: str
-    ) -> tuple[Namespace, EventHubs]:
+    ) -> tuple[Namespace, EventHubs, Stagings]:
         options = self._options
         given = _key_of(options.key_file) if options.key_file is not None else None
         namespace = Namespace(
@@ -181,6 +185,7 @@ class Server:
         )
         capture_folder = options.capture or self._directory.capture
         hubs = EventHubs(namespace, self._clock, self._entropy, capture_folder)
+        stagings = Stagings(namespace, hubs, Payloads(self._entropy))
         self._start_journal(stack, namespace)
         await namespace.open()
         stack.push_async_callback(namespace.close)
@@ -191,7 +196,7 @@ class Server:
         ticker = Ticker(namespace, self._clock)
         ticker.start()
         stack.callback(ticker.stop)
-        return namespace, hubs
+        return namespace, hubs, stagings
 
     def _start_journal(self, stack: contextlib.AsyncExitStack, namespace: Namespace) -> None:
         """Before the namespace opens; it ends after it, so the last commits are in it."""
@@ -304,4 +309,6 @@ def _limits(options: ServeOptions) -> Limits:
         namespace_partitions=options.namespace_partitions,
         fetch_bytes_max=options.fetch_bytes_max,
         publish_copies_max=options.publish_copies_max,
+        staging_bytes_max=options.staging_bytes_max,
+        staging_s=options.staging_hours * 3600.0,
     )

@@ -1,4 +1,4 @@
-"""The formats with faults: a writer that, at a chosen place in a chosen batch, does harm or waits for it to be done.
+"""The formats with faults: a writer that, at a chosen place in a chosen batch, fails, does harm or waits for it.
 
     .format("eventhubs-faulty").option("fault", Fault(…).text)
 
@@ -20,8 +20,10 @@ from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     DataSourceStreamWriter,
+    DataSourceWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -35,6 +37,9 @@ COMMIT = "commit"
 KILL_EXECUTOR = "kill the executor"
 KILL_DRIVER = "kill the driver"
 WAIT = "wait"
+FAIL = "fail"
+#: Of jobs, whose batches have no numbers.
+ANY = -1
 WAIT_S_MAX = 90.0
 
 
@@ -58,8 +63,10 @@ class Fault:
         return Path(self.folder) / f"{self.name}.reached"
 
     def strike(self, place: str, batch: int) -> None:
-        if (place, batch) != (self.place, self.batch) or not self._is_first():
+        if place != self.place or self.batch not in (batch, ANY) or not self._is_first():
             return
+        if self.act == FAIL:
+            raise RuntimeError(f"a fault at {place}")
         if self.act == WAIT:
             _wait_until(lambda: (Path(self.folder) / "go-on").exists())
             return
@@ -114,11 +121,10 @@ class FaultyWriter(DataSourceStreamArrowWriter):
         return written
 
     def _passed(self, rows: Iterator[Any], batch: int) -> Iterator[Any]:
-        """Strikes behind the first batch of rows."""
-        for at, each in enumerate(rows):
-            if at == 1:
-                self._fault.strike(ROWS, batch)
+        """Strikes behind the first rows."""
+        for each in rows:
             yield each
+            self._fault.strike(ROWS, batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._inner.commit(messages, batchId)
@@ -126,6 +132,32 @@ class FaultyWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._inner.abort(messages, batchId)
+
+
+class FaultyJobWriter(DataSourceArrowWriter):
+    """Of batch jobs, also inside of foreachBatch."""
+
+    def __init__(self, inner: DataSourceWriter, fault: Fault) -> None:
+        self._inner = inner
+        self._fault = fault
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        written = self._inner.write(self._passed(iterator))
+        self._fault.strike(TASK, ANY)
+        return written
+
+    def _passed(self, rows: Iterator[Any]) -> Iterator[Any]:
+        """Strikes behind the first rows."""
+        for each in rows:
+            yield each
+            self._fault.strike(ROWS, ANY)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._inner.commit(messages)
+        self._fault.strike(COMMIT, ANY)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._inner.abort(messages)
 
 
 def _without_fault(options: MutableMapping[str, str]) -> dict[str, str]:
@@ -144,6 +176,9 @@ class FaultyEventHubs(EventHubs):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return FaultyWriter(super().streamWriter(schema, overwrite), self._fault)
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return FaultyJobWriter(super().writer(schema, overwrite), self._fault)
+
 
 class FaultyServiceBus(ServiceBus):
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -156,3 +191,6 @@ class FaultyServiceBus(ServiceBus):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return FaultyWriter(super().streamWriter(schema, overwrite), self._fault)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return FaultyJobWriter(super().writer(schema, overwrite), self._fault)

@@ -11,8 +11,6 @@ from tests.spark.hub_traffic import expected, fill
 from tests.spark.servicebus_rig import BusRig, numbers
 
 COUNT = 300
-#: A batch may come again long after it came first.
-LONG_MEMORY = {"DuplicateDetectionHistoryTimeWindow": "P1D"}
 
 
 class Scene:
@@ -50,7 +48,7 @@ class Scene:
             with self.rig.administration() as administration:
                 administration.hubs.create(name, {"PartitionCount": 2})
             return name
-        return self.rig.queue({"RequiresDuplicateDetection": True, **LONG_MEMORY})
+        return self.rig.queue()
 
     def check(self, flow: Flow) -> None:
         """Every row once in the sink; a queue that was read is empty."""

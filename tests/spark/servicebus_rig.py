@@ -74,6 +74,18 @@ class BusRig:
     def peek(self, entity: str) -> list[ServiceBusReceivedMessage]:
         return self.on_bus(lambda client: client.get_management(entity).peek_messages(250))
 
+    def peek_all(self, entity: str) -> list[ServiceBusReceivedMessage]:
+        async def work(client: ServiceBusClient) -> list[ServiceBusReceivedMessage]:
+            management = client.get_management(entity)
+            found: list[ServiceBusReceivedMessage] = []
+            while page := await management.peek_messages(
+                250, sequence_number=(found[-1].sequence_number or 0) + 1 if found else 0
+            ):
+                found += page
+            return found
+
+        return self.on_bus(work)
+
 
 class ServiceBusRig(BusRig):
     def __init__(self, spark: SparkSession, connection_string: str, claim_operations: str = "auto") -> None:

@@ -95,6 +95,22 @@ def test_a_queue_gets_history_once_where_it_detects_duplicates(server: RunningSe
     assert {str(each.message_id).partition("~")[0] for each in found} == {f"id-{n}" for n in range(1, 31)}
 
 
+@pytest.mark.usefixtures("spark")
+def test_any_queue_of_ours_gets_history_once(server: RunningServer, tmp_path: Path) -> None:
+    """Two-phase sinks: what a step sends is staged and decided about once, though the queue does not detect
+    duplicates and the command is started again."""
+    topic = CapturedTopic(server.connection_string, tmp_path / "lake")
+    topic.publish(30)
+    topic.subscribe("late", Rule("all", TrueFilter()))
+    topic.capture()
+    with topic.administration() as client:
+        client.create_queue(f"{topic.name}-q")
+    options = topic.options("late", into=f"{topic.name}-q", before_us=4_000_000_000_000_000)
+    sent = [backfill(topic.place(), options, Progress()).sent for _ in range(2)]
+    assert sent == [30, 0]
+    assert len(topic.take(f"{topic.name}-q")) == 30
+
+
 # -- without Spark
 
 
@@ -159,7 +175,6 @@ def test_the_door_for_history_is_for_managers_alone(topic: CapturedTopic) -> Non
         door.store(0, [("id", "", b"no message")])
     with pytest.raises(JobFailed, match="reason and description"):
         door.store(0, [("id", "[]", b"\x00Su\xa0\x01x")])
-    door.close()
     bus = Bus(topic.connection_string)
     connection = bus.http_connection()
     assert _status(connection, f"/$backfill/{path}", {}) == 401

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 import pyspark
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from busway_spark import spark_session
 from busway_spark.session import PUSHES_FILTERS, prepare_environment
@@ -29,7 +30,7 @@ from busway_spark.shipping import code_archive
 from tests.harness.running_server import RunningServer
 from tests.spark.cluster import EXECUTOR_SETTINGS, bare_python
 from tests.spark.flows import HUB, QUEUE, Flow, hub_bodies, run_flows
-from tests.spark.hub_traffic import expected, fill, frame, texts
+from tests.spark.hub_traffic import expected, fill, frame, stream, texts
 from tests.spark.scene import Scene
 from tests.spark.servicebus_rig import ServiceBusRig, numbers
 
@@ -167,6 +168,34 @@ def test_batches_and_streams_run_on_a_server_without_our_code(server: RunningSer
     assert scene.rig.peek(flows[1].origin) == []
 
 
+@pytest.mark.long
+@pytest.mark.skipif(find_spec("grpc") is None, reason="make setup-spark installs what Spark Connect needs")
+def test_a_write_inside_of_a_stream_needs_its_batch_and_is_made_once(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    """Two-phase sinks: on Spark Connect tasks of an inner write are not told which batch it is. A name alone is
+    refused: every batch but the first would pass for a repetition. With `batchId` a batch that comes again is
+    known."""
+    no_session: Any = None
+    scene = Scene(ServiceBusRig(no_session, server.connection_string), tmp_path, COUNT)
+    hub, queue = scene.filled(HUB), scene.rig.queue()
+    work = {"connection": server.connection_string, "read": {}, "write": {}, "flows": []}
+    checkpoint = tmp_path / "checkpoint"
+    each = {"hub": hub, "queue": queue, "checkpoint": str(checkpoint)}
+    with connect_server(tmp_path / "connect", code_archive()) as address:
+        refused = client(tmp_path / "a.json", address=address, each={**each, "tells": False}, **work)
+        assert "batchId" in refused["each"]
+        assert scene.rig.peek_all(queue) == []
+        for at in range(2):
+            done = client(tmp_path / f"{at}.json", address=address, each={**each, "tells": True}, **work)
+            assert done["each"] is None
+            found = sorted(message.body.decode() for message in scene.rig.peek_all(queue))
+            assert found == expected(COUNT // 2)
+            last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+            last.unlink()
+            last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+
+
 def test_a_server_without_the_archive_tells_how_to_start_it(tmp_path: Path) -> None:
     """Spark keeps what a session brings in a folder of the session, which tasks of streams do not get. Batches are
     not refused, nor is a stream where the server has the same archive, or Busway, of its own."""
@@ -217,9 +246,31 @@ def main(path: str) -> None:
         rig.write(rows, queue=plan["write"][QUEUE])
         target = {"eventhubs.connectionString": connection, "eventhubs.name": plan["write"][HUB]}
         rows.write.format("eventhubs").mode("append").options(**target).save()
+    if "each" in plan:
+        found["each"] = _write_inside(spark, connection, **plan["each"])
     ended = run_flows(spark, connection, [Flow(**flow) for flow in plan["flows"]])
     print(json.dumps({**found, "ended": ended}))
     spark.stop()
+
+
+def _write_inside(
+    spark: SparkSession, connection: str, hub: str, queue: str, checkpoint: str, tells: bool
+) -> str | None:
+    """By foreachBatch, in batches of 40. What it failed with."""
+    start = json.dumps({"offset": "-1"})
+    rows = stream(spark, connection, hub, startingPosition=start, maxEventsPerTrigger="40").load()
+    options = {"connectionString": connection, "queue": queue, "writeId": "copy"}
+
+    def each(found: DataFrame, batch: int) -> None:
+        writer = found.select("body").write.format("servicebus").mode("append").options(**options)
+        (writer.option("batchId", batch) if tells else writer).save()
+
+    query = rows.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint)
+    try:
+        query.trigger(availableNow=True).start().awaitTermination()
+    except Exception as error:
+        return str(error)
+    return None
 
 
 if __name__ == "__main__":

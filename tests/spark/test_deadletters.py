@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pyarrow.parquet as pq
@@ -15,9 +16,11 @@ from pyspark.sql import SparkSession
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway_spark.bus import Bus
+from busway_spark.pipeline import deadletters
 from busway_spark.pipeline.deadletters import DeadLetters, run
 from busway_spark.pipeline.deadletters_fix import BODY, Fix, WrongFix
-from busway_spark.pipeline.deadletters_groups import slot_seconds
+from busway_spark.pipeline.deadletters_groups import Survey, slot_seconds
+from busway_spark.pipeline.deadletters_plan import RESUBMITTED
 from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY
 from tests.harness.running_server import RunningServer
@@ -164,6 +167,34 @@ def test_triage_tells_and_touches_nothing_then_moves_exactly_what_was_chosen(
     ]
     assert (place.bus.target.key or "?") not in shell.told
     assert names(lying(place, dead_letters_of(queue))) == ["m-10", "m-11", "m-9"]
+
+
+def test_groups_plan_and_moves_speak_of_the_same_letters_though_spark_loses_its_blocks(
+    place: Place, spark: SparkSession, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dead letters: an executor is lost behind the groups, and one more message has been dead-lettered meanwhile."""
+    surveyed = deadletters.survey
+    chosen: list[int] = []
+
+    def survey_and_lose(*given: Any) -> Survey:
+        found = surveyed(*given)
+        chosen.append(found.chosen)
+        if len(chosen) == 1:
+            asyncio.run(_bury_one(place, queue))
+            context = spark.sparkContext._jsc.sc()
+            for kept in context.getPersistentRDDs().keys().toSeq().mkString(",").split(","):
+                context.unpersistRDD(int(kept), True)
+        return found
+
+    monkeypatch.setattr(deadletters, "survey", survey_and_lose)
+    triage = run(place, DeadLetters((queue,), resubmits=True, wait_s=1.0))
+    assert triage.outcomes == {RESUBMITTED: triage.survey.chosen - triage.survey.held}
+    assert triage.survey.chosen == chosen[-1]
+
+
+async def _bury_one(place: Place, queue: str) -> None:
+    async with place.bus.client() as client:
+        await bury(client, queue, [ServiceBusMessage(b"late", message_id="late")])
 
 
 @pytest.mark.parametrize(

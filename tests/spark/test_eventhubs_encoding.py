@@ -8,20 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from busway.amqp.encode import encode_value
-from busway.amqp.section_order import split_batch
 from busway.amqp.sections import DATA, AmqpMessage, decode_message
-from busway.amqp.types import Int, Long, Short, Symbol
 from busway.streams.key_hash import partition_of_key
-from busway_spark.eventhubs.writer import BadRows, Router, encode_events
-
-MARKED: dict[object, object] = {
-    "com.microsoft:producer-id": Long(77),
-    "com.microsoft:producer-epoch": Short(3),
-}
-NUMBER = Symbol("com.microsoft:producer-sequence-number")
-MARKS = b"".join(encode_value(Symbol(str(name))) + encode_value(value) for name, value in MARKED.items())
-MARKS += encode_value(NUMBER)
+from busway_spark.eventhubs.event_rows import BadRows, Router, by_partition, encode_events
 
 
 def rows(seed: int, count: int) -> pa.RecordBatch:
@@ -40,12 +29,10 @@ def rows(seed: int, count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def as_event(row: dict[str, Any], number: int | None) -> AmqpMessage:
+def as_event(row: dict[str, Any]) -> AmqpMessage:
     annotations: dict[object, object] = {}
     if row.get("partitionKey") is not None:
         annotations["x-opt-partition-key"] = row["partitionKey"]
-    if number is not None:
-        annotations |= {**MARKED, NUMBER: Int(number)}
     return AmqpMessage(
         [row["body"]],
         DATA,
@@ -55,14 +42,12 @@ def as_event(row: dict[str, Any], number: int | None) -> AmqpMessage:
 
 
 @pytest.mark.parametrize("seed", range(24))
-@pytest.mark.parametrize("marks", [b"", MARKS])
-def test_rows_are_events_with_all_that_they_have(seed: int, marks: bytes) -> None:
-    """H-18: each event bears its producer's marks and its own number, when there are any."""
+def test_rows_are_events_with_all_that_they_have(seed: int) -> None:
+    """H-10, H-12: body, key and properties."""
     batch = rows(seed, 30).slice(2, 25)
-    encoded = encode_events(batch, marks, 1_000)
-    found = [decode_message(payload) for payload in split_batch(encoded.batch(0, len(encoded)))]
-    for at, (event, row) in enumerate(zip(found, batch.to_pylist(), strict=True)):
-        wanted = as_event(row, 1_000 + at if marks else None)
+    found = [decode_message(payload) for payload in encode_events(batch, 0).to_pylist()]
+    for event, row in zip(found, batch.to_pylist(), strict=True):
+        wanted = as_event(row)
         for section in ("message_annotations", "application_properties", "body", "properties", "header"):
             assert getattr(event, section) == getattr(wanted, section)
 
@@ -93,9 +78,11 @@ def test_a_row_goes_where_it_says_or_where_its_key_belongs_or_on_in_turn() -> No
 
 @pytest.mark.parametrize("wanted", ["4", "-1", "x", "٣", "9" * 12, ""])
 def test_a_partition_that_is_none_is_refused(wanted: str) -> None:
-    """The sentence says which partitions there are."""
+    """The sentence names the row, and which partitions there are."""
     batch = pa.RecordBatch.from_pydict({"body": pa.array([b"x"]), "partitionId": pa.array([wanted])})
-    with pytest.raises(BadRows, match="partitions 0 to 3"):
+    with pytest.raises(
+        BadRows, match=r"Row 0 of its task.*(partitions 0 to 3|not the number of a partition)"
+    ):
         Router(4, 0).routed(batch)
 
 
@@ -108,5 +95,17 @@ def test_a_row_with_two_places_or_without_a_body_is_refused() -> None:
     }
     with pytest.raises(BadRows, match="both"):
         Router(4, 0).routed(pa.RecordBatch.from_pydict(both))
-    with pytest.raises(BadRows, match="no body"):
-        encode_events(pa.RecordBatch.from_pydict({"body": pa.array([None], pa.binary())}), b"", 1)
+    with pytest.raises(BadRows, match="Row 8 of its task has no body"):
+        encode_events(pa.RecordBatch.from_pydict({"body": pa.array([b"", None], pa.binary())}), 7)
+
+
+def test_rows_are_staged_by_the_partition_that_they_name() -> None:
+    """H-10: those that name none stay together; keys are for the server to place."""
+    ids = pa.array(["1", None, "01", "0"], pa.string())
+    batch = pa.RecordBatch.from_pydict({"body": pa.array([b"x"] * 4), "partitionId": ids})
+    found = {name: wanted.tolist() for name, wanted in by_partition(batch, 0).items()}
+    assert found["1"] == [True, False, True, False]
+    assert found["0"] == [False, False, False, True]
+    assert found[None] == [False, True, False, False]
+    plain = pa.RecordBatch.from_pydict({"body": pa.array([b"x"])})
+    assert {name: wanted.tolist() for name, wanted in by_partition(plain, 0).items()} == {None: [True]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,13 @@ import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.streams.key_hash import partition_of_key
+from busway_spark.bus_failure import BusFailure
+from busway_spark.eventhubs import sink
+from busway_spark.eventhubs.amqp_sending import EventsSent
 from busway_spark.eventhubs.options import EventHubsOptions
-from busway_spark.eventhubs.writer import EventsWritten, Work, write_rows
+from busway_spark.eventhubs.sink import EventHubsWriter, stage_rows
+from busway_spark.two_phase import decide, drop_stages
+from busway_spark.write_names import STREAM, WriteName
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import expected, fill, frame, stream, texts
 
@@ -52,7 +58,7 @@ def test_rows_go_where_they_say(spark: SparkSession, server: RunningServer, hub:
         ("select 'x' as body, 1 as colour", "'colour' is not known"),
         ("select 1 as body", "'body' is int"),
         ("select 'x' as body, '0' as partitionId, 'k' as partitionKey", "both partitionId and partitionKey"),
-        ("select 'x' as body, '2' as partitionId", "partitions 0 to 1"),
+        ("select 'x' as body, '2' as partitionId", "row 0 of its task: .*between 0 and 1"),
         ("select cast(null as string) as body", "no body"),
     ],
 )
@@ -83,21 +89,41 @@ def batches(count: int, dies_after: int | None = None) -> Iterator[pa.RecordBatc
         yield pa.RecordBatch.from_pydict({"body": pa.array(rows, pa.binary())})
 
 
-def test_a_repeated_task_writes_only_the_rest(spark: SparkSession, server: RunningServer, hub: str) -> None:
-    """H-18: what a try before it had stored is left out; the next batch counts anew; an old try is refused."""
+def test_a_task_that_is_repeated_leaves_nothing_of_its_first_try(
+    spark: SparkSession, server: RunningServer, hub: str
+) -> None:
+    """Two-phase sinks: a batch is decided once, with the stages that are named; a lower one is refused."""
     options = EventHubsOptions.parse({"connectionString": server.connection_string, "name": hub})
-    work = Work.of_stream("query", 7, 0)
+    name = WriteName(f"query-{hub}", 7, STREAM)
     with pytest.raises(RuntimeError, match="the task dies"):
-        write_rows(options, work, batches(300, dies_after=200))
-    stored = frame(spark, server.connection_string, hub).count()
-    assert 0 < stored <= 200
-    assert write_rows(options, work, batches(300)) == EventsWritten(300 - stored, stored)
-    assert write_rows(options, work, batches(300)) == EventsWritten(0, 300)
+        stage_rows(batches(300, dies_after=200), options, name)
+    first, second = stage_rows(batches(300), options, name), stage_rows(batches(300), options, name)
+    assert (first.count, second.count) == (300, 300)
+    assert frame(spark, server.connection_string, hub).count() == 0, "nobody sees what is staged"
+    assert decide(options.bus, [first]) == 300
+    drop_stages(options.bus, [first, second])  # as Spark does when `commit` raised after it took effect
     assert texts(frame(spark, server.connection_string, hub)) == sorted(str(number) for number in range(300))
-    assert write_rows(options, Work.of_stream("query", 8, 0), batches(20)) == EventsWritten(20, 0)
-    with pytest.raises(Exception, match="was taken over"):
-        write_rows(options, work, batches(310))
-    assert frame(spark, server.connection_string, hub).count() == 320
+    known = stage_rows(batches(20), options, name)
+    assert (known.is_known, known.count) == (True, 0)
+    with pytest.raises(BusFailure, match="checkpoint"):
+        stage_rows(batches(20), options, replace(name, batch=6))
+    assert frame(spark, server.connection_string, hub).count() == 300
+
+
+def test_rows_that_cannot_be_staged_are_sent_at_least_once(
+    spark: SparkSession, server: RunningServer, hub: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H-10: by AMQP alone, as other services get them, and it is said."""
+    said: list[str] = []
+    monkeypatch.setattr(sink, "say_loudly", said.append)
+    options = EventHubsOptions.parse(
+        {"connectionString": server.connection_string, "name": hub, "transport": "amqp"}
+    )
+    message = EventHubsWriter(options, "job").write(batches(30))
+    assert message == EventsSent(30)
+    assert "at least once" in said[0]
+    assert hub in said[0]
+    assert frame(spark, server.connection_string, hub).count() == 30
 
 
 def copy(
@@ -137,8 +163,8 @@ def test_a_stream_writes_each_row_once_through_crashes(
             checkpoint,
             "partition = '1' and sequenceNumber = 75",
         )
-    # Batch 0 in full, and of batch 1 the rows of partition 0 at most.
-    assert 100 <= frame(spark, server.connection_string, target).count() <= 199
+    # Batch 0 in full, and nothing of batch 1.
+    assert frame(spark, server.connection_string, target).count() == 100
     copy(spark, server.connection_string, (hub, target), checkpoint)
     assert texts(frame(spark, server.connection_string, target)) == expected(200)
     commits = sorted((int(path.name), path) for path in (Path(checkpoint) / "commits").glob("[0-9]*"))

@@ -13,13 +13,15 @@ from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from busway_spark.bodies.body_options import FORMATS, POLICIES
 from busway_spark.eventhubs.columns import SCHEMA
 from busway_spark.eventhubs.options import KNOWN
 from busway_spark.eventhubs.ported_options import PORTED, REFUSED
+from busway_spark.servicebus import duplicate_check
 from busway_spark.servicebus.columns import readable_schema
-from busway_spark.servicebus.duplicate_check import AtLeastOnce, detects_duplicates, warn_if_rows_can_repeat
+from busway_spark.servicebus.duplicate_check import detects_duplicates, warn_if_rows_can_repeat
 from busway_spark.servicebus.options import KNOWN as SERVICEBUS_KNOWN
 from busway_spark.servicebus.options import MODES, read_options
 from tests.harness.running_server import RunningServer
@@ -104,14 +106,33 @@ def test_the_page_names_every_option_and_column() -> None:
 # -- the warning that rows can arrive twice
 
 
-def test_a_target_that_keeps_duplicates_is_warned_about(spark: SparkSession, server: RunningServer) -> None:
+def test_rows_that_can_arrive_twice_are_warned_about(
+    spark: SparkSession, server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least once: said wherever rows cannot be staged, also over TLS and where nobody tells whether duplicates are
+    detected. Only rows that bring ids, for an entity that detects duplicates, need no warning."""
     rig = ServiceBusRig(spark, server.connection_string)
     plain, careful = rig.queue(), rig.queue({"RequiresDuplicateDetection": True})
-    with pytest.warns(AtLeastOnce, match=f"'{plain}' does not detect duplicates.*at least once"):
-        warn_if_rows_can_repeat(read_options(rig.options(queue=plain)))
-    warn_if_rows_can_repeat(read_options(rig.options(queue=careful)))
+    said: list[str] = []
+    monkeypatch.setattr(duplicate_check, "say_loudly", said.append)
+    with_ids, without = (
+        StructType().add("body", "binary").add("messageId", "string"),
+        StructType().add("body", "binary"),
+    )
+    encrypted = server.connection_string.replace(";UseDevelopmentEmulator=true", "")
+    tls = {"connectionString": encrypted, "caFile": server.ca_file}
     _, sends_only = rig.key("Send")
-    for quiet in ({"queue": "no-such-queue"}, {}, {"queue": plain, "connectionString": sends_only}):
-        options = read_options(rig.options(**quiet))
-        assert detects_duplicates(options) is None
-        warn_if_rows_can_repeat(options)
+    for schema, options in (
+        (with_ids, {"queue": plain}),
+        (with_ids, {"queue": plain, **tls}),
+        (without, {"queue": careful, **tls}),
+        (with_ids, {"queue": careful, "connectionString": sends_only}),
+        (with_ids, {"queue": "no-such-queue"}),
+        (with_ids, {}),
+    ):
+        warn_if_rows_can_repeat(schema, read_options(rig.options(**options)))
+        assert "at least once" in said.pop(), options
+    for options in ({"queue": careful}, {"queue": careful, **tls}):
+        assert detects_duplicates(read_options(rig.options(**options))) is True
+        warn_if_rows_can_repeat(with_ids, read_options(rig.options(**options)))
+    assert said == []

@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
+from busway_spark.bridge import bridge, close_bridge
 from busway_spark.bus import Bus
-from busway_spark.servicebus.bridge import bridge, close_bridge
 from busway_spark.servicebus.claim import Claim
 from busway_spark.servicebus.claim_desk import ClaimDesk
 from busway_spark.servicebus.claim_reader import ClaimStreamReader
@@ -80,7 +80,7 @@ def _rows(reader: ClaimStreamReader, start: Offset, end: Offset) -> list[int]:
 
 
 def _peeked(bus: RunningServer) -> dict[int | None, str]:
-    client = bridge().client(_options(bus))
+    client = bridge().client(_options(bus).bus)
     found = bridge().run(client.get_management(QUEUE).peek_messages(250))
     return {message.sequence_number: message.state for message in found}
 
@@ -112,7 +112,7 @@ def test_a_batch_whose_holding_was_cut_short_is_what_was_held(bus: RunningServer
 def _hold_four(bus: RunningServer, reader: ClaimStreamReader, claim: Claim) -> None:
     claims = reader._claims
     if isinstance(claims, StockClaims):
-        desk = ClaimDesk(bridge().client(_options(bus)), QUEUE, is_durable=True)
+        desk = ClaimDesk(bridge().client(_options(bus).bus), QUEUE, is_durable=True)
         bridge().run(desk.hold(claim, claims._taken[:4]))
     else:
         assert ClaimRoutes(Bus(bus.connection_string), QUEUE).hold(claim.stamp, [(1, 4)]) == [(1, 4)]
@@ -122,7 +122,7 @@ def test_a_message_that_somebody_else_deferred_meanwhile_is_left_alone(bus: Runn
     """A lock that ended before the holding: whoever has the message now keeps it."""
     reader = _reader(bus)
     end = reader.latestOffset(START, LIMIT)
-    bridge().run(_defer_some(bridge().client(_options(bus)), 3))
+    bridge().run(_defer_some(bridge().client(_options(bus).bus), 3))
     assert _rows(reader, START, end) == []
     reader.commit(end)
     states = _peeked(bus)
@@ -145,7 +145,7 @@ def test_settling_that_was_cut_short_is_finished_by_the_next_process(
     first = _reader(bus, operations=operations)
     end = first.latestOffset(START, LIMIT)
     assert len(_rows(first, START, end)) == 10
-    management = bridge().client(_options(bus)).get_management(QUEUE)
+    management = bridge().client(_options(bus).bus).get_management(QUEUE)
     bridge().run(management.receive_deferred_messages([2, 3, 5], deletes=True))
     for reader in (_reader(bus, operations=operations), first):  # with and without knowing what was held
         reader.commit(end)
@@ -187,7 +187,7 @@ def test_locks_are_kept_while_a_batch_without_a_claim_runs(bus: RunningServer) -
     reader = _reader(bus, is_durable=False)
     end = reader.latestOffset(START, LIMIT)
     assert _rows(reader, START, end) == list(range(1, 11))
-    assert bridge().run(_received_within(bridge().client(_options(bus)), 6.0)) == []
+    assert bridge().run(_received_within(bridge().client(_options(bus).bus), 6.0)) == []
     reader.commit(end)
     assert _peeked(bus) == {}
 
@@ -202,7 +202,7 @@ def test_a_claim_is_nobodys_to_receive_however_long_the_batch_takes(bus: Running
     reader = _reader(bus)
     end = reader.latestOffset(START, LIMIT)
     reader.partitions(START, end)
-    assert bridge().run(_received_within(bridge().client(_options(bus)), 6.0)) == []
+    assert bridge().run(_received_within(bridge().client(_options(bus).bus), 6.0)) == []
     assert _rows(reader, START, end) == list(range(1, 11))
 
 
@@ -213,10 +213,10 @@ def test_messages_that_expire_while_they_are_claimed_are_read_and_keep_no_other_
     reader = _reader(bus)
     first = reader.latestOffset(START, LIMIT)
     reader.partitions(START, first)
-    bridge().run(_send_short_lived(bridge().client(_options(bus))))
+    bridge().run(_send_short_lived(bridge().client(_options(bus).bus)))
     end = reader.latestOffset(first, LIMIT)
     assert len(reader.partitions(first, end)) == 1
-    bridge().run(_received_within(bridge().client(_options(bus)), 3.2))
+    bridge().run(_received_within(bridge().client(_options(bus).bus), 3.2))
     assert _rows(reader, first, end) == [11, 12, 13]
     reader.commit(end)
     assert _peeked(bus) == {}

@@ -465,4 +465,37 @@ BROKER_TIMERS: Final = (
             longest_s=60,
         ),
     ),
+    *timers_in(
+        "busway/staging/publisher.py",
+        Timer(
+            "Publisher._pause",
+            RINGS,
+            "the next try to publish what an entity or a store does not take just now",
+            "the loss of the store",
+            "publication goes on, or pauses longer",
+            "unit/staging/test_changes_meanwhile::test_a_disabled_entity_is_waited_for",
+            longest_s=5,
+        ),
+    ),
+    *timers_in(
+        "busway/staging/stagings.py",
+        Timer(
+            "Stagings._look_later",
+            RINGS,
+            "the next look for batches that nobody commits and decisions that may be forgotten",
+            "",
+            "they are dropped",
+            "unit/staging/test_changes_meanwhile::test_what_nobody_decides_goes_when_its_time_is_over",
+            longest_s=60,
+        ),
+        Timer(
+            "Stagings.published",
+            RINGS,
+            "a commit waits for the publication of its batch",
+            "the publication",
+            "the answer says that it is not over yet",
+            "unit/staging/test_changes_meanwhile::test_a_commit_waits_for_publication_as_long_as_it_is_told",
+            longest_s=30,
+        ),
+    ),
 )

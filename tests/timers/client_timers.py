@@ -232,15 +232,35 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/backfill_door.py",
+        "busway_spark/kept_connections.py",
         Timer(
-            "BackfillDoor._exchange",
-            WAITS,
-            "a server that is busy",
+            "KeptConnections._look_later",
+            RINGS,
+            "connections that rest",
+            "`close`; whoever rests no longer is left alone",
+            "those that have rested for half a minute are closed",
+            "spark/test_http_door::test_a_connection_that_rests_is_closed",
+            longest_s=30,
+        ),
+        Timer(
+            "KeptConnections.resting",
+            LOOKS,
+            "how long a connection has rested",
             "",
-            "it is asked again, eight times in all",
-            "timers/test_spark_side_timers::test_a_door_that_is_shut_is_tried_eight_times",
-            longest_s=12.8,
+            "it is closed instead of lent",
+            "spark/test_http_door::test_a_connection_that_rests_is_closed",
+            longest_s=30,
+        ),
+    ),
+    *timers_in(
+        "busway_spark/patience.py",
+        Timer(
+            "Patience.pause",
+            WAITS,
+            "before the next try while the bus is away or busy",
+            "",
+            "the next try, until `operationTimeout` is over",
+            "spark/test_http_door::test_what_was_tried_is_told_when_the_time_is_over",
         ),
     ),
     *timers_in(
@@ -346,15 +366,6 @@ CLIENT_TIMERS: Final = (
     *timers_in(
         "busway_spark/servicebus/bulk_claims.py",
         Timer(
-            "BulkReading.batches",
-            WAITS,
-            "a connection that broke",
-            "",
-            "what is missing is read again, three times in all",
-            "timers/test_spark_side_timers::test_a_read_of_a_claim_is_tried_three_times",
-            longest_s=0.2,
-        ),
-        Timer(
             "_Renewal._run",
             WAITS,
             "a third of a lock's time",
@@ -395,18 +406,6 @@ CLIENT_TIMERS: Final = (
             "the locks are renewed",
             "timers/test_spark_side_timers::test_renewing_goes_on_unless_the_lock_is_lost",
             longest_s=20,
-        ),
-    ),
-    *timers_in(
-        "busway_spark/servicebus/claim_routes.py",
-        Timer(
-            "ClaimRoutes._answered",
-            WAITS,
-            "a server that is busy",
-            "",
-            "it is asked again, five times in all",
-            "timers/test_spark_side_timers::test_a_busy_server_is_asked_four_times_more_about_a_claim",
-            longest_s=2,
         ),
     ),
     *timers_in(

@@ -17,16 +17,14 @@ from busway.cli import resubmission
 from busway.cli.resubmission import Resubmission
 from busway.client.connection_string import ConnectionString
 from busway.client.errors import LockLost, Refused, Unreachable
-from busway_spark import session
+from busway_spark import patience, session
 from busway_spark.bus import HTTP_TIMEOUT_S, Bus
-from busway_spark.pipeline import backfill_door, deadletters_move
-from busway_spark.pipeline.backfill_door import BackfillDoor
+from busway_spark.pipeline import deadletters_move
 from busway_spark.pipeline.deadletters_move import Mover
-from busway_spark.pipeline.job import JobFailed, Progress
-from busway_spark.servicebus import bulk_claims, claim_desk, claim_routes
+from busway_spark.pipeline.job import Progress
+from busway_spark.servicebus import bulk_claims, claim_desk
 from busway_spark.servicebus.bulk_claims import BulkReading, _Renewal
 from busway_spark.servicebus.claim_desk import ClaimDesk
-from busway_spark.servicebus.claim_routes import ClaimRoutes
 
 
 class Naps:
@@ -53,42 +51,15 @@ class Naps:
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> Naps:
     made = Naps()
-    for module in (backfill_door, deadletters_move, bulk_claims, claim_desk, claim_routes, resubmission):
+    for module in (patience, deadletters_move, bulk_claims, claim_desk, resubmission):
         monkeypatch.setattr(module, "time", made, raising=False)
+    monkeypatch.setattr(patience.random, "random", lambda: 0.0)
     monkeypatch.setattr(asyncio, "sleep", made.sleep_async)
     return made
 
 
-class Answer:
-    def __init__(self, status: int) -> None:
-        self.status = status
-
-    def read(self, _count: int) -> bytes:
-        return b"<Detail>busy</Detail>"
-
-
-def test_a_busy_server_is_asked_four_times_more_about_a_claim(naps: Naps) -> None:
-    """Waiting: after 0.2, 0.5, 1 and 2 seconds; then its refusal is told."""
-    routes = ClaimRoutes.__new__(ClaimRoutes)
-    routes._root = "/q/$claims"
-    routes._sent = lambda *_: (Answer(503), SimpleNamespace(close=lambda: None))  # type: ignore[method-assign, assignment]
-    with pytest.raises(Refused):
-        routes._answered("POST", "", None)
-    assert naps.slept == [0.2, 0.5, 1.0, 2.0]
-
-
-def test_a_door_that_is_shut_is_tried_eight_times(naps: Naps) -> None:
-    """Waiting: each pause is twice the one before; then the job fails with a sentence."""
-    door = BackfillDoor.__new__(BackfillDoor)
-    door._path, door._connection = "t/Subscriptions/s", None
-    door._once = lambda *_: (503, b"busy")  # type: ignore[method-assign]
-    with pytest.raises(JobFailed):
-        door._exchange("GET", "", None)
-    assert naps.slept == [0.2 * 2**number for number in range(7)]
-
-
-def test_a_read_of_a_claim_is_tried_three_times(naps: Naps) -> None:
-    """Waiting: over a new connection each time, for what is still missing."""
+def test_a_read_of_a_claim_is_taken_up_where_it_broke_until_its_time_is_over(naps: Naps) -> None:
+    """Waiting: for what is still missing; a frame that came begins the time anew."""
     asked: list[object] = []
 
     def read(_stamp: str, runs: object) -> list[bytes]:
@@ -97,10 +68,11 @@ def test_a_read_of_a_claim_is_tried_three_times(naps: Naps) -> None:
 
     reading = BulkReading.__new__(BulkReading)
     reading._routes = SimpleNamespace(read=read)  # type: ignore[assignment]
-    with pytest.raises(Unreachable):
+    reading._authority, reading._operation_s = "somewhere", 0.5
+    with pytest.raises(Unreachable, match="It was tried 4 times in 0 s"):
         list(reading.batches("stamp", [1, 2, 3], {2, 3}))
-    assert naps.slept == [0.2, 0.2]
-    assert asked == [[(1, 3)], [(2, 2)], [(2, 2)]]
+    assert (sum(naps.slept), len(naps.slept)) == (pytest.approx(0.5), 3)
+    assert asked == [[(1, 3)], [(2, 2)], [(2, 2)], [(2, 2)]]
 
 
 def test_locks_are_renewed_until_somebody_stops_it_although_the_server_was_away_once(naps: Naps) -> None:

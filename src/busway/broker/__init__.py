@@ -17,7 +17,8 @@
                      before it joins; `topic_line`: whoever comes meanwhile; `turns`: what a turn has room for)
   numbering          the end of the numbers, and their new beginning
   duplicates         duplicate detection, in front of the intake
-  commit_runs        what waits for a commit: one callback for each run
+  commit_runs        what waits for a commit: one callback for each run (`origin`: where messages come from that
+                     are moved here)
   lane               a stream of messages and the receivers that wait for it
   ready_window       the next messages to deliver, in memory, within one byte budget
   locks              receivers' claims, by token
@@ -59,6 +60,7 @@ Follow a change of the namespace:
                      `rule_births`: when they began)
   entity_table       every entity's row always, its fragments from its first use (`rule_table`: its rules)
   other_entities     what lives in the namespace besides: event hubs (`streams`)
+  staged_rows        what lies in its stores and is no entity's yet (`staging`)
   store_keeper       one store: in service, failed and coming back, or out of service (`store_entry`: what is done
                      before it goes into service)
   auto_delete        entities that nobody uses

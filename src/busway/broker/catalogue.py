@@ -11,6 +11,7 @@ A commit of unknown outcome leaves the home failed; when it is back `reload` tel
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from busway.broker.catalogue_rows import NAMESPACE_KEY, NamespaceRow, StoreRow, store_rows
 from busway.broker.decided_rules import DECIDED_KEY
@@ -19,6 +20,9 @@ from busway.broker.store_keeper import StoreKeeper
 from busway.store.contract import CommitBatch, CommitUnknown, StoreError
 
 _log = logging.getLogger("busway.catalogue")
+
+#: What lies beside a store's copy and is no part of it: notes of stages, and decisions (`busway.staging`).
+NOTE_PREFIXES: Final = ("stage:", "decision:")
 
 #: Rows to write: key → JSON text, or None to delete.
 Changes = Mapping[str, str | None]
@@ -39,6 +43,8 @@ class Catalogue:
         self._just_loaded: set[str] = set()
         #: Rule changes that transactions decided, by store: the last ones of each (`decided_rules`).
         self.decided_rules: dict[str, str] = {}
+        #: The notes of stores that were read and nobody has taken yet.
+        self._notes: dict[str, dict[str, str]] = {}
 
     @property
     def home(self) -> StoreKeeper:
@@ -54,12 +60,22 @@ class Catalogue:
         self._said[keeper.name] = await self._read(keeper)
         return self._said[keeper.name][1]
 
-    async def _read(self, keeper: StoreKeeper) -> tuple[int, dict[str, str]]:
-        """What rules were decided there is no part of the copy, so that bringing it up to date leaves them alone."""
+    def take_notes(self, keeper: StoreKeeper) -> dict[str, str]:
+        """Of a store that was just read."""
+        return self._notes.pop(keeper.name, {})
+
+    async def _read(self, keeper: StoreKeeper, *, is_opened: bool = True) -> tuple[int, dict[str, str]]:
+        """What rules were decided there is no part of the copy, so that bringing it up to date leaves them alone; nor
+        are notes."""
         version, rows = await keeper.store.catalogue()
         decided = rows.pop(DECIDED_KEY, None)
         if decided is not None:
             self.decided_rules[keeper.name] = decided
+        notes = {key: text for key, text in rows.items() if key.startswith(NOTE_PREFIXES)}
+        for key in notes:
+            del rows[key]
+        if is_opened:
+            self._notes[keeper.name] = notes
         return version, rows
 
     async def load(self, keepers: Sequence[StoreKeeper], connected: Sequence[StoreKeeper]) -> None:
@@ -170,7 +186,7 @@ class Catalogue:
 
     async def _copy_once(self, keeper: StoreKeeper) -> None:
         pending = self._pending[keeper.name]
-        held = (await self._read(keeper))[1] if pending is None else {}
+        held = (await self._read(keeper, is_opened=False))[1] if pending is None else {}
         changes = _difference(held, self.rows) if pending is None else pending
         version = self.version
         self._pending[keeper.name] = {}

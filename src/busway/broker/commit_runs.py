@@ -11,8 +11,8 @@ from busway.store.contract import CommitBatch, CommitUnknown, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.flow import Flow
-    from busway.broker.forwarding import Transfer
     from busway.broker.fragment import Fragment
+    from busway.broker.origin import Origin
     from busway.broker.transaction import Transaction
 
 
@@ -37,6 +37,7 @@ class SentRun:
         "dropped",
         "fragment",
         "ids",
+        "is_admitted",
         "is_atomic",
         "last_number",
         "messages",
@@ -55,10 +56,10 @@ class SentRun:
         refused: list[tuple[int, BrokerError]],
         done: RunDone,
         is_atomic: bool,
-        origin: Transfer | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self.fragment = fragment
-        #: Whom to tell when it joins a batch: it comes from another entity.
+        #: Whom to tell when it joins a batch: it comes from another place.
         self.origin = origin
         #: Joins together with what else the transaction does.
         self.transaction: Transaction | None = None
@@ -76,6 +77,8 @@ class SentRun:
         self.refused = refused
         self.done = done
         self.is_atomic = is_atomic
+        #: It was accepted before: no topic refuses it for what it has become.
+        self.is_admitted = False
         #: For the entity's counts: when it came, and its bytes with the duplicates that are dropped later.
         self.admitted_at = fragment.runtime.clock.monotonic()
         self.admitted_bytes = message_bytes

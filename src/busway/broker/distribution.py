@@ -114,7 +114,7 @@ class Distribution(Intake):
         if now - self._counted_at >= _RECOUNT_EVERY_S:
             self._counted_at = now
             self._used_bytes = self._size_of_all()
-        return self._used_bytes + self.pending_bytes
+        return self._used_bytes + self.pending_bytes + self.reserved_bytes()
 
     def _admit(self, messages: list[Message], done: RunDone, is_atomic: bool) -> SentRun:
         """E-53: with prefiltering also those are refused that nobody wants. Of many this is found out later."""
@@ -198,7 +198,7 @@ class Distribution(Intake):
     def publication(self, run: SentRun, must_be_whole: bool) -> Publication:
         wall_ms = self.wall_ms()
         due = [message for message in run.messages if message.scheduled_at_ms <= wall_ms]
-        return Publication(self, due, wall_ms, is_whole=must_be_whole, run=run)
+        return Publication(self, due, wall_ms, is_whole=must_be_whole, must_pass=run.is_admitted, run=run)
 
     def _publish(self, run: SentRun) -> None:
         """Numbers of the topic for each message, copies for those that are not for later. Which these are is decided
@@ -209,7 +209,9 @@ class Distribution(Intake):
         try:
             count = self._copy_some(due, copies)
             if count < len(due):
-                publication = Publication(self, due, wall_ms, is_whole=run.is_atomic, run=run)
+                publication = Publication(
+                    self, due, wall_ms, is_whole=run.is_atomic, must_pass=run.is_admitted, run=run
+                )
                 publication.take_over(copies, count)
                 self._line.begin(WaitingSend(self, run, publication))
                 return

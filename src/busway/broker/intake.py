@@ -32,8 +32,8 @@ from busway.message import ACTIVE, NEVER_MS, SCHEDULED, Message
 from busway.store.contract import PLACE_ACTIVE, PLACE_SCHEDULED, CommitBatch, Move
 
 if TYPE_CHECKING:
-    from busway.broker.forwarding import Transfer
     from busway.broker.fragment import Fragment
+    from busway.broker.origin import Origin
     from busway.broker.publication import Publication
     from busway.broker.staged_copies import Copies, StagedCopies
     from busway.broker.topic_line import Prepared
@@ -60,7 +60,7 @@ class Intake:
         self.withheld: set[int] = set()
 
     def append(
-        self, messages: list[Message], done: RunDone, is_atomic: bool, origin: Transfer | None = None
+        self, messages: list[Message], done: RunDone, is_atomic: bool, origin: Origin | None = None
     ) -> None:
         """Checks, then joins; with duplicate detection the history of ids is looked at in between."""
         refusal = self.refusal()
@@ -85,6 +85,29 @@ class Intake:
         else:
             self.join(run)
 
+    def append_admitted(self, messages: list[Message], done: RunDone, origin: Origin) -> None:
+        """What was checked when it was staged, and whose bytes have counted since: no limit refuses it any more."""
+        refusal = self.refusal() or self.number_fault(len(messages))
+        if refusal is not None:
+            done([(index, refusal) for index in range(len(messages))])
+            return
+        size_bytes = sum([message.size() for message in messages])
+        run = SentRun(self._fragment, messages, size_bytes, len(messages), [], done, False, origin)
+        run.is_admitted = True
+        if self._fragment.settings.detects_duplicates:
+            self.pending_bytes += size_bytes
+            self._fragment.duplicates.submit(run)
+        else:
+            self.join(run)
+
+    def staging_fault(self, size_bytes: int) -> BrokerError | None:
+        """Why so many bytes cannot be staged for it now."""
+        refusal = self.refusal()
+        used = self.used_bytes()
+        if refusal is None and used + size_bytes > self._fragment.settings.size_bytes_max:
+            return quota_fault(self._fragment.settings, used)
+        return refusal
+
     def refusal(self) -> BrokerError | None:
         """Why nothing can be sent now."""
         fragment = self._fragment
@@ -107,7 +130,13 @@ class Intake:
 
     def used_bytes(self) -> int:
         """What counts against the entity's size (S-9)."""
-        return self._fragment.entity_bytes() + self.pending_bytes
+        return self._fragment.entity_bytes() + self.pending_bytes + self.reserved_bytes()
+
+    def reserved_bytes(self) -> int:
+        """Of what is staged for it."""
+        fragment = self._fragment
+        reserved = fragment.runtime.reserved_bytes
+        return reserved.get((fragment.store.name, fragment.key), 0) if reserved else 0
 
     def number_fault(self, count: int) -> BrokerError | None:
         """Why there are no numbers for so many more messages (M-37). Whoever joins a run without `append` asks

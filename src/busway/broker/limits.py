@@ -54,4 +54,6 @@ class Limits:
     transaction_bytes_per_connection_max: int = 32 * MIB  # TX-24: a full transaction, and some more
     transaction_settlements_max: int = 5_000
     publish_copies_max: int = 100_000  # that one publish makes: 1,000 messages to 100 subscriptions
+    staging_bytes_max: int = 8 * 1024 * MIB  # of all batches that are staged and not decided
+    staging_s: float = 24 * 3600.0  # then what nobody has decided is dropped
     sweep_rows_max: int = 1_000  # rows handled in one slice of background work

@@ -57,6 +57,7 @@ from busway.broker.rule_rows import rule_rows
 from busway.broker.runtime import BrokerRuntime
 from busway.broker.sas_keys import ROOT_RULE_NAME, completed_rules
 from busway.broker.send_via import SendVia, is_transfer_key, transfer_key
+from busway.broker.staged_rows import NoStagedRows, StagedRows
 from busway.broker.store_entry import StoreEntry
 from busway.broker.store_keeper import StoreKeeper
 from busway.broker.timers import Timers
@@ -127,6 +128,7 @@ class Namespace:
         self.operations = OperationsLog(clock, entropy)
         #: Set before it is opened.
         self.others: OtherEntities = NoOtherEntities()
+        self.staged: StagedRows = NoStagedRows()
         self._entity_changes = EntityChanges(self, clock, entropy, self.background)
         self.rule_changes = RuleChanges(self, clock)
         self._row = NamespaceRow("", name, (), 0)
@@ -593,10 +595,12 @@ class Namespace:
         )
         self.entities.lose_store(keeper.name, told)
         self.others.lose_store(keeper.name, told)
+        self.staged.lose_store(keeper.name)
 
     def _store_entered(self, keeper: StoreKeeper) -> None:
         self.entities.regain_store(keeper.name)
         self.others.regain_store(keeper.name)
+        self.staged.regain_store(keeper.name)
         self._entry.entered(keeper)
 
     def decided_changes(self) -> Changes:

@@ -28,8 +28,8 @@ from busway.message import Message
 from busway.store.contract import COUNTER_BITS, StoreError
 
 if TYPE_CHECKING:
-    from busway.broker.forwarding import Transfer
     from busway.broker.fragment import Fragment
+    from busway.broker.origin import Origin
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class HeldSend:
     __slots__ = ("done", "is_atomic", "messages", "origin")
 
     def __init__(
-        self, messages: list[Message], done: RunDone, is_atomic: bool, origin: Transfer | None
+        self, messages: list[Message], done: RunDone, is_atomic: bool, origin: Origin | None
     ) -> None:
         self.origin = origin
         self.messages = messages
@@ -70,7 +70,7 @@ class Numbering:
         self._is_told = False
         self._is_watching = False
 
-    def holds(self, messages: list[Message], done: RunDone, is_atomic: bool, origin: Transfer | None) -> bool:
+    def holds(self, messages: list[Message], done: RunDone, is_atomic: bool, origin: Origin | None) -> bool:
         """True when the send waits for the new beginning; it is then taken care of."""
         if not self._held and not self._asks():
             return False

@@ -15,7 +15,7 @@ from busway.broker.timers import Timers
 from busway.broker.turns import Turns
 from busway.broker.wall_alarm import WallTimers
 from busway.clock import Clock, Entropy
-from busway.store.contract import Store, StoreError
+from busway.store.contract import FragmentKey, Store, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.expiry import ExpirySweeper
@@ -45,6 +45,7 @@ class BrokerRuntime:
         "journal",
         "limits",
         "namespace_size",
+        "reserved_bytes",
         "spawn",
         "store_failed",
         "strays",
@@ -91,6 +92,8 @@ class BrokerRuntime:
         self.store_failed = store_failed
         #: L-4; `used_bytes` adds up all entities.
         self.namespace_size = NamespaceSize(limits.namespace_bytes_max, used_bytes)
+        #: By store and key of a fragment: what is staged for it and counts against its entity's size.
+        self.reserved_bytes: dict[tuple[str, FragmentKey], int] = {}
         #: By store name; an `Activator` and an `ExpirySweeper` enter themselves.
         self.activators: dict[str, Activator] = {}
         self.sweepers: dict[str, ExpirySweeper] = {}

@@ -1,7 +1,8 @@
 """What is done before a store goes into service, and what may wait until later.
 
 Theory of operation. A store is served from memory that follows the catalogue, so when it was opened both are
-compared: what the catalogue knows must be there, what belongs to nobody is dropped, marks of moves are read. The
+compared: what the catalogue knows must be there, what belongs to nobody (staged rows belong to their stage) is
+dropped, marks of moves are read. The
 catalogue's home is looked at while nothing is being changed, because it may tell of a change whose outcome was
 unknown. Every other store is none of a change's business: a change holds `changing` for as long as the home's
 commit takes, which may be as long as a disk hangs. So another store never waits for it. What looks as if it
@@ -26,6 +27,7 @@ from busway.broker.late_fragments import LateFragments
 from busway.broker.other_entities import OtherEntities
 from busway.broker.runtime import BrokerRuntime
 from busway.broker.schedule import Activator
+from busway.broker.staged_rows import StagedRows
 from busway.broker.store_keeper import StoreKeeper
 from busway.store.contract import FragmentKey, StoreError
 
@@ -43,6 +45,7 @@ class EntryRoom(Protocol):
     keepers: dict[str, StoreKeeper]
     entities: EntityTable
     others: OtherEntities
+    staged: StagedRows
     background: BackgroundWork
     runtime: BrokerRuntime
 
@@ -68,6 +71,7 @@ class StoreEntry:
             async with room.changing:
                 late = await self._follow_home(keeper)
                 room.entities.transfers.open_departures()
+                room.staged.store_opened(keeper, room.catalogue.take_notes(keeper))
                 self._check_nothing_lost(keeper)
                 await self._bring_home_up_to_date(keeper)
                 self._drop_orphans(keeper)
@@ -78,6 +82,7 @@ class StoreEntry:
         else:
             await room.catalogue.reload(keeper)
             await self._take_over_soon()
+            room.staged.store_opened(keeper, room.catalogue.take_notes(keeper))
             self._check_nothing_lost(keeper)
             room.background.spawn(room.catalogue.copy_to(keeper))
             self._drop_orphans_of_other(keeper)
@@ -112,7 +117,8 @@ class StoreEntry:
             raise StoreError(f"The store {keeper.name} could not be brought up to date.")
 
     def _keys_in(self, keeper: StoreKeeper) -> set[FragmentKey]:
-        return self._room.entities.keys_in(keeper.name) | self._room.others.keys_in(keeper.name)
+        room, name = self._room, keeper.name
+        return room.entities.keys_in(name) | room.others.keys_in(name) | room.staged.keys_in(name)
 
     def _check_nothing_lost(self, keeper: StoreKeeper) -> None:
         lost = self._keys_in(keeper) - keeper.counters.keys()

@@ -31,6 +31,11 @@ _PUBLISH_COPIES_MAX = (
     "Copies that one publish to a topic may make (0.5 KB of memory each); above it an atomic batch or a transaction"
     " is refused, and anything else is published in parts."
 )
+_STAGING_BYTES_MAX = (
+    "Bytes that writers such as Spark may have staged in batches that are not committed yet, all together; they lie on"
+    " the disk, not in memory."
+)
+_STAGING_HOURS = "Staged batches that nobody has committed, or gone on with, for so many hours are dropped."
 _TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."
 _CAPTURE = "Where event hubs with --capture write their files; below the data directory if not given."
 _JOURNAL = "Write what happens to each message to Parquet files there; needs pyarrow (busway[arrow])."
@@ -61,6 +66,8 @@ def _word(name: str, variable: str, meaning: str) -> object:
     return typer.Option(name, metavar="WORD", envvar=variable, help=meaning, show_default=True)
 
 
+_Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help=_HOST, show_default=True)]
+_Port = Annotated[int, _number("--port", "BUSWAY_PORT", "The one port on loopback; 0 takes a free one.")]
 _FetchBytesMax = Annotated[int, _number("--fetch-bytes-max", "BUSWAY_FETCH_BYTES_MAX", _FETCH_BYTES_MAX)]
 _ConnectionsBytesMax = Annotated[
     int, _number("--connections-bytes-max", "BUSWAY_CONNECTIONS_BYTES_MAX", _CONNECTIONS_BYTES_MAX)
@@ -68,6 +75,10 @@ _ConnectionsBytesMax = Annotated[
 _PublishCopiesMax = Annotated[
     int, _number("--publish-copies-max", "BUSWAY_PUBLISH_COPIES_MAX", _PUBLISH_COPIES_MAX)
 ]
+_StagingBytesMax = Annotated[
+    int, _number("--staging-bytes-max", "BUSWAY_STAGING_BYTES_MAX", _STAGING_BYTES_MAX)
+]
+_StagingHours = Annotated[int, _number("--staging-hours", "BUSWAY_STAGING_HOURS", _STAGING_HOURS)]
 
 
 _JournalSeconds = Annotated[int, _number("--journal-seconds", "BUSWAY_JOURNAL_SECONDS", _JOURNAL_SECONDS)]
@@ -79,12 +90,8 @@ _JournalKeepDays = Annotated[
 def start(
     context: typer.Context,
     data: Annotated[Path | None, _folder("--data", "BUSWAY_DATA", _DATA)] = None,
-    host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help=_HOST, show_default=True)
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, _number("--port", "BUSWAY_PORT", "The one port on loopback; 0 takes a free one.")
-    ] = 5672,
+    host: _Host = "127.0.0.1",
+    port: _Port = 5672,
     config: Annotated[
         Path | None,
         _file("--config", "Entities, rules and keys to create: the emulator's Config.json, or ours."),
@@ -100,6 +107,8 @@ def start(
     fetch_bytes_max: _FetchBytesMax = 16_777_216,
     connections_bytes_max: _ConnectionsBytesMax = 1_073_741_824,
     publish_copies_max: _PublishCopiesMax = 100_000,
+    staging_bytes_max: _StagingBytesMax = 8_589_934_592,
+    staging_hours: _StagingHours = 24,
     dev_key: Annotated[
         bool, typer.Option("--dev-key", help="Accept the emulator's well-known key SAS_KEY_VALUE too.")
     ] = False,
@@ -129,6 +138,8 @@ def start(
         fetch_bytes_max=fetch_bytes_max,
         connections_bytes_max=connections_bytes_max,
         publish_copies_max=publish_copies_max,
+        staging_bytes_max=staging_bytes_max,
+        staging_hours=staging_hours,
         dev_key=dev_key,
         ready_file=ready_file,
         tls_cert=tls_cert,

@@ -65,7 +65,7 @@ class EventHub:
 
     def partition(self, partition_id: str) -> PartitionLog:
         """Raises ArgumentOutOfRange (H-12), ServerBusy while its store is away."""
-        log = self._logs[self._index(partition_id)]
+        log = self._logs[self.index_of(partition_id)]
         if log is None or not log.is_usable():
             raise self._away(partition_id)
         return log
@@ -78,7 +78,8 @@ class EventHub:
         """None while its store is away."""
         return self._logs[index]
 
-    def _index(self, partition_id: str) -> int:
+    def index_of(self, partition_id: str) -> int:
+        """Raises ArgumentOutOfRange (H-12)."""
         if partition_id.isascii() and partition_id.isdigit() and len(partition_id) <= 9:
             index = int(partition_id)
             if index < len(self._logs) and str(index) == partition_id:

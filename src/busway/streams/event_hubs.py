@@ -18,7 +18,7 @@ from busway.streams.captures import Captures
 from busway.streams.event_hub import EventHub
 from busway.streams.hub_changes import HubChanges
 from busway.streams.hub_descriptions import ConsumerGroupDescription, EventHubDescription
-from busway.streams.hub_rows import group_rows, hub_rows
+from busway.streams.hub_rows import HubRow, group_rows, hub_rows
 from busway.streams.hub_table import HubTable
 
 _log = logging.getLogger("busway.namespace")
@@ -49,6 +49,9 @@ class EventHubs:
 
     def exists(self, path: str) -> bool:
         return path_key(path) in self._table.rows
+
+    def row(self, path: str) -> HubRow | None:
+        return self._table.rows.get(path_key(path))
 
     def hub(self, path: str) -> EventHub:
         """Raises EntityNotFound."""

@@ -1,8 +1,9 @@
-"""Encoded messages of rows, ready to be sent in batches.
+"""Encoded messages of rows, ready to be sent in batches or staged in parts.
 
-Theory of operation. Every message stands in a data section of its own: so any messages that follow each other are, as
-they lie in memory, the content of a batch (S-20), and a batch is cut out with one copy. Pieces of rows are small
-enough for what a sender has under way, and so that no array outgrows Arrow's offsets.
+Theory of operation. Every message stands in a data section of its own: so any messages that follow each other are,
+as they lie in memory, the content of a batch (S-20), and a batch is cut out with one copy. A part of a stage is
+cut in the same way; there each message stands behind its length. Pieces of rows are small enough for what a sender
+has under way, and so that no array outgrows Arrow's offsets.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SECTION_BEFORE: Final = 5
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Messages, each in a data section of its own."""
+    """Messages, each in a data section of its own, or behind its length."""
 
     #: The place of each row in its task.
     rows: Longs
@@ -44,8 +45,14 @@ class EncodedRows:
     def of(cls, rows: Longs, messages: Column) -> EncodedRows:
         return cls(rows, *encoding.bounds_of(arrow.joined(*encoding.data_section(messages))))
 
+    @classmethod
+    def framed(cls, rows: Longs, messages: Column) -> EncodedRows:
+        """Each behind its length in four bytes, the least significant first."""
+        sizes = encoding.lengths(messages).astype("<u4")
+        return cls(rows, *encoding.bounds_of(arrow.joined(encoding.fixed(messages, sizes, b""), messages)))
+
     def batch(self, first: int, end: int) -> bytes:
-        """The content of a batch."""
+        """The content of a batch, or of a part."""
         return bytes(self.data[int(self.bounds[first]) : int(self.bounds[end])])
 
     def message(self, at: int) -> bytes:
@@ -54,13 +61,13 @@ class EncodedRows:
         size = 2 if self.data[begin + 3] == encoding.BYTES_FORM else _SECTION_BEFORE
         return bytes(self.data[begin + 3 + size : int(self.bounds[at + 1])])
 
-    def cut(self, bytes_max: int) -> Iterator[tuple[int, int]]:
+    def cut(self, bytes_max: int, rows_max: int = PIECE_ROWS) -> Iterator[tuple[int, int]]:
         """First and end of batches, each as full as fits. A message that is larger stands alone."""
         first, count = 0, len(self)
         while first < count:
             limit = int(self.bounds[first]) + bytes_max
             end = int(np.searchsorted(self.bounds, limit, "right")) - 1
-            end = min(max(end, first + 1), count)
+            end = min(max(end, first + 1), first + rows_max, count)
             yield first, end
             first = end
 

@@ -14,5 +14,6 @@ azure-event-hubs-spark.
   ranges             reading one range in one task
   reader             batch reading
   stream_reader      stream reading
-  writer             writing, batch and stream
+  sink               writing, batch and stream (`amqp_sending`: where rows cannot be staged)
+  event_rows         rows as events: columns, partitions, encoding
 """

@@ -7,7 +7,7 @@ when nothing comes for the receiver's timeout the task fails, and Spark tries it
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,42 +15,61 @@ import numpy as np
 import pyarrow as pa
 
 from busway.amqp.sections import decode_message
-from busway.client.errors import TimedOut
+from busway.client.errors import ClientError, TimedOut
 from busway.client.event_reader import EventReader, StartPosition
 from busway.client.messages import SEQUENCE_NUMBER
 from busway_spark.amqp_arrays.message_cut import Longs
+from busway_spark.bridge import bridge
 from busway_spark.bus import Bus
 from busway_spark.eventhubs.columns import batch_of_payloads
 from busway_spark.eventhubs.offsets import EventRange
+from busway_spark.patience import OPERATION_S, Patience, may_pass
 
 _ROWS: Final = 5_000
 _BYTES: Final = 8 * 1024 * 1024
 
 
 class AmqpReader:
-    def __init__(self, bus: Bus, hub: str, consumer_group: str, timeout_s: float) -> None:
+    def __init__(
+        self, bus: Bus, hub: str, consumer_group: str, timeout_s: float, operation_s: float = OPERATION_S
+    ) -> None:
         self._bus = bus
         self._hub = hub
         self._consumer_group = consumer_group
         self._timeout_s = timeout_s
+        self._operation_s = operation_s
 
     def batches(self, wanted: EventRange) -> Iterator[pa.RecordBatch]:
-        """Raises ClientError."""
-        with asyncio.Runner() as runner:
-            client = self._bus.client()
-            reader = client.get_event_reader(
-                self._hub, wanted.partition, _start(wanted.first), self._consumer_group
-            )
+        """Raises ClientError. A connection that breaks is taken up again behind the last batch."""
+        rest = wanted
+        patience = Patience(self._bus.target.authority, self._operation_s)
+        while rest.count:
             try:
-                runner.run(reader.open())
-                rest = wanted
-                while rest.count:
-                    payloads, rest = runner.run(self._gather(reader, rest))
-                    batch = _within(wanted, *batch_of_payloads(payloads, wanted.partition))
+                for batch, left in self._read(wanted, rest):
+                    rest = left
+                    patience = Patience(self._bus.target.authority, self._operation_s)  # it goes on
                     if batch.num_rows:
                         yield batch
-            finally:
-                runner.run(client.close())
+            except ClientError as error:
+                if not may_pass(error):
+                    raise
+                if not patience.pause():
+                    raise patience.over(error) from error
+
+    def _read(self, wanted: EventRange, rest: EventRange) -> Iterator[tuple[pa.RecordBatch, EventRange]]:
+        """Batches, and the range that is left behind each."""
+        work = bridge()
+        reader = work.client(self._bus).get_event_reader(
+            self._hub, rest.partition, _start(rest.first), self._consumer_group
+        )
+        try:
+            work.run(reader.open())
+            while rest.count:
+                payloads, rest = work.run(self._gather(reader, rest))
+                yield _within(wanted, *batch_of_payloads(payloads, wanted.partition)), rest
+        finally:
+            with contextlib.suppress(ClientError):
+                work.run(reader.close())
 
     async def _gather(self, reader: EventReader, wanted: EventRange) -> tuple[list[bytes], EventRange]:
         """Events for one batch, and the range that is left behind them."""

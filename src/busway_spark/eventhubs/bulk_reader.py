@@ -1,15 +1,12 @@
 """Reading a range of a partition by Busway's bulk route: stored chunks over HTTP, many thousand events an answer.
 
 Theory of operation. One request fetches about `ANSWER_BYTES`; the next one begins behind the last number that came.
-It is sent by a second thread while the first answer is turned into columns and taken by Spark. Connections are kept
-for the life of a worker process, which Spark uses for many tasks. A request that fails on a kept connection is made
-once more on a new one: reading changes nothing.
+It is sent by a second thread while the first answer is turned into columns and taken by Spark. Reading changes
+nothing, so each request may be made again.
 """
 
 from __future__ import annotations
 
-import http.client
-import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
@@ -17,23 +14,21 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Refused, Unreachable
 from busway_spark.bus import Bus
 from busway_spark.eventhubs.columns import EventRun, batch_of_run, event_run
 from busway_spark.eventhubs.offsets import EventRange
+from busway_spark.http_door import HttpDoor
+from busway_spark.patience import OPERATION_S
 
 CHUNKS_TYPE: Final = "application/vnd.busway.chunks"
 ANSWER_BYTES: Final = 8 * 1024 * 1024
-_REFUSAL_BYTES_MAX: Final = 64 * 1024
-_DETAIL: Final = re.compile(r"<Detail>(.*?)(?: TrackingId:.*)?</Detail>", re.DOTALL)
-
-#: Connections at rest, by address; each is used by one thread at a time.
-_resting: dict[tuple[str, int, str | None], list[http.client.HTTPConnection]] = {}
 
 
 class BulkReader:
-    def __init__(self, bus: Bus, hub: str, answer_bytes: int = ANSWER_BYTES) -> None:
-        self._bus = bus
+    def __init__(
+        self, bus: Bus, hub: str, operation_s: float = OPERATION_S, answer_bytes: int = ANSWER_BYTES
+    ) -> None:
+        self._door = HttpDoor(bus, hub, operation_s)
         self._hub = hub
         self._answer_bytes = answer_bytes
 
@@ -65,43 +60,4 @@ class BulkReader:
         hub = "/".join(quote(part, safe="") for part in self._hub.split("/"))
         path = f"/{hub}/partitions/{quote(wanted.partition, safe='')}/events"
         query = f"from={wanted.first}&to={wanted.end}&bytes={size}&format=chunks"
-        target = self._bus.target
-        place = (target.host, target.http_port, self._bus.ca_file)
-        kept = _resting.setdefault(place, [])
-        while kept:
-            connection = kept.pop()
-            try:
-                return self._exchange(connection, f"{path}?{query}", kept)
-            except (OSError, http.client.HTTPException):
-                connection.close()
-        connection = self._bus.http_connection()
-        try:
-            return self._exchange(connection, f"{path}?{query}", kept)
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise Unreachable.at(target.host, target.http_port, error) from error
-
-    def _exchange(
-        self, connection: http.client.HTTPConnection, path: str, kept: list[http.client.HTTPConnection]
-    ) -> bytes:
-        headers = {"Authorization": self._bus.authorization(self._hub), "Accept": CHUNKS_TYPE}
-        connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
-        if answer.status != 200 or answer.headers.get_content_type() != CHUNKS_TYPE:
-            refusal = answer.read(_REFUSAL_BYTES_MAX)
-            connection.close()
-            raise _error(answer.status, refusal)
-        body = answer.read()
-        if answer.will_close:
-            connection.close()
-        else:
-            kept.append(connection)
-        return body
-
-
-def _error(status: int, answer: bytes) -> ClientError:
-    match = _DETAIL.search(answer.decode(errors="replace"))
-    sentence = f"The server answered with status {status}." if match is None else match.group(1)
-    if status == 401:
-        return NotAuthorised(sentence)
-    return EntityMissing(sentence) if status == 404 else Refused(sentence)
+        return self._door.get(f"{path}?{query}", CHUNKS_TYPE)

@@ -7,16 +7,19 @@ offsets, so that numbers of the old hub are never taken for numbers of the new o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from busway.amqp.types import Array
-from busway.client.errors import Refused
+from busway.client.errors import ClientError, Refused
 from busway.client.management import read_answer
 from busway.client.request_links import RequestLinks
 from busway.client.service_bus_client import ServiceBusClient
+from busway_spark.bridge import asked
 from busway_spark.bus import Bus
+from busway_spark.patience import OPERATION_S
 
 _NODE: Final = "$management"
 _HUB: Final = "com.microsoft:eventhub"
@@ -47,14 +50,11 @@ class HubFacts:
     partitions: dict[str, PartitionFacts]
 
 
-def read_hub(bus: Bus, hub: str, wanted: Collection[str] | None = None) -> HubFacts:
+def read_hub(
+    bus: Bus, hub: str, wanted: Collection[str] | None = None, operation_s: float = OPERATION_S
+) -> HubFacts:
     """The hub with all partitions, or those that are wanted. Raises ClientError."""
-    return asyncio.run(_read_alone(bus, hub, wanted))
-
-
-async def _read_alone(bus: Bus, hub: str, wanted: Collection[str] | None) -> HubFacts:
-    async with bus.client() as client:
-        return await ask_hub(client, bus, hub, wanted)
+    return asked(bus, operation_s, lambda client: ask_hub(client, bus, hub, wanted))
 
 
 async def ask_hub(
@@ -62,6 +62,13 @@ async def ask_hub(
 ) -> HubFacts:
     questions = _Questions(client, bus, hub)
     await questions.open()
+    try:
+        return await _asked(questions, hub, wanted)
+    finally:
+        await questions.close()
+
+
+async def _asked(questions: _Questions, hub: str, wanted: Collection[str] | None) -> HubFacts:
     about = await questions.ask(_HUB)
     created, ids = about.get("created_at"), about.get("partition_ids")
     names = [str(name) for name in (ids.items if isinstance(ids, Array) else [])]
@@ -82,6 +89,12 @@ class _Questions:
     async def open(self) -> None:
         self._links = RequestLinks(await self._client.wire_for(self._hub), _NODE)
         await self._links.open()
+
+    async def close(self) -> None:
+        assert self._links is not None
+        if not self._links.is_over:
+            with contextlib.suppress(ClientError):
+                await self._links.close()
 
     async def ask(self, kind: str, **more: object) -> dict[str, object]:
         assert self._links is not None

@@ -15,9 +15,12 @@ from busway_spark.authority import authority_text
 from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions, WrongBodyOption, read_body_options
 from busway_spark.bodies.body_options import NAMES as BODY_NAMES
 from busway_spark.bus import TABLES_REFUSED, Bus
-from busway_spark.eventhubs.ported_options import PORTED, REFUSED, seconds_of
+from busway_spark.durations import seconds_of
+from busway_spark.eventhubs.ported_options import PORTED, REFUSED
 from busway_spark.eventhubs.positions import END, START, Position
+from busway_spark.patience import OPERATION_S
 from busway_spark.session import PUSHES_FILTERS
+from busway_spark.write_names import BATCH_MAX, WRITE_ID_CHARACTERS_MAX, GivenName
 
 PREFIX: Final = "eventhubs."
 AUTO: Final = "auto"
@@ -40,10 +43,15 @@ RECEIVER_TIMEOUT: Final = "receiverTimeout"
 FILTER_PUSHDOWN: Final = "filterPushdown"
 TRANSPORT: Final = "transport"
 CA_FILE: Final = "caFile"
+OPERATION_TIMEOUT: Final = "operationTimeout"
+WRITE_ID: Final = "writeId"
+BATCH_ID: Final = "batchId"
+IDLE_WAIT: Final = "idleWait"
 
 KNOWN: Final = (
     CONNECTION_STRING, NAME, CONSUMER_GROUP, STARTING_POSITION, STARTING_POSITIONS, ENDING_POSITION, ENDING_POSITIONS,
     MAX_EVENTS, MAX_BYTES, MIN_PARTITIONS, FAIL_ON_DATA_LOSS, RECEIVER_TIMEOUT, FILTER_PUSHDOWN, TRANSPORT, CA_FILE,
+    OPERATION_TIMEOUT, IDLE_WAIT, WRITE_ID, BATCH_ID,
     *BODY_NAMES,
 )  # fmt: skip
 #: Comes among the options of a table in the catalogue.
@@ -58,6 +66,9 @@ _REFUSED_BY_LOWER: Final = {name.lower(): name for name in REFUSED}
 #: Events in one micro-batch for each partition of the hub, when no option says so.
 EVENTS_PER_PARTITION: Final = 100_000
 _RECEIVER_TIMEOUT_S: Final = 60.0
+IDLE_WAIT_S: Final = 1.0
+#: `stop()` of a query waits for it, and so do the other sources of the query.
+_IDLE_WAIT_MAX_S: Final = 10.0
 _PARTITIONS_MAX: Final = 100_000
 
 
@@ -86,6 +97,17 @@ class EventHubsOptions:
     pushes_filters: bool = False
     transport: str = AUTO
     bodies: BodyOptions = AS_THEY_ARE
+    #: How long an operation is tried while the bus is away or busy.
+    operation_s: float = OPERATION_S
+    #: How long the server waits for news before it tells a stream that there are none.
+    idle_wait_s: float = IDLE_WAIT_S
+    #: What a write is known by; see `write_names`.
+    write_id: str | None = None
+    batch_id: int | None = None
+
+    @property
+    def given_name(self) -> GivenName:
+        return GivenName(f"the hub '{self.hub.lower()}'", self.write_id, self.batch_id)
 
     def start_of(self, partition: str, default: Position = START) -> Position:
         return self.starting_by_partition.get(partition, default if self.starting is None else self.starting)
@@ -121,6 +143,10 @@ class EventHubsOptions:
             _flag(options, FILTER_PUSHDOWN, os.environ.get(PUSHES_FILTERS) == "1"),
             _choice(options, TRANSPORT, _TRANSPORTS, AUTO),
             _bodies(options),
+            _seconds(options, OPERATION_TIMEOUT, OPERATION_S),
+            _idle_wait(options),
+            _write_id(options),
+            _batch_id(options),
         )
 
 
@@ -259,3 +285,32 @@ def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
     if seconds is None or seconds <= 0:
         raise BadOption(name, f"a duration like PT60S is expected, not {text[:40]!r}.")
     return seconds
+
+
+def _idle_wait(options: Mapping[str, str]) -> float:
+    text = options.get(IDLE_WAIT)
+    seconds = IDLE_WAIT_S if text is None else seconds_of(text.strip())
+    if seconds is None or seconds > _IDLE_WAIT_MAX_S:
+        raise BadOption(
+            IDLE_WAIT,
+            f"a duration like PT1S is expected, at most {_IDLE_WAIT_MAX_S:g} seconds, not {str(text)[:40]!r}.",
+        )
+    return seconds
+
+
+def _write_id(options: Mapping[str, str]) -> str | None:
+    text = (options.get(WRITE_ID) or "").strip()
+    if len(text) > WRITE_ID_CHARACTERS_MAX:
+        raise BadOption(
+            WRITE_ID, f"at most {WRITE_ID_CHARACTERS_MAX} characters are expected, not {len(text)}."
+        )
+    return text or None
+
+
+def _batch_id(options: Mapping[str, str]) -> int | None:
+    text = (options.get(BATCH_ID) or "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= BATCH_MAX):
+        raise BadOption(BATCH_ID, f"the number of a batch is expected, not {text[:40]!r}.")
+    return int(text)

@@ -8,21 +8,13 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-_DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?", re.IGNORECASE)
+from busway_spark.durations import seconds_of
+
 #: A class of the JVM.
 _CLASS: Final = re.compile(r"[\w$]+(\.[\w$]+)*")
 _STRATEGIES: Final = ("hash", "balancedhash")
 
 Check = Callable[[str], str | None]
-
-
-def seconds_of(text: str) -> float | None:
-    """ISO 8601 as azure-event-hubs-spark has it (PT60S), or whole seconds; None for anything else."""
-    match = _DURATION.fullmatch(text)
-    if match is not None and any(match.groups()):
-        hours, minutes, seconds = (float(part or 0) for part in match.groups())
-        return hours * 3600 + minutes * 60 + seconds
-    return float(text) if text.isascii() and text.isdigit() and len(text) <= 6 else None
 
 
 def _is_duration(text: str) -> str | None:
@@ -51,7 +43,6 @@ def _from_to(least: int, most: int) -> Check:
 
 #: By name: the check, which tells what is expected instead, and what the option comes to here.
 PORTED: Final[dict[str, tuple[Check, str]]] = {
-    "operationTimeout": (_is_duration, "requests have timeouts of their own"),
     "prefetchCount": (_from_to(1, 4_000), "the bulk route fetches megabytes, AMQP grants its own credit"),
     "threadPoolSize": (_from_to(1, 100_000), "there is no pool: a task reads in its own process"),
     "useExclusiveReceiver": (_is_flag, "readers never push each other off, so queries may share a group"),

@@ -16,6 +16,7 @@ from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.facts import read_hub
 from busway_spark.eventhubs.offsets import DataLoss, EventRange
 from busway_spark.eventhubs.options import AMQP, AUTO, BULK, EventHubsOptions
+from busway_spark.patience import meet
 
 
 @dataclass
@@ -37,7 +38,7 @@ def transport_of(options: EventHubsOptions) -> str:
     """BULK or AMQP."""
     if options.transport != AUTO:
         return options.transport
-    return BULK if options.bus.kind() == BUSWAY else AMQP
+    return BULK if options.bus.kind(options.operation_s) == BUSWAY else AMQP
 
 
 def read_range(options: EventHubsOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -45,6 +46,7 @@ def read_range(options: EventHubsOptions, partition: InputPartition) -> Iterator
     if not isinstance(partition, RangePartition):
         return
     wanted = partition.events
+    meet(options.bus.target.authority)  # the driver has
     bodies = None if options.bodies.is_binary else BodyColumns(options.bodies, options.hub)
     count = 0
     with failing(f"read partition {wanted.partition} of the hub '{options.hub}'"):
@@ -57,15 +59,17 @@ def read_range(options: EventHubsOptions, partition: InputPartition) -> Iterator
 
 def _batches(options: EventHubsOptions, partition: RangePartition) -> Iterator[pa.RecordBatch]:
     if partition.transport == BULK:
-        return BulkReader(options.bus, options.hub).batches(partition.events)
-    reader = AmqpReader(options.bus, options.hub, options.consumer_group, options.receiver_timeout_s)
+        return BulkReader(options.bus, options.hub, options.operation_s).batches(partition.events)
+    reader = AmqpReader(
+        options.bus, options.hub, options.consumer_group, options.receiver_timeout_s, options.operation_s
+    )
     return reader.batches(partition.events)
 
 
 def _check_loss(options: EventHubsOptions, partition: RangePartition) -> None:
     """Fewer events came than numbers: compaction does that, and so does what must not be kept quiet."""
     wanted = partition.events
-    hub = read_hub(options.bus, options.hub, [wanted.partition])
+    hub = read_hub(options.bus, options.hub, [wanted.partition], options.operation_s)
     facts = hub.partitions.get(wanted.partition)
     if hub.created_at_ms != partition.created_at_ms or facts is None:
         raise DataLoss.by_creation(options.hub)

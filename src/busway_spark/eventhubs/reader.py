@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from busway.client.service_bus_client import ServiceBusClient
+from busway_spark.bridge import asked
 from busway_spark.bus import BUSWAY
 from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub
@@ -25,7 +26,12 @@ class EventHubsReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with failing(f"find the events of the hub '{self._options.hub}'"):
-            hub, ranges = asyncio.run(self._ranges())
+            is_busway = self._options.bus.kind(self._options.operation_s) == BUSWAY
+            hub, ranges = asked(
+                self._options.bus,
+                self._options.operation_s,
+                lambda client: self._ranges(client, is_busway=is_busway),
+            )
         transport = transport_of(self._options)
         pieces = split(ranges, self._options.min_partitions)
         return [RangePartition(piece, transport, hub.created_at_ms) for piece in pieces]
@@ -33,21 +39,22 @@ class EventHubsReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_range(self._options, partition)
 
-    async def _ranges(self) -> tuple[HubFacts, list[EventRange]]:
+    async def _ranges(
+        self, client: ServiceBusClient, *, is_busway: bool
+    ) -> tuple[HubFacts, list[EventRange]]:
         options = self._options
-        async with options.bus.client() as client:
-            hub = await ask_hub(client, options.bus, options.hub)
-            finder = PositionFinder(client, options.hub, options.consumer_group, options.receiver_timeout_s)
-            wanted = [facts for name, facts in hub.partitions.items() if self._bounds.wants(name)]
-            return hub, [await self._range(finder, facts) for facts in wanted]
+        hub = await ask_hub(client, options.bus, options.hub)
+        finder = PositionFinder(client, options.hub, options.consumer_group, options.receiver_timeout_s)
+        wanted = [facts for name, facts in hub.partitions.items() if self._bounds.wants(name)]
+        return hub, [await self._range(finder, facts, is_busway=is_busway) for facts in wanted]
 
-    async def _range(self, finder: PositionFinder, facts: PartitionFacts) -> EventRange:
+    async def _range(self, finder: PositionFinder, facts: PartitionFacts, *, is_busway: bool) -> EventRange:
         options, bounds = self._options, self._bounds
         first = await finder.number_at(options.start_of(facts.partition), facts)
         end = await finder.number_at(options.end_of(facts.partition), facts)
         firsts, ends = [first, facts.first_number], [end, facts.next_number]
         limits = [bounds.numbers]
-        if options.bus.kind() == BUSWAY:
+        if is_busway:
             limits.append(bounds.offsets)
         for low, high in limits:
             firsts += [] if low is None else [low]

@@ -17,10 +17,11 @@ from busway_spark.bodies.body_columns import with_bodies
 from busway_spark.bodies.body_options import BODY_FORMAT
 from busway_spark.carried_source import CarriedSource
 from busway_spark.eventhubs.columns import SCHEMA
+from busway_spark.eventhubs.event_rows import check_columns
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.eventhubs.reader import EventHubsReader, FilteredEventHubsReader
+from busway_spark.eventhubs.sink import EventHubsStreamWriter, EventHubsWriter
 from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
-from busway_spark.eventhubs.writer import EventHubsStreamWriter, EventHubsWriter, check_columns
 
 
 class EventHubsSource(CarriedSource):

@@ -10,7 +10,6 @@ What is lost is looked for when a batch is planned, and by each task that gets f
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -23,6 +22,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from busway.client.service_bus_client import ServiceBusClient
+from busway_spark.bridge import asked
 from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub, read_hub
@@ -56,15 +57,15 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def initialOffset(self) -> Json:
         with failing(f"find where the hub '{self._options.hub}' begins"):
-            self._beginning = asyncio.run(self._initial())
+            options = self._options
+            self._beginning = asked(options.bus, options.operation_s, self._initial)
         return self._beginning.to_json()
 
-    async def _initial(self) -> HubOffset:
+    async def _initial(self, client: ServiceBusClient) -> HubOffset:
         options = self._options
-        async with options.bus.client() as client:
-            hub = await ask_hub(client, options.bus, options.hub)
-            finder = PositionFinder(client, options.hub, options.consumer_group, options.receiver_timeout_s)
-            numbers = {name: await self._first(finder, facts) for name, facts in hub.partitions.items()}
+        hub = await ask_hub(client, options.bus, options.hub)
+        finder = PositionFinder(client, options.hub, options.consumer_group, options.receiver_timeout_s)
+        numbers = {name: await self._first(finder, facts) for name, facts in hub.partitions.items()}
         return HubOffset(options.hub, hub.created_at_ms, numbers)
 
     async def _first(self, finder: PositionFinder, facts: PartitionFacts) -> int:
@@ -103,7 +104,7 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _hub(self) -> HubFacts:
         with failing(f"ask how far the hub '{self._options.hub}' is"):
-            return read_hub(self._options.bus, self._options.hub)
+            return read_hub(self._options.bus, self._options.hub, operation_s=self._options.operation_s)
 
     def reportLatestOffset(self) -> Json | None:
         """The hub's end: what Spark shows beside the end of a batch, so that the difference is the lag."""
@@ -133,7 +134,7 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         filled = [one for one in waiting if one.count]
         if not filled or transport_of(self._options) != BULK:
             return _EVENT_BYTES_GUESS
-        reader = BulkReader(self._options.bus, self._options.hub)
+        reader = BulkReader(self._options.bus, self._options.hub, self._options.operation_s)
         with failing(f"ask how large the events of the hub '{self._options.hub}' are"):
             total = sum(one.count * (reader.event_bytes(one) or _EVENT_BYTES_GUESS) for one in filled)
         return total / sum(one.count for one in filled)

@@ -4,16 +4,20 @@ Theory of operation. The rules of the subscription become columns and run over t
 they select goes into the subscription itself, behind the cut of each rule nothing (`backfill_plan`). Files are taken
 some at a time, in the order of their numbers, so progress can be told and a stop is heeded between them. Nothing is
 noted on our side: what was sent the subscription knows by its ids, so the same call can be made again at any time,
-after a stop or after a kill, and sends what is left.
+after a stop or after a kill, and sends what is left. Into a queue of Busway each step is one write with a name of its
+own, made of what it looks at: for a day the bus knows that it was made.
 """
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from busway_spark.bus_failure import BusFailure
 from busway_spark.pipeline.backfill_matches import FRAGMENT, NUMBER, counts, matches
 from busway_spark.pipeline.backfill_plan import BackfillOptions, BackfillPlan, PlannedFile, plan
 from busway_spark.pipeline.backfill_sending import COUNTS_DDL, Sending
@@ -21,6 +25,9 @@ from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.entity_kind import QUEUE_KIND, find_entity
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.rule_columns.rule_columns import RuleColumns
+from busway_spark.staging import can_stage
+from busway_spark.two_phase import decide
+from busway_spark.write_names import GivenName, Running, WriteName, of_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +35,8 @@ if TYPE_CHECKING:
 #: Files of one step.
 _STEP_FILES: Final = 256
 _STEP_ROWS: Final = 2_000_000
+#: Of a step that is staged: it lies on the bus twice for a while.
+_STAGED_ROWS: Final = 200_000
 _WORDS_MAX: Final = 600
 
 
@@ -91,12 +100,13 @@ class _Backfill:
         self._columns = columns
         self._result = result
         self._progress = progress
+        self._stages = options.into is not None and can_stage(place.bus)
         self._detects_duplicates = self._check_queue()
 
     def run(self) -> None:
         spark = self._place.session("backfill")
         started = time.monotonic()
-        for files in _steps(self._plan.files):
+        for files in _steps(self._plan.files, _STAGED_ROWS if self._stages else _STEP_ROWS):
             if self._progress.is_stopping:
                 break
             if self._options.dry_run:
@@ -125,7 +135,7 @@ class _Backfill:
         queue = find_entity(self._place.bus, into)
         if queue.kind != QUEUE_KIND:
             raise JobFailed(f"--into: '{into}' is a {queue.kind}, not a queue.")
-        if not queue.detects_duplicates:
+        if not queue.detects_duplicates and not self._stages:
             sentence = f"'{into}' does not detect duplicates: started again, this sends everything again."
             self._progress.tell(sentence, detects_duplicates=False)
         return queue.detects_duplicates
@@ -150,9 +160,27 @@ class _Backfill:
             told = found.mapInArrow(self._sending(files).send, COUNTS_DDL).collect()
         except Exception as error:
             raise _failure(error) from error
-        self._result.sent += sum(row["new"] for row in told)
+        self._result.sent += sum(row["new"] for row in told) + self._decide(told)
         self._result.known += sum(row["known"] for row in told)
         self._result.failed += sum(row["failed"] for row in told)
+
+    def _decide(self, told: Sequence[Any]) -> int:
+        """About what tasks have staged: how many are new."""
+        staged = [pickle.loads(row["staged"]) for row in told if row["staged"] is not None]
+        try:
+            return decide(self._place.bus, staged)
+        except BusFailure as error:
+            raise JobFailed(f"{error} Start the same backfill again to go on.") from error
+
+    def _write(self, files: Sequence[PlannedFile]) -> WriteName | None:
+        """The same for the same files, rules and target."""
+        if not self._stages:
+            return None
+        options, plan = self._options, self._plan
+        looked_at = (options.path.lower(), options.through.lower(), plan.rules, plan.cuts, options.before_us)
+        facts = repr((*looked_at, [(each.file.path.name, each.span) for each in files]))
+        given = GivenName(f"'{str(options.into).lower()}'", f"backfill {_digest(facts)}")
+        return of_job(given, "", Running())
 
     def _matches(self, spark: SparkSession, files: Sequence[PlannedFile]) -> Any:
         return matches(spark, self._root, files, self._plan, self._columns, self._options.before_us)
@@ -168,14 +196,19 @@ class _Backfill:
             {each.file.path.name: str(each.file.path) for each in files},
             self._options.into,
             self._detects_duplicates,
+            self._write(files),
         )
 
 
-def _steps(files: Sequence[PlannedFile]) -> Iterator[list[PlannedFile]]:
+def _digest(facts: str) -> str:
+    return hashlib.sha256(facts.encode()).hexdigest()[:32]
+
+
+def _steps(files: Sequence[PlannedFile], rows_max: int) -> Iterator[list[PlannedFile]]:
     step: list[PlannedFile] = []
     rows = 0
     for each in files:
-        if step and (len(step) >= _STEP_FILES or rows + each.span.rows > _STEP_ROWS):
+        if step and (len(step) >= _STEP_FILES or rows + each.span.rows > rows_max):
             yield step
             step, rows = [], 0
         step.append(each)

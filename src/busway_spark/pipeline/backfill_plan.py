@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from busway.client.errors import ClientError
+from busway.client.errors import ClientError, Unreachable
 from busway.rules.rule import Rule
 from busway_spark.bus import BUSWAY
 from busway_spark.pipeline.backfill_door import BackfillDoor
@@ -113,13 +113,13 @@ def _rules(place: Place, options: BackfillOptions) -> list[Rule]:
 def _cuts(
     place: Place, options: BackfillOptions, rules: Sequence[Rule], files: Sequence[PlannedFile]
 ) -> list[tuple[int, ...]]:
-    if place.bus.kind() != BUSWAY:
-        raise JobFailed("This server does not tell when rules began: say --before TIME, and --into QUEUE.")
-    door = BackfillDoor(place.bus, options.path)
     try:
-        told = door.beginnings()
-    finally:
-        door.close()
+        kind = place.bus.kind()
+    except Unreachable as error:
+        raise JobFailed(str(error)) from error
+    if kind != BUSWAY:
+        raise JobFailed("This server does not tell when rules began: say --before TIME, and --into QUEUE.")
+    told = BackfillDoor(place.bus, options.path).beginnings()
     captured = {name.lower(): facts for name, facts in told["captured"].items()}
     facts = captured.get(options.through.lower())
     if facts is None:

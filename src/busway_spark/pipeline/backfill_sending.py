@@ -5,17 +5,22 @@ files, whole row groups of which something matched and no others. Verdicts that 
 evaluator, actions are carried out, and copies go out in lots. The id of a copy is the number of the message and the
 rule, so a task that Spark repeats, or a backfill that is started again, sends nothing that the subscription has.
 
-A queue (`into`) knows no such ids. There the message id tells repeats where the queue detects duplicates.
+A queue (`into`) knows no such ids. On Busway tasks stage what is for it, and the driver has it decided about for a
+step at once (`busway_spark.two_phase`), under a name that the same step has again. Elsewhere the message id tells
+repeats where the queue detects duplicates.
 """
 
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -24,7 +29,9 @@ from busway.client.errors import ClientError
 from busway.client.sender import ServiceBusSender, batches
 from busway.message import Message
 from busway.rules.rule import Rule
+from busway_spark.amqp_arrays.encoded_rows import EncodedRows
 from busway_spark.bus import Bus
+from busway_spark.bus_failure import BusFailure
 from busway_spark.pipeline.backfill_door import BackfillDoor, SentCopy
 from busway_spark.pipeline.backfill_matches import FILE, FRAGMENT, NUMBER, PLACE
 from busway_spark.pipeline.capture_root import CaptureRoot
@@ -34,6 +41,8 @@ from busway_spark.property_types import UnknownProperties
 from busway_spark.rule_columns.captured_message import captured_message, payload_of
 from busway_spark.rule_columns.row_evaluator import Copy, Failure, RowEvaluator
 from busway_spark.rule_columns.rule_columns import NOT_SELECTED, SELECTED, sets_name, verdict_name
+from busway_spark.two_phase import Stage
+from busway_spark.write_names import WriteName
 
 _LOT_COPIES: Final = 1_000
 _LOT_BYTES: Final = 2 * 1024 * 1024
@@ -41,8 +50,10 @@ _ID_CHARACTERS_MAX: Final = 128
 _SENTENCE_MAX: Final = 2_000
 
 #: What a task tells at its end.
-COUNTS: Final = pa.schema([("new", pa.int64()), ("known", pa.int64()), ("failed", pa.int64())])
-COUNTS_DDL: Final = "new BIGINT, known BIGINT, failed BIGINT"
+COUNTS: Final = pa.schema(
+    [("new", pa.int64()), ("known", pa.int64()), ("failed", pa.int64()), ("staged", pa.binary())]
+)
+COUNTS_DDL: Final = "new BIGINT, known BIGINT, failed BIGINT, staged BINARY"
 
 
 @dataclass(frozen=True)
@@ -61,12 +72,14 @@ class Sending:
     into: str | None = None
     #: The queue keeps a message that comes twice once.
     detects_duplicates: bool = False
+    #: What is staged for the queue is known by; None where it cannot be staged.
+    write: WriteName | None = None
 
     def send(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In a task: for `mapInArrow`."""
         rows = _RowReader(CaptureRoot(self.location), self.paths)
         copies = _Copies(self, RowEvaluator(self.rules))
-        target: _Target = _SubscriptionTarget(self) if self.into is None else _QueueTarget(self, self.into)
+        target = self._target()
         lots = _Lots(target)
         try:
             for batch in found:
@@ -74,11 +87,19 @@ class Sending:
                     for copy in copies.of(match, row):
                         lots.add(match[FRAGMENT], copy)
             lots.flush()
+            staged = target.finish()
         finally:
             rows.close()
             target.close()
-        counted = [[lots.new], [lots.known], [copies.failed]]
+        counted = [[lots.new], [lots.known], [copies.failed], [staged]]
         yield pa.RecordBatch.from_pydict(dict(zip(COUNTS.names, counted, strict=True)), schema=COUNTS)
+
+    def _target(self) -> _Target:
+        if self.into is None:
+            return _SubscriptionTarget(self)
+        if self.write is None:
+            return _QueueTarget(self, self.into)
+        return _StagedTarget(self, self.into, self.write)
 
 
 class _RowReader:
@@ -218,6 +239,9 @@ class _Target(Protocol):
     def send(self, fragment: int, copies: Sequence[_Sent]) -> tuple[int, int]:
         """(new, known)."""
 
+    def finish(self) -> bytes | None:
+        """What the driver must know of it."""
+
     def close(self) -> None: ...
 
 
@@ -262,12 +286,54 @@ class _SubscriptionTarget:
         why = "" if failure is None else _failure_json(failure)
         return f"{self._through}/{copy.number}/{copy.rule}", why, payload_of(copy.message)
 
+    def finish(self) -> bytes | None:
+        return None
+
     def close(self) -> None:
-        self._door.close()
+        """Connections are kept for the process."""
+
+
+class _StagedTarget:
+    """What failed is not sent: it would be a dead letter."""
+
+    def __init__(self, sending: Sending, queue: str, write: WriteName) -> None:
+        self._sending = sending
+        self._queue = queue
+        self._stage = Stage(sending.bus, write)
+        self._rows = 0
+        self._is_whole = False
+
+    def send(self, fragment: int, copies: Sequence[_Sent]) -> tuple[int, int]:
+        del fragment
+        payloads = [_queued(self._sending, copy) for copy in copies if copy.failure is None]
+        rows = np.arange(self._rows, self._rows + len(payloads))
+        self._rows += len(payloads)
+        if payloads:
+            with _told_by_job():
+                encoded = EncodedRows.framed(rows, pa.array(payloads, pa.binary()))
+                self._stage.put(self._queue, None, encoded)
+        return 0, 0
+
+    def finish(self) -> bytes | None:
+        with _told_by_job():
+            staged = self._stage.finish()
+        self._is_whole = True
+        return pickle.dumps(staged)
+
+    def close(self) -> None:
+        self._stage.end(drops=not self._is_whole)
+
+
+@contextmanager
+def _told_by_job() -> Iterator[None]:
+    try:
+        yield
+    except BusFailure as error:
+        raise JobFailed(str(error)) from error
 
 
 class _QueueTarget:
-    """What failed is not sent: it would be a dead letter."""
+    """The same by AMQP alone."""
 
     def __init__(self, sending: Sending, queue: str) -> None:
         self._sending = sending
@@ -278,7 +344,7 @@ class _QueueTarget:
 
     def send(self, fragment: int, copies: Sequence[_Sent]) -> tuple[int, int]:
         del fragment
-        payloads = [self._payload(copy) for copy in copies if copy.failure is None]
+        payloads = [_queued(self._sending, copy) for copy in copies if copy.failure is None]
         try:
             self._runner.run(self._send(payloads))
         except ClientError as error:
@@ -292,17 +358,21 @@ class _QueueTarget:
         for part in batches(payloads, self._sender.batch_bytes_max):
             await self._sender.send_encoded(part)
 
-    def _payload(self, copy: _Sent) -> bytes:
-        if self._sending.detects_duplicates:
-            new_id = repeat_id(copy.message, copy.number, copy.rule)
-            copy.message.bare = with_properties(copy.message.bare, {MESSAGE_ID: new_id})
-        return payload_of(copy.message)
+    def finish(self) -> bytes | None:
+        return None
 
     def close(self) -> None:
         try:
             self._runner.run(self._client.close())
         finally:
             self._runner.close()
+
+
+def _queued(sending: Sending, copy: _Sent) -> bytes:
+    if sending.detects_duplicates:
+        new_id = repeat_id(copy.message, copy.number, copy.rule)
+        copy.message.bare = with_properties(copy.message.bare, {MESSAGE_ID: new_id})
+    return payload_of(copy.message)
 
 
 def repeat_id(message: Message, number: int, rule: str) -> str:

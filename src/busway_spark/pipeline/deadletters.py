@@ -1,16 +1,21 @@
 """`busway pipeline deadletters`: what lies in dead-letter queues and why, and the way back for what is chosen.
 
-Theory of operation. The dead letters are browsed, which touches nothing, and kept by Spark for the rest of the job,
-so that groups, plan and report speak of the same ones. Without `resubmits` that is all: what would be done is told.
-With it the chosen ones become a plan (a file beside the job) and are moved one source after the other
-(`deadletters_move`), each once. The report is written last.
+Theory of operation. The dead letters are browsed, which touches nothing, and kept by Spark so that groups, plan
+and report speak of the same ones. Kept means that they cannot be computed again: a cache whose block is lost with
+its executor would silently browse once more and find others. When a block is lost here, everything begins anew,
+which it may, because nothing was moved yet. Behind the groups the rows are read once more, into the plan and what
+the report wants of them (files beside the job); from then on Spark is not asked any more. Without `resubmits` that
+is all: what would be done is told. With it the plan is moved one source after the other (`deadletters_move`), each
+once. The report is written last.
 
-Stopping and starting again, kill -9 included: a new run browses anew, finds what is still dead-lettered, and goes on.
+Stopping and starting again, kill -9 included: a new run browses anew, finds what is still dead-lettered, and goes
+on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import pickle
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from pyspark import StorageLevel
 from pyspark.sql.types import VariantVal
@@ -41,8 +46,12 @@ if TYPE_CHECKING:
 
 #: Rows that come to the driver together.
 _ROWS_PER_PART: Final = 10_000
+_MOVES: Final = "isChosen and not isHeld"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _REFUSALS_TOLD: Final = 3
+_TRIES: Final = 3
+#: What Spark says when a block of what it kept is gone.
+_LOST_BLOCK: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 
 @dataclass(frozen=True)
@@ -93,13 +102,18 @@ def run(place: Place, options: DeadLetters, progress: Progress | None = None) ->
     now = datetime.now(UTC)
     table = columns.described(columns.empty(spark, place), now)
     columns.check_expressions(table, options.where, options.fixes)
-    with _failing():
-        letters = columns.described(columns.browse(spark, place, sources), now)
-        kept = columns.chosen(letters, options.where, options.fixes).persist(StorageLevel.MEMORY_AND_DISK)
+    for tries_left in reversed(range(_TRIES)):
         try:
-            return _Work(place, options, routes, told).run(kept, now)
-        finally:
-            kept.unpersist()
+            with _failing():
+                letters = columns.described(columns.browse(spark, place, sources), now)
+                kept = columns.chosen(letters, options.where, options.fixes)
+                kept = kept.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)
+                return _Work(place, options, routes, told).run(kept, now)
+        except JobFailed as error:
+            if not tries_left or _LOST_BLOCK not in str(error.__cause__):
+                raise
+            told.tell("Spark lost some of what it kept, with an executor perhaps; beginning anew.")
+    raise AssertionError("the last try returns or raises")
 
 
 def _sources(entities: Sequence[str]) -> list[str]:
@@ -138,21 +152,33 @@ class _Work:
             tempfile.TemporaryDirectory(prefix="busway-deadletters-") as folder,
             Plan(Path(folder) / "plan") as plan,
         ):
+            aside = Path(folder) / "rows"
+            self._read(kept, found.total, plan, aside)
             if self._options.resubmits:
-                plan.add(self._plan_rows(kept, found.total))
                 asyncio.run(self._move(plan, triage))
                 triage.outcomes = {name: count for name, count in plan.counts().items() if count}
                 triage.warnings += plan.refusals(_REFUSALS_TOLD)
-            self._report(kept, plan, triage, now)
+            self._report(aside, plan, triage, now)
         return triage
 
-    def _plan_rows(self, kept: DataFrame, total: int) -> Iterator[PlanRow]:
-        wanted = kept.where("isChosen and not isHeld")
-        for row in _rows(wanted, total):
-            changes = {
-                fix.part: _plain(fix.part, row[f"fix{at}"]) for at, fix in enumerate(self._options.fixes)
-            }
-            yield row["source"], row["sequenceNumber"], row["state"] == "deferred", changes
+    def _read(self, kept: DataFrame, total: int, plan: Plan, aside: Path) -> None:
+        """The rows for the last time: what is to be moved, and all of them for the report."""
+        wants_all = self._options.report is not None
+        if not wants_all and not self._options.resubmits:
+            return
+        with aside.open("wb") as file:
+            rows = _rows(kept if wants_all else kept.where(_MOVES), total)
+            plan.add(self._planned(rows, file if wants_all else None))
+
+    def _planned(self, rows: Iterator[Any], aside: IO[bytes] | None) -> Iterator[PlanRow]:
+        for row in rows:
+            if aside is not None:
+                pickle.dump(row, aside)
+            if self._options.resubmits and row["isChosen"] and not row["isHeld"]:
+                changes = {
+                    fix.part: _plain(fix.part, row[f"fix{at}"]) for at, fix in enumerate(self._options.fixes)
+                }
+                yield row["source"], row["sequenceNumber"], row["state"] == "deferred", changes
 
     async def _move(self, plan: Plan, triage: Triage) -> None:
         for at, route in enumerate(self._routes):
@@ -170,12 +196,12 @@ class _Work:
             if mover.ended_early is not None:
                 triage.warnings.append(f"Not all of {route.source} were tried: {mover.ended_early}.")
 
-    def _report(self, kept: DataFrame, plan: Plan, triage: Triage, now: datetime) -> None:
+    def _report(self, aside: Path, plan: Plan, triage: Triage, now: datetime) -> None:
         folder = self._options.report
         if folder is None:
             return
         with LetterFile(folder / f"deadletters-{now:%Y%m%dT%H%M%S%f}.parquet") as file:
-            for row in _rows(kept, triage.survey.total):
+            for row in _put_aside(aside):
                 file.add(_letter_row(row, self._routes, plan, triage.is_dry, self._options.by))
         triage.page = write_page(folder / "deadletters.html", triage.survey, self._facts(triage), now)
 
@@ -189,6 +215,12 @@ class _Work:
             "fixes": self._options.fixes,
             "by": self._options.by,
         }
+
+
+def _put_aside(path: Path) -> Iterator[Any]:
+    with path.open("rb") as file:
+        while file.peek(1):
+            yield pickle.load(file)
 
 
 def _rows(letters: DataFrame, total: int) -> Iterator[Any]:

@@ -78,11 +78,18 @@ def find_route(bus: Bus, source: str, into: str | None) -> Route:
         _check_open(destination, known)
     detects = None if known is None else bool(known.properties.get("RequiresDuplicateDetection", False))
     needs_session = known is not None and known.properties.get("RequiresSession") is True
-    if bus.kind() == BUSWAY:
+    if _is_busway(bus):
         is_via = destination.lower() != top_of(source).lower() or _is_partitioned(known)
         return Route(source, destination, TRANSACTION, is_via, detects is not False, needs_session)
     guarantee = DUPLICATE_DETECTION if detects else AT_LEAST_ONCE
     return Route(source, destination, guarantee, False, detects is not False, needs_session)
+
+
+def _is_busway(bus: Bus) -> bool:
+    try:
+        return bus.kind() == BUSWAY
+    except Unreachable as error:
+        raise JobFailed(str(error)) from error
 
 
 def _is_partitioned(known: EntityEntry | None) -> bool:

@@ -5,7 +5,6 @@ options            options, checked
 columns            columns and their types (`body_readers`: readers whose bodies are decoded, see `bodies`)
 message_columns    a message as a row, a row as a message (`variant`: its properties)
 message_arrays     messages as columns, all at once (`variant_arrays`: their properties)
-bridge             from Spark's blocking calls to the asynchronous client
 peek               walks and looks by number that touch nothing
 browse             batch reading
 drain              batch reading that deletes (`entrance`: receivers with and without sessions)
@@ -15,6 +14,7 @@ claim_desk         taking, holding and settling messages by stock operations: th
                    calls it)
 bulk_claims        the same by Busway's own operations (`claim_routes`: its requests)
 claimed_columns    messages of a bulk answer as rows (`bare_spans`: all of them at once; `property_maps`)
-writer             batch and stream writing (`duplicate_check`: the warning that rows can arrive twice)
-row_messages       rows as messages, all at once (`property_entries`: their properties)
+writer             batch and stream writing
+amqp_sending       the same where rows cannot be staged (`duplicate_check`: the warning that they can arrive twice)
+row_messages       rows as messages, all at once (`property_entries`: their properties; `row_targets`: by entity)
 """

@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
 from busway_spark.authority import authority_file
+from busway_spark.bridge import bridge
 from busway_spark.bus import BUSWAY, Bus
 from busway_spark.bus_failure import failing
-from busway_spark.servicebus.bridge import bridge
 from busway_spark.servicebus.columns import check_readable
 from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
 from busway_spark.servicebus.message_columns import MessageColumns
@@ -46,7 +46,7 @@ class BrowseReader(DataSourceReader):
         with failing(f"browse '{self._address}'"):
             # A missing entity or right shows here, once, and not in every task.
             work = bridge()
-            next(walk(work, work.client(self._options), self._address, first, first), None)
+            next(walk(work, work.client(self._options.bus), self._address, first, first), None)
         return [
             NumberRange(*each) for each in ranges_of(first, last, _fragments(self._options, self._address))
         ]
@@ -56,17 +56,17 @@ class BrowseReader(DataSourceReader):
         columns = MessageColumns(self._schema, self._options, self._address)
         work = bridge()
         with failing(f"browse '{self._address}'"):
-            client = work.client(self._options)
+            client = work.client(self._options.bus)
             for page in encoded_walk(work, client, self._address, partition.first, partition.last):
                 yield columns.batch_of_payloads(page)
 
 
 def _fragments(options: ServiceBusOptions, address: str) -> list[int]:
     """Their indexes; none where the server does not tell."""
-    bus = Bus(options.connection_text, options.ca_file)
-    if bus.kind() != BUSWAY:
-        return []
+    bus = options.bus
     try:
+        if bus.kind(options.operation_s) != BUSWAY:
+            return []
         with _administration(bus) as administration:
             found = administration.fragments(address.partition(_SUB_QUEUE_MARK)[0])
     except (ClientError, OSError, ValueError):

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from busway.client.errors import ClientError, Refused, Unreachable
 from busway_spark.bus import Bus
+from busway_spark.patience import OPERATION_S, Patience, meet
 from busway_spark.servicebus.claim import Claim, Held, runs_of
 from busway_spark.servicebus.claim_routes import ClaimRoutes, Runs
 from busway_spark.servicebus.claimed_columns import ClaimedColumns, claimed_run
@@ -26,16 +27,14 @@ from busway_spark.servicebus.options import ServiceBusOptions
 
 _RENEWAL_S_MIN: Final = 1.0
 _RENEWAL_S_MAX: Final = 20.0
-#: How often reading is taken up again after a connection that broke.
-_READS_MAX: Final = 3
 
 
 class BulkClaims:
     """On the driver."""
 
-    def __init__(self, bus: Bus, address: str) -> None:
+    def __init__(self, bus: Bus, address: str, operation_s: float = OPERATION_S) -> None:
         self._address = address
-        self._routes = ClaimRoutes(bus, address)
+        self._routes = ClaimRoutes(bus, address, operation_s)
         self._renewal: _Renewal | None = None
         #: Of the newest claim: when its oldest message was enqueued.
         self.oldest_ms = 0
@@ -88,23 +87,26 @@ class BulkReading:
     """On executors."""
 
     def __init__(self, bus: Bus, address: str, schema: StructType, options: ServiceBusOptions) -> None:
-        self._routes = ClaimRoutes(bus, address)
+        self._authority, self._operation_s = bus.target.authority, options.operation_s
+        meet(self._authority)  # the driver has
+        self._routes = ClaimRoutes(bus, address, self._operation_s)
         self._columns = ClaimedColumns(schema, options, address)
 
     def batches(self, stamp: str, numbers: list[int], missing: set[int]) -> Iterator[pa.RecordBatch]:
         """Takes what comes out of `missing`, which holds all of the numbers at first."""
         left = numbers
-        for tries_left in range(_READS_MAX - 1, -1, -1):
+        patience = Patience(self._authority, self._operation_s)
+        while True:
             try:
                 for frame in self._routes.read(stamp, runs_of(left)):
                     run = claimed_run(frame)
                     missing.difference_update(run.numbers.tolist())
                     yield self._columns.batch(run)
+                    patience = Patience(self._authority, self._operation_s)  # it goes on
                 return
-            except Unreachable:
-                if not tries_left:
-                    raise
-                time.sleep(0.2)
+            except Unreachable as error:
+                if not patience.pause():
+                    raise patience.over(error) from error
                 left = [number for number in left if number in missing]
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from busway_spark.bus import BUSWAY, Bus
+from busway_spark.bus import BUSWAY
 from busway_spark.bus_failure import BusFailure, failing
 from busway_spark.servicebus.bulk_claims import BulkClaims, BulkReading
 from busway_spark.servicebus.claim import Claim, Held
@@ -152,13 +152,12 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._claims
 
     def _chosen(self) -> BulkClaims | StockClaims:
-        wanted, bus = self._options.claim_operations, self._bus()
-        if self._is_durable and (wanted == BULK or (wanted != STOCK and bus.kind() == BUSWAY)):
-            return BulkClaims(bus, self._address)
+        wanted, bus = self._options.claim_operations, self._options.bus
+        if self._is_durable and (
+            wanted == BULK or (wanted != STOCK and bus.kind(self._options.operation_s) == BUSWAY)
+        ):
+            return BulkClaims(bus, self._address, self._options.operation_s)
         return StockClaims(self._options, self._address, is_durable=self._is_durable)
-
-    def _bus(self) -> Bus:
-        return Bus(self._options.connection_text, self._options.ca_file)
 
     # -- on executors
 
@@ -175,7 +174,7 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _reading(self, partition: ClaimedNumbers) -> BulkReading | StockReading:
         if partition.is_bulk:
-            return BulkReading(self._bus(), self._address, self._schema, self._options)
+            return BulkReading(self._options.bus, self._address, self._schema, self._options)
         return StockReading(self._address, self._schema, self._options, is_durable=self._is_durable)
 
     def __getstate__(self) -> dict[str, object]:

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.receiver import RECEIVE_AND_DELETE as DELETING
 from busway.client.receiver import ServiceBusReceiver
+from busway_spark.bridge import Bridge, bridge
 from busway_spark.bus_failure import failing
-from busway_spark.servicebus.bridge import Bridge, bridge
 from busway_spark.servicebus.columns import check_readable
 from busway_spark.servicebus.entrance import Entrance
 from busway_spark.servicebus.message_columns import MessageColumns
@@ -48,7 +48,7 @@ class DrainReader(DataSourceReader):
                 yield columns.batch(page)
 
     def _pages(self, work: Bridge, left: int | None) -> Iterator[list[ServiceBusReceivedMessage]]:
-        entrance = Entrance(work.client(self._options), self._address, DELETING)
+        entrance = Entrance(work.client(self._options.bus), self._address, DELETING)
         wait_s = self._options.wait_s
         receiver = work.run(entrance.open_next(wait_s))
         while receiver is not None and left != 0:

@@ -1,34 +1,33 @@
-"""Whether what is written can arrive twice.
+"""Whether what is written can arrive twice: on services that cannot stage rows.
 
-Spark repeats tasks and batches; our message ids are the same then, so an entity that detects duplicates keeps each
-row once. One that does not gets rows at least once, and whoever writes to it should know. Asking needs the right
-Manage and an HTTP door; without them nothing is said.
+Spark repeats tasks and batches. There, rows that bring ids of their own are kept once by an entity that detects
+duplicates; all others arrive at least once, and whoever writes them should know. Asking needs the right Manage and
+an HTTP door; where nobody tells, the worse is said.
 """
 
-import warnings
 from functools import lru_cache
-from pathlib import Path
+
+from pyspark.sql.types import StructType
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
+from busway_spark.authority import authority_file
 from busway_spark.bus import BUSWAY, Bus
+from busway_spark.loud import say_loudly
 from busway_spark.servicebus.options import ServiceBusOptions
 
 
-class AtLeastOnce(UserWarning):
-    """Rows can arrive more than once; the text says where and what helps."""
-
-
-def warn_if_rows_can_repeat(options: ServiceBusOptions) -> None:
-    """When a writer is made: Spark shows the warnings of that process in the output of the driver."""
-    if options.address is None or detects_duplicates(options) is not False:
+def warn_if_rows_can_repeat(schema: StructType, options: ServiceBusOptions) -> None:
+    """When a writer is made that sends its rows at once."""
+    if "messageId" in schema.names and detects_duplicates(options):
         return
-    sentence = (
-        f"'{options.address}' does not detect duplicates: rows are sent at least once, and those of a task that Spark"
-        " repeats are sent again. For exactly once make the entity with RequiresDuplicateDetection, and with a window"
-        " longer than the longest pause between a crash and the next start."
+    target = "the entities that rows name" if options.address is None else f"'{options.address}'"
+    say_loudly(
+        f"Rows are sent to {target} at least once: this service cannot stage them as Busway does, and those of a task"
+        " or a batch that Spark repeats are sent again. Each is kept once where the entity has"
+        " RequiresDuplicateDetection, with a window longer than the longest pause between a crash and the next start,"
+        " and each row brings a messageId made of where it comes from (such as partition and sequenceNumber)."
     )
-    warnings.warn(AtLeastOnce(sentence), stacklevel=2)
 
 
 def detects_duplicates(options: ServiceBusOptions) -> bool | None:
@@ -42,11 +41,10 @@ def detects_duplicates(options: ServiceBusOptions) -> bool | None:
 def _ask(connection_text: str, ca_file: str | None, address: str) -> bool | None:
     """Once in a process: Spark makes the writer of a stream anew for its batches."""
     bus = Bus(connection_text, ca_file)
-    if not (bus.kind() == BUSWAY or bus.is_azure_host()):
-        return None
-    authority = None if bus.ca_file is None else Path(bus.ca_file)
     try:
-        with ServiceBusAdministrationClient(bus.target, authority) as administration:
+        if not (bus.kind() == BUSWAY or bus.is_azure_host()):
+            return None
+        with ServiceBusAdministrationClient(bus.target, authority_file(ca_file)) as administration:
             entity = administration.get_queue_or_topic(address)
     except (ClientError, OSError, ValueError):
         return None

@@ -12,7 +12,10 @@ from busway.client.connection_string import BadConnectionString, ConnectionStrin
 from busway_spark.authority import authority_text
 from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions, WrongBodyOption, read_body_options
 from busway_spark.bodies.body_options import NAMES as BODY_NAMES
-from busway_spark.bus import TABLES_REFUSED
+from busway_spark.bus import TABLES_REFUSED, Bus
+from busway_spark.durations import seconds_of
+from busway_spark.patience import OPERATION_S
+from busway_spark.write_names import BATCH_MAX, WRITE_ID_CHARACTERS_MAX, GivenName
 
 BROWSE: Final = "browse"
 CLAIM: Final = "claim"
@@ -39,6 +42,7 @@ KNOWN: Final = (
     "mode", "allowDestructive", "properties", "columns", "includeBody",
     "startingSequenceNumber", "endingSequenceNumber", "maxMessages", "maxWaitSeconds",
     "maxMessagesPerTrigger", "messagesPerPartition", "failOnDataLoss", "adoptClaims", "claimOperations", "writeId",
+    "batchId", "operationTimeout",
     *BODY_NAMES,
 )  # fmt: skip
 _BY_LOWER: Final = {name.lower(): name for name in KNOWN}
@@ -81,8 +85,21 @@ class ServiceBusOptions:
     fail_on_data_loss: bool = True
     adopts_claims: bool = False
     claim_operations: str = AUTO
+    #: What a write is known by; see `write_names`.
     write_id: str | None = None
+    batch_id: int | None = None
     bodies: BodyOptions = AS_THEY_ARE
+    #: How long an operation is tried while the bus is away or busy.
+    operation_s: float = OPERATION_S
+
+    @property
+    def bus(self) -> Bus:
+        return Bus(self.connection_text, self.ca_file)
+
+    @property
+    def given_name(self) -> GivenName:
+        target = "entities that rows name" if self.address is None else f"'{self.address.lower()}'"
+        return GivenName(target, self.write_id, self.batch_id)
 
     @property
     def target(self) -> ConnectionString:
@@ -122,7 +139,9 @@ def read_options(given: Mapping[str, str]) -> ServiceBusOptions:
         adopts_claims=reader.switch("adoptClaims", False),
         claim_operations=reader.choice("claimOperations", (AUTO, BULK, STOCK)) or AUTO,
         write_id=_write_id(reader),
+        batch_id=_batch_id(reader),
         bodies=_bodies(reader),
+        operation_s=reader.duration("operationTimeout", OPERATION_S),
     )
 
 
@@ -197,6 +216,15 @@ class _Given:
             raise WrongOption(name, f"must be seconds from 0 to 300; it is '{value[:60]}'.")
         return number
 
+    def duration(self, name: str, default: float) -> float:
+        value = self.text(name)
+        number = default if value is None else seconds_of(value)
+        if number is None or number <= 0:
+            raise WrongOption(
+                name, f"must be a duration like PT60S, or whole seconds; it is '{str(value)[:60]}'."
+            )
+        return number
+
     def names(self, name: str) -> tuple[str, ...] | None:
         value = self.text(name)
         if value is None:
@@ -244,8 +272,12 @@ def _bodies(reader: _Given) -> BodyOptions:
 
 def _write_id(reader: _Given) -> str | None:
     value = reader.text("writeId")
-    if value is not None and len(value) > 64:
+    if value is not None and len(value) > WRITE_ID_CHARACTERS_MAX:
         raise WrongOption(
-            "writeId", f"has {len(value)} characters; at most 64 leave room for the row's place."
+            "writeId", f"has {len(value)} characters; at most {WRITE_ID_CHARACTERS_MAX} are possible."
         )
     return value
+
+
+def _batch_id(reader: _Given) -> int | None:
+    return None if reader.text("batchId") is None else reader.integer("batchId", 0, 0, BATCH_MAX)

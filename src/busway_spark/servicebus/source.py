@@ -53,7 +53,8 @@ def batch_writer(schema: StructType, options: ServiceBusOptions, overwrite: bool
         raise WrongOption("mode", "messages can only be added: write with mode('append').")
     _check_bodies(options)
     writer = ServiceBusWriter(schema, options)
-    warn_if_rows_can_repeat(options)
+    if not writer.stages:
+        warn_if_rows_can_repeat(schema, options)
     return writer
 
 
@@ -62,7 +63,8 @@ def stream_writer(schema: StructType, options: ServiceBusOptions, overwrite: boo
         raise WrongOption("outputMode", "messages can only be added: write with outputMode('append').")
     _check_bodies(options)
     writer = ServiceBusStreamWriter(schema, options)
-    warn_if_rows_can_repeat(options)
+    if not writer.stages:
+        warn_if_rows_can_repeat(schema, options)
     return writer
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from busway.client.errors import ClientError, Unreachable
 from busway.client.messages import ServiceBusReceivedMessage
-from busway_spark.servicebus.bridge import bridge
+from busway_spark.bridge import bridge
+from busway_spark.patience import Patience, may_pass, meet, patiently
 from busway_spark.servicebus.claim import Claim, Held
 from busway_spark.servicebus.claim_desk import ClaimDesk, Taken, is_stamped
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, MessageColumns
 from busway_spark.servicebus.options import NUMBER_MAX, ServiceBusOptions
 from busway_spark.servicebus.peek import by_numbers, number_of, walk
+
+T = TypeVar("T")
 
 
 class StockClaims:
@@ -35,10 +40,11 @@ class StockClaims:
         self.oldest_ms = 0
 
     def take(self, done: Claim, count: int, wait_s: float) -> Claim | None:
-        return self._claimed(done, bridge().run(self._opened().take(count, wait_s)))
+        return self._claimed(done, self._run(lambda desk: desk.take(count, wait_s)))
 
     def adopt(self, done: Claim, count: int, wait_s: float) -> Claim | None:
-        adopted = self._claimed(done, bridge().run(self._opened().adopt(self._left_behind())))
+        left_behind = patiently(self._options.target.authority, self._options.operation_s, self._left_behind)
+        adopted = self._claimed(done, self._run(lambda desk: desk.adopt(left_behind)))
         return self.take(done, count, wait_s) if adopted is None else adopted
 
     def hold(self, claim: Claim) -> Held:
@@ -46,12 +52,12 @@ class StockClaims:
         return {session_id: [n for n in numbers if n in kept] for session_id, numbers in claim.held.items()}
 
     def settle(self, claim: Claim) -> None:
-        desk, work = self._opened(), bridge()
         is_ours = claim.stamp == self._stamp
-        kept = self._kept if is_ours else None
-        if kept is None:
-            kept = work.run(desk.kept(claim)) if self._is_durable else set()
-        work.run(desk.settle(claim, kept, self._taken if is_ours else []))
+        found = self._kept if is_ours else None
+        if found is None:
+            found = self._run(lambda desk: desk.kept(claim)) if self._is_durable else set()
+        kept, taken = found, self._taken if is_ours else []
+        self._run(lambda desk: desk.settle(claim, kept, taken))
 
     def close(self) -> None:
         if self._desk is not None:
@@ -69,17 +75,31 @@ class StockClaims:
         is_ours = claim.stamp == self._stamp
         if is_ours and self._kept is not None:
             return self._kept
-        desk, work = self._opened(), bridge()
         if is_ours and self._taken:
-            self._kept = work.run(desk.hold(claim, self._taken))
+            kept = self._run(lambda desk: desk.hold(claim, self._taken))
         else:
-            self._kept = work.run(desk.kept(claim))
+            kept = self._run(lambda desk: desk.kept(claim))
             self._stamp, self._taken = claim.stamp, []
-        return self._kept
+        self._kept = kept
+        return kept
+
+    def _run(self, step: Callable[[ClaimDesk], Coroutine[Any, Any, T]]) -> T:
+        """Each step may be made again, as after a crash: what was locked over a connection that broke is lost to it,
+        and comes again."""
+        desk = self._opened()
+
+        def run() -> T:
+            try:
+                return bridge().run(step(desk))
+            except Unreachable:
+                bridge().run(desk.close())
+                raise
+
+        return patiently(self._options.target.authority, self._options.operation_s, run)
 
     def _left_behind(self) -> list[ServiceBusReceivedMessage]:
         work = bridge()
-        pages = walk(work, work.client(self._options), self._address, 0, NUMBER_MAX)
+        pages = walk(work, work.client(self._options.bus), self._address, 0, NUMBER_MAX)
         return [
             message
             for page in pages
@@ -89,7 +109,7 @@ class StockClaims:
 
     def _opened(self) -> ClaimDesk:
         if self._desk is None:
-            client = bridge().client(self._options)
+            client = bridge().client(self._options.bus)
             self._desk = ClaimDesk(client, self._address, is_durable=self._is_durable)
         return self._desk
 
@@ -107,10 +127,21 @@ class StockReading:
 
     def batches(self, stamp: str, numbers: list[int], missing: set[int]) -> Iterator[pa.RecordBatch]:
         """Takes what comes out of `missing`, which holds all of the numbers at first."""
-        work = bridge()
-        client = work.client(self._options)
-        for page in by_numbers(work, client, self._address, numbers):
-            found = [each for each in page if not self._is_durable or is_stamped(each, stamp)]
-            missing.difference_update(number_of(each) for each in found)
-            if found:
-                yield self._columns.batch(found)
+        authority, operation_s = self._options.target.authority, self._options.operation_s
+        meet(authority)  # the driver has
+        patience = Patience(authority, operation_s)
+        while True:
+            try:
+                for page in by_numbers(bridge(), bridge().client(self._options.bus), self._address, numbers):
+                    found = [each for each in page if not self._is_durable or is_stamped(each, stamp)]
+                    missing.difference_update(number_of(each) for each in found)
+                    if found:
+                        yield self._columns.batch(found)
+                    patience = Patience(authority, operation_s)  # it goes on
+                return
+            except ClientError as error:
+                if not may_pass(error):
+                    raise
+                if not patience.pause():
+                    raise patience.over(error) from error
+                numbers = [number for number in numbers if number in missing]

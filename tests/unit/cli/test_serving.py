@@ -109,6 +109,22 @@ def test_the_copies_of_a_publish_are_an_option(
     assert "--publish-copies-max must be between 2000 and 10000000, not 1999." in capsys.readouterr().err
 
 
+def test_what_may_be_staged_and_for_how_long_are_options(
+    tmp_path: Path, served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings: 8 GiB and 24 hours unless told otherwise; bounds are told."""
+    assert run(["serve"]) == 0
+    assert run(["serve", "--staging-bytes-max", "100000000", "--staging-hours", "48"]) == 0
+    assert run(["serve", "--config", config(tmp_path, StagingBytesMax=20_000_000, StagingHours=1)]) == 0
+    assert [options.staging_bytes_max for options in served] == [8 << 30, 100_000_000, 20_000_000]
+    assert [options.staging_hours for options in served] == [24, 48, 1]
+    assert run(["serve", "--staging-bytes-max", "1000"]) == 2
+    assert run(["serve", "--staging-hours", "0"]) == 2
+    told = capsys.readouterr().err
+    assert "--staging-bytes-max must be between 16777216 and 17592186044416, not 1000." in told
+    assert "--staging-hours must be between 1 and 8760, not 0." in told
+
+
 def test_the_bytes_of_an_answer_by_number_are_an_option(
     tmp_path: Path, served: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from busway.broker.namespace import Namespace
 from busway.gateway.amqp.payloads import Payloads
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.presence import PRESENCE, ClientPresence
+from busway.staging.stagings import Stagings
 from busway.store.memory import MemoryStore
 from busway.streams.event_hubs import EventHubs
 from tests.harness.manual_clock import ManualClock, SeededEntropy
@@ -70,6 +71,7 @@ class Exchange:
             "busway-test", stores, self.clock, SeededEntropy(), Limits(), root_key=ROOT_KEY
         )
         self.hubs = EventHubs(self.namespace, self.clock, SeededEntropy(4))
+        self.stagings = Stagings(self.namespace, self.hubs, Payloads(SeededEntropy(5)))
         self._runner.run(self.namespace.open())
         self.gateway = HttpGateway(
             self.namespace,
@@ -79,6 +81,7 @@ class Exchange:
             Payloads(SeededEntropy(3)),
             settings,
             self.hubs,
+            stagings=self.stagings,
         )
 
     def __enter__(self) -> "Exchange":

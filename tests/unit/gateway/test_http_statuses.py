@@ -78,6 +78,13 @@ def test_busy_says_when_to_come_back() -> None:
     assert error_response(errors.ServerBusy(), "").headers["retry-after"] == "10"
 
 
+def test_an_unknown_outcome_says_when_to_ask_again_and_lost_events_do_not() -> None:
+    """ERR-17: whoever asks for something that does nothing twice may ask again; what is lost does not come back."""
+    assert error_response(errors.StoreOutcomeUnknown(), "").headers["retry-after"] == "1"
+    lost = errors.EventsLost.in_partition("p", 1, 2)
+    assert "retry-after" not in error_response(lost, "").headers
+
+
 def test_a_refusal_of_http_alone_has_no_sub_code() -> None:
     """ERR-41: not every error carries SubCode=."""
     assert b"SubCode" not in error_response(HttpRefusal(404, "Not here."), "").body

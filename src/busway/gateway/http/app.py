@@ -41,12 +41,14 @@ from busway.gateway.http.messages import MessageCodec, Messages
 from busway.gateway.http.metrics_route import MetricsRoute
 from busway.gateway.http.operator_routes import OperatorRoutes
 from busway.gateway.http.protocol import HttpProtocol, Idlers
+from busway.gateway.http.staging_route import STAGING_KEYWORD, StagingRoute
 from busway.gateway.http.status_page import CONSOLE_PATH, status_page
 from busway.gateway.http.statuses import HttpRefusal, error_response
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve_websocket
 from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.gateway.tracking import Tracking
 from busway.loop_entries import Steps, shown
+from busway.staging.stagings import Stagings
 from busway.streams.event_hubs import EventHubs
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ class HttpGateway:
         hubs: EventHubs | None = None,
         process: "MeasuredProcess | None" = None,
         budget: ConnectionBudget | None = None,
+        stagings: Stagings | None = None,
     ) -> None:
         self._namespace = namespace
         #: Shared with AMQP.
@@ -102,6 +105,7 @@ class HttpGateway:
         self._messages = Messages(namespace, clock, codec)
         self._backfill = BackfillRoute(namespace, codec)
         self._claims = ClaimsRoute(namespace, clock)
+        self._staging = None if stagings is None else StagingRoute(stagings, hubs)
         self._operators = OperatorRoutes(namespace, clock, entropy)
         is_open = self._settings.loopback_hosts is not None
         self._metrics = MetricsRoute(namespace, hubs, process, is_open=is_open)
@@ -210,6 +214,8 @@ class HttpGateway:
         handler = routes.get((segments[0], len(segments)), self._management.handle)
         if segments[0] == "$fragments" and len(segments) > 1:
             handler = self._operators.fragments
+        if segments[0] == STAGING_KEYWORD and self._staging is not None:
+            handler = self._staging.handle
         if segments[0] == "$backfill" and len(segments) > 1:
             handler = self._backfill.handle
         if segments[0] == "$stores" and len(segments) == 3 and segments[2] not in ("enable", "disable"):

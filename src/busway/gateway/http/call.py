@@ -34,7 +34,7 @@ from busway.broker.limits import Limits
 from busway.broker.queue import Queue
 from busway.broker.topic import Topic
 from busway.gateway.connection_budget import SMALL_BYTES, ConnectionBudget
-from busway.gateway.http.statuses import method_not_allowed
+from busway.gateway.http.statuses import HttpRefusal, method_not_allowed
 from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.rules.rule import Rule
 
@@ -184,7 +184,9 @@ class Call:
         return tokens[0]
 
     async def body(
-        self, bytes_max: int = BODY_BYTES_MAX, refusal: Callable[[str], BrokerError] = BadArgument
+        self,
+        bytes_max: int = BODY_BYTES_MAX,
+        refusal: Callable[[str], BrokerError | HttpRefusal] = BadArgument,
     ) -> bytes:
         """At most `bytes_max`, else `refusal`; within 30 seconds."""
         declared = self.request.headers.get("content-length", "0")
@@ -212,7 +214,7 @@ class Call:
         if self._held_bytes > SMALL_BYTES and self._budget.is_over:
             raise ServerBusy("All connections hold more memory than they may. Please try again later.")
 
-    async def _read(self, bytes_max: int, too_large: BrokerError) -> bytes:
+    async def _read(self, bytes_max: int, too_large: BrokerError | HttpRefusal) -> bytes:
         received = bytearray()
         try:
             async for chunk in self.request.stream():

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from busway.broker import errors
 from busway.broker.entity_path import shown
-from busway.broker.errors import AuthenticationFailed, BrokerError
+from busway.broker.errors import AuthenticationFailed, BrokerError, ServerBusy
 
 
 class Status(NamedTuple):
@@ -88,6 +88,8 @@ STATUSES: Final[dict[type[BrokerError], Status]] = {
 #: A bad signature carries no SubCode in the service's own answers (A-6); the other token faults do (ERR-42).
 _SIGNATURE_SUB_CODE: Final = 40103
 _RETRY_AFTER_S: Final = 10
+#: Nobody knows whether it took effect; whoever asks for something that does nothing twice may ask again soon.
+_UNKNOWN_RETRY_AFTER_S: Final = 1
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -128,7 +130,10 @@ def headers_of(error: BrokerError) -> dict[str, str]:
     if status == 401:
         return {"WWW-Authenticate": "SharedAccessSignature"}
     if status == 503:
-        return {"Retry-After": str(_RETRY_AFTER_S)}
+        seconds = error.retry_after_s if isinstance(error, ServerBusy) else _RETRY_AFTER_S
+        return {"Retry-After": str(seconds)}
+    if isinstance(error, errors.StoreOutcomeUnknown):
+        return {"Retry-After": str(_UNKNOWN_RETRY_AFTER_S)}
     return {}
 
 

@@ -9,13 +9,13 @@ A connection that broke is opened again by the client with the next use.
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.authority import authority_file
-from busway_spark.servicebus.options import ServiceBusOptions
+from busway_spark.bus import Bus
+from busway_spark.patience import patiently
 
 T = TypeVar("T")
 
@@ -43,11 +43,11 @@ class Bridge:
             future.cancel()
             raise
 
-    def client(self, options: ServiceBusOptions) -> ServiceBusClient:
+    def client(self, bus: Bus) -> ServiceBusClient:
         """The process's connection for this bus and key; it opens itself with the first use."""
-        key = (options.connection_text, options.ca_file)
+        key = (bus.connection_string, bus.ca_file)
         if key not in self._clients:
-            self._clients[key] = self.run(_made(options))
+            self._clients[key] = self.run(_made(bus))
         return self._clients[key]
 
     def close(self) -> None:
@@ -59,9 +59,9 @@ class Bridge:
         self._loop.close()
 
 
-async def _made(options: ServiceBusOptions) -> ServiceBusClient:
+async def _made(bus: Bus) -> ServiceBusClient:
     """On the loop, where its locks belong."""
-    return ServiceBusClient(options.target, authority_file(options.ca_file))
+    return bus.client()
 
 
 _bridge: Bridge | None = None
@@ -80,3 +80,13 @@ def close_bridge() -> None:
     if _bridge is not None and _bridge.pid == os.getpid():
         _bridge.close()
     _bridge = None
+
+
+def asked(bus: Bus, operation_s: float, question: Callable[[ServiceBusClient], Coroutine[Any, Any, T]]) -> T:
+    """The answer to a question that changes nothing; it is asked again while the bus is away. Raises ClientError."""
+
+    def ask() -> T:
+        work = bridge()
+        return work.run(question(work.client(bus)))
+
+    return patiently(bus.target.authority, operation_s, ask)

@@ -1,0 +1,119 @@
+"""One part of a stage: the rows of one request, checked and laid into chunks over several turns of the loop, so
+that they can join the batches of their stores in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from busway.amqp.decode import DecodeError
+from busway.broker.errors import BadArgument, BrokerError
+from busway.event_chunk import BODY_ELSEWHERE, ChunkBuilder
+from busway.staging.pace import Pace
+from busway.staging.refusals import RowRefused, TooManyRows
+from busway.staging.targets import LOOSE, Target
+
+ROWS_MAX: Final = 10_000
+#: A chunk with so many bytes of records takes no more.
+CHUNK_BYTES_MAX: Final = 1024 * 1024
+_LENGTH: Final = Struct("<I")
+#: Taken apart in one turn of the loop.
+_PIECE_ROWS: Final = 200
+_PIECE_BYTES: Final = 128 * 1024
+
+
+class Share:
+    """What a part has for one fragment."""
+
+    __slots__ = ("builders", "bytes", "first", "rows")
+
+    def __init__(self, first: int) -> None:
+        self.builders: list[ChunkBuilder] = []
+        #: The number of its first row in the log.
+        self.first = first
+        self.rows = 0
+        self.bytes = 0
+
+    def add(self, at_ms: int, record: bytes, size: int) -> None:
+        if not self.builders or self.builders[-1].record_bytes >= CHUNK_BYTES_MAX:
+            self.builders.append(ChunkBuilder())
+        self.builders[-1].add(self.first + self.rows, at_ms, record, BODY_ELSEWHERE)
+        self.rows += 1
+        self.bytes += size
+
+
+class Part:
+    """`loose`: the fragment of rows without a key, LOOSE when an earlier try has staged them. `skipped`:
+    fragments whose rows with a key it has. `firsts`: how many rows each fragment's log has already."""
+
+    def __init__(self, target: Target, loose: int, skipped: set[int], firsts: list[int], at_ms: int) -> None:
+        self._target = target
+        self.loose = loose
+        self._skipped = skipped
+        self._firsts = firsts
+        self._at_ms = at_ms
+        #: By fragment.
+        self.shares: dict[int, Share] = {}
+        self.has_loose_rows = False
+        #: Rows in the body, and the bytes of those that are to be staged.
+        self.rows = 0
+        self.bytes = 0
+
+    async def read(self, body: bytes, pace: Pace) -> None:
+        """Raises RowRefused, TooManyRows, BadArgument."""
+        rows = payloads(body)
+        while True:
+            async with pace:
+                if not self._read_some(rows):
+                    return
+
+    def _read_some(self, rows: Iterator[bytes]) -> bool:
+        """False at the end."""
+        read_bytes = 0
+        for _ in range(_PIECE_ROWS):
+            payload = next(rows, None)
+            if payload is None:
+                return False
+            self._read_row(payload)
+            read_bytes += len(payload)
+            if read_bytes >= _PIECE_BYTES:
+                break
+        return True
+
+    def _read_row(self, payload: bytes) -> None:
+        try:
+            index, record, size = self._target.row(payload)
+        except DecodeError as error:
+            raise RowRefused(self.rows, f"It is no message: {error}.") from error
+        except BrokerError as error:
+            raise RowRefused(self.rows, error.sentence) from error
+        self.rows += 1
+        if index == LOOSE:
+            index = self.loose
+            self.has_loose_rows = self.has_loose_rows or index != LOOSE
+        elif index in self._skipped:
+            return
+        if index == LOOSE:
+            return
+        share = self.shares.get(index)
+        if share is None:
+            share = self.shares[index] = Share(self._firsts[index])
+        share.add(self._at_ms, record, size)
+        self.bytes += size
+
+
+def payloads(body: bytes) -> Iterator[bytes]:
+    at = count = 0
+    while at < len(body):
+        count += 1
+        if count > ROWS_MAX:
+            raise TooManyRows(f"A part has at most {ROWS_MAX} rows.")
+        if at + _LENGTH.size > len(body):
+            raise BadArgument("The body ends within a length.")
+        (length,) = _LENGTH.unpack_from(body, at)
+        start = at + _LENGTH.size
+        at = start + length
+        if at > len(body):
+            raise BadArgument("The body ends within a message.")
+        yield body[start:at]

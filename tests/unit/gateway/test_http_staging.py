@@ -1,0 +1,204 @@
+"""Writes in two phases over HTTP: what is asked, answered and refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from busway.client.connection_string import ConnectionString
+from busway.client.sas_token import token_for
+from tests.harness.running_server import RunningServer
+from tests.unit.broker.topic_bench import encoded
+from tests.unit.gateway.http_exchange import HOST, Answer, Exchange, queue_body, sas_token
+from tests.unit.staging.staging_bench import part_of, stage_id, texts
+
+RULE = (
+    "<AuthorizationRules><AuthorizationRule i:type='SharedAccessAuthorizationRule'><ClaimType>SharedAccessKey"
+    "</ClaimType><ClaimValue>None</ClaimValue><Rights><AccessRights>Send</AccessRights></Rights><KeyName>writer"
+    "</KeyName><PrimaryKey>MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=</PrimaryKey></AuthorizationRule>"
+    "</AuthorizationRules>"
+)
+
+
+class Wire:
+    """A client of a real server: one connection, to be closed."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self._connection = HTTPConnection("127.0.0.1", server.port)
+        self._target = ConnectionString.parse(server.connection_string)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def ask(self, method: str, target: str, body: bytes | str = b"") -> tuple[int, str]:
+        host = f"127.0.0.1:{self._connection.port}"
+        token = token_for(self._target, f"http://{host}/", time.time())
+        self._connection.request(method, target, body, {"Authorization": token, "Host": host})
+        answer = self._connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_a_write_in_two_phases_against_a_real_server(tmp_path: Path) -> None:
+    """Staging: stage, decide, known, drop, over sockets and with stores on a disk; a restart forgets nothing."""
+    server = RunningServer(tmp_path)
+    with server:
+        wire = Wire(server)
+        assert wire.ask("PUT", "/orders?api-version=2024-05", queue_body())[0] == 201
+        first, second, third = stage_id(1), stage_id(2), stage_id(3)
+        parts = [part_of(*texts(0, 100)), part_of(*texts(100, 100))]
+        for number, body in enumerate(parts):
+            status, text = wire.ask("POST", f"/$staging/q/0/{first}?entity=orders&part={number}", body)
+            assert (status, json.loads(text)) == (200, {"rows": 100 * (number + 1), "parts": number + 1})
+        wire.ask("POST", f"/$staging/q/0/{second}?entity=orders&part=0", parts[0])
+        assert _active(wire) == 0
+        wire.close()
+        server.kill()
+        server.start()
+        wire = Wire(server)
+        decision = json.dumps({"kind": "stream", "stages": {first: 200}})
+        status, text = wire.ask("POST", "/$staging/q/0?wait=30", decision)
+        assert (status, json.loads(text)) == (200, {"decided": 200, "known": False, "published": True})
+        assert _active(wire) == 200
+        status, text = wire.ask("POST", "/$staging/q/0?wait=30", decision)
+        assert (status, json.loads(text)) == (200, {"decided": 200, "known": True, "published": True})
+        assert wire.ask("DELETE", f"/$staging/q/0/{second}") == (200, '{"dropped":false}')
+        wire.ask("POST", f"/$staging/q/1/{third}?entity=orders&part=0", parts[0])
+        assert wire.ask("DELETE", f"/$staging/q/1/{third}") == (200, '{"dropped":true}')
+        assert wire.ask("GET", "/$staging/q") == (200, '{"batch":0,"kind":"stream","published":true}')
+        assert _active(wire) == 200
+        wire.close()
+
+
+def _active(wire: Wire) -> int:
+    status, text = wire.ask("GET", "/$fragments/orders")
+    assert status == 200
+    return sum(int(each["active"]) for each in json.loads(text))
+
+
+def post(exchange: Exchange, target: str, body: bytes | str, token: str | None = None) -> Answer:
+    if token is None:
+        return exchange.request("POST", f"/$staging/{target}", body)
+    return exchange.request("POST", f"/$staging/{target}", body, token=token)
+
+
+@pytest.fixture(autouse=True)
+def orders(exchange: Exchange) -> None:
+    assert exchange.request("PUT", "/orders?api-version=2024-05", queue_body(RULE)).status == 201
+    assert exchange.request("PUT", "/others?api-version=2024-05", queue_body()).status == 201
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        f"q/0/{stage_id(1)}?part=0",
+        f"q/0/{stage_id(1)}?entity=orders",
+        f"q/0/{stage_id(1)}?entity=orders&part=x",
+        f"q/0/{stage_id(1)}?entity=orders&part=0&again=2",
+        f"q/0/{stage_id(1)}?entity=orders&part=0&kind=neither",
+        f"q/0/{stage_id(1)}?entity=orders&part=0&partition=0",
+        f"q/0/{'A' * 32}?entity=orders&part=0",
+        f"q/-1/{stage_id(1)}?entity=orders&part=0",
+        f"q/{(1 << 62) + 1}/{stage_id(1)}?entity=orders&part=0",
+        f"{'q' * 129}/0/{stage_id(1)}?entity=orders&part=0",
+        f"q/0/{stage_id(1)}/x?entity=orders&part=0",
+    ],
+)
+def test_a_part_with_a_wrong_address_is_refused(exchange: Exchange, target: str) -> None:
+    """Bad input: names, numbers and kinds are checked before anything is read."""
+    assert post(exchange, target, part_of(encoded("x"))).status == 400
+
+
+@pytest.mark.parametrize("body", [b"\x00", b"\x05\x00\x00\x00x", b"\xff\xff\xff\xff"])
+def test_a_body_that_is_cut_is_refused(exchange: Exchange, body: bytes) -> None:
+    """Bad input: nothing of it is staged."""
+    assert post(exchange, f"q/0/{stage_id(1)}?entity=orders&part=0", body).status == 400
+    assert not exchange.stagings.table.stages
+
+
+def test_a_part_that_is_too_large_is_refused(exchange: Exchange) -> None:
+    """Bad input: at most 4 MiB and 10,000 rows."""
+    target = f"q/0/{stage_id(1)}?entity=orders&part=0"
+    assert post(exchange, target, bytes(4 * 1024 * 1024 + 1)).status == 413
+    assert post(exchange, target, part_of(*[encoded("x")] * 10_001)).status == 413
+    assert post(exchange, target, part_of(*[encoded("x")] * 10_000)).status == 200
+
+
+def test_a_refused_row_is_named(exchange: Exchange) -> None:
+    """Staging: 400 with the row's index."""
+    answer = post(exchange, f"q/0/{stage_id(1)}?entity=orders&part=0", part_of(encoded("a"), b"\x00Sx"))
+    assert answer.status == 400
+    assert json.loads(answer.text)["row"] == 1
+
+
+def test_conflicts_have_a_code(exchange: Exchange) -> None:
+    """Staging: 409 for what must not be repeated as it is."""
+    stage = stage_id(1)
+    assert _code(post(exchange, f"q/5/{stage}?entity=orders&part=1", part_of(encoded("a")))) == "gap"
+    assert _code(post(exchange, "q/5", json.dumps({"kind": "stream", "stages": {stage: 1}}))) == "gone"
+    assert post(exchange, "q/5", json.dumps({"kind": "stream", "stages": {}})).status == 200
+    assert _code(post(exchange, f"q/4/{stage}?entity=orders&part=0", part_of(encoded("a")))) == "behind"
+    known = post(exchange, f"q/5/{stage}?entity=orders&part=0", part_of(encoded("a")))
+    assert (known.status, known.text) == (200, '{"known":true}')
+    assert exchange.request("GET", "/$staging/other").status == 404
+
+
+def _code(answer: Answer) -> str:
+    assert answer.status == 409
+    assert json.loads(answer.text)["reason"]
+    return str(json.loads(answer.text)["code"])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"kind": "stream"}',
+        '{"kind": "x", "stages": {}}',
+        '{"kind": "stream", "stages": {"1": 1}}',
+    ]
+    + [
+        f'{{"kind": "stream", "stages": {{"{stage_id(1)}": {rows}}}}}'
+        for rows in ("-1", "true", '"1"', "1.5")
+    ],
+)
+def test_a_decision_with_a_wrong_body_is_refused(exchange: Exchange, body: str) -> None:
+    """Bad input: nothing is decided."""
+    assert post(exchange, "q/0", body).status == 400
+    assert exchange.stagings.decisions.get("q") is None
+
+
+def test_whoever_may_send_to_an_entity_may_stage_and_decide_for_it_and_nothing_else(
+    exchange: Exchange,
+) -> None:
+    """A-6: Send on every entity of the stages, and of the write's last decision."""
+    key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+    writer = sas_token(f"https://{HOST}/orders", "writer", key)
+    first, second = stage_id(1), stage_id(2)
+    assert post(exchange, f"q/0/{first}?entity=others&part=0", part_of(encoded("a")), writer).status == 401
+    assert post(exchange, f"q/0/{first}?entity=orders&part=0", part_of(encoded("a")), writer).status == 200
+    assert post(exchange, f"q/0/{second}?entity=others&part=0", part_of(encoded("a"))).status == 200
+    both = json.dumps({"kind": "stream", "stages": {first: 1, second: 1}})
+    assert post(exchange, "q/0?entity=orders", both, writer).status == 401
+    drop = f"/$staging/q/0/{second}?entity=orders"
+    assert exchange.request("DELETE", drop, token=writer).status == 401
+    assert post(exchange, "q/0", both).status == 200
+    empty = json.dumps({"kind": "stream", "stages": {}})
+    assert post(exchange, "q/1?entity=orders", empty, writer).status == 401  # the write is somebody else's
+    assert post(exchange, "other/1?entity=orders", empty, writer).status == 200
+    assert exchange.request("GET", "/$staging/q", token=writer).status == 401
+    for target in (f"q/0/{first}?entity=orders&part=0", "q/0"):
+        assert exchange.request("POST", f"/$staging/{target}", token=None).status == 401
+
+
+def test_a_busy_server_says_when_to_come_again(exchange: Exchange) -> None:
+    """Staging: 503 with a short Retry-After while a store is away."""
+    for name in ("store-1", "store-0"):
+        exchange.run(exchange.namespace.disable_store(name))
+    answer = post(exchange, f"q/0/{stage_id(1)}?entity=orders&part=0", part_of(encoded("a")))
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
