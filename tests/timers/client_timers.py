@@ -232,6 +232,18 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway_spark/eventhubs/hub_watch.py",
+        Timer(
+            "HubWatch.wait",
+            WAITS,
+            "before an idle hub is asked once more, by a server that cannot wait itself",
+            "",
+            "it is asked",
+            "spark/test_hub_watch::test_over_amqp_the_pause_is_the_clients",
+            longest_s=10,
+        ),
+    ),
+    *timers_in(
         "busway_spark/kept_connections.py",
         Timer(
             "KeptConnections._look_later",

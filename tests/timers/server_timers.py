@@ -219,6 +219,18 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway/gateway/http/partitions_route.py",
+        Timer(
+            "PartitionsRoute._news",
+            WAITS,
+            "an event of the hub",
+            "an event, the hub's end, the client's leaving, `close`",
+            "the hub as it is then is told",
+            "unit/gateway/test_http_hub_news::test_its_time_ends_the_wait",
+            longest_s=10,
+        ),
+    ),
+    *timers_in(
         "busway/gateway/http/protocol.py",
         Timer(
             "HttpProtocol.data_received",

@@ -34,5 +34,6 @@ Follow an event:
 hub_door           which requests are about event hubs
 hub_routes         hubs and consumer groups, in JSON; `consumer_group_routes`: groups in ATOM
 hub_messages       publishing
+partitions_route   how far partitions are, and waiting for more
 bulk_route         a range of a partition as it lies in the store (`arrow_stream`: or as Arrow)
 """

@@ -129,6 +129,8 @@ class HttpGateway:
     async def close(self) -> None:
         """Idle connections at once, running requests when they are answered, all within five seconds."""
         self._messages.close()
+        if self._hubs is not None:
+            self._hubs.close()
         for connection in list(self._state.connections):
             try:
                 connection.shutdown()
