@@ -155,6 +155,7 @@ class Server:
             hubs,
             MeasuredProcess(self._journal, self._stalls, amqp.budget),
             amqp.budget,
+            self._options.bulk_bytes_max,
         )
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:

@@ -219,6 +219,22 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway/gateway/http/bulk_answer.py",
+        Timer(
+            "BulkAnswer._room",
+            WAITS,
+            "a client that takes nothing of a bulk answer",
+            "the client, which takes something",
+            "it is hung up on if others wait for the memory that it holds",
+            (
+                "unit/gateway/test_bulk_admission::"
+                "test_a_client_that_takes_nothing_is_hung_up_on_only_when_others_wait"
+            ),
+            longest_s=10,
+            ends_connections=True,
+        ),
+    ),
+    *timers_in(
         "busway/gateway/http/partitions_route.py",
         Timer(
             "PartitionsRoute._news",

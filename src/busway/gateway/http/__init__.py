@@ -15,6 +15,7 @@ operator_routes  stores and namespace rules in JSON
 backfill_route   history for a subscription
 metrics_route    the figures for Prometheus
 status_page      the page at the console's address
+bulk_admission   who may move megabytes, when, and how many at once (`bulk_answer`: an answer of megabytes)
 statuses         the table of errors: status, sub-code, body
 websocket        AMQP over WebSocket, handed to the AMQP gateway
 

@@ -3,6 +3,7 @@
 from starlette.responses import Response
 
 from busway.clock import Clock
+from busway.gateway.http.bulk_admission import BulkAdmission
 from busway.gateway.http.bulk_route import BulkRoute, is_bulk_path
 from busway.gateway.http.call import Call, Handler
 from busway.gateway.http.consumer_group_routes import GROUPS_KEYWORD, ConsumerGroupRoutes
@@ -14,12 +15,12 @@ from busway.streams.event_hubs import EventHubs
 
 
 class HubDoor:
-    def __init__(self, hubs: EventHubs, clock: Clock) -> None:
+    def __init__(self, hubs: EventHubs, clock: Clock, admission: BulkAdmission) -> None:
         self._hubs = hubs
         self._routes = HubRoutes(hubs)
         self._groups = ConsumerGroupRoutes(hubs, clock)
         self._messages = HubMessages(hubs, clock)
-        self._bulk = BulkRoute(hubs)
+        self._bulk = BulkRoute(hubs, admission)
         self._partitions = PartitionsRoute(hubs)
 
     def close(self) -> None:
