@@ -288,6 +288,27 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway_spark/pipeline/capture_retry.py",
+        Timer(
+            "Retry.failed",
+            LOOKS,
+            "how long a stream went on without a failure",
+            "",
+            "after ten minutes its failures count anew",
+            "spark/test_capture_retry::test_one_that_fails_is_started_again_while_the_others_go_on",
+            longest_s=600,
+        ),
+        Timer(
+            "Retry.is_due",
+            LOOKS,
+            "the pause before a stream that failed is started again",
+            "somebody who stops the job",
+            "it is started again",
+            "spark/test_capture_retry::test_one_that_fails_is_started_again_while_the_others_go_on",
+            longest_s=60,
+        ),
+    ),
+    *timers_in(
         "busway_spark/pipeline/compact_plan.py",
         Timer(
             "_is_over",
