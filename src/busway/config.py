@@ -97,6 +97,7 @@ _SERVER_KEYS: Final[Mapping[str, type]] = {
     "NamespacePartitions": int,
     "FetchBytesMax": int,
     "ConnectionsBytesMax": int,
+    "BulkBytesMax": int,
     "PublishCopiesMax": int,
     "StagingBytesMax": int,
     "StagingHours": int,

@@ -19,6 +19,9 @@ FETCH_BYTES_MIN: Final = 64 * 1024
 FETCH_BYTES_MAX: Final = 1024 * 1024 * 1024
 CONNECTIONS_BYTES_MIN: Final = 64 * 1024 * 1024
 CONNECTIONS_BYTES_MAX: Final = 1 << 40
+#: The largest body of a bulk request.
+BULK_BYTES_MIN: Final = 8 * 1024 * 1024
+BULK_BYTES_MAX: Final = 1 << 40
 #: One message for each of the subscriptions that a topic may have (L-9).
 PUBLISH_COPIES_MIN: Final = 2_000
 PUBLISH_COPIES_MAX: Final = 10_000_000
@@ -60,6 +63,7 @@ class ServeOptions:
     namespace_partitions: int = 0  # C-1: every new entity has so many fragments; 0: those that ask for it
     fetch_bytes_max: int = 16 * 1024 * 1024  # messages of one answer to a receive by sequence number
     connections_bytes_max: int = 1024 * 1024 * 1024  # memory that all connections together may hold
+    bulk_bytes_max: int = 32 * 1024 * 1024  # memory that bulk requests together may hold
     publish_copies_max: int = 100_000  # that one publish may make in the subscriptions of a topic
     staging_bytes_max: int = 8 * 1024 * 1024 * 1024  # of all batches that are staged and not committed
     staging_hours: int = 24  # then what nobody has committed is dropped
@@ -128,6 +132,7 @@ def _check_sizes(options: ServeOptions) -> None:
             CONNECTIONS_BYTES_MIN,
             CONNECTIONS_BYTES_MAX,
         ),
+        "--bulk-bytes-max": (options.bulk_bytes_max, BULK_BYTES_MIN, BULK_BYTES_MAX),
         "--publish-copies-max": (options.publish_copies_max, PUBLISH_COPIES_MIN, PUBLISH_COPIES_MAX),
         "--staging-bytes-max": (options.staging_bytes_max, STAGING_BYTES_MIN, STAGING_BYTES_MAX),
         "--staging-hours": (options.staging_hours, 1, STAGING_HOURS_MAX),

@@ -159,6 +159,7 @@ class Server:
             MeasuredProcess(self._journal, self._stalls, amqp.budget),
             amqp.budget,
             stagings,
+            self._options.bulk_bytes_max,
         )
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:

@@ -144,6 +144,13 @@ def read_scattered(scene: Scene, n: int) -> None:
 # -- event hubs
 
 
+@row(LISTEN, HTTP, "PartitionsRoute.handle", "wait for news of {n} partitions", 32, few=8)
+def hub_news(scene: Scene, n: int) -> None:
+    path = scene.hub(n)
+    known = ",".join(["0"] * n)
+    scene.ask_http("GET", f"{path}/partitions?known={known}&wait=0.05")
+
+
 @row(LISTEN, HTTP, "BulkRoute.handle", "read {n} events in bulk", 50_000, few=2_000, unread=1)
 def bulk(scene: Scene, n: int) -> None:
     path = _events(scene, n)

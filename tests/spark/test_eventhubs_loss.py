@@ -7,6 +7,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from busway_spark.eventhubs import stream_reader
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts
+from busway_spark.eventhubs.hub_watch import HubWatch
 from busway_spark.eventhubs.offsets import DataLoss, EventRange, HubOffset
 from busway_spark.eventhubs.options import BULK, EventHubsOptions
 from busway_spark.eventhubs.ranges import RangePartition
@@ -21,7 +22,7 @@ def facts(first: int, next_number: int, created_at_ms: int = 1) -> HubFacts:
 
 
 def latest(monkeypatch: pytest.MonkeyPatch, hub: HubFacts, at: int, fails: bool) -> dict[str, object]:
-    monkeypatch.setattr(stream_reader, "read_hub", lambda *_: hub)
+    monkeypatch.setattr(HubWatch, "look", lambda *_: hub)
     given = {"connectionString": CONNECTION, "name": "hub", "failOnDataLoss": str(fails).lower()}
     reader = EventHubsStreamReader(EventHubsOptions.parse(given))
     return reader.latestOffset(HubOffset("hub", 1, {"0": at}).to_json(), ReadAllAvailable())
@@ -54,9 +55,9 @@ def test_a_first_batch_that_is_repeated_begins_where_it_began(monkeypatch: pytes
     """H-22: Spark asks for the beginning again, and "latest" is behind the batch by then; nothing of it is lost."""
     monkeypatch.setattr(stream_reader, "transport_of", lambda _: BULK)
     ends = iter([facts(0, 10), facts(0, 14), facts(0, 20), facts(0, 20), facts(0, 20)])
-    monkeypatch.setattr(stream_reader, "read_hub", lambda *_: next(ends))
+    monkeypatch.setattr(HubWatch, "look", lambda *_: next(ends))
 
-    async def initial(_: EventHubsStreamReader) -> HubOffset:
+    async def initial(*_: object) -> HubOffset:
         hub = next(ends)
         return HubOffset("hub", 1, {"0": hub.partitions["0"].next_number})
 
@@ -78,6 +79,6 @@ def test_a_first_batch_that_is_repeated_begins_where_it_began(monkeypatch: pytes
 def test_a_hub_without_news_has_the_same_offset_in_every_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """H-22: Spark compares texts; it would run batches without rows for ever."""
     start = HubOffset("hub", 1, {"0": 14}, {"0": 10}).to_json()
-    monkeypatch.setattr(stream_reader, "read_hub", lambda *_: facts(0, 14))
+    monkeypatch.setattr(HubWatch, "look", lambda *_: facts(0, 14))
     reader = EventHubsStreamReader(EventHubsOptions.parse({"connectionString": CONNECTION, "name": "hub"}))
     assert reader.latestOffset(start, ReadAllAvailable()) == start

@@ -232,6 +232,18 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway_spark/eventhubs/hub_watch.py",
+        Timer(
+            "HubWatch.wait",
+            WAITS,
+            "before an idle hub is asked once more, by a server that cannot wait itself",
+            "",
+            "it is asked",
+            "spark/test_hub_watch::test_over_amqp_the_pause_is_the_clients",
+            longest_s=10,
+        ),
+    ),
+    *timers_in(
         "busway_spark/kept_connections.py",
         Timer(
             "KeptConnections._look_later",
@@ -273,6 +285,27 @@ CLIENT_TIMERS: Final = (
             "the next look",
             "spark/test_capture::test_a_stream_that_cannot_start_stops_those_before_it",
             longest_s=0.2,
+        ),
+    ),
+    *timers_in(
+        "busway_spark/pipeline/capture_retry.py",
+        Timer(
+            "Retry.failed",
+            LOOKS,
+            "how long a stream went on without a failure",
+            "",
+            "after ten minutes its failures count anew",
+            "spark/test_capture_retry::test_one_that_fails_is_started_again_while_the_others_go_on",
+            longest_s=600,
+        ),
+        Timer(
+            "Retry.is_due",
+            LOOKS,
+            "the pause before a stream that failed is started again",
+            "somebody who stops the job",
+            "it is started again",
+            "spark/test_capture_retry::test_one_that_fails_is_started_again_while_the_others_go_on",
+            longest_s=60,
         ),
     ),
     *timers_in(

@@ -219,6 +219,34 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway/gateway/http/bulk_answer.py",
+        Timer(
+            "BulkAnswer._room",
+            WAITS,
+            "a client that takes nothing of a bulk answer",
+            "the client, which takes something",
+            "it is hung up on if others wait for the memory that it holds",
+            (
+                "unit/gateway/test_bulk_admission::"
+                "test_a_client_that_takes_nothing_is_hung_up_on_only_when_others_wait"
+            ),
+            longest_s=10,
+            ends_connections=True,
+        ),
+    ),
+    *timers_in(
+        "busway/gateway/http/partitions_route.py",
+        Timer(
+            "PartitionsRoute._news",
+            WAITS,
+            "an event of the hub",
+            "an event, the hub's end, the client's leaving, `close`",
+            "the hub as it is then is told",
+            "unit/gateway/test_http_hub_news::test_its_time_ends_the_wait",
+            longest_s=10,
+        ),
+    ),
+    *timers_in(
         "busway/gateway/http/protocol.py",
         Timer(
             "HttpProtocol.data_received",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.claim_stamp import CLAIM_PROPERTY, stamp_of, stamped, unstamped
@@ -32,13 +32,23 @@ _PAGE_MESSAGES: Final = 1_000
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 
 
+#: Awaited before each page behind the first: others have their turn. Whoever does much waits for its own.
+Pace = Callable[[], Awaitable[None]]
+
+
+async def next_turn() -> None:
+    """The pace of whoever waits for nobody."""
+    await asyncio.sleep(0)
+
+
 class ClaimRows:
     """The rows of one claim in one fragment."""
 
-    __slots__ = ("_fragment", "_fresh", "_stamp", "locked")
+    __slots__ = ("_fragment", "_fresh", "_pace", "_stamp", "locked")
 
-    def __init__(self, fragment: Fragment, stamp: str) -> None:
+    def __init__(self, fragment: Fragment, stamp: str, pace: Pace = next_turn) -> None:
         self._fragment = fragment
+        self._pace = pace
         self._stamp = stamp
         self._fresh = stamped(stamp)
         #: How many rows that were asked for somebody else has locked.
@@ -48,7 +58,7 @@ class ClaimRows:
         """Those of the numbers, which ascend, that the claim holds; None: all that it holds. Raises ServerBusy."""
         wanted = None if numbers is None else frozenset(numbers)
         stamp, fresh = self._stamp, self._fresh
-        async for page in _deferred(self._fragment, numbers):
+        async for page in _deferred(self._fragment, numbers, self._pace):
             yield [
                 message
                 for message in page
@@ -90,7 +100,7 @@ class ClaimRows:
 async def held_stamps(fragment: Fragment) -> dict[str, int]:
     """Every stamp that rows bear, and how many do. Looks at all deferred rows: for people, not for programs."""
     found: dict[str, int] = {}
-    async for page in _deferred(fragment, None):
+    async for page in _deferred(fragment, None, next_turn):
         for message in page:
             stamp = stamp_of(message.changes)
             if stamp is not None:
@@ -98,7 +108,9 @@ async def held_stamps(fragment: Fragment) -> dict[str, int]:
     return found
 
 
-async def _deferred(fragment: Fragment, numbers: list[int] | None) -> AsyncIterator[list[Message]]:
+async def _deferred(
+    fragment: Fragment, numbers: list[int] | None, pace: Pace
+) -> AsyncIterator[list[Message]]:
     """Deferred rows by number; of those that are not asked for only such as lie between the others."""
     after, left = 0, _PAGE_MESSAGES
     if numbers is not None:
@@ -115,7 +127,7 @@ async def _deferred(fragment: Fragment, numbers: list[int] | None) -> AsyncItera
         yield page.messages
         if not page.more:
             return
-        await asyncio.sleep(0)  # a read may have ended without anybody else's turn
+        await pace()  # a read may have ended without anybody else's turn
         after = _last_number(page, after)
         if numbers is not None:
             place = bisect_right(numbers, after)

@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from busway.broker.awaited_settlement import settled
-from busway.broker.claim_rows import ClaimRows, held_stamps
+from busway.broker.claim_rows import ClaimRows, Pace, held_stamps, next_turn
 from busway.broker.claim_stamp import CLAIM_PROPERTY
 from busway.broker.errors import (
     BrokerError,
@@ -267,7 +267,7 @@ class Claims:
 
     # -- hold
 
-    async def hold(self, outlet: Outlet, stamp: str, numbers: list[int]) -> list[int]:
+    async def hold(self, outlet: Outlet, stamp: str, numbers: list[int], pace: Pace = next_turn) -> list[int]:
         """What is locked under the stamp becomes the claim's own. Those of the numbers, which ascend, that it holds:
         the same whenever it is asked. Raises ServerBusy, StoreOutcomeUnknown: ask again."""
         claim = self._open.get((outlet, stamp))
@@ -275,16 +275,18 @@ class Claims:
             async with claim.turn:
                 if not claim.is_held:
                     claim.is_held = True
-                    held = await self._defer(claim, frozenset(numbers))
+                    held = await self._defer(claim, frozenset(numbers), pace)
                     if not outlet.requires_session:
                         self._forget(claim)
                     if held is not None:
                         return sorted(held)
         return [
-            message.sequence_number async for page in self.read(outlet, stamp, numbers) for message in page
+            message.sequence_number
+            async for page in self.read(outlet, stamp, numbers, pace)
+            for message in page
         ]
 
-    async def _defer(self, claim: OpenClaim, wanted: frozenset[int]) -> list[int] | None:
+    async def _defer(self, claim: OpenClaim, wanted: frozenset[int], pace: Pace) -> list[int] | None:
         """The numbers of what is held now; None when only the rows know."""
         settlement = Settlement(Verb.HOLD, {CLAIM_PROPERTY: claim.stamp})
         held: list[int] = []
@@ -295,6 +297,7 @@ class Claims:
             for start in range(0, len(part.tokens), _SLICE_MESSAGES):
                 tokens = part.tokens[start : start + _SLICE_MESSAGES]
                 numbers = part.numbers[start : start + _SLICE_MESSAGES]
+                await pace()
                 refused = await settled(claim.outlet, tokens, settlement, part.session_id)
                 for _, error in refused:
                     if not isinstance(error, MessageLockLost | SessionLockLost):
@@ -308,23 +311,27 @@ class Claims:
 
     # -- what is held
 
-    async def read(self, outlet: Outlet, stamp: str, numbers: list[int]) -> AsyncIterator[list[Message]]:
+    async def read(
+        self, outlet: Outlet, stamp: str, numbers: list[int], pace: Pace = next_turn
+    ) -> AsyncIterator[list[Message]]:
         """Those of the numbers, which ascend, that the claim holds, in pages. Raises ServerBusy."""
         for index, some in by_fragment(numbers):
             try:
                 fragment = outlet.member(index)
             except MessageNotFound:  # no such fragment, so no such message
                 continue
-            async for page in ClaimRows(fragment, stamp).pages(some):
+            async for page in ClaimRows(fragment, stamp, pace).pages(some):
                 yield page
 
-    async def settle(self, outlet: Outlet, stamp: str, numbers: list[int]) -> tuple[int, int]:
+    async def settle(
+        self, outlet: Outlet, stamp: str, numbers: list[int], pace: Pace = next_turn
+    ) -> tuple[int, int]:
         """Those of the numbers, which ascend, that the claim holds go. How many it were, and how many somebody else
         has locked, which stay. Raises ServerBusy, StoreOutcomeUnknown: ask again."""
         count = locked = 0
         for index, some in by_fragment(numbers):
             try:
-                rows = ClaimRows(outlet.member(index), stamp)
+                rows = ClaimRows(outlet.member(index), stamp, pace)
             except MessageNotFound:
                 continue
             count += await rows.settle(some)
@@ -334,7 +341,7 @@ class Claims:
             self._forget(claim)
         return count, locked
 
-    async def release(self, outlet: Outlet, stamp: str) -> tuple[int, int]:
+    async def release(self, outlet: Outlet, stamp: str, pace: Pace = next_turn) -> tuple[int, int]:
         """Everything that the claim has taken or holds is available again; as `settle` otherwise."""
         claim = self._open.get((outlet, stamp))
         if claim is not None:
@@ -342,7 +349,7 @@ class Claims:
                 self._give_back(claim)
         count = locked = 0
         for fragment in outlet.fragments():
-            rows = ClaimRows(fragment, stamp)
+            rows = ClaimRows(fragment, stamp, pace)
             count += await rows.release()
             locked += rows.locked
         return count, locked

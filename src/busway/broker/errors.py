@@ -126,9 +126,6 @@ class EntityUpdated(BrokerError):
 class ServerBusy(BrokerError):
     """The server is busy. Please try again later."""
 
-    #: What a client that asks by HTTP is told to wait.
-    retry_after_s = 10
-
 
 class InternalError(BrokerError):
     """The server met an error it did not expect. Please try again."""

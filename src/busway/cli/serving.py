@@ -27,6 +27,9 @@ _FETCH_BYTES_MAX = (
 _CONNECTIONS_BYTES_MAX = (
     "Memory that all connections together may hold; above it the largest holders wait, then are closed."
 )
+_BULK_BYTES_MAX = (
+    "Memory that requests which move data in bulk (for Spark) may hold together; others wait for their turn."
+)
 _PUBLISH_COPIES_MAX = (
     "Copies that one publish to a topic may make (0.5 KB of memory each); above it an atomic batch or a transaction"
     " is refused, and anything else is published in parts."
@@ -72,6 +75,7 @@ _FetchBytesMax = Annotated[int, _number("--fetch-bytes-max", "BUSWAY_FETCH_BYTES
 _ConnectionsBytesMax = Annotated[
     int, _number("--connections-bytes-max", "BUSWAY_CONNECTIONS_BYTES_MAX", _CONNECTIONS_BYTES_MAX)
 ]
+_BulkBytesMax = Annotated[int, _number("--bulk-bytes-max", "BUSWAY_BULK_BYTES_MAX", _BULK_BYTES_MAX)]
 _PublishCopiesMax = Annotated[
     int, _number("--publish-copies-max", "BUSWAY_PUBLISH_COPIES_MAX", _PUBLISH_COPIES_MAX)
 ]
@@ -106,6 +110,7 @@ def start(
     ] = 0,
     fetch_bytes_max: _FetchBytesMax = 16_777_216,
     connections_bytes_max: _ConnectionsBytesMax = 1_073_741_824,
+    bulk_bytes_max: _BulkBytesMax = 33_554_432,
     publish_copies_max: _PublishCopiesMax = 100_000,
     staging_bytes_max: _StagingBytesMax = 8_589_934_592,
     staging_hours: _StagingHours = 24,
@@ -137,6 +142,7 @@ def start(
         namespace_partitions=namespace_partitions,
         fetch_bytes_max=fetch_bytes_max,
         connections_bytes_max=connections_bytes_max,
+        bulk_bytes_max=bulk_bytes_max,
         publish_copies_max=publish_copies_max,
         staging_bytes_max=staging_bytes_max,
         staging_hours=staging_hours,

@@ -179,6 +179,7 @@ class PartitionLog:
         "_tail_bytes",
         "_tail_firsts",
         "_waiting",
+        "_watchers",
         "counters",
         "durable_end",
         "flow",
@@ -224,6 +225,8 @@ class PartitionLog:
         self._cursors: dict[Cursor, None] = {}
         #: Those that have read everything.
         self._waiting: dict[Cursor, None] = {}
+        #: Told when `durable_end` moves, or the log closes.
+        self._watchers: dict[Callable[[], None], None] = {}
         self._tail: list[Chunk] = []
         self._tail_firsts: list[int] = []
         self._tail_bytes = 0
@@ -248,6 +251,7 @@ class PartitionLog:
         self.is_closed = True
         self.retention.stop()
         self.evict(error)
+        self._tell_watchers()
 
     def evict(self, error: BrokerError) -> None:
         """Every reader, once."""
@@ -496,6 +500,8 @@ class PartitionLog:
         run.tell(None)
         if self._waiting:
             self._wake_waiting()
+        if self._watchers:
+            self._tell_watchers()
 
     def _wake_waiting(self) -> None:
         waiting = list(self._waiting)
@@ -507,6 +513,17 @@ class PartitionLog:
                 cursor.reader.wake()
             except Exception:
                 _log.exception("A reader of %s failed.", self.name)
+
+    def watch_end(self, told: Callable[[], None]) -> None:
+        """`told` is called when there are more durable events, and when the log closes; it must not raise."""
+        self._watchers[told] = None
+
+    def unwatch_end(self, told: Callable[[], None]) -> None:
+        self._watchers.pop(told, None)
+
+    def _tell_watchers(self) -> None:
+        for told in list(self._watchers):
+            told()
 
     # -- reading
 

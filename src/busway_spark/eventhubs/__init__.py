@@ -4,6 +4,7 @@ azure-event-hubs-spark.
   source             what Spark asks for readers and writers
   options            options, checked (`ported_options`: those of azure-event-hubs-spark without an effect here)
   facts              what a hub tells about itself and its partitions
+  hub_watch          how far a hub is, asked by a stream again and again
   positions          positions in options and the numbers they come to
   offsets            offsets of streams, ranges, and what can be lost
   filters            filters that Spark hands down, as bounds

@@ -26,7 +26,8 @@ from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.bridge import asked
 from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.bulk_reader import BulkReader
-from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub, read_hub
+from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub
+from busway_spark.eventhubs.hub_watch import HubWatch
 from busway_spark.eventhubs.offsets import DataLoss, EventRange, HubOffset, Json, limited, split
 from busway_spark.eventhubs.options import (
     BULK,
@@ -45,6 +46,9 @@ _EVENT_BYTES_GUESS = 1024.0
 class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: EventHubsOptions) -> None:
         self._options = options
+        self._watch = HubWatch(options)
+        #: What the last `latestOffset` saw, if it found nothing new and no batch was committed since.
+        self._idle: HubFacts | None = None
         #: With availableNow: where the query ends.
         self._target: HubOffset | None = None
         #: The hub as the last `latestOffset` saw it, for the batch that is planned next.
@@ -89,8 +93,8 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target = _end_of(self._hub())
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        hub = self._hub()
-        self._seen = hub
+        hub = self._hub() if self._idle is None else self._news(self._idle)
+        self._seen, self._idle = hub, None
         end = _end_of(hub)
         self._reported = end.to_json()
         before = HubOffset.of_json(start)
@@ -98,13 +102,19 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ends = {name: max(self._reachable(name, hub, end), first) for name, first in firsts.items()}
         numbers = self._limited(firsts, ends, limit)
         if before.is_of(hub) and before.next_numbers == numbers:
+            if self._target is None and numbers == end.next_numbers and self._options.idle_wait_s > 0:
+                self._idle = hub
             return start  # in every word: else Spark would take it for something new
         begin = firsts if before == self._beginning else None
         return HubOffset(self._options.hub, hub.created_at_ms, numbers, begin).to_json()
 
     def _hub(self) -> HubFacts:
         with failing(f"ask how far the hub '{self._options.hub}' is"):
-            return read_hub(self._options.bus, self._options.hub, operation_s=self._options.operation_s)
+            return self._watch.look()
+
+    def _news(self, known: HubFacts) -> HubFacts:
+        with failing(f"wait for events of the hub '{self._options.hub}'"):
+            return self._watch.wait(known)
 
     def reportLatestOffset(self) -> Json | None:
         """The hub's end: what Spark shows beside the end of a batch, so that the difference is the lag."""
@@ -185,11 +195,12 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_range(self._options, partition)
 
-    def commit(self, end: Json) -> None:
-        """The server keeps no position for us."""
+    def commit(self, end: Json) -> None:  # noqa: ARG002
+        """The server keeps no position for us. The query has done something: the next question does not wait."""
+        self._idle = None
 
     def stop(self) -> None:
-        """Connections live no longer than a call."""
+        """Connections are kept for the process; `latestOffset` returns within `idleWait`."""
 
 
 def _end_of(hub: HubFacts) -> HubOffset:

@@ -9,6 +9,7 @@ capture            hubs, topics and queues into captured files
   captured_rows        rows of both formats in the columns of captured files
   captured_writer      the files of a task, not yet seen by anybody
   capture_commit       the files of a batch put in place, once
+  capture_retry        when a stream that failed is started again
   capture_extent       which rows a batch had
   delta                the same into a Delta table
 compact            small files into larger ones

@@ -12,15 +12,17 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from busway.client.entity_properties import Value
 from busway.client.errors import ClientError, EntityExists, EntityMissing, NotAuthorised
 from busway_spark.bus import Bus
 from busway_spark.pipeline.capture_commit import check_source, notes_of, span_of
+from busway_spark.pipeline.capture_retry import Retry
 from busway_spark.pipeline.capture_root import CHECKPOINTS, CaptureRoot
 from busway_spark.pipeline.capture_sink import DELTA, PARQUET, SINK, CaptureSink, ledger_of
 from busway_spark.pipeline.captured import SCHEMA, entity_folder
@@ -118,13 +120,23 @@ def capture(place: Place, options: CaptureOptions, progress: Progress) -> Captur
         captures: list[_Capture] = []
         try:
             for entity in entities:
-                captures.append(_start(spark, place, root, entity, options))
-            _watch(captures, progress)
+                captures.append(
+                    _Capture(
+                        _start(spark, place, root, entity, options),
+                        entity,
+                        _checkpoint(root, entity.name, options),
+                    )
+                )
+            _watch(
+                captures,
+                progress,
+                partial(_started_again, spark, place, root, options) if options.follows else None,
+            )
         finally:
             for each in captures:
                 each.query.stop()
         seconds = time.monotonic() - started
-    return CaptureResult({each.entity: each.rows for each in captures}, seconds)
+    return CaptureResult({each.entity.name: each.rows for each in captures}, seconds)
 
 
 # -- what is captured
@@ -175,7 +187,7 @@ def _begin(stack: ExitStack, root: CaptureRoot, entity: KnownEntity, options: Ca
 
 def _start(
     spark: SparkSession, place: Place, root: CaptureRoot, entity: KnownEntity, options: CaptureOptions
-) -> _Capture:
+) -> StreamingQuery:
     checkpoint = _checkpoint(root, entity.name, options)
     if entity.kind == HUB:
         rows = _events(spark, place, root, entity, options)
@@ -195,9 +207,22 @@ def _start(
     else:
         writer = writer.trigger(availableNow=True)
     try:
-        return _Capture(writer.start(), entity.name, checkpoint)
+        return writer.start()
     except Exception as error:
         raise _stopped(entity.name, checkpoint, str(error)) from error
+
+
+def _started_again(
+    spark: SparkSession, place: Place, root: CaptureRoot, options: CaptureOptions, entity: KnownEntity
+) -> StreamingQuery:
+    """As a new start of the job would: what was half done is done first. Raises JobFailed."""
+    try:
+        ledger_of(root, entity.name, options.layout).recover()
+    except JobFailed:
+        raise
+    except Exception as error:
+        raise _stopped(entity.name, _checkpoint(root, entity.name, options), str(error)) from error
+    return _start(spark, place, root, entity, options)
 
 
 def _checkpoint(root: CaptureRoot, entity: str, options: CaptureOptions) -> str:
@@ -266,9 +291,11 @@ def _messages(spark: SparkSession, place: Place, entity: KnownEntity, options: C
 class _Capture:
     """One stream and what it has captured so far."""
 
-    def __init__(self, query: StreamingQuery, entity: str, checkpoint: str) -> None:
+    def __init__(self, query: StreamingQuery, entity: KnownEntity, checkpoint: str) -> None:
         self.query = query
         self.entity = entity
+        self.retry = Retry()
+        self.last_failure = JobFailed("It has not failed yet.")
         self._checkpoint = checkpoint
         self.rows = 0
         self._seen = -1
@@ -281,11 +308,12 @@ class _Capture:
                 continue
             self._seen = number
             self.rows += rows
+            self.retry.went_on()
             rate, lag = found.get("processedRowsPerSecond", 0.0), _lag(found)
             behind = "" if lag is None else f", {lag:,} behind"
             progress.tell(
-                f"{self.entity}: {self.rows:,} captured, {rate:,.0f}/s{behind}",
-                entity=self.entity,
+                f"{self.entity.name}: {self.rows:,} captured, {rate:,.0f}/s{behind}",
+                entity=self.entity.name,
                 captured=self.rows,
                 batch=number,
                 rows_per_second=round(rate),
@@ -296,19 +324,51 @@ class _Capture:
         """Raises JobFailed."""
         error = self.query.exception()
         if error is not None:
-            raise _stopped(self.entity, self._checkpoint, str(error)) from error
+            raise _stopped(self.entity.name, self._checkpoint, str(error)) from error
+
+    def is_over(self) -> bool:
+        """It has ended, and not by a failure."""
+        return not self.query.isActive and self.query.exception() is None
+
+    def failed(self, failure: JobFailed, progress: Progress) -> None:
+        """It is started again later; the others go on."""
+        self.last_failure = failure
+        pause_s = self.retry.failed()
+        sentence = f"{failure} It is started again in {pause_s:g} s."
+        progress.tell(sentence, entity=self.entity.name, failed=str(failure), again_in_seconds=pause_s)
 
 
-def _watch(captures: list[_Capture], progress: Progress) -> None:
-    """Until all have ended, one has failed, or somebody stops them."""
+#: Starts the stream of an entity again. Raises JobFailed.
+StartAgain = Callable[[KnownEntity], "StreamingQuery"]
+
+
+def _watch(captures: list[_Capture], progress: Progress, start_again: StartAgain | None) -> None:
+    """Until all have ended, or somebody stops them. One that fails ends the job, or is started again where there is
+    a way. Raises JobFailed."""
     while True:
-        is_active = [each.query.isActive for each in captures]
+        is_over = all(each.is_over() for each in captures)  # before the look at their last batches
         for each in captures:
             each.tell(progress)
-            each.check()
-        if not any(is_active) or progress.is_stopping:
+            if start_again is None:
+                each.check()
+            else:
+                _retried(each, progress, start_again)
+        if start_again is not None and all(each.retry.is_hopeless for each in captures):
+            raise captures[0].last_failure
+        if is_over or progress.is_stopping:
             return
         progress.wait(_WATCH_S)
+
+
+def _retried(capture: _Capture, progress: Progress, start_again: StartAgain) -> None:
+    try:
+        if capture.retry.is_due():
+            capture.query = start_again(capture.entity)
+            capture.retry.started()
+        elif not capture.retry.is_waiting:
+            capture.check()
+    except JobFailed as failure:
+        capture.failed(failure, progress)
 
 
 def _lag(progress: dict[str, Any]) -> int | None:

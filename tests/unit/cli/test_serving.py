@@ -137,6 +137,18 @@ def test_the_bytes_of_an_answer_by_number_are_an_option(
     assert "--fetch-bytes-max must be between 65536 and 1073741824, not 1000." in capsys.readouterr().err
 
 
+def test_the_memory_of_bulk_requests_is_an_option(
+    tmp_path: Path, served: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings: 32 MiB unless told otherwise; bounds are told."""
+    assert run(["serve"]) == 0
+    assert run(["serve", "--bulk-bytes-max", "8388608"]) == 0
+    assert run(["serve", "--config", config(tmp_path, BulkBytesMax=1 << 30)]) == 0
+    assert [options.bulk_bytes_max for options in served] == [32 << 20, 8 << 20, 1 << 30]
+    assert run(["serve", "--bulk-bytes-max", "1000"]) == 2
+    assert "--bulk-bytes-max must be between 8388608 and" in capsys.readouterr().err
+
+
 def test_the_memory_of_all_connections_is_an_option(
     tmp_path: Path, served: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:

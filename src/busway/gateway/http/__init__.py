@@ -15,6 +15,7 @@ operator_routes  stores and namespace rules in JSON
 backfill_route   history for a subscription
 metrics_route    the figures for Prometheus
 status_page      the page at the console's address
+bulk_admission   who may move megabytes, when, and how many at once (`bulk_answer`: an answer of megabytes)
 statuses         the table of errors: status, sub-code, body
 websocket        AMQP over WebSocket, handed to the AMQP gateway
 
@@ -35,5 +36,6 @@ Follow an event:
 hub_door           which requests are about event hubs
 hub_routes         hubs and consumer groups, in JSON; `consumer_group_routes`: groups in ATOM
 hub_messages       publishing
+partitions_route   how far partitions are, and waiting for more
 bulk_route         a range of a partition as it lies in the store (`arrow_stream`: or as Arrow)
 """

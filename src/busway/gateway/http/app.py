@@ -32,6 +32,7 @@ from busway.broker.flow import Flow
 from busway.clock import Clock, Entropy
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.backfill_route import BackfillRoute
+from busway.gateway.http.bulk_admission import BYTES_MAX_DEFAULT, BulkAdmission, is_bulk
 from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
 from busway.gateway.http.claims_route import CLAIMS_KEYWORD, ClaimsRoute, claim_address
 from busway.gateway.http.hub_door import HubDoor
@@ -92,19 +93,21 @@ class HttpGateway:
         process: "MeasuredProcess | None" = None,
         budget: ConnectionBudget | None = None,
         stagings: Stagings | None = None,
+        bulk_bytes_max: int = BYTES_MAX_DEFAULT,
     ) -> None:
         self._namespace = namespace
         #: Shared with AMQP.
         self._budget = budget
-        self._hubs = None if hubs is None else HubDoor(hubs, clock)
+        self.bulk = BulkAdmission(bulk_bytes_max, budget)
+        self._hubs = None if hubs is None else HubDoor(hubs, clock, self.bulk)
         self._clock = clock
         self._open_amqp = open_amqp
         self._settings = settings if settings is not None else HttpSettings()
         self._tracking = Tracking(namespace.name, clock, entropy)
         self._management = Management(namespace, clock)
         self._messages = Messages(namespace, clock, codec)
-        self._backfill = BackfillRoute(namespace, codec)
-        self._claims = ClaimsRoute(namespace, clock)
+        self._backfill = BackfillRoute(namespace, codec, self.bulk)
+        self._claims = ClaimsRoute(namespace, clock, self.bulk)
         self._staging = None if stagings is None else StagingRoute(stagings, hubs)
         self._operators = OperatorRoutes(namespace, clock, entropy)
         is_open = self._settings.loopback_hosts is not None
@@ -120,7 +123,13 @@ class HttpGateway:
         self._config = _uvicorn_config(self.app)
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await Steps(self._routes(scope, receive, send), lambda: _told(scope))
+        await Steps(self._served(scope, receive, send), lambda: _told(scope))
+
+    async def _served(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and is_bulk(scope["raw_path"]):
+            peer = scope.get("client") or ("",)
+            await self.bulk.arrive(peer[0])
+        await self._routes(scope, receive, send)
 
     def protocol(self) -> asyncio.Protocol:
         """For one connection; call it on the event loop."""
@@ -133,6 +142,8 @@ class HttpGateway:
     async def close(self) -> None:
         """Idle connections at once, running requests when they are answered, all within five seconds."""
         self._messages.close()
+        if self._hubs is not None:
+            self._hubs.close()
         for connection in list(self._state.connections):
             try:
                 connection.shutdown()
@@ -163,7 +174,8 @@ class HttpGateway:
             self._flow(path).refused(error)
             host = None if call is None else call.authority
             addressed = partial(self._tracking.addressed, host=host)
-            response = error_response(error, self._tracking.tail(path), addressed)
+            soon_s = None if call is None else call.retry_after_s
+            response = error_response(error, self._tracking.tail(path), addressed, soon_s)
         except HttpRefusal as error:
             self._flow(path).mistaken()
             response = error_response(error, self._tracking.tail(path))

@@ -25,12 +25,15 @@ from busway.broker.entity_path import shown, subscription_path
 from busway.broker.errors import BadArgument, EntityNotFound
 from busway.broker.limits import Limits
 from busway.broker.queue import Queue
-from busway.gateway.http.call import Call
+from busway.gateway.http.bulk_admission import BulkAdmission, BulkPlace
+from busway.gateway.http.call import SOON_S, Call
 from busway.gateway.http.messages import MessageCodec
+from busway.gateway.http.presence import presence_of
 from busway.gateway.http.topic_address import TopicAddress
 
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 COPIES_MAX: Final = 10_000
+_COPIES_AT_ONCE: Final = 100
 _LENGTH: Final = Struct(">I")
 _DIGITS_MAX: Final = 5
 _WORDS_MAX: Final = 4096
@@ -46,7 +49,8 @@ class HistoryKeeper(Protocol):
 
 
 class BackfillRoute:
-    def __init__(self, namespace: HistoryKeeper, codec: MessageCodec) -> None:
+    def __init__(self, namespace: HistoryKeeper, codec: MessageCodec, admission: BulkAdmission) -> None:
+        self._admission = admission
         self._namespace = namespace
         self._codec = codec
         self._backfill = Backfill()
@@ -56,15 +60,27 @@ class BackfillRoute:
         address = TopicAddress.parse(path, self._namespace.limits)
         if address is None or address.subscription is None or address.rule is not None or address.lists_rules:
             raise EntityNotFound(f"{shown(path)} is no subscription.")
-        call.require_for(address.topic, path, MANAGE)
+        grant = call.require_for(address.topic, path, MANAGE)
+        call.retry_after_s = SOON_S
         call.allow("GET", "HEAD", "POST")
         found = subscription_path(address.topic, address.subscription)
         if call.method != "POST":
             return JSONResponse(self._namespace.rule_beginnings(found))
         fragment_index = _fragment_index(call)
-        copies = [self._copy(*pieces) for pieces in _copies(await call.body(BODY_BYTES_MAX))]
-        stored = await self._backfill.store(self._namespace.queue(found), fragment_index, copies)
+        with self._admission.enter(call.caller(grant), presence_of(call.request)) as place:
+            await place.hold(call.body_bytes(BODY_BYTES_MAX))
+            copies = await self._copies(await call.body(BODY_BYTES_MAX), place)
+            stored = await self._backfill.store(self._namespace.queue(found), fragment_index, copies)
         return JSONResponse(_json(stored))
+
+    async def _copies(self, body: bytes, place: BulkPlace) -> list[HistoricCopy]:
+        """Some in each turn of the loop."""
+        copies: list[HistoricCopy] = []
+        for number, pieces in enumerate(_copies(body)):
+            if number % _COPIES_AT_ONCE == 0:
+                await place.turn()
+            copies.append(self._copy(*pieces))
+        return copies
 
     def _copy(self, id_: bytes, failure: bytes, payload: bytes) -> HistoricCopy:
         try:

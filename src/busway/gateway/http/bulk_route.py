@@ -14,23 +14,28 @@ chunk may hold events outside the range; whoever reads leaves them out.
 needs the `arrow` extra on the server.
 
 The caller needs Listen on the hub. Pages are read from the store while the client takes them: a slow client holds one
-page in memory, nothing else. A chunk at the start of the range that is damaged, or that the store cannot read, is
-refused with what is lost; one behind it ends the answer before it.
+page in memory, two at most (`bulk_admission` says when). A chunk at the start of the range that is damaged, or that
+the store cannot read, is refused with what is lost; one behind it ends the answer before it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from busway.broker.descriptions import LISTEN
 from busway.broker.entity_path import path_key, shown
 from busway.broker.errors import BadArgument, EventsLost
 from busway.event_chunk import span
-from busway.gateway.http.call import Call
+from busway.gateway.http.bulk_admission import BulkAdmission, BulkPlace
+from busway.gateway.http.bulk_answer import BulkAnswer, Page
+from busway.gateway.http.call import SOON_S, Call
+from busway.gateway.http.presence import presence_of
 from busway.store.log_contract import ChunkPage
 from busway.streams.cursor import first_damage
 from busway.streams.event_hubs import EventHubs
@@ -43,7 +48,7 @@ CHUNKS_TYPE: Final = "application/vnd.busway.chunks"
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 BYTES_DEFAULT: Final = 64 * 1024 * 1024
 #: Read from the store in one go.
-PAGE_BYTES: Final = 4 * 1024 * 1024
+PAGE_BYTES: Final = 1024 * 1024
 _DIGITS_MAX: Final = 18
 _LENGTH: Final = struct.Struct("<I")
 
@@ -57,64 +62,104 @@ def is_bulk_path(segments: list[str]) -> bool:
 
 
 class BulkRoute:
-    def __init__(self, hubs: EventHubs) -> None:
+    def __init__(self, hubs: EventHubs, admission: BulkAdmission) -> None:
         self._hubs = hubs
+        self._admission = admission
 
     async def handle(self, call: Call) -> Response:
         hub, _, partition_id, _ = call.path.split("/")
-        call.require(LISTEN, path_key(hub))
+        grant = call.require(LISTEN, path_key(hub))
         call.allow("GET", "HEAD")
+        call.retry_after_s = SOON_S
         log = self._hubs.hub(hub).partition(partition_id)
         info = log.info()
         first = max(_number(call, "from", 0), info.begin_number, 0)
         end = min(_number(call, "to", info.last_number + 1), info.last_number + 1)
         bytes_max = _number(call, "bytes", BYTES_DEFAULT)
         form = call.request.query_params.get("format", "chunks")
-        if form == "chunks":
-            return await _answer(log, first, end, bytes_max, CHUNKS_TYPE, _framed, None)
-        if form == "arrow":
-            stream = _arrow_stream()
-            return await _answer(log, first, end, bytes_max, ARROW_TYPE, stream.batch, stream)
-        raise BadArgument(f"format: {shown(form)} is neither 'chunks' nor 'arrow'.")
-
-
-async def _answer(
-    log: PartitionLog,
-    first: int,
-    end: int,
-    bytes_max: int,
-    media_type: str,
-    encode: Encode,
-    arrow: ArrowStream | None,
-) -> Response:
-    """The first page is read before the answer begins, so that what is wrong with it can still be said."""
-    chunks: list[bytes] = []
-    if first < end:
-        page = await log.page(first, min(PAGE_BYTES, bytes_max))
-        chunks = _before_damage(page, first)
-        lost = first_damage(page, first)
-        if lost is not None and lost.first_number < end and not chunks:
-            raise EventsLost.in_partition(log.name, lost.first_number, lost.last_number)
-    pages = _pages(log, chunks, end, bytes_max)
-    return StreamingResponse(_body(pages, encode, arrow), media_type=media_type)
-
-
-async def _pages(
-    log: PartitionLog, chunks: list[bytes], end: int, bytes_max: int
-) -> AsyncIterator[list[bytes]]:
-    while chunks:
-        while chunks and span(chunks[-1])[0] >= end:
-            chunks.pop()
-        yield chunks
-        bytes_max -= sum(map(len, chunks))
-        reached = span(chunks[-1])[1] + 1 if chunks else end
-        if reached >= end or bytes_max <= 0:
-            return
+        if form not in ("chunks", "arrow"):
+            raise BadArgument(f"format: {shown(form)} is neither 'chunks' nor 'arrow'.")
+        arrow = _arrow_stream() if form == "arrow" else None
+        place = self._admission.enter(call.caller(grant), presence_of(call.request))
         try:
-            page = await log.page(reached, min(PAGE_BYTES, bytes_max))
+            reading = _Reading(log, end, bytes_max, place)
+            await reading.begin(first)
+        except BaseException:
+            place.close()
+            raise
+        pages = _body(reading, _framed if arrow is None else arrow.batch, arrow)
+        return BulkAnswer(place, pages, CHUNKS_TYPE if arrow is None else ARROW_TYPE)
+
+
+class _Reading:
+    """Pages of a log up to a number, the next one on its way while one is written, if there is room for both."""
+
+    def __init__(self, log: PartitionLog, end: int, bytes_max: int, place: BulkPlace) -> None:
+        self._log = log
+        self._end = end
+        self._left = bytes_max
+        self._place = place
+        self._chunks: list[bytes] = []
+
+    async def begin(self, first: int) -> None:
+        """The first page is read before the answer begins, so that what is wrong with it can still be said."""
+        if first >= self._end:
+            return
+        await self._place.hold(min(PAGE_BYTES, self._left))
+        page = await self._page(first)
+        self._chunks = _before_damage(page, first)
+        self._place.holds(sum(map(len, self._chunks)))
+        lost = first_damage(page, first)
+        if lost is not None and lost.first_number < self._end and not self._chunks:
+            raise EventsLost.in_partition(self._log.name, lost.first_number, lost.last_number)
+
+    async def pages(self) -> AsyncGenerator[list[bytes], None]:
+        coming: asyncio.Task[ChunkPage] | None = None
+        try:
+            while self._chunks:
+                chunks, reached = self._chunks, span(self._chunks[-1])[1] + 1
+                while chunks and span(chunks[-1])[0] >= self._end:
+                    chunks.pop()
+                self._left -= sum(map(len, chunks))
+                goes_on = bool(chunks) and reached < self._end and self._left > 0
+                if goes_on and self._place.extend(min(PAGE_BYTES, self._left)):
+                    coming = asyncio.create_task(self._page(reached))
+                yield chunks
+                self._chunks = []
+                if not goes_on:
+                    return
+                self._chunks = await self._following(reached, coming)
+                coming = None
+        finally:
+            if coming is not None:
+                coming.cancel()
+
+    async def _following(self, reached: int, coming: asyncio.Task[ChunkPage] | None) -> list[bytes]:
+        """What is behind the page that was written. `coming`: it is on its way, and held already."""
+        if coming is None:
+            self._place.holds(0)
+            await self._place.hold(min(PAGE_BYTES, self._left))
+        try:
+            page = await (self._page(reached) if coming is None else coming)
         except EventsLost:
-            return  # as before damage: whoever asks from there on is told
+            return []  # as before damage: whoever asks from there on is told
         chunks = _before_damage(page, reached)
+        self._place.holds(sum(map(len, chunks)))
+        return chunks
+
+    async def _page(self, number: int) -> ChunkPage:
+        async with self._place.working(self._log.store.name):
+            return await self._log.page(number, min(PAGE_BYTES, self._left))
+
+
+async def _body(reading: _Reading, encode: Encode, arrow: ArrowStream | None) -> AsyncGenerator[Page, None]:
+    if arrow is not None:
+        yield [arrow.begin()]
+    async with aclosing(reading.pages()) as pages:
+        async for chunks in pages:
+            yield [piece for data in chunks for piece in encode(data)]
+    if arrow is not None:
+        yield [arrow.end()]
 
 
 def _before_damage(page: ChunkPage, number: int) -> list[bytes]:
@@ -125,19 +170,8 @@ def _before_damage(page: ChunkPage, number: int) -> list[bytes]:
     return [data for data in page.chunks if span(data)[0] < lost.first_number]
 
 
-async def _body(
-    pages: AsyncIterator[list[bytes]], encode: Encode, arrow: ArrowStream | None
-) -> AsyncIterator[bytes]:
-    if arrow is not None:
-        yield arrow.begin()
-    async for chunks in pages:
-        yield b"".join([piece for data in chunks for piece in encode(data)])
-    if arrow is not None:
-        yield arrow.end()
-
-
 def _framed(data: bytes) -> tuple[bytes, ...]:
-    """In two pieces: a chunk is large and is copied once, with the others of its page."""
+    """In two pieces: a chunk is large and is copied once, with the others of its slice."""
     return _LENGTH.pack(len(data)), data
 
 

@@ -39,6 +39,8 @@ from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.rules.rule import Rule
 
 _BODY_S: Final = 30.0
+#: When to come back to a route that is busy for a moment only.
+SOON_S: Final = 1
 _NO_TOKEN: Final = 40102
 _MALFORMED_TOKEN: Final = 40105
 #: A request without api-version is taken as one of the newest.
@@ -112,6 +114,8 @@ class Call:
         self._held_bytes = 0
         #: The body has been read to its end.
         self.is_read = False
+        #: When a client that finds the server busy is asked to come back; None: as the service says it (ERR-17).
+        self.retry_after_s: int | None = None
 
     @property
     def segments(self) -> list[str]:
@@ -132,6 +136,11 @@ class Call:
         """Raises 405 for any other method."""
         if self.method not in methods:
             raise method_not_allowed(", ".join(methods))
+
+    def caller(self, grant: Grant) -> str:
+        """Who asks, for a fair share: a peer and its key."""
+        peer = self.request.client
+        return f"{'' if peer is None else peer.host} {grant.rule_name}"
 
     def require(self, right: str, owner_key: str | None = None) -> Grant:
         """The caller holds a token that allows `right` on this path (A-6, A-9). Raises 401s. `owner_key`: of the
@@ -183,15 +192,24 @@ class Call:
             raise AuthenticationFailed("MalformedToken: There are several tokens.", _MALFORMED_TOKEN)
         return tokens[0]
 
+    def body_bytes(self, bytes_max: int) -> int:
+        """How much memory the body may take: as its client says, or as much as is allowed."""
+        if "transfer-encoding" in self.request.headers:
+            return bytes_max
+        return min(self._declared_bytes(), bytes_max)
+
+    def _declared_bytes(self) -> int:
+        declared = self.request.headers.get("content-length", "0")
+        return int(declared) if declared.isdigit() else 0
+
     async def body(
         self,
         bytes_max: int = BODY_BYTES_MAX,
         refusal: Callable[[str], BrokerError | HttpRefusal] = BadArgument,
     ) -> bytes:
         """At most `bytes_max`, else `refusal`; within 30 seconds."""
-        declared = self.request.headers.get("content-length", "0")
         too_large = refusal(f"The body has more than {bytes_max} bytes.")
-        if declared.isdigit() and int(declared) > bytes_max:
+        if self._declared_bytes() > bytes_max:
             raise too_large
         try:
             async with asyncio.timeout(_BODY_S):

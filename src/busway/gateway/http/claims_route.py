@@ -14,18 +14,20 @@ runs of sequence numbers, [[first, count], …], as a body {"held": RUNS}; those
 session's id as a third item. Each request may be repeated after a lost answer. All need Listen.
 
 `count` is at most 100,000. `wait` are seconds for the first message. While messages are read one page of them is in
-memory; an answer that the store cannot finish is cut off, and its client notices.
+memory; an answer that the store cannot finish is cut off, and its client notices. What moves many messages waits for
+its turn (`bulk_admission`); taking, which mostly waits for messages, does not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from busway.bare_message import changed_bare
 from busway.broker.authorization import path_segments
@@ -37,9 +39,12 @@ from busway.broker.errors import BadArgument
 from busway.broker.outlet import Outlet
 from busway.claimed_run import claimed_frame
 from busway.clock import Clock
-from busway.gateway.http.call import Call, ManagedNamespace
+from busway.gateway.http.bulk_admission import BulkAdmission, BulkPlace
+from busway.gateway.http.bulk_answer import BulkAnswer, Page
+from busway.gateway.http.call import SOON_S, Call, ManagedNamespace
 from busway.gateway.http.json_input import parse_json
 from busway.gateway.http.message_entities import MessageEntities, ReceivePoint
+from busway.gateway.http.presence import presence_of
 from busway.gateway.http.statuses import HttpRefusal
 from busway.message import Message
 
@@ -52,6 +57,8 @@ _SECONDS: Final = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,6})?")
 _COUNT: Final = re.compile(r"[0-9]{1,7}")
 _NUMBER_MAX: Final = (1 << 63) - 1
 _RUNS_AT_ONCE: Final = 5_000
+#: What a page of messages counts before it was read.
+_PAGE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -72,13 +79,16 @@ def claim_address(path: str) -> ClaimAddress | None:
 
 
 class ClaimsRoute:
-    def __init__(self, namespace: ManagedNamespace, clock: Clock) -> None:
+    def __init__(self, namespace: ManagedNamespace, clock: Clock, admission: BulkAdmission) -> None:
+        self._admission = admission
         self._limits = namespace.limits
         self._entities = MessageEntities(namespace)
         self._claims = Claims(clock)
         self._verbs: dict[str, Callable[[Call, ClaimAddress], Awaitable[Response]]] = {
             "take": self._take,
             "renew": self._renew,
+        }
+        self._bulk_verbs: dict[str, Callable[[Call, ClaimAddress, BulkPlace], Awaitable[Response]]] = {
             "hold": self._hold,
             "read": self._read,
             "settle": self._settle,
@@ -90,20 +100,32 @@ class ClaimsRoute:
         if path_segments(address.entity) is None:
             # No token can be for such a path; everybody is told what is wrong with it (E-6).
             check_path(EntityAddress.parse(address.entity).path, self._limits.path_characters_max)
-        call.require_for(address.entity, f"{address.entity}/{CLAIMS_KEYWORD}", LISTEN)
+        grant = call.require_for(address.entity, f"{address.entity}/{CLAIMS_KEYWORD}", LISTEN)
+        call.retry_after_s = SOON_S
         self._point(address)
         if not address.stamp:
             call.allow("GET", "HEAD")
             return await self._list(address)
-        verb = self._verbs.get(address.verb)
-        if verb is None:
-            raise HttpRefusal(404, f"A claim knows {', '.join(self._verbs)}, not {shown(address.verb)}.")
+        verb, bulk_verb = self._verbs.get(address.verb), self._bulk_verbs.get(address.verb)
+        if verb is None and bulk_verb is None:
+            known = ", ".join([*self._verbs, *self._bulk_verbs])
+            raise HttpRefusal(404, f"A claim knows {known}, not {shown(address.verb)}.")
         call.allow("POST")
         if _STAMP.fullmatch(address.stamp) is None:
             raise BadArgument(
                 f"The claim {shown(address.stamp)} cannot be used: letters, digits, '-' and '_', at most 64 of them."
             )
-        return await verb(call, address)
+        if bulk_verb is None:
+            assert verb is not None
+            return await verb(call, address)
+        place = self._admission.enter(call.caller(grant), presence_of(call.request))
+        response: Response | None = None
+        try:
+            response = await bulk_verb(call, address, place)
+        finally:
+            if not isinstance(response, BulkAnswer):  # which closes it itself
+                place.close()
+        return response
 
     def _point(self, address: ClaimAddress) -> ReceivePoint:
         return self._entities.receive_point(address.entity, with_sessions=True)
@@ -147,43 +169,69 @@ class ClaimsRoute:
         until_ms = 0 if outlet is None else await self._claims.renew(outlet, address.stamp)
         return JSONResponse({"locked_until_ms": until_ms})
 
-    async def _hold(self, call: Call, address: ClaimAddress) -> Response:
-        numbers = await numbers_of(await call.body(BODY_BYTES_MAX))
+    async def _hold(self, call: Call, address: ClaimAddress, place: BulkPlace) -> Response:
+        numbers = await _numbers(call, place)
         outlet = self._outlet(address)
-        held = [] if outlet is None else await self._claims.hold(outlet, address.stamp, numbers)
+        held = [] if outlet is None else await self._claims.hold(outlet, address.stamp, numbers, place.pace)
         return JSONResponse({"held": [list(run) for run in runs_of(sorted(held))]})
 
-    async def _read(self, call: Call, address: ClaimAddress) -> Response:
-        numbers = await numbers_of(await call.body(BODY_BYTES_MAX))
+    async def _read(self, call: Call, address: ClaimAddress, place: BulkPlace) -> Response:
+        numbers = await _numbers(call, place)
         outlet = self._outlet(address)
         if outlet is None:
             return Response(b"", media_type=FRAMES_TYPE)
         pages = self._claims.read(outlet, address.stamp, numbers)
-        frames = _frames(pages, address.stamp)
+        frames = _frames(pages, address, place)
         # The first one now, so that what is wrong can still be said.
-        first = await anext(frames, b"")
-        return StreamingResponse(_begun(first, frames), media_type=FRAMES_TYPE)
+        first = await anext(frames, None)
+        return BulkAnswer(place, _begun(first, frames), FRAMES_TYPE)
 
-    async def _settle(self, call: Call, address: ClaimAddress) -> Response:
-        numbers = await numbers_of(await call.body(BODY_BYTES_MAX))
+    async def _settle(self, call: Call, address: ClaimAddress, place: BulkPlace) -> Response:
+        numbers = await _numbers(call, place)
         outlet = self._outlet(address)
         count, locked = (
-            (0, 0) if outlet is None else await self._claims.settle(outlet, address.stamp, numbers)
+            (0, 0)
+            if outlet is None
+            else await self._claims.settle(outlet, address.stamp, numbers, place.pace)
         )
         return JSONResponse({"settled": count, "locked": locked})
 
-    async def _release(self, call: Call, address: ClaimAddress) -> Response:
+    async def _release(self, call: Call, address: ClaimAddress, place: BulkPlace) -> Response:
         await call.body()
         outlet = self._outlet(address)
-        count, locked = (0, 0) if outlet is None else await self._claims.release(outlet, address.stamp)
+        count, locked = (
+            (0, 0) if outlet is None else await self._claims.release(outlet, address.stamp, place.pace)
+        )
         return JSONResponse({"released": count, "locked": locked})
 
 
-async def _frames(pages: AsyncIterator[list[Message]], stamp: str) -> AsyncIterator[bytes]:
-    fresh = stamped(stamp)
-    async for page in pages:
+async def _numbers(call: Call, place: BulkPlace) -> list[int]:
+    """Of the body. Raises BadArgument."""
+    await place.hold(call.body_bytes(BODY_BYTES_MAX))
+    body = await call.body(BODY_BYTES_MAX)
+    await place.turn()
+    numbers = await numbers_of(body)
+    place.holds(0)
+    return numbers
+
+
+async def _frames(
+    pages: AsyncIterator[list[Message]], address: ClaimAddress, place: BulkPlace
+) -> AsyncGenerator[Page, None]:
+    """Each page is held from before it is read until it was written."""
+    fresh = stamped(address.stamp)
+    while True:
+        place.holds(0)
+        await place.hold(_PAGE_BYTES)
+        async with place.working(address.entity):
+            page = await anext(pages, None)
+        if page is None:
+            return
         if page:
-            yield claimed_frame(page, [_shown_bare(message, fresh) for message in page])
+            await place.turn()
+            frame = claimed_frame(page, [_shown_bare(message, fresh) for message in page])
+            place.holds(len(frame))
+            yield (frame,)
 
 
 def _shown_bare(message: Message, fresh: bytes) -> bytes:
@@ -192,11 +240,12 @@ def _shown_bare(message: Message, fresh: bytes) -> bytes:
     return changed_bare(message.bare, unstamped(message.changes))
 
 
-async def _begun(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    if first:
-        yield first
-        async for frame in rest:
-            yield frame
+async def _begun(first: Page | None, rest: AsyncGenerator[Page, None]) -> AsyncGenerator[Page, None]:
+    async with aclosing(rest):
+        if first is not None:
+            yield first
+            async for page in rest:
+                yield page
 
 
 async def numbers_of(body: bytes) -> list[int]:

@@ -19,14 +19,29 @@ async def _at_once() -> bool:
     return True
 
 
+def _has_room() -> Awaitable[None] | None:
+    return None
+
+
+def _stay() -> None:
+    """There is no connection to end."""
+
+
 class ClientPresence:
     """Of one connection. `flush` returns True when everything that was written has left this process, False when it
-    never will."""
+    never will. `room` is None when more may be written, else what to wait for; `abort` ends the connection."""
 
-    __slots__ = ("_watchers", "answers", "flush", "is_gone")
+    __slots__ = ("_watchers", "abort", "answers", "flush", "is_gone", "room")
 
-    def __init__(self, flush: Callable[[], Awaitable[bool]] = _at_once) -> None:
+    def __init__(
+        self,
+        flush: Callable[[], Awaitable[bool]] = _at_once,
+        room: Callable[[], Awaitable[None] | None] = _has_room,
+        abort: Callable[[], None] = _stay,
+    ) -> None:
         self.flush = flush
+        self.room = room
+        self.abort = abort
         self.is_gone = False
         #: Answers that were written to their last byte.
         self.answers = 0

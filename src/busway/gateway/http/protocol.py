@@ -8,6 +8,7 @@ with an upgrade to WebSocket: from then on the connection is AMQP's, which has d
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,7 +41,7 @@ class HttpProtocol(H11Protocol):
     """Made by `HttpGateway.protocol` for each connection the listener hands over."""
 
     def __init__(self, config: Config, server_state: ServerState, idlers: "Idlers") -> None:
-        self.presence = ClientPresence(self.flush)
+        self.presence = ClientPresence(self.flush, self.room, self.abort)
         super().__init__(config=config, server_state=server_state, app_state={PRESENCE: self.presence})
         self.conn = SpellingConnection(self.app_state, config.h11_max_incomplete_event_size)
         self.ws_protocol_class = StreamingWebSocket
@@ -94,6 +95,9 @@ class HttpProtocol(H11Protocol):
     def resume_writing(self) -> None:
         self._drains += 1
         super().resume_writing()
+
+    def room(self) -> Awaitable[None] | None:
+        return self.flow.drain() if self.flow.write_paused else None
 
     async def flush(self) -> bool:
         """True when what was written has gone to the socket; False when the connection ends before, or is ended here

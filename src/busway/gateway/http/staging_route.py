@@ -32,7 +32,7 @@ from starlette.responses import JSONResponse, Response
 
 from busway.broker.descriptions import MANAGE, SEND
 from busway.broker.entity_path import path_key, shown
-from busway.broker.errors import BadArgument, ServerBusy
+from busway.broker.errors import BadArgument
 from busway.gateway.http.call import Call
 from busway.gateway.http.json_input import parse_json
 from busway.gateway.http.statuses import HttpRefusal
@@ -63,6 +63,7 @@ class StagingRoute:
         self._hubs = hubs
 
     async def handle(self, call: Call) -> Response:
+        call.retry_after_s = _RETRY_AFTER_S
         try:
             return await self._route(call)
         except StagingRefused as refusal:
@@ -71,9 +72,6 @@ class StagingRoute:
             return JSONResponse({"row": refusal.row, "reason": refusal.reason}, 400)
         except TooManyRows as error:
             raise HttpRefusal(413, str(error)) from error
-        except ServerBusy as error:
-            error.retry_after_s = _RETRY_AFTER_S
-            raise
 
     async def _route(self, call: Call) -> Response:
         names = call.path.split("/")[1:]

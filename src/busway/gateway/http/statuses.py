@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from busway.broker import errors
 from busway.broker.entity_path import shown
-from busway.broker.errors import AuthenticationFailed, BrokerError, ServerBusy
+from busway.broker.errors import AuthenticationFailed, BrokerError
 
 
 class Status(NamedTuple):
@@ -111,13 +111,18 @@ def detail_of(error: BrokerError) -> str:
 
 
 def error_response(
-    error: BrokerError | HttpRefusal, tail: str, addressed: Callable[[str], str] = str
+    error: BrokerError | HttpRefusal,
+    tail: str,
+    addressed: Callable[[str], str] = str,
+    retry_after_s: int | None = None,
 ) -> Response:
     """The XML body of ERR-41; `tail` is TrackingId, SystemTracker, Timestamp. `addressed` makes the addresses in the
     sentence those that the client knows."""
     if isinstance(error, HttpRefusal):
         return _response(error.status, f"{error.sentence} {tail}", error.headers)
-    return _response(status_of(error).http, f"{addressed(detail_of(error))} {tail}", headers_of(error))
+    return _response(
+        status_of(error).http, f"{addressed(detail_of(error))} {tail}", headers_of(error, retry_after_s)
+    )
 
 
 def _response(status: int, detail: str, headers: dict[str, str]) -> Response:
@@ -125,13 +130,12 @@ def _response(status: int, detail: str, headers: dict[str, str]) -> Response:
     return Response(body, status, headers, media_type="application/xml; charset=utf-8")
 
 
-def headers_of(error: BrokerError) -> dict[str, str]:
+def headers_of(error: BrokerError, retry_after_s: int | None = None) -> dict[str, str]:
     status = status_of(error).http
     if status == 401:
         return {"WWW-Authenticate": "SharedAccessSignature"}
     if status == 503:
-        seconds = error.retry_after_s if isinstance(error, ServerBusy) else _RETRY_AFTER_S
-        return {"Retry-After": str(seconds)}
+        return {"Retry-After": str(retry_after_s or _RETRY_AFTER_S)}
     if isinstance(error, errors.StoreOutcomeUnknown):
         return {"Retry-After": str(_UNKNOWN_RETRY_AFTER_S)}
     return {}
