@@ -343,7 +343,7 @@ class Publisher:
     async def _drop(self, work: Work, why: str) -> None:
         """The rest of a log cannot be published any more."""
         rows = work.log.counters.active
-        _log.error("%d rows that were written are dropped: %s %s.", rows, work.log.entity.path, why)
+        _log.warning("%d rows that were written are dropped: %s %s.", rows, work.log.entity.path, why)
 
         def join(batch: CommitBatch) -> None:
             work.log.counters.deferred = work.log.counters.last_counter
