@@ -113,6 +113,7 @@ class Server:
         self._https_port: int | None = None
         self._ca_file: Path | None = None
         self._journal: Feed | None = None
+        self._stagings: Stagings | None = None
         self._stalls = StallMeter()
 
     async def start(self, stack: contextlib.AsyncExitStack) -> None:
@@ -128,23 +129,21 @@ class Server:
         if config is not None and "File" in config.log_types:
             self._log_to_file(stack)
         name = None if config is None else config.namespace_name
-        namespace, hubs, stagings = await self._open_namespace(stack, name or NAMESPACE_DEFAULT)
+        namespace, hubs = await self._open_namespace(stack, name or NAMESPACE_DEFAULT)
         if config is not None:
             from busway.config_changes import apply_config  # as above
 
             await apply_config(config, namespace, hubs)
         budget = ConnectionBudget(options.connections_bytes_max)
         amqp = AmqpGateway(namespace, self._clock, self._entropy, hubs=hubs, budget=budget)
-        http = Entrance(lambda: self._http_gateway(namespace, hubs, stagings, amqp))
+        http = Entrance(lambda: self._http_gateway(namespace, hubs, amqp))
         stack.push_async_callback(amqp.close)
         stack.push_async_callback(http.close)
         self._stalls.start()
         stack.callback(self._stalls.stop)
         await self._listen(stack, amqp, http)
 
-    def _http_gateway(
-        self, namespace: Namespace, hubs: EventHubs, stagings: Stagings, amqp: AmqpGateway
-    ) -> HttpGateway:
+    def _http_gateway(self, namespace: Namespace, hubs: EventHubs, amqp: AmqpGateway) -> HttpGateway:
         # Imported here, because most of the cost of a start would be these: the entrance has loaded them.
         from busway.gateway.http.app import HttpGateway, HttpSettings
 
@@ -156,9 +155,9 @@ class Server:
             Payloads(self._entropy),
             HttpSettings.for_host(self._options.host, self._options.is_loopback),
             hubs,
-            MeasuredProcess(self._journal, self._stalls, amqp.budget),
+            MeasuredProcess(self._journal, self._stalls, amqp.budget, self._stagings),
             amqp.budget,
-            stagings,
+            self._stagings,
         )
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
@@ -171,7 +170,7 @@ class Server:
 
     async def _open_namespace(
         self, stack: contextlib.AsyncExitStack, name: str
-    ) -> tuple[Namespace, EventHubs, Stagings]:
+    ) -> tuple[Namespace, EventHubs]:
         options = self._options
         given = _key_of(options.key_file) if options.key_file is not None else None
         namespace = Namespace(
@@ -185,7 +184,7 @@ class Server:
         )
         capture_folder = options.capture or self._directory.capture
         hubs = EventHubs(namespace, self._clock, self._entropy, capture_folder)
-        stagings = Stagings(namespace, hubs, Payloads(self._entropy))
+        self._stagings = Stagings(namespace, hubs, Payloads(self._entropy))
         self._start_journal(stack, namespace)
         await namespace.open()
         stack.push_async_callback(namespace.close)
@@ -196,7 +195,7 @@ class Server:
         ticker = Ticker(namespace, self._clock)
         ticker.start()
         stack.callback(ticker.stop)
-        return namespace, hubs, stagings
+        return namespace, hubs
 
     def _start_journal(self, stack: contextlib.AsyncExitStack, namespace: Namespace) -> None:
         """Before the namespace opens; it ends after it, so the last commits are in it."""

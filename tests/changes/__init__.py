@@ -15,7 +15,7 @@ All in one process under virtual time, on the simulator's stores; the same cell 
   matrix             the cells: which there are, which there cannot be, and few that meet every pair
   messages record    messages that can be told apart; what happened to them
   world              the scene of a cell
-  client senders receivers session_receivers transactors hub_clients
+  client senders stagers receivers session_receivers transactors hub_clients
                      who works there; `crowd` says who where
   operator           who makes the change, and whether it hit the traffic
   finale             everything comes out in the end

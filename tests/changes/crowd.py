@@ -27,6 +27,7 @@ from tests.changes.session_receivers import (
     SessionSleepy,
     SessionSpeaker,
 )
+from tests.changes.stagers import Stager
 from tests.changes.traffic import VISITS
 from tests.changes.transactors import SessionTransactor, Transactor
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _SENDERS: Final[dict[str, type[Sender]]] = {
     "batch": Batcher,
+    "staging": Stager,
     "scheduled": Scheduler,
     "duplicates": Doubter,
     "expiry": Hasty,
@@ -42,6 +44,7 @@ _SENDERS: Final[dict[str, type[Sender]]] = {
 _RECEIVERS: Final[dict[str, tuple[type[Consumer], ...]]] = {
     "send": (Consumer,),
     "batch": (Consumer,),
+    "staging": (Consumer,),
     "scheduled": (Consumer,),
     "duplicates": (Consumer,),
     "peek-lock": (Changeable, Changeable),

@@ -37,6 +37,7 @@ _TOPICS_STAY: Final = {kind: "a topic forwards nothing, its subscriptions do" fo
 TRAFFIC: Final[tuple[Traffic, ...]] = (
     _messages("send", "send"),
     _messages("batch", "batch"),
+    _messages("staging", "stage"),
     _messages("scheduled", "schedule", "due"),
     _messages("duplicates", "send", "duplicate"),
     _messages("peek-lock", "receive", "complete", "abandon"),

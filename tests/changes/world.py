@@ -20,6 +20,7 @@ from busway.broker.entity_path import subscription_path
 from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, TrueFilter
+from busway.staging.stagings import Stagings
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import EventHubDescription
 from busway.ticker import Ticker
@@ -30,6 +31,7 @@ from tests.changes.kinds import HUB, is_partitioned, is_queue, is_session_queue,
 from tests.changes.matrix import Cell
 from tests.changes.messages import VALUE_CHARACTERS, Draft
 from tests.changes.record import Record
+from tests.changes.stagers import DraftCodec
 from tests.harness.manual_clock import SeededEntropy
 from tests.simulator.simulated_store import Mood, SimulatedStore
 from tests.simulator.virtual_time import VirtualClock, VirtualLoop
@@ -49,6 +51,8 @@ _TARGETS: Final = ("target-0", "target-1")
 _ELSEWHERE: Final = "elsewhere"
 _MOVING: Final = ("ForwardTo", "ForwardDead", "entity re-created")
 _MOVING_TRAFFIC: Final = ("forwarding in", "forwarding out")
+#: Numbers are given out in another order than messages were sent in.
+_NUMBERED_LATER: Final = ("transactions", "staging")
 
 
 class World:
@@ -59,7 +63,9 @@ class World:
         self.chance = Random(f"{seed}:{cell.name}")
         self.clock = VirtualClock(loop)
         moves = cell.change.name.startswith(_MOVING) or cell.traffic.name in _MOVING_TRAFFIC
-        self.record = Record(self.clock, has_one_entity=not moves and cell.traffic.name != "transactions")
+        self.record = Record(
+            self.clock, has_one_entity=not moves and cell.traffic.name not in _NUMBERED_LATER
+        )
         self.is_over = False
         self.deadline = loop.time() + PATIENCE_S
         self.limits = Limits(
@@ -72,6 +78,8 @@ class World:
         self.entropy = SeededEntropy(seed)
         self.namespace = Namespace("bus", self.stores, self.clock, self.entropy, self.limits)
         self.hubs = EventHubs(self.namespace, self.clock, self.entropy)
+        self.codec = DraftCodec()
+        self.stagings = Stagings(self.namespace, self.hubs, self.codec)
         self.administrator = InProcess(self.namespace, self.hubs, self.entropy)
         self._ticker = Ticker(self.namespace, self.clock)
         self._values = 0

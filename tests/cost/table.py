@@ -1,6 +1,14 @@
 """All rows, by import of the files that have them."""
 
-from tests.cost import rows_amqp, rows_http, rows_http_messages, rows_jms, rows_management, rows_sending
+from tests.cost import (
+    rows_amqp,
+    rows_http,
+    rows_http_messages,
+    rows_http_staging,
+    rows_jms,
+    rows_management,
+    rows_sending,
+)
 from tests.cost.row import ROWS
 
 __all__ = [
@@ -8,6 +16,7 @@ __all__ = [
     "rows_amqp",
     "rows_http",
     "rows_http_messages",
+    "rows_http_staging",
     "rows_jms",
     "rows_management",
     "rows_sending",

@@ -91,6 +91,8 @@ CHOOSERS = {
     "Management._put",
     "Management._resources",
     "Messages.handle",
+    "StagingRoute._route",
+    "StagingRoute.handle",
     "SubscriptionRoutes.handle",
 }
 

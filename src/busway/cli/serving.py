@@ -32,8 +32,8 @@ _PUBLISH_COPIES_MAX = (
     " is refused, and anything else is published in parts."
 )
 _STAGING_BYTES_MAX = (
-    "Bytes that writers such as Spark may have staged in batches that are not committed yet, all together; they lie on"
-    " the disk, not in memory."
+    "Bytes that writers such as Spark may have staged in batches that are not committed yet, all together; they lie"
+    " on the disk, not in memory."
 )
 _STAGING_HOURS = "Staged batches that nobody has committed, or gone on with, for so many hours are dropped."
 _TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."

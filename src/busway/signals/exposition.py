@@ -101,6 +101,8 @@ class Snapshot:
         #: The longest turn by both clocks, then how many were longer than each bound.
         self._turns: list[float] = []
         self._held_bytes: int | None = None
+        #: In the order of STAGING_METRICS.
+        self._staging: list[float] | None = None
 
     def copy_process(self, process: MeasuredProcess) -> None:
         if process.journal is not None:
@@ -109,6 +111,8 @@ class Snapshot:
             self._turns = [*process.turns.longest_s(), *process.turns.long_turns]
         if process.connections is not None:
             self._held_bytes = process.connections.held_bytes
+        if process.staging is not None:
+            self._staging = process.staging.figures()
 
     async def fill(self, namespace: MeasuredNamespace, hubs: MeasuredHubs | None = None) -> None:
         described: list[QueueDescription | TopicDescription] = [*namespace.queues()]
@@ -191,6 +195,9 @@ class Snapshot:
         self._hubs.write(text)
         if self._journal is not None:
             for value, metric in zip(self._journal, names.JOURNAL_METRICS, strict=True):
+                text.add(metric, [("", value)])
+        if self._staging is not None:
+            for value, metric in zip(self._staging, names.STAGING_METRICS, strict=True):
                 text.add(metric, [("", value)])
         return text.text()
 

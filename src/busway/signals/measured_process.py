@@ -28,6 +28,13 @@ class MeasuredConnections(Protocol):
     def held_bytes(self) -> int: ...
 
 
+class MeasuredStaging(Protocol):
+    """Writes in two phases: `Stagings`."""
+
+    def figures(self) -> list[float]:
+        """In the order of STAGING_METRICS."""
+
+
 @dataclass(frozen=True)
 class MeasuredProcess:
     """What a server has beside its namespace; nothing of it need be there."""
@@ -35,3 +42,4 @@ class MeasuredProcess:
     journal: MeasuredJournal | None = None
     turns: MeasuredTurns | None = None
     connections: MeasuredConnections | None = None
+    staging: MeasuredStaging | None = None

@@ -248,6 +248,36 @@ JOURNAL_METRICS: Final = (
     ),
 )
 
+#: Of writes in two phases.
+STAGING_METRICS: Final = (
+    Metric("", "busway_staging_stages", GAUGE, "Stages that are neither published nor dropped."),
+    Metric(
+        "",
+        "busway_staging_undecided_bytes",
+        GAUGE,
+        "Bytes of rows in batches that are staged and not committed.",
+    ),
+    Metric("", "busway_staging_decisions", GAUGE, "Writes whose last batch is remembered."),
+    Metric(
+        "", "busway_staging_waiting_logs", GAUGE, "Pieces of committed batches that are not published yet."
+    ),
+    Metric(
+        "", "busway_staging_published_rows_total", COUNTER, "Rows of committed batches that were published."
+    ),
+    Metric(
+        "",
+        "busway_staging_dropped_rows_total",
+        COUNTER,
+        "Rows of committed batches that were dropped: their entity was deleted, or their bytes damaged.",
+    ),
+    Metric(
+        "",
+        "busway_staging_abandoned_rows_total",
+        COUNTER,
+        "Staged rows that were dropped because nobody committed them.",
+    ),
+)
+
 NAMESPACE_METRICS: Final = (
     ACTIVE_CONNECTIONS,
     CONNECTIONS_OPENED,
@@ -270,6 +300,7 @@ METRICS: Final = (
     *PARTITION_GAUGES,
     *CAPTURE_METRICS,
     *JOURNAL_METRICS,
+    *STAGING_METRICS,
 )
 
 #: Names of the service that stand for nothing here.

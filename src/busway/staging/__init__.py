@@ -33,6 +33,7 @@ away or full.
   decisions      the rows of decisions and their life
   publisher      from the logs to the entities
   slices         a piece of a log on its way
+  joined         steps that join a batch, and what became of it
   pace           how much of a turn of the loop it takes
   refusals       what a writer is told
 """

@@ -38,6 +38,7 @@ class Decision:
     """`stages`: the stores that each one was in when it was decided; none once all are published."""
 
     __slots__ = (
+        "_before",
         "at_ms",
         "batch",
         "entities",
@@ -72,6 +73,8 @@ class Decision:
         self.left = {(stage_id, name) for stage_id, names in stages.items() for name in names}
         #: Told once when nothing is left.
         self.waiting: list[Told] = []
+        #: The one before it, while something of that one is left.
+        self._before: Decision | None = None
 
     @property
     def row_key(self) -> str:
@@ -119,7 +122,23 @@ class Decision:
         stone.is_tombstone = True
         return stone
 
+    def follow(self, before: Decision | None) -> None:
+        """It takes the place of that one, which may have somebody who waits for it."""
+        if before is not None and before.left:
+            self._before = before
+
+    def is_at_end(self, now_ms: int) -> bool:
+        """It should be forgotten."""
+        if self.is_tombstone or not self.published_ms:
+            return False
+        if self.kind == WRITE:
+            return now_ms - self.published_ms > WRITE_LIFE_MS
+        return now_ms - self.at_ms > STREAM_LIFE_MS
+
     def published(self, stage_id: str, store_name: str) -> None:
+        if self._before is not None:
+            self._before.published(stage_id, store_name)
+            self._before = self._before if self._before.left else None
         self.left.discard((stage_id, store_name))
         if not self.left:
             waiting, self.waiting = self.waiting, []
@@ -159,9 +178,7 @@ class Decisions:
         before, self._by_write, self._by_stage = self._by_write, {}, {}
         self._counts = dict.fromkeys(KINDS, 0)
         for decision in rows:
-            known = before.get(decision.write)
-            if known is not None:
-                decision.waiting = known.waiting
+            decision.follow(before.get(decision.write))
             self.put(decision)
         self.are_known = True
 
@@ -215,20 +232,3 @@ class Decisions:
                 f"The server remembers {DECISIONS_MAX} writes of the kind '{kind}' and takes no new name: a batch"
                 " that it could not know again might be written twice."
             )
-
-    def at_end_of_life(self, now_ms: int, count: int) -> list[Decision]:
-        """So many of those that should be forgotten."""
-        found: list[Decision] = []
-        for decision in self._by_write.values():
-            if decision.is_tombstone or not decision.published_ms:
-                continue
-            life_ms, since_ms = (
-                (WRITE_LIFE_MS, decision.published_ms)
-                if decision.kind == WRITE
-                else (STREAM_LIFE_MS, decision.at_ms)
-            )
-            if now_ms - since_ms > life_ms:
-                found.append(decision)
-                if len(found) >= count:
-                    break
-        return found

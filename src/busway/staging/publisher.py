@@ -72,7 +72,7 @@ class Work:
     def begin_chunk(self, first: int, last: int) -> None:
         self._chunk = (first, last)
 
-    def leave(self, batch: CommitBatch, upto: int, rows: int, size_bytes: int) -> None:
+    def leave(self, batch: CommitBatch, upto: int, size_bytes: int) -> None:
         """`slices.Leaving`."""
         table, first_and_last = self._publisher.table, self._chunk
         if upto > first_and_last[1]:
@@ -81,7 +81,6 @@ class Work:
             batch.logs.deleted.append((self.log.key, first_and_last[0]))
         table.uncount(self.keeper.name, self.log, size_bytes)
         table.published(batch, self.keeper, self.stage, self.log, upto)
-        self._publisher.rows_published += rows
 
 
 class Line:
@@ -309,8 +308,10 @@ class Publisher:
         return piece, waits
 
     def _slice_over(self, work: Work, piece: Slice, is_last: bool) -> None:
-        if is_last and piece.error is None and piece.next == piece.end:
-            self._log_over(work)
+        if piece.error is None:
+            self.rows_published += piece.next - piece.first
+            if is_last and piece.next == piece.end:
+                self._log_over(work)
 
     def _log_over(self, work: Work) -> None:
         """Durably."""
@@ -334,7 +335,7 @@ class Publisher:
         """Rows that cannot be read: those behind them are published all the same."""
         _log.error("%d rows written to %s lie in a damaged chunk.", damaged.events, work.log.entity.path)
         work.begin_chunk(damaged.first_number, damaged.last_number)
-        await work.keeper.commit(lambda batch: work.leave(batch, damaged.last_number + 1, 0, 0))
+        await work.keeper.commit(lambda batch: work.leave(batch, damaged.last_number + 1, 0))
         self.rows_dropped += damaged.events
         if work.is_done:
             self._log_over(work)
@@ -342,7 +343,7 @@ class Publisher:
     async def _drop(self, work: Work, why: str) -> None:
         """The rest of a log cannot be published any more."""
         rows = work.log.counters.active
-        _log.error("%d rows that were written are dropped: %s %s.", rows, work.log.entity.path, why)
+        _log.warning("%d rows that were written are dropped: %s %s.", rows, work.log.entity.path, why)
 
         def join(batch: CommitBatch) -> None:
             work.log.counters.deferred = work.log.counters.last_counter

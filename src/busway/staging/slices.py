@@ -17,7 +17,7 @@ SliceOver = Callable[["Slice"], None]
 class Leaving(Protocol):
     """The log that rows leave."""
 
-    def leave(self, batch: CommitBatch, upto: int, rows: int, size_bytes: int) -> None:
+    def leave(self, batch: CommitBatch, upto: int, size_bytes: int) -> None:
         """Rows before this number have joined the batch elsewhere."""
 
 
@@ -69,15 +69,16 @@ class Slice:
     def _leave(self, batch: CommitBatch, upto: int) -> None:
         sizes = self._sizes[self.next - self.first : upto - self.first]
         self.next = upto
-        self._log.leave(batch, upto, len(sizes), sum(sizes))
+        self._log.leave(batch, upto, sum(sizes))
 
     def appended(self, error: BrokerError | None) -> None:
         """`streams.partition_log.AppendDone`."""
         self.done([] if error is None else [(0, error)])
 
     def done(self, refused: list[tuple[int, BrokerError]]) -> None:
-        """`broker.settlement.RunDone`. No single row is refused, since all were accepted when they were staged: it is
-        the entity or the store that cannot take them, or the commit has failed in which they were to leave."""
+        """`broker.settlement.RunDone`. No single row is refused, since all were accepted when they were staged:
+        it is the entity or the store that cannot take them, or the commit has failed in which they were to
+        leave."""
         if self.is_over:
             return
         self.is_over = True

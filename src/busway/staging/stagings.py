@@ -19,6 +19,7 @@ from busway.broker.errors import BadArgument, BrokerError, QuotaExceeded, Server
 from busway.broker.namespace import Namespace
 from busway.broker.store_keeper import StoreKeeper
 from busway.staging.decisions import WRITE, Decision, Decisions
+from busway.staging.joined import Joined, open_batch
 from busway.staging.pace import Pace
 from busway.staging.part import Part
 from busway.staging.publisher import Publisher
@@ -26,15 +27,18 @@ from busway.staging.refusals import CHANGED, GAP, GONE, StagingRefused
 from busway.staging.stage import EntityName, Stage
 from busway.staging.stage_table import StageTable
 from busway.staging.targets import LOOSE, MessageCodec, Target, Targets
-from busway.store.contract import CommitBatch, FragmentKey, StoreError, StoreUnavailable
+from busway.store.contract import FragmentKey, StoreError
 from busway.store.log_contract import LogChanges
 from busway.streams.event_hubs import EventHubs
 
 _log = logging.getLogger("busway.staging")
 
 _LOOK_EVERY_S: Final = 60.0
-#: Decisions that are forgotten, and batches that are dropped, in one look.
-_LOOK_ROWS: Final = 1_000
+#: Decisions that are looked at before others get their turn, and those that are forgotten in one look.
+_LOOKED_AT_ONCE: Final = 5_000
+_FORGOTTEN_AT_ONCE: Final = 1_000
+#: Parts that are taken apart or written at once: each holds its rows some times over.
+_PARTS_AT_ONCE: Final = 8
 #: Stages that are looked at before others get their turn.
 _STAGES_AT_ONCE: Final = 200
 
@@ -85,6 +89,9 @@ class Stagings:
         self._losses = 0
         self._looks = False
         self._is_looking = False
+        self._room = asyncio.Semaphore(_PARTS_AT_ONCE)
+        #: Stores in which logs were dropped whose rows had left before: no hurry.
+        self._to_sweep: set[str] = set()
         #: Since the start: rows of undecided stages that were dropped.
         self.rows_abandoned = 0
         namespace.staged = self
@@ -107,10 +114,14 @@ class Stagings:
         if not self.decisions.are_known:
             return
         is_home = keepers[store_name] is self._namespace.catalogue.home
-        names = [name for name, keeper in keepers.items() if keeper.is_open] if is_home else [store_name]
-        for decision in self.decisions.all():
-            for name in names:
-                self._publish(decision, keepers[name])
+        names = list(keepers) if is_home else [store_name]
+        waiting = [decision for decision in self.decisions.all() if decision.stages]
+        if waiting:
+            self._namespace.background.spawn(self._publish_again(waiting, names))
+
+    async def _publish_again(self, decisions: list[Decision], store_names: list[str]) -> None:
+        for decision in decisions:
+            await self._publish(decision, store_names)
 
     def lose_store(self, store_name: str) -> None:
         self._losses += 1
@@ -119,6 +130,19 @@ class Stagings:
 
     def keys_in(self, store_name: str) -> set[FragmentKey]:
         return self.table.keys_in(store_name)
+
+    def figures(self) -> list[float]:
+        """`signals.metric_names.STAGING_METRICS`."""
+        publisher = self.publisher
+        return [
+            len(self.table.stages),
+            self.table.undecided_bytes,
+            len(self.decisions),
+            publisher.waiting_logs(),
+            publisher.rows_published,
+            publisher.rows_dropped,
+            self.rows_abandoned,
+        ]
 
     # -- parts
 
@@ -146,7 +170,8 @@ class Stagings:
             raise BadArgument("The stage belongs to another batch.")
         async with stage.lock:
             try:
-                return await self._stage_part(stage, part, target, body)
+                async with self._room:
+                    return await self._stage_part(stage, part, target, body)
             finally:
                 self.table.forget_empty(stage)
 
@@ -229,17 +254,17 @@ class Stagings:
 
     def _join_part(
         self, stage: Stage, part: PartName, target: Target, read: Part, now_ms: int
-    ) -> list[_Joined]:
+    ) -> list[Joined]:
         """One batch in each store. Raises ServerBusy: then some of them may have joined, and a repetition finds
         them."""
         places = target.places()
         by_store: dict[str, list[int]] = {}
         for index in read.shares:
             by_store.setdefault(places[index][0], []).append(index)
-        joined: list[_Joined] = []
+        joined: list[Joined] = []
         for store_name, indexes in by_store.items():
             keeper = self._namespace.keepers[store_name]
-            batch = _open_batch(keeper)
+            batch = open_batch(keeper)
             note = self.table.note_in(stage, store_name)
             for index in indexes:
                 share = read.shares[index]
@@ -250,15 +275,16 @@ class Stagings:
                     batch.logs = LogChanges()
                 batch.logs.chunks.extend([(log.key, builder) for builder in share.builders])
                 self.table.added(batch, store_name, log, share.rows, share.bytes)
+                target.touch(index, now_ms)
             note.part = max(note.part, part.number)
             if read.has_loose_rows and read.loose in indexes:
                 note.loose_part = max(note.loose_part, part.number)
             note.at_ms = max(note.at_ms, now_ms)
             self.table.write_note(batch, stage, note)
-            joined.append(_Joined(keeper, batch))
+            joined.append(Joined(keeper, batch))
         return joined
 
-    async def _durable(self, joined: list[_Joined]) -> None:
+    async def _durable(self, joined: list[Joined]) -> None:
         """Raises ServerBusy."""
         failed = [each.keeper.name for each in joined if await each.outcome() is not None]
         if failed:
@@ -278,7 +304,7 @@ class Stagings:
                 may_send(path for path in previous.entities if self._targets.exists(path))
             if self.decisions.is_known(name.write, name.batch):
                 assert previous is not None
-                await self._drop_rest(name.write, name.batch)
+                await self._tidy(name.write, name.batch)
                 return Decided(previous, sum(stages.values()), True)
             self.decisions.check_room(name.write, name.kind)
             closed: list[Stage] = []
@@ -289,8 +315,8 @@ class Stagings:
                 for stage in closed:
                     stage.is_closed = stage.is_decided
                 raise
-            self._publish_all(decision)
-            await self._drop_rest(name.write, name.batch)
+            await self._publish(decision, list(self._namespace.keepers))
+            await self._tidy(name.write, name.batch)
             return Decided(decision, sum(stages.values()), False)
 
     async def _whole_stages(
@@ -349,41 +375,42 @@ class Stagings:
         if not named:
             decision.published_ms = now_ms
         home = self._namespace.catalogue.home
-        batch = _open_batch(home)
+        batch = open_batch(home)
         batch.catalogue[decision.row_key] = decision.text()
-        if await _Joined(home, batch).outcome() is not None:
+        if await Joined(home, batch).outcome() is not None:
             raise ServerBusy("Whether the batch was committed is not known yet. Please ask again.")
-        if previous is not None:
-            decision.waiting = previous.waiting
         present = self.decisions.get(name.write)
         if present is not None and present.batch == name.batch:  # the home was read again meanwhile
             return present
+        decision.follow(previous)
         self.decisions.put(decision)
         for stage in stages:
             self.table.decided(stage)
         return decision
 
-    def _publish_all(self, decision: Decision) -> None:
-        for keeper in self._namespace.keepers.values():
-            if keeper.is_open:
-                self._publish(decision, keeper)
-
-    def _publish(self, decision: Decision, keeper: StoreKeeper) -> None:
-        """What it names of a store that is in service: a stage without a note there is published already."""
-        for stage_id, store_names in list(decision.stages.items()):
-            if keeper.name not in store_names or (stage_id, keeper.name) not in decision.left:
-                continue
-            stage = self.table.stages.get(stage_id)
-            if self.publisher.is_at(stage_id, keeper.name):
-                continue  # it will tell
-            if stage is not None and keeper.name in stage.notes:
-                self.publisher.add(keeper, stage)
-                continue
-            decision.published(stage_id, keeper.name)
-            if stage is not None:
-                self.table.forget_empty(stage)
+    async def _publish(self, decision: Decision, store_names: list[str]) -> None:
+        """What it names of the stores that are in service. Whatever happens meanwhile, each stage is looked at
+        as it is at that moment, and told again of the same nobody does anything."""
+        for count, stage_id in enumerate(list(decision.stages), 1):
+            if count % _STAGES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            for name in store_names:
+                if (stage_id, name) in decision.left:
+                    self._publish_stage(decision, stage_id, self._namespace.keepers[name])
         if decision.is_published and decision.stages:
             self._namespace.background.spawn(self._empty(decision))
+
+    def _publish_stage(self, decision: Decision, stage_id: str, keeper: StoreKeeper) -> None:
+        """A stage without a note in a store that is in service is published there already."""
+        if not keeper.is_open or self.publisher.is_at(stage_id, keeper.name):
+            return  # it will be told, or tells
+        stage = self.table.stages.get(stage_id)
+        if stage is not None and keeper.name in stage.notes:
+            self.publisher.add(keeper, stage)
+            return
+        decision.published(stage_id, keeper.name)
+        if stage is not None:
+            self.table.forget_empty(stage)
 
     def _stage_published(self, stage: Stage, store_name: str) -> None:
         decision = self.decisions.of_stage(stage.id)
@@ -405,9 +432,9 @@ class Stagings:
             )
             emptied.published_ms = now_ms
             if await self._put_rows({decision.row_key: emptied.text()}):
+                self._to_sweep.update(name for names in decision.stages.values() for name in names)
                 self.decisions.emptied(decision)
                 decision.published_ms = now_ms
-        self._sweep_dropped(self._namespace.keepers)
 
     async def published(self, decision: Decision, wait_s: float) -> bool:
         """Waits so long for it."""
@@ -440,6 +467,13 @@ class Stagings:
             may_send(sorted({entity.path for entity in stage.entities()}))
             return await self._drop_stage(stage)
 
+    async def _tidy(self, write: str, batch: int) -> None:
+        """What is decided stays decided, whether its rest can be dropped now or when its time is over."""
+        try:
+            await self._drop_rest(write, batch)
+        except BrokerError as error:
+            _log.info("What is left of batch %d of %s is dropped later: %s", batch, write, error.sentence)
+
     async def _drop_rest(self, write: str, batch: int) -> None:
         """What tasks left behind that nobody decided for."""
         for stage in self.table.of_batch(write, batch):
@@ -462,15 +496,15 @@ class Stagings:
         self._sweep_dropped(each.keeper.name for each in joined)
         return True
 
-    def _join_drop(self, stage: Stage) -> list[_Joined]:
+    def _join_drop(self, stage: Stage) -> list[Joined]:
         """Raises ServerBusy."""
-        joined: list[_Joined] = []
+        joined: list[Joined] = []
         for store_name in list(stage.notes):
             keeper = self._namespace.keepers[store_name]
-            batch = _open_batch(keeper)
+            batch = open_batch(keeper)
             self.rows_abandoned += stage.notes[store_name].rows()
             self.table.drop_note(batch, keeper, stage)
-            joined.append(_Joined(keeper, batch))
+            joined.append(Joined(keeper, batch))
         return joined
 
     def _sweep_dropped(self, store_names: Iterable[str]) -> None:
@@ -497,17 +531,29 @@ class Stagings:
     async def _look_around(self) -> None:
         """What time has ended: batches that nobody decided, and memories of those that were."""
         now_ms = self._runtime.clock.wall_ms()
-        await self._forget(self.decisions.at_end_of_life(now_ms, _LOOK_ROWS))
-        for decision in [each for each in self.decisions.all() if each.stages and each.is_published]:
-            await self._empty(decision)
-        life_ms = round(self._namespace.limits.staging_s * 1000)
-        for write, batch in self.table.batches()[:_LOOK_ROWS]:
-            stages = self.table.of_batch(write, batch)
-            if any(stage.is_decided or stage.lock.locked() for stage in stages):
-                continue
-            if now_ms - max([stage.last_at_ms() for stage in stages], default=now_ms) <= life_ms:
-                continue
-            await self._end_batch(write, batch)
+        ended: list[Decision] = []
+        for count, decision in enumerate(self.decisions.all(), 1):
+            if count % _LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if decision.stages and decision.is_published:
+                await self._empty(decision)
+            elif decision.is_at_end(now_ms) and len(ended) < _FORGOTTEN_AT_ONCE:
+                ended.append(decision)
+        await self._forget(ended)
+        for count, (write, batch) in enumerate(self.table.batches(), 1):
+            if count % _STAGES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if self._is_abandoned(write, batch, now_ms):
+                await self._end_batch(write, batch)
+        names, self._to_sweep = self._to_sweep, set()
+        self._sweep_dropped(names)
+
+    def _is_abandoned(self, write: str, batch: int, now_ms: int) -> bool:
+        stages = self.table.of_batch(write, batch)
+        if any(stage.is_decided or stage.lock.locked() for stage in stages):
+            return False
+        last_ms = max([stage.last_at_ms() for stage in stages], default=now_ms)
+        return now_ms - last_ms > self._namespace.limits.staging_s * 1000
 
     async def _end_batch(self, write: str, batch: int) -> None:
         async with self._turn(write):
@@ -581,35 +627,6 @@ class _Turn:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.wanted = 0
-
-
-class _Joined:
-    """Something that has joined a store's open batch."""
-
-    __slots__ = ("_outcome", "keeper")
-
-    def __init__(self, keeper: StoreKeeper, batch: CommitBatch) -> None:
-        self.keeper = keeper
-        outcome: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
-        batch.callbacks.append(lambda error: None if outcome.done() else outcome.set_result(error))
-        self._outcome = outcome
-
-    async def outcome(self) -> StoreError | None:
-        """A failed commit takes the store out of service."""
-        error = await self._outcome
-        if error is not None:
-            self.keeper.fail(error)
-        return error
-
-
-def _open_batch(keeper: StoreKeeper) -> CommitBatch:
-    """Raises ServerBusy."""
-    try:
-        if keeper.is_open:
-            return keeper.store.batch()
-    except StoreUnavailable as error:
-        keeper.fail(error)
-    raise ServerBusy(f"The store {keeper.name} is not available just now. Please try again.")
 
 
 def _still_left(decision: Decision) -> dict[str, list[str]]:

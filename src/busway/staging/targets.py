@@ -64,6 +64,9 @@ class Target(Protocol):
     def fault(self, index: int, size_bytes: int) -> BrokerError | None:
         """Why so many bytes cannot be staged for that fragment now."""
 
+    def touch(self, index: int, now_ms: int) -> None:
+        """Something was staged for the fragment, which is a use of the entity (E-41)."""
+
     def is_eager(self, index: int) -> bool:
         """A slice joins in the very step in which it is handed over, or is refused in it."""
 
@@ -161,6 +164,9 @@ class MessageTarget:
             return ServerBusy("The store takes very long to write just now. Please try again later.")
         return fragment.intake.staging_fault(size_bytes)
 
+    def touch(self, index: int, now_ms: int) -> None:
+        self._fragment(index).touch(now_ms)
+
     def is_eager(self, index: int) -> bool:
         del index
         is_topic = isinstance(self._entity_row.description, TopicDescription)
@@ -215,6 +221,9 @@ class HubTarget:
         if log is None:
             return ServerBusy(f"The partition {index} of '{self.name.path}' is not available just now.")
         return log.refusal()
+
+    def touch(self, index: int, now_ms: int) -> None:
+        """Nobody deletes a hub for want of use."""
 
     def is_eager(self, index: int) -> bool:
         del index

@@ -394,6 +394,21 @@ def test_what_strangers_send_is_not_in_the_log(exchange: Exchange, caplog: pytes
         assert secret not in caplog.text
 
 
+class CountedStagings:
+    def figures(self) -> list[float]:
+        return [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_writes_in_two_phases_have_their_figures() -> None:
+    """Staging: what is staged, what waits, what was published, dropped and abandoned."""
+    process = MeasuredProcess(staging=CountedStagings())
+    found = samples(asyncio.run(Exposition(ManyQueues(0), process=process).text()).decode())
+    assert found["busway_staging_stages", ""] == 1
+    assert found["busway_staging_undecided_bytes", ""] == 2
+    assert found["busway_staging_published_rows_total", ""] == 5
+    assert found["busway_staging_abandoned_rows_total", ""] == 7
+
+
 class CountedJournal:
     rows = 12
     rows_left_out = 3

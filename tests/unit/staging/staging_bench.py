@@ -52,6 +52,7 @@ class StagingBench(TopicBench):
         """The process dies; another one begins on what the stores have."""
         for store in self.stores:
             store.crash()
+            store.release_commits()
         await self.namespace.background.close()
         self.namespace = self.new_namespace()
         await self.namespace.open()

@@ -92,6 +92,49 @@ def test_a_commit_waits_for_publication_as_long_as_it_is_told() -> None:
     on_a_staging_bench(test)
 
 
+def test_staging_is_a_use_of_the_entity() -> None:
+    """E-41: an entity that is deleted when nobody uses it stays while rows are staged for it."""
+
+    async def test(bench: StagingBench) -> None:
+        await bench.queue("orders", auto_delete_on_idle_ms=600_000)
+        for part in range(4):
+            await bench.advance(400.0)
+            await bench.stage("orders", 1, *texts(part, 1), part=part)
+        await bench.decide({1: 4})
+        await bench.publish_all()
+        assert len(await bench.rows("orders")) == 4
+
+    on_a_staging_bench(test)
+
+
+def test_whoever_waits_is_told_when_his_own_batch_is_published() -> None:
+    """Staging: also when the next batch was decided meanwhile, and when the home was read again."""
+
+    async def test(bench: StagingBench) -> None:
+        await bench.queue("first")
+        await bench.queue("second")
+        await bench.stage("first", 1, *texts(0, 2))
+        await bench.change("first", status="Disabled")
+        first = (await bench.decide({1: 2})).decision
+        await bench.stage("second", 2, *texts(2, 2), batch=1)
+        await bench.change("second", status="Disabled")
+        second = (await bench.decide({2: 2}, batch=1)).decision
+        await bench.namespace.disable_store("store-0")
+        await bench.namespace.enable_store("store-0")
+        waiting = bench.namespace.background.start(bench.stagings.published(first, 30.0))
+        await bench.change("first", status="Active")
+        await bench.advance(10.0, 1.0)
+        assert waiting.done()
+        assert (first.is_published, second.is_published) == (True, False)
+        await bench.change("second", status="Active")
+        await bench.advance(10.0, 1.0)
+        assert second.is_published
+        assert await bench.rows("second") == ["row 2", "row 3"]
+        assert bench.is_clean()
+
+    on_a_staging_bench(test)
+
+
 def test_a_disabled_entity_is_waited_for() -> None:
     """E-84: what is decided is published when it is enabled again, however long that takes."""
 
@@ -225,6 +268,29 @@ def test_publication_rolls_forward_when_a_store_comes_back(parts: int, is_applie
         await bench.publish_all()
         assert next_batch.decision.is_published
         assert sorted(await bench.rows("orders")) == [f"row {n}" for n in range(parts)]
+        assert bench.is_clean()
+
+    on_a_staging_bench(test, store_count=2, limits=Limits(partition_count=2))
+
+
+def test_a_home_that_comes_back_does_not_forget_what_another_store_is_about_to_write() -> None:
+    """Staging: rows that have joined a commit are out of their stage in memory; only the commit makes it true."""
+
+    async def test(bench: StagingBench) -> None:
+        await bench.queue("orders", enable_partitioning=True)
+        for part in range(2):
+            await bench.stage("orders", 1, *texts(part, 1), part=part)
+        bench.stores[1].hold_commits()
+        await bench.decide({1: 2})
+        await bench.publish_all()
+        bench.stores[0].refuse_next_commit()
+        with pytest.raises(ServerBusy):
+            await bench.decide({}, batch=1)
+        await bench.advance(10.0, 1.0)
+        await bench.publish_all()
+        await bench.crash()
+        await bench.publish_all()
+        assert sorted(await bench.rows("orders")) == ["row 0", "row 1"]
         assert bench.is_clean()
 
     on_a_staging_bench(test, store_count=2, limits=Limits(partition_count=2))

@@ -110,7 +110,7 @@ class BatchWriter:
         if batch.duplicate_ids or batch.duplicate_purges or self.purges:
             yield from self._remember_ids(batch)
         if batch.logs is not None:
-            self._logs.write(batch.logs)
+            yield from self._logs.write(batch.logs)
         if self._touched:
             yield from self._recount_sessions()
         if counters:

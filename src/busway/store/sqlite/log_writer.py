@@ -8,14 +8,18 @@ dropped log is swept in slices in which large chunks count for more.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 import apsw
 
+from busway.event_chunk import ChunkBuilder
 from busway.store.log_contract import LogChanges
 from busway.store.sqlite.log_rows import chunk_row
 from busway.store.sqlite.queries import query
 
+#: Of chunks that are put in one turn of the loop; one alone may be larger.
+BYTES_PER_TURN: Final = 1 << 20
 #: In a sweep so many bytes of a chunk count like one row more: each of its pages is put on the list of free ones.
 SWEPT_AS_ROW_BYTES: Final = 32 << 10
 
@@ -28,12 +32,15 @@ class LogWriter:
     def __init__(self, cursor: apsw.Cursor) -> None:
         self._cursor = cursor
 
-    def write(self, changes: LogChanges) -> None:
+    def write(self, changes: LogChanges) -> Generator[None, None, None]:
+        """Others may go on wherever it yields, which only many bytes do."""
         many = self._cursor.executemany
         if changes.deleted:
             many(_CHUNK_DELETE, changes.deleted)
-        if changes.chunks:
-            many(_CHUNK_PUT, (chunk_row(log, each) for log, each in changes.chunks if each.count > 0))
+        for some, is_last in _in_turns([each for each in changes.chunks if each[1].count > 0]):
+            many(_CHUNK_PUT, (chunk_row(log, builder) for log, builder in some))
+            if not is_last:
+                yield
         if changes.producers:
             many(
                 _PRODUCER_PUT,
@@ -60,6 +67,18 @@ class LogWriter:
             self._cursor.execute(_SWEEP_PRODUCERS, (log, room - taken))
             taken += self._cursor.connection.changes()
         return taken
+
+
+def _in_turns(
+    chunks: list[tuple[int, ChunkBuilder]],
+) -> Iterator[tuple[list[tuple[int, ChunkBuilder]], bool]]:
+    """Some at a time, and whether they are the last."""
+    start = size_bytes = 0
+    for at, (_, builder) in enumerate(chunks, 1):
+        size_bytes += builder.record_bytes
+        if size_bytes >= BYTES_PER_TURN or at == len(chunks):
+            yield chunks[start:at], at == len(chunks)
+            start, size_bytes = at, 0
 
 
 _CHUNK_PUT: Final = query("chunk_put")
