@@ -38,9 +38,10 @@ EXECUTOR_SETTINGS = {
 class StandaloneCluster:
     """`with StandaloneCluster(folder) as cluster:` a master and its workers; `cluster.url` is for `--master`."""
 
-    def __init__(self, folder: Path, workers: int = 2, cores: int = 1) -> None:
+    def __init__(self, folder: Path, workers: int = 2, cores: int = 1, *, are_apart: bool = False) -> None:
+        """`are_apart`: each worker is a host of its own to Spark."""
         self._folder = folder
-        self._workers = workers
+        self._hosts = [f"127.0.0.{at + 1 if are_apart else 1}" for at in range(workers)]
         self._cores = cores
         self._processes: list[subprocess.Popen[bytes]] = []
         self.url = ""
@@ -75,26 +76,26 @@ class StandaloneCluster:
         logs = [
             self._run(
                 f"worker-{at}", "worker.Worker", "--cores", str(self._cores), "--memory", "700m",
-                "--work-dir", str(self._folder / "work"), self.url,
+                "--work-dir", str(self._folder / "work"), self.url, host=host,
             )
-            for at in range(self._workers)
+            for at, host in enumerate(self._hosts)
         ]  # fmt: skip
         for log in logs:
             self._wait_for(log, re.compile(_REGISTERED))
 
-    def _run(self, name: str, daemon: str, *arguments: str) -> Path:
+    def _run(self, name: str, daemon: str, *arguments: str, host: str = "127.0.0.1") -> Path:
         prepare_environment()
         log = self._folder / f"{name}.log"
         environment = {
             **os.environ,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": java_options(),
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": host,
         }
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{daemon}",
-                 "--host", "127.0.0.1", "--webui-port", "0", *arguments],
+                 "--host", host, "--webui-port", "0", *arguments],
                 stdout=output, stderr=output, env=environment,
             )  # fmt: skip
         self._processes.append(process)

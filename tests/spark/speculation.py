@@ -1,6 +1,6 @@
-"""A driver of its own that speculates: `python -m tests.spark.speculation CONNECTION QUEUE FOLDER` writes rows to a
-queue by four tasks, of which one is slow in its first try, so that Spark starts a second one beside it. Both come to
-their ends."""
+"""A driver of its own that speculates: `python -m tests.spark.speculation MASTER CONNECTION QUEUE FOLDER` writes
+rows to a queue by four tasks, of which one is slow in its first try, so that Spark starts a second one beside
+it, on another host."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ from busway_spark import spark_session
 from tests.spark.cluster import EXECUTOR_SETTINGS
 
 ROWS = 80
-SLOW_S = 8.0
+SLOW_S = 60.0
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "200ms",
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "500ms",
-    # Whoever loses is not killed before it has written.
-    "spark.task.reaper.enabled": "false",
 }
 
 
-def main(connection: str, queue: str, folder: str) -> None:
+def main(master: str, connection: str, queue: str, folder: str) -> None:
     settings = {**EXECUTOR_SETTINGS, **SPECULATION}
-    spark = spark_session("busway-speculation", master="local-cluster[2,2,700]", config=settings)
+    spark = spark_session("busway-speculation", master=master, config=settings)
     spark.sparkContext.setLogLevel("OFF")
 
     def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

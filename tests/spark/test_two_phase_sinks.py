@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.harness.running_server import RunningServer
 from tests.spark import plans, speculation
+from tests.spark.cluster import StandaloneCluster
 from tests.spark.hub_traffic import expected, fill, stream
 from tests.spark.plans import Plan, PlayedPlan, Playground
 from tests.spark.servicebus_rig import BusRig
@@ -95,21 +96,16 @@ def test_a_write_inside_of_a_stream_without_a_name_comes_again(
 
 @pytest.mark.long
 def test_a_task_that_spark_speculates_on_counts_once(server: RunningServer, tmp_path: Path) -> None:
-    """Two-phase sinks: two tries of a task side by side, each with a stage of its own."""
+    """Two-phase sinks: two tries of a task side by side, each with a stage of its own, on two hosts."""
     target = Target.made(QUEUE, BusRig(server.connection_string))
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tests.spark.speculation",
-            server.connection_string,
-            target.name,
-            str(tmp_path),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    with StandaloneCluster(tmp_path / "cluster", cores=2, are_apart=True) as cluster:
+        program = [sys.executable, "-m", "tests.spark.speculation"]
+        done = subprocess.run(
+            [*program, cluster.url, server.connection_string, target.name, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout.splitlines()[-1]) == 2, "Spark did not speculate"
     assert target.seen() == Counter(str(at) for at in range(speculation.ROWS))
