@@ -6,7 +6,7 @@ import json
 from struct import pack
 from uuid import uuid4
 
-from busway.broker.descriptions import SEND
+from busway.broker.descriptions import MANAGE, SEND
 from tests.cost.row import HTTP, row
 from tests.cost.scene import Scene, payload
 
@@ -67,6 +67,11 @@ def decide_many(scene: Scene, n: int) -> None:
 def drop(scene: Scene, n: int) -> None:
     write, stage_id = _staged(scene, scene.queue(), n)
     scene.ask_http("DELETE", f"$staging/{write}/0/{stage_id}")
+
+
+@row(MANAGE, HTTP, "StagingRoute._forget", "forget a write")
+def forget(scene: Scene, _n: int) -> None:
+    scene.ask_http("DELETE", "$staging/unknown")
 
 
 @row(SEND, HTTP, "StagingRoute._told", "ask what is known of a write")

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
+import random
 import shutil
 import tempfile
+import threading
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import pytest
 
+from busway.client.connection_string import ConnectionString
+from busway.client.receiver import RECEIVE_AND_DELETE
+from busway.client.sas_token import token_for
+from busway.client.service_bus_client import ServiceBusClient
 from tests.fault.staging_world import (
     PART_ROWS,
     PARTS,
@@ -25,8 +36,11 @@ from tests.fault.staging_world import (
     make_queue_without_duplicates,
     make_topic,
 )
+from tests.harness.running_server import RunningServer
 from tests.harness.shares import SHARES, one_of_them
 from tests.store_contract.faulty_disk import FaultyDisk, reboot
+from tests.unit.broker.topic_bench import encoded
+from tests.unit.staging.staging_bench import part_of
 
 pytestmark = pytest.mark.fault
 
@@ -212,3 +226,117 @@ class Trial:
         assert not world.stagings.table.stages
         assert not world.namespace.runtime.reserved_bytes
         await world.close()
+
+
+# -- a real server
+
+KILLS: Final = 4
+BATCHES_MIN: Final = 8
+BATCH_STAGES: Final = 3
+
+
+def test_a_killed_server_publishes_every_batch_once(tmp_path: Path) -> None:
+    """F1: Staging: batch after batch into a partitioned queue over four stores, kill -9, counted by row."""
+    queue = {"Name": "target", "Properties": {"EnablePartitioning": True}}
+    namespace = {"Name": "busway", "Queues": [queue]}
+    config = tmp_path / "queue.json"
+    config.write_text(json.dumps({"Format": "busway/1", "UserConfig": {"Namespaces": [namespace]}}))
+    server = RunningServer(tmp_path / "server", "--config", str(config))
+    with server:
+        query = Query(server)
+        thread = threading.Thread(target=query.run)
+        thread.start()
+        chance = random.Random(5)
+        for _ in range(KILLS):
+            time.sleep(chance.uniform(0.1, 0.8))
+            server.kill()
+            server.start()
+        while query.batch < BATCHES_MIN and thread.is_alive():
+            time.sleep(0.05)
+        query.is_over = True
+        thread.join()
+        assert query.failure is None
+        arrived = Counter(asyncio.run(_drained(server, len(query.rows))))
+    assert [row for row, count in arrived.items() if count > 1] == []
+    assert set(arrived) == query.rows
+
+
+class Query:
+    """A driver and its tasks. What is not answered is asked again; a batch that is refused is staged anew."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self._server = server
+        self._connection: HTTPConnection | None = None
+        self.batch = 0
+        self.rows: set[str] = set()
+        self.is_over = False
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.is_over:
+                rows = [f"{self.batch}-{number}" for number in range(60)]
+                while not self._written(rows):
+                    pass
+                self.rows.update(rows)
+                self.batch += 1
+        except BaseException as error:
+            self.failure = error
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+
+    def _written(self, rows: list[str]) -> bool:
+        """False when the batch must be sent again from the beginning."""
+        stages: dict[str, int] = {}
+        for task in range(BATCH_STAGES):
+            stage, mine = uuid4().hex, rows[task::BATCH_STAGES]
+            for part, start in enumerate(range(0, len(mine), 7)):
+                body = part_of(*[encoded(row) for row in mine[start : start + 7]])
+                target = f"/$staging/query/{self.batch}/{stage}?entity=target&part={part}&kind=stream"
+                status, _ = self._ask("POST", target, body)
+                if status != 200:
+                    return False
+            stages[stage] = len(mine)
+        decision = json.dumps({"kind": "stream", "stages": stages}).encode()
+        status, answer = self._ask("POST", f"/$staging/query/{self.batch}?wait=5", decision)
+        assert status == 200 or json.loads(answer)["code"] == "gone", answer
+        return status == 200
+
+    def _ask(self, method: str, target: str, body: bytes) -> tuple[int, str]:
+        """Until there is an answer that is one."""
+        again = ""
+        while True:
+            try:
+                status, answer = self._try(method, target + again, body)
+                if status != 503:
+                    return status, answer
+            except (OSError, HTTPException):
+                self._connection = None
+            again = "&again=1"
+            time.sleep(0.02)
+
+    def _try(self, method: str, target: str, body: bytes) -> tuple[int, str]:
+        if self._connection is None:
+            self._connection = HTTPConnection("127.0.0.1", self._server.port, timeout=20)
+        host = f"127.0.0.1:{self._server.port}"
+        key = ConnectionString.parse(self._server.connection_string)
+        headers = {"Authorization": token_for(key, f"http://{host}/", time.time()), "Host": host}
+        self._connection.request(method, target, body, headers)
+        response = self._connection.getresponse()
+        return response.status, response.read().decode()
+
+
+async def _drained(server: RunningServer, least: int) -> list[str]:
+    """Receives until all that was written has come and then nothing more for a while."""
+    arrived: list[str] = []
+    quiet = 0
+    async with (
+        ServiceBusClient.from_connection_string(server.connection_string) as client,
+        client.get_queue_receiver("target", receive_mode=RECEIVE_AND_DELETE) as receiver,
+    ):
+        while quiet < 2 and len(arrived) < 3 * least:
+            found = await receiver.receive_messages(max_message_count=500, max_wait_time=1)
+            arrived += [message.body.decode() for message in found]
+            quiet = 0 if found or len(arrived) < least else quiet + 1
+    return arrived

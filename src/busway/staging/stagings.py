@@ -513,6 +513,23 @@ class Stagings:
             if keeper.is_open:
                 self._namespace.background.spawn(keeper.sweep_dropped(self._namespace.limits.sweep_rows_max))
 
+    async def forget(self, write: str) -> bool:
+        """An operator's word: a batch of it that comes again will be written again. False when nothing is known of
+        it, or something of it is not published. Raises ServerBusy."""
+        return await self._namespace.background.finish(self._forget_one(write))
+
+    async def _forget_one(self, write: str) -> bool:
+        async with self._turn(write):
+            self._check_home()
+            decision = self.decisions.get(write)
+            if decision is None or decision.stages:
+                return False
+            if not await self._put_rows({decision.row_key: None}):
+                raise ServerBusy("Whether the write is forgotten is not known yet. Please ask again.")
+            self.decisions.remove(decision)
+            _log.info("The write %s was forgotten.", write)
+            return True
+
     # -- time
 
     def _look_later(self) -> None:

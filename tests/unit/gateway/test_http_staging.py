@@ -196,6 +196,18 @@ def test_whoever_may_send_to_an_entity_may_stage_and_decide_for_it_and_nothing_e
         assert exchange.request("POST", f"/$staging/{target}", token=None).status == 401
 
 
+def test_an_operator_may_have_a_write_forgotten(exchange: Exchange) -> None:
+    """Staging: with Manage on the namespace; otherwise nothing is forgotten before its time."""
+    key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+    writer = sas_token(f"https://{HOST}/orders", "writer", key)
+    assert exchange.request("DELETE", "/$staging/q").text == '{"forgotten":false}'
+    assert post(exchange, "q/5", json.dumps({"kind": "stream", "stages": {}})).status == 200
+    assert exchange.request("DELETE", "/$staging/q", token=writer).status == 401
+    assert exchange.request("DELETE", "/$staging/q").text == '{"forgotten":true}'
+    assert exchange.request("GET", "/$staging/q").status == 404
+    assert post(exchange, "q/0", json.dumps({"kind": "stream", "stages": {}})).status == 200
+
+
 def test_a_busy_server_says_when_to_come_again(exchange: Exchange) -> None:
     """Staging: 503 with a short Retry-After while a store is away."""
     for name in ("store-1", "store-0"):

@@ -10,11 +10,12 @@
              {"decided": rows, "known": …, "published": …}; waits up to S seconds for the last
     GET    /$staging/WRITE                {"batch": …, "kind": …, "published": …}
     DELETE /$staging/WRITE/BATCH/STAGE    drops what no decision names: {"dropped": …}
+    DELETE /$staging/WRITE                forgets a write whose batches are all published: {"forgotten": …}
 
 WRITE is the client's name for the query or the job, BATCH a number that grows, STAGE 32 random hexadecimal
 digits. All may be repeated after a lost answer. E needs Send; to decide and to drop needs it on every entity of
 the stages, and on those of the write's last decision; where nothing names an entity, on the namespace or on the
-one in `entity`.
+one in `entity`. To forget a write needs Manage on the namespace: if it is repeated then, it is written twice.
 
 400 {"row": index in this part, "reason": …}: nothing of the part is staged. 409 {"code": …, "reason": …}:
 `behind`, a lower batch than the last one; `forgotten`, that one was too long ago; `gap`, parts out of order;
@@ -84,8 +85,8 @@ class StagingRoute:
             call.allow("POST")
             return await self._decide(call, *names)
         if len(names) == 1:
-            call.allow("GET", "HEAD")
-            return self._told(call, names[0])
+            call.allow("GET", "HEAD", "DELETE")
+            return await (self._forget if call.method == "DELETE" else self._told)(call, names[0])
         raise BadArgument("An address of staging is $staging/WRITE[/BATCH[/STAGE]].")
 
     async def _stage(self, call: Call, write: str, batch: str, stage_id: str) -> Response:
@@ -127,7 +128,12 @@ class StagingRoute:
         is_dropped = await self._stagings.drop(name.write, name.batch, stage_id, may_send)
         return JSONResponse({"dropped": is_dropped})
 
-    def _told(self, call: Call, write: str) -> Response:
+    async def _forget(self, call: Call, write: str) -> Response:
+        call.require_on_namespace(MANAGE)
+        is_forgotten = await self._stagings.forget(_checked("WRITE", write, _WRITE))
+        return JSONResponse({"forgotten": is_forgotten})
+
+    async def _told(self, call: Call, write: str) -> Response:
         call.require_on_namespace(SEND, MANAGE)
         decision = self._stagings.decisions.get(_checked("WRITE", write, _WRITE))
         if decision is None:

@@ -1,0 +1,95 @@
+"""What is bounded is refused with a sentence; what is damaged is counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from busway.broker.errors import QuotaExceeded
+from busway.broker.limits import Limits
+from busway.staging import decisions, stage_table
+from busway.store.contract import FragmentKey
+from busway.store.log_contract import ChunkHead, ChunkPage
+from tests.unit.staging.staging_bench import STREAM, WRITE, StagingBench, on_a_staging_bench, texts
+
+
+def test_no_more_stages_than_memory_is_meant_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staging: new stages are refused; those that are there go on, and make room when they are dropped."""
+    monkeypatch.setattr(stage_table, "STAGES_MAX", 2)
+
+    async def test(bench: StagingBench) -> None:
+        await bench.queue("orders")
+        for stage in (1, 2):
+            await bench.stage("orders", stage, *texts(0, 1))
+        with pytest.raises(QuotaExceeded, match="neither committed nor aborted"):
+            await bench.stage("orders", 3, *texts(0, 1))
+        await bench.stage("orders", 1, *texts(1, 1), part=1)
+        await bench.drop(2)
+        await bench.stage("orders", 3, *texts(0, 1))
+
+    on_a_staging_bench(test)
+
+
+def test_no_more_names_than_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staging: a name that could not be known again is refused, by kind; known ones go on."""
+    monkeypatch.setattr(decisions, "DECISIONS_MAX", 2)
+
+    async def test(bench: StagingBench) -> None:
+        await bench.queue("orders")
+        for write in ("a", "b"):
+            await bench.decide({}, write=write)
+        with pytest.raises(QuotaExceeded, match="takes no new name"):
+            await bench.decide({}, write="c")
+        with pytest.raises(QuotaExceeded, match="takes no new name"):
+            await bench.stage("orders", 1, *texts(0, 1), write="c", kind=STREAM)
+        await bench.decide({}, write="c", kind=WRITE)
+        await bench.decide({}, write="a", batch=1)
+        await bench.crash()
+        with pytest.raises(QuotaExceeded, match="takes no new name"):
+            await bench.decide({}, write="d")
+        assert await bench.stagings.forget("b")
+        await bench.decide({}, write="d")
+
+    on_a_staging_bench(test)
+
+
+def test_a_full_namespace_refuses_rows_when_they_are_staged() -> None:
+    """L-4: never later; what is staged finds its room."""
+
+    async def test(bench: StagingBench) -> None:
+        await bench.queue("orders")
+        await bench.stage("orders", 1, *texts(0, 30))
+        with pytest.raises(QuotaExceeded, match="maximum size of the namespace"):
+            await bench.stage("orders", 2, *texts(0, 30))
+        await bench.decide({1: 30})
+        await bench.publish_all()
+        assert len(await bench.rows("orders")) == 30
+
+    on_a_staging_bench(test, limits=Limits(namespace_bytes_max=2_500))
+
+
+def test_a_damaged_chunk_loses_its_own_rows_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staging: rows that cannot be read are counted, and those behind them are published."""
+
+    async def test(bench: StagingBench) -> None:
+        await bench.queue("orders")
+        for part in range(3):
+            await bench.stage("orders", 1, *texts(part * 2, 2), part=part)
+        (store,) = bench.stores
+        read = store.chunks
+
+        async def damaged(log: FragmentKey, from_number: int, bytes_max: int) -> ChunkPage:
+            page = await read(log, from_number, bytes_max)
+            if from_number >= 4:
+                return page
+            head = ChunkHead(2, 3, 0, 0, 2, 100)
+            return ChunkPage([data for data in page.chunks if b"row 2" not in data], [head], page.more)
+
+        monkeypatch.setattr(store, "chunks", damaged)
+        decided = await bench.decide({1: 6})
+        await bench.publish_all()
+        assert decided.decision.is_published
+        assert await bench.rows("orders") == ["row 0", "row 1", "row 4", "row 5"]
+        assert bench.stagings.publisher.rows_dropped == 2
+        assert bench.is_clean()
+
+    on_a_staging_bench(test)
