@@ -22,7 +22,7 @@ from busway_spark.bus import BUSWAY, HTTP_TIMEOUT_S, Bus
 from busway_spark.http_door import RETRY_AFTER
 from busway_spark.kept_connections import connected, kept_connections
 from busway_spark.patience import OPERATION_S, Patience, meet
-from busway_spark.write_names import STREAM, WriteName
+from busway_spark.write_names import WriteName
 
 #: How long a decision waits for its rows to be seen by everybody.
 PUBLISHED_WAIT_S: Final = 30
@@ -80,18 +80,15 @@ class StagingRoutes:
         self, name: WriteName, stage: str, part: int, entity: str, partition: str | None, body: bytes
     ) -> bool:
         """False when the batch was decided before: nothing is staged then."""
-        query = {"entity": entity, "part": str(part)}
+        query = {"entity": entity, "part": str(part), "kind": name.kind}
         if partition is not None:
             query["partition"] = partition
-        if name.kind == STREAM:
-            query["kind"] = STREAM
         found = self._ask("POST", f"{_batch(name)}/{stage}?{urlencode(query)}", entity, body, "&again=1")
         return found.get("known") is not True
 
     def decide(self, name: WriteName, stages: Mapping[str, int], entity: str) -> Mapping[str, Any]:
         """Everything of these stages is seen by everybody from now on, or nothing ever."""
-        said = {"kind": name.kind, "named": name.is_named, "stages": stages}
-        body = json.dumps(said, separators=(",", ":")).encode()
+        body = json.dumps({"kind": name.kind, "stages": stages}, separators=(",", ":")).encode()
         target = f"{_batch(name)}?wait={PUBLISHED_WAIT_S}{_of(entity, '&')}"
         return self._ask("POST", target, entity, body, wait_s=PUBLISHED_WAIT_S)
 

@@ -29,7 +29,7 @@ from busway_spark.bus_failure import BusFailure, failing
 from busway_spark.loud import say_loudly
 from busway_spark.patience import OPERATION_S, meet
 from busway_spark.staging import PartRefused, PartTooLarge, StagingRoutes
-from busway_spark.write_names import JOB, WriteName
+from busway_spark.write_names import STREAM, WriteName
 
 PART_BYTES: Final = 1024 * 1024
 PART_ROWS: Final = 10_000
@@ -206,7 +206,7 @@ def decide(bus: Bus, messages: Sequence[WriterCommitMessage | None], limit_s: fl
 
 def _tell_known(told: Sequence[RowsStaged]) -> None:
     """A job that has a name does nothing the second time, which may surprise. Batches of streams come again."""
-    for write in {each.name.write for each in told if each.is_known and each.name.kind == JOB}:
+    for write in {each.name.write for each in told if each.is_known and each.name.kind != STREAM}:
         say_loudly(f"The write '{write}' was made before, under the same writeId: nothing is written again.")
 
 

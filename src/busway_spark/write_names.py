@@ -39,9 +39,11 @@ QUERY_ID: Final = "sql.streaming.queryId"
 #: Spark sets it in the session of each stream, and nobody else does.
 _OF_STREAMS: Final = "spark.sql.streaming.internal.stateStore.partitions"
 
-#: Kinds of writes: batches that follow each other, or one alone.
+#: Kinds of writes: batches that follow each other; one alone that somebody named; one alone with a name made by
+#: chance, which nobody will come with again once the job has its answer.
 STREAM: Final = "stream"
-JOB: Final = "write"
+NAMED: Final = "write"
+JOB: Final = "job"
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _SHOWN_CHARACTERS: Final = 40
 WRITE_ID_CHARACTERS_MAX: Final = 64
@@ -56,8 +58,6 @@ class WriteName:
     write: str
     batch: int
     kind: str
-    #: False: made by chance for one job, and nobody will come with it again once the job has its answer.
-    is_named: bool = True
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def of_job(given: GivenName, random_name: str, at: Running) -> WriteName:
     if given.write_id is None:
         if given.batch_id is not None:
             raise BusFailure("batchId is the number of a batch of the write that writeId names; give both.")
-        return WriteName(f"job-{random_name}", 0, JOB, is_named=False)
+        return WriteName(f"job-{random_name}", 0, JOB)
     shown = _shown(given.write_id, f"{given.write_id}\n{given.target}")
     batch = at.batch if given.batch_id is None else given.batch_id
     if batch is not None:
@@ -118,7 +118,7 @@ def of_job(given: GivenName, random_name: str, at: Running) -> WriteName:
             " Connect never does): without it, every batch but the first would pass for a repetition. Add"
             ' .option("batchId", batch_id) with the number that foreachBatch hands to its function.'
         )
-    return WriteName(f"job-{shown}", 0, JOB)
+    return WriteName(f"job-{shown}", 0, NAMED)
 
 
 def repeats_warning(given: GivenName, at: Running) -> str | None:

@@ -63,7 +63,7 @@ def test_a_stream_is_known_by_its_query_and_the_name_that_was_given() -> None:
 
 def test_a_job_is_known_by_chance_or_by_the_name_that_was_given() -> None:
     """Two-phase sinks: one name used for two entities means two writes."""
-    assert of_job(PLAIN, "random", Running()) == WriteName("job-random", 0, JOB, False)
+    assert of_job(PLAIN, "random", Running()) == WriteName("job-random", 0, JOB)
     assert of_job(NAMED, "one", Running()) == of_job(NAMED, "other", Running())
     assert of_job(NAMED, "one", Running()) != of_job(replace(NAMED, target="'p'"), "one", Running())
     long = of_job(GivenName("'q'", "ü/ " * 21), "one", IN_STREAM).write
@@ -110,7 +110,7 @@ def test_a_part_that_is_put_off_or_not_answered_comes_again_and_says_so() -> Non
         routes.drop(NAME, "0" * 32, "q")  # the bus is known from here on
         assert routes.stage(NAME, "0" * 32, 0, "a/b", "1", b"x")
     first, *others = [asked.partition("?")[2] for asked in door.asked[1:]]
-    assert first == "entity=a%2Fb&part=0&partition=1&kind=stream"
+    assert first == "entity=a%2Fb&part=0&kind=stream&partition=1"
     assert others == [f"{first}&again=1"] * 2
 
 

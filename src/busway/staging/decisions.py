@@ -1,11 +1,12 @@
 """Decisions: which batch of which write counts, one row for each write in the catalogue's home.
 
 A row names the stages that are still to be published and the stores that each of them lies in; when all are, it
-names none. It outlives publication, so that a repetition of its batch is known: that of a batch job, kind
-`write`, by a day; that of a stream by 90 days after its last decision. Then a stream's row becomes a tombstone,
-which says no more than that there was one: whatever comes under its name is refused, never sent twice in
-silence. There is a bound of rows of either kind; when it is met new names are refused, and none is forgotten
-early.
+names none. It outlives publication, so that a repetition of its batch is known: that of a job with a name made by
+chance, kind `job`, by an hour, as nobody comes with that name again once the job has its answer; that of a job that
+somebody named, kind `write`, by a day; that of a stream by 90 days after its last decision. Then a stream's row
+becomes a tombstone, which says no more than that there was one: whatever comes under its name is refused, never
+sent twice in silence. There is a bound of rows of each kind; when it is met new names are refused, and none is
+forgotten early.
 
 A batch that is decided before the one before it is published takes over what is left of that one.
 """
@@ -24,9 +25,11 @@ from busway.staging.refusals import BEHIND, FORGOTTEN, StagingRefused
 DECISION_PREFIX: Final = "decision:"
 STREAM: Final = "stream"
 WRITE: Final = "write"
-KINDS: Final = (STREAM, WRITE)
-#: Of either kind.
+JOB: Final = "job"
+KINDS: Final = (STREAM, WRITE, JOB)
+#: Of each kind.
 DECISIONS_MAX: Final = 100_000
+JOB_LIFE_MS: Final = 3_600_000
 WRITE_LIFE_MS: Final = 24 * 3_600_000
 STREAM_LIFE_MS: Final = 90 * 24 * 3_600_000
 _FORMAT: Final = 1
@@ -110,7 +113,7 @@ class Decision:
                 [str(path) for path in list_at(data, "entities")],
             )
             if found.kind not in KINDS:
-                raise BadArgument("kind: a stream or a write is expected.")
+                raise BadArgument(f"kind: one of {', '.join(KINDS)} is expected.")
             found.published_ms = integer_at(data, "published_ms")
             found.is_tombstone = data.get("forgotten") is True
         except BadArgument as error:
@@ -131,9 +134,9 @@ class Decision:
         """It should be forgotten."""
         if self.is_tombstone or not self.published_ms:
             return False
-        if self.kind == WRITE:
-            return now_ms - self.published_ms > WRITE_LIFE_MS
-        return now_ms - self.at_ms > STREAM_LIFE_MS
+        if self.kind == STREAM:
+            return now_ms - self.at_ms > STREAM_LIFE_MS
+        return now_ms - self.published_ms > (JOB_LIFE_MS if self.kind == JOB else WRITE_LIFE_MS)
 
     def published(self, stage_id: str, store_name: str) -> None:
         if self._before is not None:

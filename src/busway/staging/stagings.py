@@ -18,7 +18,7 @@ from busway.broker.admission import namespace_fault
 from busway.broker.errors import BadArgument, BrokerError, QuotaExceeded, ServerBusy
 from busway.broker.namespace import Namespace
 from busway.broker.store_keeper import StoreKeeper
-from busway.staging.decisions import WRITE, Decision, Decisions
+from busway.staging.decisions import STREAM, Decision, Decisions
 from busway.staging.joined import Joined, open_batch
 from busway.staging.pace import Pace
 from busway.staging.part import Part
@@ -588,7 +588,7 @@ class Stagings:
     async def _forget(self, ended: list[Decision]) -> None:
         """In one commit. Whoever decides meanwhile writes over it, in the same batch or a later one."""
         ended = [decision for decision in ended if decision.write not in self._turns]
-        stones = {decision.write: decision.tombstone() for decision in ended if decision.kind != WRITE}
+        stones = {decision.write: decision.tombstone() for decision in ended if decision.kind == STREAM}
         rows: dict[str, str | None] = {decision.row_key: None for decision in ended}
         rows.update({stone.row_key: stone.text() for stone in stones.values()})
         if not rows or not await self._put_rows(rows):
@@ -596,10 +596,10 @@ class Stagings:
         for decision in ended:
             if self.decisions.get(decision.write) is not decision:
                 continue
-            if decision.kind == WRITE:
-                self.decisions.remove(decision)
-            else:
+            if decision.kind == STREAM:
                 self.decisions.put(stones[decision.write])
+            else:
+                self.decisions.remove(decision)
 
     async def _put_rows(self, rows: Mapping[str, str | None]) -> bool:
         """In the home; False when it is away."""

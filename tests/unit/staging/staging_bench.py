@@ -11,7 +11,7 @@ from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
 from busway.event_chunk import Chunk
 from busway.gateway.amqp.payloads import Payloads
-from busway.staging.decisions import STREAM, WRITE
+from busway.staging.decisions import JOB, STREAM, WRITE
 from busway.staging.stage import Stage
 from busway.staging.stagings import Decided, PartName, Stagings, WriteName
 from busway.store.contract import Store
@@ -159,4 +159,4 @@ def on_a_staging_bench(
     asyncio.run(run())
 
 
-__all__ = ["STREAM", "WRITE", "StagingBench", "on_a_staging_bench", "texts"]
+__all__ = ["JOB", "STREAM", "WRITE", "StagingBench", "on_a_staging_bench", "texts"]

@@ -9,7 +9,7 @@ from busway.broker.limits import Limits
 from busway.staging.refusals import CHANGED, FORGOTTEN, GONE, StagingRefused
 from busway.store.contract import StoreError
 from tests.unit.broker.topic_bench import encoded
-from tests.unit.staging.staging_bench import WRITE, StagingBench, on_a_staging_bench, patiently, texts
+from tests.unit.staging.staging_bench import JOB, WRITE, StagingBench, on_a_staging_bench, patiently, texts
 
 DAY_S = 24 * 3600.0
 
@@ -396,20 +396,23 @@ def test_a_stream_is_remembered_for_90_days_and_then_refused() -> None:
     on_a_staging_bench(test)
 
 
+@pytest.mark.parametrize(("kind", "life_s"), [(WRITE, DAY_S), (JOB, 3_600.0)])
 @pytest.mark.parametrize("jobs", [500, pytest.param(10_000, marks=pytest.mark.long)])
-def test_finished_jobs_leave_no_row_behind(jobs: int) -> None:
-    """Staging: a batch job's decision goes a day after its publication."""
+def test_finished_jobs_leave_no_row_behind(jobs: int, kind: str, life_s: float) -> None:
+    """Staging: a job's decision goes a day after its publication, and an hour where nobody has named it."""
 
     async def test(bench: StagingBench) -> None:
         await bench.queue("orders", enable_partitioning=True)
         row = texts(0, 1)
         for job in range(jobs):
-            await bench.stage("orders", job, *row, write=f"job-{job}", kind=WRITE)
-            await bench.decide({job: 1}, write=f"job-{job}", kind=WRITE)
+            await bench.stage("orders", job, *row, write=f"job-{job}", kind=kind)
+            await bench.decide({job: 1}, write=f"job-{job}", kind=kind)
         await bench.publish_all()
         assert (await bench.namespace.counts("orders")).active == jobs
         assert len(bench.stagings.decisions) == jobs
-        await bench.advance(DAY_S, 3_600.0)
+        await bench.advance(life_s - 600.0, 600.0)
+        assert len(bench.stagings.decisions) == jobs
+        await bench.advance(600.0, 600.0)
         await bench.advance(1_200.0, 60.0)
         await bench.publish_all()
         assert await bench.leftovers() == []

@@ -1,11 +1,11 @@
 """Writes in two phases over HTTP (`busway.staging`): how Spark's sinks write each row once.
 
-    POST   /$staging/WRITE/BATCH/STAGE?entity=E[&partition=N]&part=K[&again=1][&kind=stream]
+    POST   /$staging/WRITE/BATCH/STAGE?entity=E[&partition=N]&part=K[&again=1][&kind=KIND]
              stages rows: the body is AMQP messages, each behind its length in four bytes, little-endian.
              K counts the parts of the stage from 0, over all its entities; the next part comes after the answer to
              the one before it. `again`: it was sent before and the answer did not come.
              {"rows": those of the stage so far, "parts": K + 1}, or {"known": true}: the batch is decided already
-    POST   /$staging/WRITE/BATCH[?wait=S][&entity=E]   {"kind": "stream" or "write", "stages": {"STAGE": rows, …}}
+    POST   /$staging/WRITE/BATCH[?wait=S][&entity=E]   {"kind": KIND, "stages": {"STAGE": rows, …}}
              decides: from now on these stages will be published, and nothing else of the batch.
              {"decided": rows, "known": …, "published": …}; waits up to S seconds for the last
     GET    /$staging/WRITE                {"batch": …, "kind": …, "published": …}
