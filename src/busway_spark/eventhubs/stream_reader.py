@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from busway_spark.bus_failure import failing
+from busway_spark.eventhubs.amqp_reader import AmqpReader
 from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub, read_hub
 from busway_spark.eventhubs.offsets import DataLoss, EventRange, HubOffset, Json, limited, split
@@ -37,7 +38,7 @@ from busway_spark.eventhubs.options import (
 from busway_spark.eventhubs.positions import END, PositionFinder
 from busway_spark.eventhubs.ranges import RangePartition, read_range, transport_of
 
-#: About how large an event is where only reading it would tell.
+#: About how large an event is where none came to tell.
 _EVENT_BYTES_GUESS = 1024.0
 
 
@@ -130,12 +131,17 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _event_bytes(self, waiting: list[EventRange]) -> float:
         """The mean over the partitions, each by the events that come next, weighted by how many wait."""
-        filled = [one for one in waiting if one.count]
-        if not filled or transport_of(self._options) != BULK:
+        options, filled = self._options, [one for one in waiting if one.count]
+        if not filled:
             return _EVENT_BYTES_GUESS
-        reader = BulkReader(self._options.bus, self._options.hub)
-        with failing(f"ask how large the events of the hub '{self._options.hub}' are"):
-            total = sum(one.count * (reader.event_bytes(one) or _EVENT_BYTES_GUESS) for one in filled)
+        with failing(f"ask how large the events of the hub '{options.hub}' are"):
+            if transport_of(options) != BULK:
+                amqp = AmqpReader(
+                    options.bus, options.hub, options.consumer_group, options.receiver_timeout_s
+                )
+                return amqp.event_bytes(filled) or _EVENT_BYTES_GUESS
+            bulk = BulkReader(options.bus, options.hub)
+            total = sum(one.count * (bulk.event_bytes(one) or _EVENT_BYTES_GUESS) for one in filled)
         return total / sum(one.count for one in filled)
 
     # -- loss

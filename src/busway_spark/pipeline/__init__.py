@@ -10,6 +10,7 @@ capture            hubs, topics and queues into captured files
   captured_writer      the files of a task, not yet seen by anybody
   capture_commit       the files of a batch put in place, once
   capture_extent       which rows a batch had
+  notes                what jobs write down for later, with versions
   delta                the same into a Delta table
 compact            small files into larger ones
   compact_plan         which become one

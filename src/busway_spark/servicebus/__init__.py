@@ -9,7 +9,8 @@ bridge             from Spark's blocking calls to the asynchronous client
 peek               walks and looks by number that touch nothing
 browse             batch reading
 drain              batch reading that deletes (`entrance`: receivers with and without sessions)
-claim              what a micro-batch consists of, as an offset
+claim              what a micro-batch consists of, as an offset (`packed_numbers`: its numbers when they are many)
+reading_target     what `availableNow` reads
 claim_reader       stream reading
 claim_desk         taking, holding and settling messages by stock operations: the protocol (`stock_claims`: as Spark
                    calls it)

@@ -33,6 +33,8 @@ _BUSY_WAITS_S: Final = (0.2, 0.5, 1.0, 2.0)
 _DETAIL: Final = re.compile(r"<Detail>(.*?)(?: TrackingId:.*)?</Detail>", re.DOTALL)
 
 Runs = list[tuple[int, int]]
+#: First, count, and the session where there are sessions.
+SessionRun = tuple[int, int, str | None]
 
 #: Connections at rest, by process and address; each is used by one thread at a time.
 _resting: dict[tuple[int, str, int, str | None], list[http.client.HTTPConnection]] = {}
@@ -40,9 +42,9 @@ _resting: dict[tuple[int, str, int, str | None], list[http.client.HTTPConnection
 
 @dataclass(frozen=True)
 class TakenRuns:
-    """What was locked: (first, count, session or None)."""
+    """What was locked."""
 
-    runs: list[tuple[int, int, str | None]]
+    runs: list[SessionRun]
     #: When the oldest of them was enqueued, by the server's clock.
     oldest_ms: int
     locked_until_ms: int
@@ -61,15 +63,16 @@ class ClaimRoutes:
     def take(self, stamp: str, count: int, wait_s: float) -> TakenRuns:
         wanted = f"count={min(count, COUNT_MAX)}&wait={min(wait_s, WAIT_S_MAX):.3f}"
         answer = self._ask("POST", f"/{stamp}/take?{wanted}")
-        runs = [(int(run[0]), int(run[1]), str(run[2]) if len(run) > 2 else None) for run in answer["held"]]
-        return TakenRuns(runs, answer["oldest_ms"], answer["locked_until_ms"], answer["available"])
+        return TakenRuns(
+            _session_runs(answer), answer["oldest_ms"], answer["locked_until_ms"], answer["available"]
+        )
 
     def renew(self, stamp: str) -> None:
         self._ask("POST", f"/{stamp}/renew")
 
-    def hold(self, stamp: str, runs: Runs) -> Runs:
+    def hold(self, stamp: str, runs: Runs, *, with_sessions: bool = False) -> list[SessionRun]:
         """Those of them that the claim holds from now on."""
-        return [(int(run[0]), int(run[1])) for run in self._ask("POST", f"/{stamp}/hold", runs)["held"]]
+        return _session_runs(self._ask("POST", f"/{stamp}/hold" + "?sessions=true" * with_sessions, runs))
 
     def settle(self, stamp: str, runs: Runs) -> int:
         """How many could not be deleted, because somebody else has locked them."""
@@ -81,6 +84,10 @@ class ClaimRoutes:
     def stamps(self) -> dict[str, int]:
         """Claims that hold messages, and how many."""
         return {str(each["stamp"]): int(each["messages"]) for each in self._ask("GET", "")["claims"]}
+
+    def last_numbers(self) -> list[int]:
+        """The newest number of each fragment; none where the server does not tell."""
+        return [int(number) for number in self._ask("GET", "").get("last", ())]
 
     def read(self, stamp: str, runs: Runs) -> Iterator[bytes]:
         """Frames, without their lengths. A connection that breaks on the way is for the caller to take up again."""
@@ -174,6 +181,10 @@ class ClaimRoutes:
 
     def _unreachable(self, error: BaseException) -> Unreachable:
         return Unreachable.at(self._bus.target.host, self._bus.target.http_port, error)
+
+
+def _session_runs(answer: Mapping[str, Any]) -> list[SessionRun]:
+    return [(int(run[0]), int(run[1]), str(run[2]) if len(run) > 2 else None) for run in answer["held"]]
 
 
 def _body(runs: Runs) -> bytes:

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from busway.client.messages import ServiceBusReceivedMessage
 from busway_spark.servicebus.bridge import bridge
 from busway_spark.servicebus.claim import Claim, Held
-from busway_spark.servicebus.claim_desk import ClaimDesk, Taken, is_stamped
+from busway_spark.servicebus.claim_desk import ClaimDesk, Kept, Taken, by_session, is_stamped
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, MessageColumns
 from busway_spark.servicebus.options import NUMBER_MAX, ServiceBusOptions
 from busway_spark.servicebus.peek import by_numbers, number_of, walk
@@ -30,7 +30,7 @@ class StockClaims:
         #: What the newest claim has locked, and what of it is held.
         self._stamp = ""
         self._taken: list[Taken] = []
-        self._kept: set[int] | None = None
+        self._kept: Kept | None = None
         #: Of the newest claim: when its oldest message was enqueued.
         self.oldest_ms = 0
 
@@ -42,15 +42,14 @@ class StockClaims:
         return self.take(done, count, wait_s) if adopted is None else adopted
 
     def hold(self, claim: Claim) -> Held:
-        kept = self._held(claim)
-        return {session_id: [n for n in numbers if n in kept] for session_id, numbers in claim.held.items()}
+        return by_session(self._held(claim))
 
     def settle(self, claim: Claim) -> None:
         desk, work = self._opened(), bridge()
         is_ours = claim.stamp == self._stamp
         kept = self._kept if is_ours else None
         if kept is None:
-            kept = work.run(desk.kept(claim)) if self._is_durable else set()
+            kept = work.run(desk.kept(claim)) if self._is_durable else {}
         work.run(desk.settle(claim, kept, self._taken if is_ours else []))
 
     def close(self) -> None:
@@ -65,7 +64,7 @@ class StockClaims:
         self.oldest_ms = min(each.enqueued_ms for each in taken)
         return claim
 
-    def _held(self, claim: Claim) -> set[int]:
+    def _held(self, claim: Claim) -> Kept:
         is_ours = claim.stamp == self._stamp
         if is_ours and self._kept is not None:
             return self._kept
