@@ -14,6 +14,9 @@ that works; in any other session the formats are found by themselves (modules `p
   carried_source          our code in the process that plans a stream
   authority               the bus's certificate authority on executors
   bus                     the server: its address, its kind, connections to it
+  connection_texts        connection strings that cannot be used here, and what to do instead
+  named_connections       `connection 'prod'`: where a name leads
+  catalogue_tables        `CREATE TABLE … USING`: definitions that bring no options to queries
   bus_failure             what goes wrong on it, as a sentence in the error that Spark shows
   amqp_arrays             encoded messages as columns, columns as encoded messages
   eventhubs               `format("eventhubs")`

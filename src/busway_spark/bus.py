@@ -22,11 +22,6 @@ from busway.client.sas_token import token_for
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.authority import authority_file, authority_text
 
-#: Why neither format can be a table in a catalogue of Spark: it keeps the key, and queries do not get the options.
-TABLES_REFUSED: Final = (
-    "a table in the catalogue would keep the key, and Spark does not hand its options to queries."
-    " Use CREATE TEMPORARY VIEW … USING … OPTIONS (…), or spark.read."
-)
 BUSWAY: Final = "busway"
 AZURE: Final = "azure"
 CONNECT_TIMEOUT_S: Final = 10.0

@@ -5,19 +5,19 @@ never repeated."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from busway.client.connection_string import BadConnectionString
 from busway_spark.authority import authority_text
 from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions, WrongBodyOption, read_body_options
 from busway_spark.bodies.body_options import NAMES as BODY_NAMES
-from busway_spark.bus import TABLES_REFUSED, Bus
-from busway_spark.eventhubs.ported_options import PORTED, REFUSED, seconds_of
+from busway_spark.bus import Bus
+from busway_spark.catalogue_tables import MISSING, KeyInTable, of_definition
+from busway_spark.connection_texts import parsed
+from busway_spark.eventhubs.ported_options import PORTED, REFUSED, is_switched_off, seconds_of
 from busway_spark.eventhubs.positions import END, START, Position
-from busway_spark.session import PUSHES_FILTERS
+from busway_spark.named_connections import CONNECTION, find_connection
 
 PREFIX: Final = "eventhubs."
 AUTO: Final = "auto"
@@ -42,12 +42,10 @@ TRANSPORT: Final = "transport"
 CA_FILE: Final = "caFile"
 
 KNOWN: Final = (
-    CONNECTION_STRING, NAME, CONSUMER_GROUP, STARTING_POSITION, STARTING_POSITIONS, ENDING_POSITION, ENDING_POSITIONS,
-    MAX_EVENTS, MAX_BYTES, MIN_PARTITIONS, FAIL_ON_DATA_LOSS, RECEIVER_TIMEOUT, FILTER_PUSHDOWN, TRANSPORT, CA_FILE,
+    CONNECTION_STRING, CONNECTION, NAME, CONSUMER_GROUP, STARTING_POSITION, STARTING_POSITIONS, ENDING_POSITION,
+    ENDING_POSITIONS, MAX_EVENTS, MAX_BYTES, MIN_PARTITIONS, FAIL_ON_DATA_LOSS, RECEIVER_TIMEOUT, FILTER_PUSHDOWN, TRANSPORT, CA_FILE,
     *BODY_NAMES,
 )  # fmt: skip
-#: Comes among the options of a table in the catalogue.
-_OF_TABLES: Final = "provider"
 #: What Spark itself hands to every source and sink.
 _OF_SPARK: Final = frozenset(
     {"path", "checkpointlocation", "queryname", "outputmode", "serialization.format", "truncate", "numrows"}
@@ -83,7 +81,7 @@ class EventHubsOptions:
     min_partitions: int = 0
     fails_on_data_loss: bool = True
     receiver_timeout_s: float = _RECEIVER_TIMEOUT_S
-    pushes_filters: bool = False
+    pushes_filters: bool = True
     transport: str = AUTO
     bodies: BodyOptions = AS_THEY_ARE
 
@@ -118,7 +116,7 @@ class EventHubsOptions:
             _whole(options, MIN_PARTITIONS, _PARTITIONS_MAX) or 0,
             _flag(options, FAIL_ON_DATA_LOSS, True),
             _seconds(options, RECEIVER_TIMEOUT, _RECEIVER_TIMEOUT_S),
-            _flag(options, FILTER_PUSHDOWN, os.environ.get(PUSHES_FILTERS) == "1"),
+            _flag(options, FILTER_PUSHDOWN, True),
             _choice(options, TRANSPORT, _TRANSPORTS, AUTO),
             _bodies(options),
         )
@@ -127,14 +125,16 @@ class EventHubsOptions:
 def _named(given: Mapping[str, str]) -> dict[str, str]:
     """By their proper names. A prefixed name that is not known is always wrong, another one unless it is Spark's."""
     options: dict[str, str] = {}
-    for key, value in given.items():
+    try:
+        defined = of_definition(given, _BY_LOWER, PREFIX)
+    except KeyInTable as error:
+        raise BadOption(CONNECTION_STRING, str(error)) from None
+    for key, value in (given if defined is None else defined).items():
         lower = key.lower()
         bare = lower.removeprefix(PREFIX)
         name = _BY_LOWER.get(bare)
-        if lower == _OF_TABLES:
-            raise BadOption(CONNECTION_STRING, TABLES_REFUSED)
         if name is None:
-            if bare == lower and lower in _OF_SPARK:
+            if (bare == lower and lower in _OF_SPARK) or is_switched_off(bare, value):
                 continue
             raise _unknown(key)
         if name in options and options[name] != value:
@@ -160,19 +160,32 @@ def _check_ported(name: str, value: str) -> None:
 
 
 def _bus(options: Mapping[str, str]) -> Bus:
-    text = options.get(CONNECTION_STRING)
-    if not text:
-        raise BadOption(CONNECTION_STRING, "missing.")
+    text, ca_file = _connection(options)
     try:
-        authority = authority_text(options.get(CA_FILE))
+        authority = authority_text(options.get(CA_FILE, ca_file))
     except ValueError as error:
         raise BadOption(CA_FILE, str(error)) from None
-    bus = Bus(text, authority)
     try:
-        _ = bus.target
-    except BadConnectionString as error:
+        parsed(text)
+    except ValueError as error:
         raise BadOption(CONNECTION_STRING, str(error)) from None
-    return bus
+    return Bus(text, authority)
+
+
+def _connection(options: Mapping[str, str]) -> tuple[str, str | None]:
+    """The connection string, and a file with an authority where a named connection has one."""
+    text, name = options.get(CONNECTION_STRING), options.get(CONNECTION)
+    if name is None:
+        if not text:
+            raise BadOption(CONNECTION_STRING, MISSING)
+        return text, None
+    if text:
+        raise BadOption(CONNECTION, f"only one of {CONNECTION} and {CONNECTION_STRING} can be given.")
+    try:
+        found = find_connection(name)
+    except ValueError as error:
+        raise BadOption(CONNECTION, str(error)) from None
+    return found.connection_string, found.ca_file
 
 
 def _bodies(options: Mapping[str, str]) -> BodyOptions:

@@ -22,6 +22,8 @@ class EventHubsReader(DataSourceReader):
     def __init__(self, options: EventHubsOptions) -> None:
         self._options = options
         self._bounds = ReadBounds()
+        if options.pushes_filters:
+            vars(self)["pushFilters"] = _TakenFilters(self._bounds)
 
     def partitions(self) -> list[InputPartition]:
         with failing(f"find the events of the hub '{self._options.hub}'"):
@@ -60,10 +62,18 @@ class EventHubsReader(DataSourceReader):
         return EventRange(facts.partition, max(firsts), min(ends))
 
 
-class FilteredEventHubsReader(EventHubsReader):
-    """For sessions that hand filters down; others refuse a reader that could take them."""
+class _TakenFilters:
+    """Takes the filters that a session hands down: they shrink the ranges, and Spark keeps all of them.
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Shrinks the ranges; Spark keeps all filters."""
+    A session that hands none down (`spark.sql.python.filterPushdown.enabled` is false) refuses a reader that could
+    take some, so that nobody waits for filters in vain. Nothing depends on them here, so the reader looks to such a
+    session as if it had left Spark's own method alone."""
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, bounds: ReadBounds) -> None:
+        self._bounds = bounds
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
         self._bounds.take_all(filters)
         return filters

@@ -18,7 +18,7 @@ from busway_spark.bodies.body_options import BODY_FORMAT
 from busway_spark.carried_source import CarriedSource
 from busway_spark.eventhubs.columns import SCHEMA
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
-from busway_spark.eventhubs.reader import EventHubsReader, FilteredEventHubsReader
+from busway_spark.eventhubs.reader import EventHubsReader
 from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
 from busway_spark.eventhubs.writer import EventHubsStreamWriter, EventHubsWriter, check_columns
 
@@ -36,8 +36,6 @@ class EventHubsSource(CarriedSource):
         return with_bodies(SCHEMA, self._settings.bodies)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 (Spark's signature)
-        if self._settings.pushes_filters:
-            return FilteredEventHubsReader(self._settings)
         return EventHubsReader(self._settings)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
