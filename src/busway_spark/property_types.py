@@ -36,6 +36,8 @@ _NAMES: Final[dict[type, str]] = {
     Timestamp: "timestamp", Float: "float", Decimal: "decimal", Symbol: "symbol", Char: "char", UUID: "uuid",
     bytes: "binary",
 }  # fmt: skip
+#: Forms of AMQP whose values JSON tells: null, truth values, long, text.
+PLAIN_FORMS: Final = (0x40, 0x41, 0x42, 0x56, 0x55, 0x81, 0xA1, 0xB1)
 #: .NET types without an AMQP form (M-32): ticks of 100 ns, and text.
 _DESCRIBED: Final = {
     "com.microsoft:timespan": "timespan",

@@ -23,6 +23,7 @@ from busway.client.messages import SEQUENCE_NUMBER
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.amqp_arrays.message_cut import Longs
 from busway_spark.bus import Bus
+from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.columns import batch_of_payloads
 from busway_spark.eventhubs.offsets import EventRange
 
@@ -34,8 +35,16 @@ _SAMPLED_PARTITIONS: Final = 32
 
 
 class AmqpReader:
-    def __init__(self, bus: Bus, hub: str, consumer_group: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        hub: str,
+        consumer_group: str,
+        timeout_s: float,
+        wanted: WantedColumns = ALL_COLUMNS,
+    ) -> None:
         self._bus = bus
+        self._columns = wanted
         self._hub = hub
         self._consumer_group = consumer_group
         self._timeout_s = timeout_s
@@ -52,7 +61,7 @@ class AmqpReader:
                 rest = wanted
                 while rest.count:
                     payloads, rest = runner.run(self._gather(reader, rest))
-                    batch = _within(wanted, *batch_of_payloads(payloads, wanted.partition))
+                    batch = _within(wanted, *batch_of_payloads(payloads, wanted.partition, self._columns))
                     if batch.num_rows:
                         yield batch
             finally:

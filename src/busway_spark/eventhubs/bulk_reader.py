@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Refused, Unreachable
 from busway_spark.bus import Bus
+from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.columns import EventRun, batch_of_run, event_run
 from busway_spark.eventhubs.offsets import EventRange
 
@@ -32,16 +33,23 @@ _resting: dict[tuple[str, int, str | None], list[http.client.HTTPConnection]] = 
 
 
 class BulkReader:
-    def __init__(self, bus: Bus, hub: str, answer_bytes: int = ANSWER_BYTES) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        hub: str,
+        answer_bytes: int = ANSWER_BYTES,
+        wanted: WantedColumns = ALL_COLUMNS,
+    ) -> None:
         self._bus = bus
         self._hub = hub
+        self._columns = wanted
         self._answer_bytes = answer_bytes
 
     def batches(self, wanted: EventRange) -> Iterator[pa.RecordBatch]:
         """Raises ClientError, ChunkDamaged."""
         for run in self.runs(wanted):
             if len(run):
-                yield batch_of_run(run, wanted.partition)
+                yield batch_of_run(run, wanted.partition, self._columns)
 
     def runs(self, wanted: EventRange) -> Iterator[EventRun]:
         """Ends where the hub has nothing more in the range."""
@@ -64,7 +72,7 @@ class BulkReader:
         size = self._answer_bytes if bytes_max is None else bytes_max
         hub = "/".join(quote(part, safe="") for part in self._hub.split("/"))
         path = f"/{hub}/partitions/{quote(wanted.partition, safe='')}/events"
-        query = f"from={wanted.first}&to={wanted.end}&bytes={size}&format=chunks"
+        query = f"from={wanted.first}&to={wanted.end}&bytes={size}&format=chunks&parts={self._columns.parts}"
         target = self._bus.target
         place = (target.host, target.http_port, self._bus.ca_file)
         kept = _resting.setdefault(place, [])

@@ -40,11 +40,13 @@ RECEIVER_TIMEOUT: Final = "receiverTimeout"
 FILTER_PUSHDOWN: Final = "filterPushdown"
 TRANSPORT: Final = "transport"
 CA_FILE: Final = "caFile"
+COLUMNS: Final = "columns"
+INCLUDE_BODY: Final = "includeBody"
 
 KNOWN: Final = (
     CONNECTION_STRING, CONNECTION, NAME, CONSUMER_GROUP, STARTING_POSITION, STARTING_POSITIONS, ENDING_POSITION,
-    ENDING_POSITIONS, MAX_EVENTS, MAX_BYTES, MIN_PARTITIONS, FAIL_ON_DATA_LOSS, RECEIVER_TIMEOUT, FILTER_PUSHDOWN, TRANSPORT, CA_FILE,
-    *BODY_NAMES,
+    ENDING_POSITIONS, MAX_EVENTS, MAX_BYTES, MIN_PARTITIONS, FAIL_ON_DATA_LOSS, RECEIVER_TIMEOUT, FILTER_PUSHDOWN,
+    TRANSPORT, CA_FILE, COLUMNS, INCLUDE_BODY, *BODY_NAMES,
 )  # fmt: skip
 #: What Spark itself hands to every source and sink.
 _OF_SPARK: Final = frozenset(
@@ -84,6 +86,9 @@ class EventHubsOptions:
     pushes_filters: bool = True
     transport: str = AUTO
     bodies: BodyOptions = AS_THEY_ARE
+    #: None: those of azure-event-hubs-spark.
+    columns: tuple[str, ...] | None = None
+    includes_body: bool = True
 
     def start_of(self, partition: str, default: Position = START) -> Position:
         return self.starting_by_partition.get(partition, default if self.starting is None else self.starting)
@@ -119,6 +124,8 @@ class EventHubsOptions:
             _flag(options, FILTER_PUSHDOWN, True),
             _choice(options, TRANSPORT, _TRANSPORTS, AUTO),
             _bodies(options),
+            _names(options, COLUMNS),
+            _flag(options, INCLUDE_BODY, True),
         )
 
 
@@ -239,6 +246,11 @@ def _json(name: str, text: str) -> object:
     except ValueError:
         raise BadOption(name, "not JSON.") from None
     return loaded
+
+
+def _names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    text = options.get(name)
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _whole(options: Mapping[str, str], name: str, most: int) -> int | None:

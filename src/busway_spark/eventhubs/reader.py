@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from busway_spark.bus import BUSWAY
 from busway_spark.bus_failure import failing
+from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub
 from busway_spark.eventhubs.filters import ReadBounds
 from busway_spark.eventhubs.offsets import EventRange, split
@@ -19,8 +20,9 @@ from busway_spark.eventhubs.ranges import RangePartition, read_range, transport_
 
 
 class EventHubsReader(DataSourceReader):
-    def __init__(self, options: EventHubsOptions) -> None:
+    def __init__(self, options: EventHubsOptions, names: Sequence[str] = ALL_COLUMNS.names) -> None:
         self._options = options
+        self._names = tuple(names)
         self._bounds = ReadBounds()
         if options.pushes_filters:
             vars(self)["pushFilters"] = _TakenFilters(self._bounds)
@@ -33,7 +35,7 @@ class EventHubsReader(DataSourceReader):
         return [RangePartition(piece, transport, hub.created_at_ms) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_range(self._options, partition)
+        return read_range(self._options, partition, self._names)
 
     async def _ranges(self) -> tuple[HubFacts, list[EventRange]]:
         options = self._options

@@ -11,7 +11,7 @@ What is lost is looked for when a batch is planned, and by each task that gets f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.amqp_reader import AmqpReader
 from busway_spark.eventhubs.bulk_reader import BulkReader
+from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub, read_hub
 from busway_spark.eventhubs.offsets import DataLoss, EventRange, HubOffset, Json, limited, split
 from busway_spark.eventhubs.options import (
@@ -43,8 +44,9 @@ _EVENT_BYTES_GUESS = 1024.0
 
 
 class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: EventHubsOptions) -> None:
+    def __init__(self, options: EventHubsOptions, names: Sequence[str] = ALL_COLUMNS.names) -> None:
         self._options = options
+        self._names = tuple(names)
         #: With availableNow: where the query ends.
         self._target: HubOffset | None = None
         #: The hub as the last `latestOffset` saw it, for the batch that is planned next.
@@ -188,7 +190,7 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return [RangePartition(piece, transport, hub.created_at_ms) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_range(self._options, partition)
+        return read_range(self._options, partition, self._names)
 
     def commit(self, end: Json) -> None:
         """The server keeps no position for us."""

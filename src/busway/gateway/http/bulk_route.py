@@ -1,6 +1,6 @@
 """Reading a range of a partition in bulk, for Spark and for tools.
 
-    GET  /HUB/partitions/N/events?from=NUMBER&to=NUMBER&bytes=SIZE&format=chunks|arrow
+    GET  /HUB/partitions/N/events?from=NUMBER&to=NUMBER&bytes=SIZE&format=chunks|arrow&parts=all|heads|numbers
 
 `from` is the first sequence number wanted (the oldest that is retained when it is left out), `to` the first one not
 wanted any more (the end as it is now when it is left out). The answer is cut behind about `bytes`; whoever wants more
@@ -8,7 +8,8 @@ goes on behind the last number that came, and an answer without events says that
 
 `chunks` (the default) is a sequence of stored chunks (`busway.event_chunk`), each behind its length in four bytes,
 little-endian: what lies in the store is sent as it lies there, and no single event is touched. The first and the last
-chunk may hold events outside the range; whoever reads leaves them out.
+chunk may hold events outside the range; whoever reads leaves them out. With `parts` bodies are left out, or all but
+numbers and times (`busway.chunk_parts`).
 
 `arrow` is an Arrow IPC stream with the columns sequence_number, enqueued_time and message (the AMQP message). It
 needs the `arrow` extra on the server.
@@ -29,6 +30,7 @@ from starlette.responses import Response, StreamingResponse
 from busway.broker.descriptions import LISTEN
 from busway.broker.entity_path import path_key, shown
 from busway.broker.errors import BadArgument, EventsLost
+from busway.chunk_parts import ALL, HEADS, NUMBERS, PARTS, heads_of, numbers_of
 from busway.event_chunk import span
 from busway.gateway.http.call import Call
 from busway.store.log_contract import ChunkPage
@@ -71,7 +73,7 @@ class BulkRoute:
         bytes_max = _number(call, "bytes", BYTES_DEFAULT)
         form = call.request.query_params.get("format", "chunks")
         if form == "chunks":
-            return await _answer(log, first, end, bytes_max, CHUNKS_TYPE, _framed, None)
+            return await _answer(log, first, end, bytes_max, CHUNKS_TYPE, _framing(call), None)
         if form == "arrow":
             stream = _arrow_stream()
             return await _answer(log, first, end, bytes_max, ARROW_TYPE, stream.batch, stream)
@@ -136,9 +138,24 @@ async def _body(
         yield arrow.end()
 
 
+def _framing(call: Call) -> Encode:
+    """Raises BadArgument."""
+    parts = call.request.query_params.get("parts", ALL)
+    if parts not in _FRAMINGS:
+        raise BadArgument(f"parts: {shown(parts)} is none of {', '.join(PARTS)}.")
+    return _FRAMINGS[parts]
+
+
 def _framed(data: bytes) -> tuple[bytes, ...]:
     """In two pieces: a chunk is large and is copied once, with the others of its page."""
     return _LENGTH.pack(len(data)), data
+
+
+_FRAMINGS: Final[dict[str, Encode]] = {
+    ALL: _framed,
+    HEADS: lambda data: _framed(heads_of(data)),
+    NUMBERS: lambda data: _framed(numbers_of(data)),
+}
 
 
 def _arrow_stream() -> ArrowStream:
