@@ -69,7 +69,12 @@ def properties_of(text: str | None, types: str | None) -> dict[str, object]:
     """The properties as they were sent. Raises UnknownProperties."""
     if text is None or text == "{}":
         return {}
-    values, names = _object(text, "properties"), {} if types is None else _object(types, "propertyTypes")
+    return restored(_object(text, "properties"), types)
+
+
+def restored(values: Mapping[str, object], types: str | None) -> dict[str, object]:
+    """What JSON tells of them, in the types that they had. Raises UnknownProperties."""
+    names = {} if types is None else _object(types, "propertyTypes")
     return {name: _restored(name, value, names.get(name)) for name, value in values.items()}
 
 

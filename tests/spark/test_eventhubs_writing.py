@@ -49,7 +49,7 @@ def test_rows_go_where_they_say(spark: SparkSession, server: RunningServer, hub:
     ("query", "sentence"),
     [
         ("select 'x' as text", "'body' is missing"),
-        ("select 'x' as body, 1 as colour", "'colour' is not known"),
+        ("select 'x' as body, 'k' as partitionkey", "must be called 'partitionKey'"),
         ("select 1 as body", "'body' is int"),
         ("select 'x' as body, '0' as partitionId, 'k' as partitionKey", "both partitionId and partitionKey"),
         ("select 'x' as body, '2' as partitionId", "partitions 0 to 1"),

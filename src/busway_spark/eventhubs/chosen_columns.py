@@ -28,12 +28,14 @@ from busway_spark.eventhubs.options import COLUMNS, BadOption, EventHubsOptions
 #: In the metadata of a column of maps, which selections keep: each value is the JSON text of what was sent. So a sink
 #: can tell a frame that was read from texts that somebody wrote.
 JSON_VALUES: Final = "busway.jsonValues"
+#: Likewise: what stands there is where the row came from, not where it shall go.
+WAS_READ: Final = "busway.wasRead"
 _TEXTS: Final = MapType(StringType(), StringType())
 #: As in azure-event-hubs-spark.
 SCHEMA: Final = StructType(
     [
         StructField("body", BinaryType()),
-        StructField("partition", StringType()),
+        StructField("partition", StringType(), True, {WAS_READ: True}),
         StructField("offset", StringType()),
         StructField("sequenceNumber", LongType()),
         StructField("enqueuedTime", TimestampType()),

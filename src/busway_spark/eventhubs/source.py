@@ -19,7 +19,8 @@ from busway_spark.eventhubs.chosen_columns import check_readable, readable_schem
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.eventhubs.reader import EventHubsReader
 from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
-from busway_spark.eventhubs.writer import EventHubsStreamWriter, EventHubsWriter, check_columns
+from busway_spark.eventhubs.writer import EventHubsStreamWriter, EventHubsWriter
+from busway_spark.eventhubs.written_columns import WrittenColumns
 
 
 class EventHubsSource(CarriedSource):
@@ -45,14 +46,12 @@ class EventHubsSource(CarriedSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         self._check_bodies()
-        check_columns(schema, overwrite)
-        return EventHubsWriter(self._settings, uuid4().hex)
+        return EventHubsWriter(self._settings, WrittenColumns.of(schema, overwrite), uuid4().hex)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         self.require_code()
         self._check_bodies()
-        check_columns(schema, overwrite)
-        return EventHubsStreamWriter(self._settings)
+        return EventHubsStreamWriter(self._settings, WrittenColumns.of(schema, overwrite))
 
     def _check_bodies(self) -> None:
         if not self._settings.bodies.is_binary:

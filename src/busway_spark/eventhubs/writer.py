@@ -30,7 +30,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructType
 
 from busway.amqp.encode import encode_value
 from busway.amqp.types import Symbol
@@ -45,20 +44,11 @@ from busway_spark.amqp_arrays.message_cut import Column, Longs
 from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.facts import ask_hub
 from busway_spark.eventhubs.options import EventHubsOptions
+from busway_spark.eventhubs.written_columns import BODY, KEY, PARTITION_ID, SECTIONS, WrittenColumns
+from busway_spark.eventhubs.written_sections import BadRows
 
 BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"
-_BODY: Final = "body"
-_PARTITION_ID: Final = "partitionId"
-_KEY: Final = "partitionKey"
-_PROPERTIES: Final = "properties"
-#: What each column may be, as Spark's short names of types.
-_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    _BODY: ("binary", "string"),
-    _PARTITION_ID: ("string", "int", "bigint", "smallint", "tinyint"),
-    _KEY: ("string",),
-    _PROPERTIES: ("map<string,string>",),
-}
 #: Rows in turn that go to one partition before the next.
 _TURN_ROWS: Final = 64
 _EPOCHS: Final = 1 << 15
@@ -67,24 +57,6 @@ _KEY_ENTRY: Final = encode_value(Symbol(PARTITION_KEY))
 #: What stands before the number of an event, and the keys and values that a producer marks it with.
 _INT: Final = b"\x71"
 _MARKS: Final = 6
-
-
-class BadRows(ValueError):
-    """The columns, or a row, cannot be written; the text says which."""
-
-
-def check_columns(schema: StructType, overwrite: bool) -> None:
-    """Raises BadRows."""
-    if overwrite:
-        raise BadRows("A hub cannot be overwritten; use mode('append').")
-    types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    if _BODY not in types:
-        raise BadRows("The column 'body' is missing.")
-    for name, kind in types.items():
-        if name not in _COLUMNS:
-            raise BadRows(f"The column '{name}' is not known; known are {', '.join(_COLUMNS)}.")
-        if kind not in _COLUMNS[name]:
-            raise BadRows(f"The column '{name}' is {kind}; {' or '.join(_COLUMNS[name])} is expected.")
 
 
 @dataclass
@@ -118,12 +90,14 @@ class Work:
 
 
 class EventHubsWriter(DataSourceArrowWriter):
-    def __init__(self, options: EventHubsOptions, job: str) -> None:
+    def __init__(self, options: EventHubsOptions, columns: WrittenColumns, job: str) -> None:
         self._options = options
+        self._columns = columns
         self._job = job
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_rows(self._options, Work.of_job(self._job, _context().partitionId()), iterator)
+        work = Work.of_job(self._job, _context().partitionId())
+        return write_rows(self._options, work, map(self._columns.prepared, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Rows are in the hub when their task ends."""
@@ -133,8 +107,9 @@ class EventHubsWriter(DataSourceArrowWriter):
 
 
 class EventHubsStreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, options: EventHubsOptions) -> None:
+    def __init__(self, options: EventHubsOptions, columns: WrittenColumns) -> None:
         self._options = options
+        self._columns = columns
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         context = _context()
@@ -142,7 +117,7 @@ class EventHubsStreamWriter(DataSourceStreamArrowWriter):
         if query_id is None or batch_id is None:
             raise BadRows("Spark does not tell which batch of which query this task belongs to.")
         work = Work.of_stream(query_id, int(batch_id), context.partitionId())
-        return write_rows(self._options, work, iterator)
+        return write_rows(self._options, work, map(self._columns.prepared, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Rows are in the hub when their task ends."""
@@ -159,6 +134,7 @@ def _context() -> TaskContext:
 
 
 def write_rows(options: EventHubsOptions, work: Work, rows: Iterator[pa.RecordBatch]) -> EventsWritten:
+    """`rows` are prepared."""
     with failing(f"write to the hub '{options.hub}'"), asyncio.Runner() as runner:
         return runner.run(_write(options, work, rows))
 
@@ -235,7 +211,7 @@ class Router:
         partitions: Longs = (self._place + turns) % self._partition_count
         self._rows += batch.num_rows
         is_chosen = np.zeros(batch.num_rows, np.bool_)
-        for name, choose in ((_PARTITION_ID, self._checked), (_KEY, self._of_key)):
+        for name, choose in ((PARTITION_ID, self._checked), (KEY, self._of_key)):
             if name not in batch.schema.names:
                 continue
             words, places = arrow.words(batch.column(name).cast(pa.string()))
@@ -268,16 +244,15 @@ class Router:
 def encode_events(rows: pa.RecordBatch, marks: bytes, first_number: int) -> EncodedRows:
     """The rows as events, all at once; with the producer's marks, when there are any, and numbers behind them."""
     numbers = np.arange(first_number, first_number + rows.num_rows)
-    body = encoding.as_binary(rows.column(_BODY))
+    body = encoding.as_binary(rows.column(BODY))
     if body.null_count:
         raise BadRows("A row has no body.")
     parts: list[Column] = []
     annotations = _annotations(rows, marks, numbers)
     if annotations is not None:
         parts.append(annotations)
-    if _PROPERTIES in rows.schema.names:
-        properties = rows.column(_PROPERTIES)
-        parts.append(encoding.map_sections(encoding.APPLICATION_PROPERTIES, properties, _texts))
+    if SECTIONS in rows.schema.names:
+        parts.append(rows.column(SECTIONS))
     parts += encoding.data_section(body)
     return EncodedRows.of(numbers, arrow.joined(*parts))
 
@@ -285,19 +260,15 @@ def encode_events(rows: pa.RecordBatch, marks: bytes, first_number: int) -> Enco
 def _annotations(rows: pa.RecordBatch, marks: bytes, numbers: Longs) -> Column | None:
     entries: list[Column] = []
     counts: Longs = np.zeros(rows.num_rows, np.int64)
-    if _KEY in rows.schema.names and rows.column(_KEY).null_count < rows.num_rows:
-        keys = rows.column(_KEY)
+    if KEY in rows.schema.names and rows.column(KEY).null_count < rows.num_rows:
+        keys = rows.column(KEY)
         key_entries = arrow.joined(_KEY_ENTRY, encoding.variable(keys, encoding.TEXT_FORM))
         entries.append(arrow.filled(key_entries, b""))
         counts += 2 * arrow.is_valid(keys)
     if marks:
-        entries.append(encoding.fixed(rows.column(_BODY), numbers.astype(">i4"), marks + _INT))
+        entries.append(encoding.fixed(rows.column(BODY), numbers.astype(">i4"), marks + _INT))
         counts += _MARKS
     if not entries:
         return None
     body = encoding.compound(arrow.joined(*entries), counts, encoding.MAP_FORM)
     return encoding.only_where(counts > 0, encoding.section(encoding.MESSAGE_ANNOTATIONS, body))
-
-
-def _texts(items: Column) -> Column:
-    return encoding.variable(items, encoding.TEXT_FORM)
