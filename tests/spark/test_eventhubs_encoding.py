@@ -142,7 +142,8 @@ def sent(batch: pa.RecordBatch) -> AmqpMessage:
 
 
 TYPED: dict[str, Any] = {
-    "text": "ä", "quoted": '"x"', "long": Long(7), "int": Int(7), "flag": True, "double": 2.0, "half": 0.5, "none": None,
+    "text": "ä", "quoted": '"x"', "long": Long(7), "int": Int(7), "flag": True, "double": 2.0, "half": 0.5,
+    "none": None,
     "bytes": b"ab", "uuid": UUID(int=7), "time": Timestamp(1_700_000_000_000), "symbol": Symbol("s"),
     "large": ULong(2**64 - 1), "decimal": AmqpDecimal(b"1234"),
 }  # fmt: skip
