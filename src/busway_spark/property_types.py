@@ -91,6 +91,8 @@ def _object(text: str, column: str) -> dict[str, Any]:
 def _restored(name: str, value: object, kind: object) -> object:
     if kind is None:
         return _plain(value)
+    if isinstance(value, bytes | Timestamp | UUID):  # out of a variant, which has them
+        return value
     restore = _RESTORES.get(str(kind))
     if restore is None:
         raise UnknownProperties(f"the property '{name[:60]}' has the unknown type '{str(kind)[:30]}'")

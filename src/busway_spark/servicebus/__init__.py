@@ -5,6 +5,7 @@ options            options, checked
 columns            columns and their types (`body_readers`: readers whose bodies are decoded, see `bodies`)
 message_columns    a message as a row, a row as a message (`variant`: its properties)
 message_arrays     messages as columns, all at once (`variant_arrays`: their properties)
+rare_columns       fields that few senders set
 bridge             from Spark's blocking calls to the asynchronous client
 peek               walks and looks by number that touch nothing
 browse             batch reading
