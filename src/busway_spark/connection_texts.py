@@ -21,6 +21,12 @@ ENCRYPTED_REFUSED: Final = (
 )
 
 
+def over_websocket(text: str) -> str:
+    """The connection string of the same bus, with AMQP by WebSockets."""
+    parts = [part for part in text.split(";") if not part.strip().lower().startswith("transporttype=")]
+    return ";".join([*filter(str.strip, parts), "TransportType=AmqpWebSockets"])
+
+
 def parsed(text: str) -> ConnectionString:
     """Raises ValueError with a sentence that never holds a secret."""
     if _ENCRYPTED.fullmatch(text):

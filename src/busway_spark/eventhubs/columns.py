@@ -178,7 +178,8 @@ def _is_bare(run: EventRun) -> NDArray[np.bool_]:
     bare &= (gap == _DATA_HEADS[0]) | (gap == _DATA_HEADS[1])
     section = np.where(bare, section, 0)
     bare &= (data[section + 1] == 0x53) & (data[section + 2] == 0x75)
-    return bare | is_bodiless
+    bare |= is_bodiless
+    return bare
 
 
 def _heads(run: EventRun) -> HeadArrays:

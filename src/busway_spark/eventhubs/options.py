@@ -14,7 +14,7 @@ from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions, WrongBody
 from busway_spark.bodies.body_options import NAMES as BODY_NAMES
 from busway_spark.bus import Bus
 from busway_spark.catalogue_tables import MISSING, KeyInTable, of_definition
-from busway_spark.connection_texts import parsed
+from busway_spark.connection_texts import over_websocket, parsed
 from busway_spark.eventhubs.ported_options import PORTED, REFUSED, is_switched_off, seconds_of
 from busway_spark.eventhubs.positions import END, START, Position
 from busway_spark.named_connections import CONNECTION, find_connection
@@ -23,7 +23,9 @@ PREFIX: Final = "eventhubs."
 AUTO: Final = "auto"
 BULK: Final = "bulk"
 AMQP: Final = "amqp"
-_TRANSPORTS: Final = (AUTO, BULK, AMQP)
+#: AMQP too, by another way.
+WEBSOCKET: Final = "websocket"
+_TRANSPORTS: Final = (AUTO, BULK, AMQP, WEBSOCKET)
 
 CONNECTION_STRING: Final = "connectionString"
 NAME: Final = "name"
@@ -100,7 +102,8 @@ class EventHubsOptions:
     def parse(cls, given: Mapping[str, str]) -> EventHubsOptions:
         """Raises BadOption."""
         options = _named(given)
-        bus = _bus(options)
+        transport = _choice(options, TRANSPORT, _TRANSPORTS, AUTO)
+        bus = _bus(options, by_websocket=transport == WEBSOCKET)
         hub = options.get(NAME) or bus.target.entity_path
         if not hub:
             raise BadOption(
@@ -122,7 +125,7 @@ class EventHubsOptions:
             _flag(options, FAIL_ON_DATA_LOSS, True),
             _seconds(options, RECEIVER_TIMEOUT, _RECEIVER_TIMEOUT_S),
             _flag(options, FILTER_PUSHDOWN, True),
-            _choice(options, TRANSPORT, _TRANSPORTS, AUTO),
+            AMQP if transport == WEBSOCKET else transport,
             _bodies(options),
             _names(options, COLUMNS),
             _flag(options, INCLUDE_BODY, True),
@@ -166,7 +169,7 @@ def _check_ported(name: str, value: str) -> None:
         raise BadOption(name, f"{expected} is expected, not {value[:40]!r}.")
 
 
-def _bus(options: Mapping[str, str]) -> Bus:
+def _bus(options: Mapping[str, str], *, by_websocket: bool) -> Bus:
     text, ca_file = _connection(options)
     try:
         authority = authority_text(options.get(CA_FILE, ca_file))
@@ -176,7 +179,7 @@ def _bus(options: Mapping[str, str]) -> Bus:
         parsed(text)
     except ValueError as error:
         raise BadOption(CONNECTION_STRING, str(error)) from None
-    return Bus(text, authority)
+    return Bus(over_websocket(text) if by_websocket else text, authority)
 
 
 def _connection(options: Mapping[str, str]) -> tuple[str, str | None]:

@@ -143,7 +143,7 @@ def _symbol(value: object, _: bool) -> object:
 
 def _identity(value: object, _: bool) -> object:
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    return ULong(value) if is_number else str(value)  # type: ignore[call-overload]
+    return ULong(int(str(value))) if is_number else str(value)
 
 
 def _bytes(value: object, has_json: bool) -> object:

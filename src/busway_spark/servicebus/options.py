@@ -13,7 +13,7 @@ from busway_spark.authority import authority_text
 from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions, WrongBodyOption, read_body_options
 from busway_spark.bodies.body_options import NAMES as BODY_NAMES
 from busway_spark.catalogue_tables import MISSING, KeyInTable, of_definition
-from busway_spark.connection_texts import parsed
+from busway_spark.connection_texts import over_websocket, parsed
 from busway_spark.named_connections import CONNECTION, find_connection
 
 BROWSE: Final = "browse"
@@ -27,6 +27,10 @@ AUTO: Final = "auto"
 BULK: Final = "bulk"
 STOCK: Final = "stock"
 
+#: How AMQP travels.
+AMQP: Final = "amqp"
+WEBSOCKET: Final = "websocket"
+
 VARIANT: Final = "variant"
 JSON: Final = "json"
 
@@ -37,7 +41,7 @@ _SUB_QUEUES: Final = {
     "transferdeadletter": "/$Transfer/$DeadLetterQueue",
 }
 KNOWN: Final = (
-    "connectionString", CONNECTION, "caFile", "queue", "topic", "subscription", "entity", "subQueue",
+    "connectionString", CONNECTION, "caFile", "transport", "queue", "topic", "subscription", "entity", "subQueue",
     "mode", "allowDestructive", "properties", "columns", "includeBody",
     "startingSequenceNumber", "endingSequenceNumber", "maxMessages", "maxWaitSeconds",
     "maxMessagesPerTrigger", "messagesPerPartition", "failOnDataLoss", "adoptClaims", "claimOperations", "writeId",
@@ -100,6 +104,8 @@ def read_options(given: Mapping[str, str]) -> ServiceBusOptions:
     reader = _Given(given)
     text, ca_file = _connection(reader)
     path = _entity_path(text)
+    if reader.choice("transport", (AMQP, WEBSOCKET)) == WEBSOCKET:
+        text = over_websocket(text)
     starting = reader.integer("startingSequenceNumber", 0, 0)
     ending = reader.integer("endingSequenceNumber", NUMBER_MAX, 0)
     if ending < starting:

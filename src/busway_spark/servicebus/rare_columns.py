@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, TimestampType
 
-from busway.amqp.sections import Properties, decode_message, encode_message
+from busway.amqp.performatives import Properties
+from busway.amqp.sections import decode_message, encode_message
 from busway.amqp.types import Symbol, Timestamp, UInt
 from busway.client.messages import ServiceBusReceivedMessage
 from busway_spark.amqp_arrays import arrow, encoding
