@@ -21,6 +21,7 @@ refused with what is lost; one behind it ends the answer before it.
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Final
@@ -133,7 +134,12 @@ async def _body(
     if arrow is not None:
         yield arrow.begin()
     async for chunks in pages:
-        yield b"".join([piece for data in chunks for piece in encode(data)])
+        pieces: list[bytes] = []
+        for data in chunks:
+            pieces += encode(data)
+            if encode is not _framed:
+                await asyncio.sleep(0)  # it looks at each event: others have their turn between chunks
+        yield b"".join(pieces)
     if arrow is not None:
         yield arrow.end()
 
