@@ -49,10 +49,11 @@ _LOT_BYTES: Final = 2 * 1024 * 1024
 _ID_CHARACTERS_MAX: Final = 128
 _SENTENCE_MAX: Final = 2_000
 
+_COUNTS: Final[dict[str, pa.DataType]] = {
+    "new": pa.int64(), "known": pa.int64(), "failed": pa.int64(), "staged": pa.binary(),
+}  # fmt: skip
 #: What a task tells at its end.
-COUNTS: Final = pa.schema(
-    [("new", pa.int64()), ("known", pa.int64()), ("failed", pa.int64()), ("staged", pa.binary())]
-)
+COUNTS: Final = pa.schema(_COUNTS)
 COUNTS_DDL: Final = "new BIGINT, known BIGINT, failed BIGINT, staged BINARY"
 
 
@@ -91,7 +92,7 @@ class Sending:
         finally:
             rows.close()
             target.close()
-        counted = [[lots.new], [lots.known], [copies.failed], [staged]]
+        counted: list[list[Any]] = [[lots.new], [lots.known], [copies.failed], [staged]]
         yield pa.RecordBatch.from_pydict(dict(zip(COUNTS.names, counted, strict=True)), schema=COUNTS)
 
     def _target(self) -> _Target:
