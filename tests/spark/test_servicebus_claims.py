@@ -257,7 +257,7 @@ def test_available_now_ends_with_what_was_there_at_its_start(bus: RunningServer)
     assert _rows(reader, first, second) == list(range(7, 11))
     assert reader.latestOffset(second, ReadMaxRows(6)) == second
     assert reader.latestOffset(second, ReadMaxRows(6)) == second
-    left = bridge().run(_received_within(bridge().client(_options(bus)), 20.0))
+    left = bridge().run(_received_within(bridge().client(_options(bus).bus), 20.0))
     assert [(message.sequence_number, message.delivery_count) for message in left] == [
         (number, 0) for number in range(11, 21)
     ]
@@ -312,5 +312,5 @@ def test_a_driver_that_knows_numbers_only_plans_the_same_sessions(
     assert sorted(_rows(third, {**before, "held": []}, old)) == list(range(1, 11))
     third.stop()
     _reader(bus, operations=operations, queue="chat").commit(old if operations == "bulk" else end)
-    client = bridge().client(_options(bus))
+    client = bridge().client(_options(bus).bus)
     assert bridge().run(client.get_management("chat").peek_messages(250)) == []
