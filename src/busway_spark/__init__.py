@@ -19,6 +19,9 @@ that works; in any other session the formats are found by themselves (modules `p
   kept_connections        HTTP connections that are kept between requests
   http_door               requests over HTTP: the one client of both formats
   bridge                  from blocking calls to the asynchronous client of AMQP
+  connection_texts        connection strings that cannot be used here, and what to do instead
+  named_connections       `connection 'prod'`: where a name leads
+  catalogue_tables        `CREATE TABLE … USING`: definitions that bring no options to queries
   bus_failure             what goes wrong on it, as a sentence in the error that Spark shows
   write_names             what a write is known by: query, batch, names that are given
   two_phase               writing in two phases: tasks stage, `commit` decides (`staging`: Busway's routes for it)

@@ -25,15 +25,12 @@ from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.authority import authority_file, authority_text
 from busway_spark.patience import OPERATION_S, patiently
 
-#: Why neither format can be a table in a catalogue of Spark: it keeps the key, and queries do not get the options.
-TABLES_REFUSED: Final = (
-    "a table in the catalogue would keep the key, and Spark does not hand its options to queries."
-    " Use CREATE TEMPORARY VIEW … USING … OPTIONS (…), or spark.read."
-)
 BUSWAY: Final = "busway"
 AZURE: Final = "azure"
 CONNECT_TIMEOUT_S: Final = 10.0
 HTTP_TIMEOUT_S: Final = 60.0
+#: Needs no token.
+HEALTH: Final = "/health"
 _HEALTH_BYTES_MAX: Final = 64 * 1024
 #: Where only Azure answers: these need no question.
 _AZURE_SUFFIXES: Final = (
@@ -112,7 +109,7 @@ class Bus:
             except OSError as error:
                 self._check_amqp(error)
                 return None
-            connection.request("GET", "/health")
+            connection.request("GET", HEALTH)
             answer = connection.getresponse().read(_HEALTH_BYTES_MAX)
         except (OSError, http.client.HTTPException):
             return None

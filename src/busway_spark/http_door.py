@@ -28,7 +28,7 @@ from busway.client.errors import (
     Refused,
     Unreachable,
 )
-from busway_spark.bus import HTTP_TIMEOUT_S, Bus
+from busway_spark.bus import CONNECT_TIMEOUT_S, HEALTH, HTTP_TIMEOUT_S, Bus
 from busway_spark.kept_connections import connected, kept_connections
 from busway_spark.patience import OPERATION_S, Patience, meet
 
@@ -77,6 +77,15 @@ class HttpDoor:
     ) -> bytes:
         """The same. `is_repeatable`: the route does nothing twice."""
         return self._body_of(Question("POST", target, body, None, is_repeatable, wait_s))
+
+    def date(self) -> str | None:
+        """What the server's clock says: every answer bears it, also a refusal. Raises ClientError."""
+        question = Question("GET", HEALTH, is_repeatable=True)
+        patience = Patience(self._bus.target.authority, self._limit_s)
+        answer, connection = self._exchanged(question, patience, CONNECT_TIMEOUT_S)
+        _refusal(answer)
+        self._rest(answer, connection)
+        return answer.headers.get("Date")
 
     @contextmanager
     def reading(self, question: Question) -> Iterator[http.client.HTTPResponse]:
@@ -130,7 +139,7 @@ class HttpDoor:
                 raise patience.over(error_of(answer.status, refusal))
 
     def _exchanged(
-        self, question: Question, patience: Patience
+        self, question: Question, patience: Patience, connect_s: float = HTTP_TIMEOUT_S
     ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
         kept = kept_connections()
         while question.is_repeatable and (connection := kept.resting(self._bus)) is not None:
@@ -140,7 +149,7 @@ class HttpDoor:
                 connection.close()
         while True:
             try:
-                connection = connected(self._bus, HTTP_TIMEOUT_S)
+                connection = connected(self._bus, connect_s)
             except OSError as error:
                 if not patience.pause():
                     raise patience.over(self._unreachable(error)) from error

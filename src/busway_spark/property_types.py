@@ -36,6 +36,8 @@ _NAMES: Final[dict[type, str]] = {
     Timestamp: "timestamp", Float: "float", Decimal: "decimal", Symbol: "symbol", Char: "char", UUID: "uuid",
     bytes: "binary",
 }  # fmt: skip
+#: Forms of AMQP whose values JSON tells: null, truth values, long, text.
+PLAIN_FORMS: Final = (0x40, 0x41, 0x42, 0x56, 0x55, 0x81, 0xA1, 0xB1)
 #: .NET types without an AMQP form (M-32): ticks of 100 ns, and text.
 _DESCRIBED: Final = {
     "com.microsoft:timespan": "timespan",
@@ -67,7 +69,12 @@ def properties_of(text: str | None, types: str | None) -> dict[str, object]:
     """The properties as they were sent. Raises UnknownProperties."""
     if text is None or text == "{}":
         return {}
-    values, names = _object(text, "properties"), {} if types is None else _object(types, "propertyTypes")
+    return restored(_object(text, "properties"), types)
+
+
+def restored(values: Mapping[str, object], types: str | None) -> dict[str, object]:
+    """What JSON tells of them, in the types that they had. Raises UnknownProperties."""
+    names = {} if types is None else _object(types, "propertyTypes")
     return {name: _restored(name, value, names.get(name)) for name, value in values.items()}
 
 
@@ -84,6 +91,8 @@ def _object(text: str, column: str) -> dict[str, Any]:
 def _restored(name: str, value: object, kind: object) -> object:
     if kind is None:
         return _plain(value)
+    if isinstance(value, bytes | Timestamp | UUID):  # out of a variant, which has them
+        return value
     restore = _RESTORES.get(str(kind))
     if restore is None:
         raise UnknownProperties(f"the property '{name[:60]}' has the unknown type '{str(kind)[:30]}'")

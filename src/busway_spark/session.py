@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_VERSION_MIN: Final = 17
-#: Tells our readers, in the processes that Spark starts, that this session hands filters down to them.
-PUSHES_FILTERS: Final = "BUSWAY_SPARK_PUSHES_FILTERS"
 _MISSING_MODULE: Final = "--add-modules=jdk.incubator.vector"
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _ASK_TIMEOUT_S: Final = 30.0
@@ -52,10 +50,9 @@ _DEFAULTS: Final[dict[str, str]] = {
     "spark.sql.redaction.options.regex": "(?i)url|secret|password|token|connection.?string",
     "spark.sql.redaction.string.regex": "(?i)SharedAccess(Key|Signature)=[^;,\\]\\s]+",
 }
-_OF_APPLICATIONS: Final[dict[str, str]] = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
+_OF_APPLICATIONS: Final[dict[str, str]] = {"spark.ui.showConsoleProgress": "false"}
+#: On a cluster people look at Spark's pages; of one process they would be a port that nobody asked for.
+_OF_ONE_PROCESS: Final[dict[str, str]] = {"spark.ui.enabled": "false"}
 _ON_THIS_MACHINE: Final[dict[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -97,12 +94,11 @@ def spark_session(
         builder, settings = builder.remote(wanted), _of_sql({**_DEFAULTS, **given})
     else:
         require_master(wanted)
-        is_here = _HERE.fullmatch(wanted) is not None
-        prepare_environment(is_here=is_here)
+        prepare_environment(is_here=_HERE.fullmatch(wanted) is not None)
         if given.get(SHIP_CODE, "").lower() != "false" and _ONE_PROCESS.fullmatch(wanted) is None:
             lead_planners()
         builder = builder.master(wanted)
-        settings = {**_DEFAULTS, **_OF_APPLICATIONS, **(_ON_THIS_MACHINE if is_here else {}), **given}
+        settings = {**_settings_of(wanted), **given}
     for name, value in settings.items():
         builder = builder.config(name, value)
     with kept_interrupt():
@@ -110,6 +106,15 @@ def spark_session(
     if _must_ship(session, wanted, given):
         ship_code(session)
     return session
+
+
+def _settings_of(master: str) -> dict[str, str]:
+    return {
+        **_DEFAULTS,
+        **_OF_APPLICATIONS,
+        **(_ON_THIS_MACHINE if _HERE.fullmatch(master) else {}),
+        **(_OF_ONE_PROCESS if _ONE_PROCESS.fullmatch(master) else {}),
+    }
 
 
 def _unless_submitted(settings: Mapping[str, str]) -> dict[str, str]:
@@ -148,7 +153,6 @@ def prepare_environment(*, is_here: bool = True) -> None:
         lead_to_quick_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable if is_here else _shared_python())
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ[PUSHES_FILTERS] = "1"
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)

@@ -12,10 +12,11 @@ is known is not even staged again.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, Self
 
 import numpy as np
@@ -62,6 +63,15 @@ class RowsStaged(WriterCommitMessage):
     @property
     def count(self) -> int:
         return sum(self.rows.values())
+
+    def to_json(self) -> str:
+        """For jobs whose tasks answer in rows."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_json(cls, text: str) -> RowsStaged:
+        told = json.loads(text)
+        return cls(**{**told, "name": WriteName(**told["name"])})
 
 
 class Stage:

@@ -32,6 +32,7 @@ EXECUTOR_SETTINGS = {
     "spark.driver.extraJavaOptions": java_options(),
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.metricsEnabled": "false",
+    "spark.ui.enabled": "false",
 }
 
 

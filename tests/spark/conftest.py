@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -39,6 +39,8 @@ if not collect_ignore_glob:
     from tests.spark.class_archive import FEW_ROWS, SHORT_LIFE, java_options
 
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIFE)
+    # Before Java starts: what plans queries has its environment.
+    os.environ["BUSWAY_CONNECTIONS"] = str(Path(gettempdir()) / f"busway-connections-{uuid4().hex}.toml")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{java_options()} {FEW_ROWS}")
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(FOLDER / "warm_workers"), os.environ.get("PYTHONPATH")))
@@ -85,6 +87,7 @@ def spark(warm_forks: None) -> Iterator[SparkSession]:  # noqa: ARG001
         session.sparkContext.setLogLevel("OFF")
         yield session
         session.stop()
+        Path(os.environ["BUSWAY_CONNECTIONS"]).unlink(missing_ok=True)
     # Handles of Java objects end here: inside of a later import their end confuses Python 3.11's parser.
     gc.collect()
 

@@ -110,6 +110,7 @@ def _frame(messages: list[Message]) -> bytes:
         {},
         {"properties": "json"},
         {"properties": "json", "columns": "sequenceNumber,properties,propertyTypes"},
+        {"columns": "body,timeToLive,userId,contentEncoding,absoluteExpiryTime,creationTime,groupSequence"},
     ],
 )
 @pytest.mark.parametrize("odd_share", [0.0, 0.1, 1.0])

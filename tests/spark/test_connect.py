@@ -25,7 +25,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from busway_spark import spark_session
-from busway_spark.session import PUSHES_FILTERS, prepare_environment
+from busway_spark.session import prepare_environment
 from busway_spark.shipping import code_archive
 from tests.harness.running_server import RunningServer
 from tests.spark.cluster import EXECUTOR_SETTINGS, bare_python
@@ -80,8 +80,7 @@ def connect_server(folder: Path, archive: Path) -> Iterator[str]:
         "PYSPARK_DRIVER_PYTHON": python,
         "SPARK_WORKER_DIR": str(folder / "work"),
     }
-    for name in ("PYTHONPATH", PUSHES_FILTERS):
-        environment.pop(name, None)
+    environment.pop("PYTHONPATH", None)
     settings = {
         **EXECUTOR_SETTINGS,
         "spark.ui.enabled": "false",

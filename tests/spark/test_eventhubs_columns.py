@@ -10,9 +10,11 @@ import pytest
 from busway.amqp.decode import DecodeError
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Int, Long, Symbol, Timestamp, UInt
+from busway.chunk_parts import heads_of, numbers_of
 from busway.client.messages import ServiceBusMessage
 from busway.event_chunk import ChunkBuilder, ChunkDamaged
 from busway.event_record import body_in_record, event_of, record_of
+from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.columns import batch_of_messages, batch_of_payloads, batch_of_run, event_run
 
 VALUES = [
@@ -63,6 +65,56 @@ def test_columns_say_what_the_decoder_says(seed: int) -> None:
     numbers = [*range(5, 30), 40, *range(44, 78)]
     slow = batch_of_messages(messages, numbers, [1_000 + number for number in numbers], "3")
     assert batch_of_run(run, "3").to_pylist() == slow.to_pylist()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_events_without_their_bodies_are_the_same_columns(seed: int) -> None:
+    """H-16: what is not wanted is not fetched; all else is as it was, whatever clients send."""
+    payloads = [message(seed * 100 + place) for place in range(60)]
+    data, records = chunk(5, payloads, gap=3)
+    wanted = (*(name for name in ALL_COLUMNS.names if name != "body"), "propertyTypes")
+    whole = event_run(data, 0, 1 << 60)
+    assert whole is not None
+    expected = batch_of_run(whole, "3", WantedColumns(wanted)).to_pylist()
+    numbers = [5, *range(9, 68)]
+    slow = batch_of_messages(
+        [decode_message(record) for record in records],
+        numbers,
+        [1_000 + number for number in numbers],
+        "3",
+        WantedColumns(wanted),
+    )
+    assert slow.to_pylist() == expected
+    heads, bare = framed(heads_of(data[4:])), framed(numbers_of(data[4:]))
+    assert len(bare) == 4 + 24 + 24 * 60
+    assert len(heads) < len(data)
+    run, numbers_run = event_run(heads, 0, 1 << 60), event_run(bare, 0, 1 << 60)
+    assert run is not None
+    assert numbers_run is not None
+    assert batch_of_run(run, "3", WantedColumns(wanted)).to_pylist() == expected
+    few = WantedColumns(("sequenceNumber", "enqueuedTime", "offset", "partition", "body"), has_bodies=False)
+    assert batch_of_run(numbers_run, "3", few).to_pylist() == [
+        {name: row.get(name) for name in few.names} for row in expected
+    ]
+
+
+def framed(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "little") + data
+
+
+@pytest.mark.parametrize(
+    ("names", "has_bodies", "parts"),
+    [
+        (ALL_COLUMNS.names, True, "all"),
+        (ALL_COLUMNS.names, False, "heads"),
+        (("partition", "sequenceNumber"), True, "numbers"),
+        (("sequenceNumber", "properties"), True, "heads"),
+        (("body",), False, "numbers"),
+    ],
+)
+def test_only_what_is_wanted_is_fetched(names: tuple[str, ...], has_bodies: bool, parts: str) -> None:
+    """H-20: whoever counts events by a column of numbers fetches no record at all."""
+    assert WantedColumns(names, has_bodies).parts == parts
 
 
 def annotated(payload: bytes, number: int, chance: random.Random) -> bytes:

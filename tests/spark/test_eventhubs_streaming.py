@@ -143,7 +143,7 @@ def test_a_limit_is_shared_in_proportion() -> None:
     assert limited(start, end, 30) == {"0": 30, "1": 10, "2": 5}
     assert limited(start, end, 1000) == end
     assert sum(limited(start, end, 31).values()) - sum(start.values()) == 31
-    assert limited(start, end, 1) == {"0": 11, "1": 0, "2": 5}
+    assert limited(start, end, 1) == {"0": 11, "1": 1, "2": 5}
 
 
 def test_pieces_cover_their_range() -> None:

@@ -18,6 +18,7 @@ from busway_spark.eventhubs import sink
 from busway_spark.eventhubs.amqp_sending import EventsSent
 from busway_spark.eventhubs.options import EventHubsOptions
 from busway_spark.eventhubs.sink import EventHubsWriter, stage_rows
+from busway_spark.eventhubs.written_columns import WrittenColumns
 from busway_spark.two_phase import decide, drop_stages
 from busway_spark.write_names import STREAM, WriteName
 from tests.harness.running_server import RunningServer
@@ -55,7 +56,7 @@ def test_rows_go_where_they_say(spark: SparkSession, server: RunningServer, hub:
     ("query", "sentence"),
     [
         ("select 'x' as text", "'body' is missing"),
-        ("select 'x' as body, 1 as colour", "'colour' is not known"),
+        ("select 'x' as body, 'k' as partitionkey", "must be called 'partitionKey'"),
         ("select 1 as body", "'body' is int"),
         ("select 'x' as body, '0' as partitionId, 'k' as partitionKey", "both partitionId and partitionKey"),
         ("select 'x' as body, '2' as partitionId", "row 0 of its task: .*between 0 and 1"),
@@ -119,7 +120,7 @@ def test_rows_that_cannot_be_staged_are_sent_at_least_once(
     options = EventHubsOptions.parse(
         {"connectionString": server.connection_string, "name": hub, "transport": "amqp"}
     )
-    message = EventHubsWriter(options, "job").write(batches(30))
+    message = EventHubsWriter(options, WrittenColumns(("body",)), "job").write(batches(30))
     assert message == EventsSent(30)
     assert "at least once" in said[0]
     assert hub in said[0]

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from busway_spark.bodies.body_options import FORMATS, POLICIES
-from busway_spark.eventhubs.columns import SCHEMA
+from busway_spark.eventhubs.chosen_columns import SCHEMA
 from busway_spark.eventhubs.options import KNOWN
 from busway_spark.eventhubs.ported_options import PORTED, REFUSED
 from busway_spark.servicebus import duplicate_check

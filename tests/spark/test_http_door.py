@@ -27,6 +27,7 @@ from busway_spark.eventhubs.offsets import EventRange
 from busway_spark.http_door import HttpDoor
 from busway_spark.kept_connections import kept_connections
 from busway_spark.servicebus.claim_routes import ClaimRoutes
+from busway_spark.servicebus.reading_target import ReadingTarget
 from tests.harness.running_server import RunningServer
 from tests.spark.scripted_door import HANG_UP, answer, scripted
 
@@ -100,6 +101,18 @@ def test_a_refusal_is_final(naps: Naps, status: int) -> None:
         with pytest.raises(EntityMissing if status == 404 else Exception, match=f"status {status}"):
             HttpDoor(door.bus, "q").get("/q")
         assert len(door.asked) == 1
+    assert naps.slept == []
+
+
+def test_the_time_of_a_server_is_in_every_answer_and_asked_for_once(naps: Naps) -> None:
+    """M-38: also in a refusal; who does not answer is not waited for, since there is another clock."""
+    date = "Tue, 14 Nov 2023 22:13:20 GMT"
+    with scripted(answer(404, Date=date), answer(503, Date=date)) as door:
+        for _ in range(2):
+            assert ReadingTarget.by_clock(door.bus).at_ms == 1_700_000_000_999
+        assert door.asked == ["GET /health"] * 2
+    with pytest.raises(Unreachable):
+        HttpDoor(_nobody(), "", limit_s=0.0).date()
     assert naps.slept == []
 
 
@@ -247,7 +260,7 @@ def test_reading_goes_on_when_the_bus_was_away(bus: RunningServer) -> None:
     back.join()
     routes, stamp = ClaimRoutes(here, "orders"), uuid4().hex
     runs = [run[:2] for run in routes.take(stamp, 100, 1.0).runs]
-    assert routes.hold(stamp, runs) == [(1, 100)]
+    assert routes.hold(stamp, runs) == [(1, 100, None)]
     back = _away(bus)
     assert sum(1 for _ in routes.read(stamp, runs)) >= 1
     back.join()

@@ -6,6 +6,7 @@ from the end of locks is played by Busway's own operations only, and by stock on
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.bridge import bridge, close_bridge
 from busway_spark.bus import Bus
+from busway_spark.servicebus import reading_target
 from busway_spark.servicebus.claim import Claim
 from busway_spark.servicebus.claim_desk import ClaimDesk
-from busway_spark.servicebus.claim_reader import ClaimStreamReader
+from busway_spark.servicebus.claim_reader import ClaimedNumbers, ClaimStreamReader
 from busway_spark.servicebus.claim_routes import ClaimRoutes
 from busway_spark.servicebus.columns import readable_schema
 from busway_spark.servicebus.options import ServiceBusOptions, read_options
+from busway_spark.servicebus.reading_target import ReadingTarget
 from busway_spark.servicebus.stock_claims import StockClaims
 from tests.harness.running_server import RunningServer
 
@@ -48,23 +51,30 @@ def bus(tmp_path: Path) -> Iterator[RunningServer]:
         close_bridge()
 
 
-async def _send(bus: RunningServer) -> None:
+async def _send(bus: RunningServer, queue: str = QUEUE, sessions: int = 0) -> None:
     async with (
         ServiceBusClient.from_connection_string(bus.connection_string) as client,
-        client.get_queue_sender(QUEUE) as sender,
+        client.get_queue_sender(queue) as sender,
     ):
-        await sender.send_messages([ServiceBusMessage(str(at).encode()) for at in range(10)])
+        await sender.send_messages(
+            [
+                ServiceBusMessage(
+                    str(at).encode(), session_id=f"customer {at % sessions}" if sessions else None
+                )
+                for at in range(10)
+            ]
+        )
 
 
-def _options(bus: RunningServer, operations: str = OPERATIONS) -> ServiceBusOptions:
-    given = {"connectionString": bus.connection_string, "queue": QUEUE, "maxWaitSeconds": "20"}
+def _options(bus: RunningServer, operations: str = OPERATIONS, queue: str = QUEUE) -> ServiceBusOptions:
+    given = {"connectionString": bus.connection_string, "queue": queue, "maxWaitSeconds": "20"}
     return read_options({**given, "columns": "sequenceNumber", "claimOperations": operations})
 
 
 def _reader(
-    bus: RunningServer, *, is_durable: bool = True, operations: str = OPERATIONS
+    bus: RunningServer, *, is_durable: bool = True, operations: str = OPERATIONS, queue: str = QUEUE
 ) -> ClaimStreamReader:
-    options = _options(bus, operations)
+    options = _options(bus, operations, queue)
     schema: StructType = readable_schema(options)
     return ClaimStreamReader(schema, options, is_durable=is_durable)
 
@@ -115,7 +125,7 @@ def _hold_four(bus: RunningServer, reader: ClaimStreamReader, claim: Claim) -> N
         desk = ClaimDesk(bridge().client(_options(bus).bus), QUEUE, is_durable=True)
         bridge().run(desk.hold(claim, claims._taken[:4]))
     else:
-        assert ClaimRoutes(Bus(bus.connection_string), QUEUE).hold(claim.stamp, [(1, 4)]) == [(1, 4)]
+        assert ClaimRoutes(Bus(bus.connection_string), QUEUE).hold(claim.stamp, [(1, 4)]) == [(1, 4, None)]
 
 
 def test_a_message_that_somebody_else_deferred_meanwhile_is_left_alone(bus: RunningServer) -> None:
@@ -234,3 +244,73 @@ def test_asking_again_before_the_batch_is_planned_takes_nothing_more(bus: Runnin
     end = reader.latestOffset(START, ReadMaxRows(4))
     assert reader.latestOffset(START, ReadMaxRows(4)) == end
     assert _rows(reader, START, end) == [1, 2, 3, 4]
+
+
+def test_available_now_ends_with_what_was_there_at_its_start(bus: RunningServer) -> None:
+    """M-38: numbers tell; what came later is nobody's the moment after, without a delivery that was none."""
+    reader = _reader(bus, operations="bulk")
+    reader.prepareForTriggerAvailableNow()
+    asyncio.run(_send(bus))
+    first = reader.latestOffset(START, ReadMaxRows(6))
+    assert _rows(reader, START, first) == list(range(1, 7))
+    second = reader.latestOffset(first, ReadMaxRows(6))
+    assert _rows(reader, first, second) == list(range(7, 11))
+    assert reader.latestOffset(second, ReadMaxRows(6)) == second
+    assert reader.latestOffset(second, ReadMaxRows(6)) == second
+    left = bridge().run(_received_within(bridge().client(_options(bus).bus), 20.0))
+    assert [(message.sequence_number, message.delivery_count) for message in left] == [
+        (number, 0) for number in range(11, 21)
+    ]
+
+
+def test_available_now_ends_by_the_clock_where_no_server_tells_numbers(
+    bus: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M-38: a claim of messages that all came after the start is the last one."""
+    reader = _reader(bus, operations="stock")
+    monkeypatch.setattr(reading_target, "_server_ms", lambda _: 1_000)
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(START, ReadMaxRows(4))
+    assert _rows(reader, START, end) == [1, 2, 3, 4]
+    assert reader.latestOffset(end, ReadMaxRows(4)) == end
+
+
+def test_the_time_of_a_server_is_what_its_door_tells(bus: RunningServer) -> None:
+    """M-38: to the end of its second; without an answer this machine's, and a little more."""
+    now_ms = time.time() * 1000
+    assert abs(ReadingTarget.by_clock(Bus(bus.connection_string)).at_ms - now_ms) < 20_000
+    gone = Bus(bus.connection_string.replace(str(bus.port), "1"))
+    assert 1_000 < ReadingTarget.by_clock(gone).at_ms - now_ms < 20_000
+
+
+@both_ways
+def test_a_driver_that_knows_numbers_only_plans_the_same_sessions(
+    bus: RunningServer, operations: str
+) -> None:
+    """X-13: ids of sessions are not in the offset; the bus tells them, to plan and to settle."""
+    with ServiceBusAdministrationClient.from_connection_string(bus.connection_string) as administration:
+        administration.create_queue("chat", {"RequiresSession": True, "LockDuration": "PT5S"})
+    asyncio.run(_send(bus, "chat", sessions=3))
+    before = Claim("chat").offset()
+    first = _reader(bus, operations=operations, queue="chat")
+    end = first.latestOffset(before, LIMIT)
+    assert "customer" not in str(end)
+    planned = [part.numbers for part in first.partitions(before, end) if isinstance(part, ClaimedNumbers)]
+    first.stop()
+    second = _reader(bus, operations=operations, queue="chat")
+    again = [part.numbers for part in second.partitions(before, end) if isinstance(part, ClaimedNumbers)]
+    assert again == planned == [list(range(1, 11))]
+    assert {key: len(found) for key, found in (second._held or {}).items()} == {
+        "customer 0": 4,
+        "customer 1": 3,
+        "customer 2": 3,
+    }
+    # As commit a3987cb wrote it, after a crash in the middle of the batch.
+    runs = [[at, 1, f"customer {(at - 1) % 3}"] for at in range(1, 11)]
+    old = {"entity": "chat", "claim": 1, "stamp": end["stamp"], "held": runs}
+    third = _reader(bus, operations=operations, queue="chat")
+    assert sorted(_rows(third, {**before, "held": []}, old)) == list(range(1, 11))
+    third.stop()
+    _reader(bus, operations=operations, queue="chat").commit(old if operations == "bulk" else end)
+    client = bridge().client(_options(bus).bus)
+    assert bridge().run(client.get_management("chat").peek_messages(250)) == []

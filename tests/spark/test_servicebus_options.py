@@ -146,7 +146,13 @@ def test_a_row_without_an_id_gets_the_one_of_its_place() -> None:
 def test_an_offset_holds_all_numbers_of_its_claim(held: dict[str | None, set[int]]) -> None:
     taken = [(session_id, number) for session_id, numbers in held.items() for number in numbers]
     claim = Claim("q").next_of(taken)
-    assert Claim.of_offset(claim.offset(), "q") == claim
+    again = Claim.of_offset(claim.offset(), "q")
+    assert (again.number, again.stamp, again.has_sessions) == (
+        1,
+        claim.stamp,
+        bool(held) and None not in held,
+    )
+    assert set(again.numbers()) == set(claim.numbers()) == {number for _, number in taken}
     assert {key: set(numbers) for key, numbers in claim.held.items()} == held
 
 

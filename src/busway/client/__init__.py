@@ -5,7 +5,7 @@ the official Python client where it has them. It knows the server by the wire on
   administration      entities, rules, keys and stores over HTTP (blocking)
   connection_string   a connection string taken apart
   sas_token           making tokens
-  wire                the connection: socket, engine, who waits for what
+  wire                the connection: socket, engine, who waits for what (`websocket_stream`: by a WebSocket)
   link_end            our end of a link; `sender`, `receiver` and `request_links` are its kinds
   event_reader        reading a partition of an event hub (`hub_administration`: managing hubs)
   event_producer      publishing to a partition of an event hub, each event once

@@ -1,9 +1,10 @@
 """A connection string, taken apart.
 
-`Endpoint=sb://HOST[:PORT]/;SharedAccessKeyName=…;SharedAccessKey=…[;EntityPath=…][;UseDevelopmentEmulator=true]`
+`Endpoint=sb://HOST[:PORT]/;SharedAccessKeyName=…;SharedAccessKey=…[;EntityPath=…][;UseDevelopmentEmulator=true]
+[;TransportType=AmqpWebSockets]`
 
 With the emulator switch everything (AMQP and HTTP) goes plain to the one port of the endpoint; without it AMQP
-is TLS on 5671 and HTTP is TLS on 443, where the official clients look too.
+is TLS on 5671 and HTTP is TLS on 443, where the official clients look too. Over WebSockets AMQP goes where HTTP does.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +22,10 @@ _KNOWN_KEYS: Final = {
     "sharedaccesssignature",
     "entitypath",
     "usedevelopmentemulator",
+    "transporttype",
 }
+#: As the official clients for Java write them.
+_TRANSPORTS: Final = {"amqp": False, "amqpwebsockets": True}
 
 
 class BadConnectionString(ValueError):
@@ -37,9 +41,12 @@ class ConnectionString:
     signature: str | None = field(default=None, repr=False)  # a token made elsewhere
     entity_path: str | None = None
     emulator: bool = False
+    over_websocket: bool = False
 
     @property
     def amqp_port(self) -> int:
+        if self.over_websocket:
+            return self.http_port
         if self.emulator:
             return PLAIN_PORT if self.port is None else self.port
         return TLS_PORT if self.port is None else self.port
@@ -77,6 +84,7 @@ class ConnectionString:
             signature=signature,
             entity_path=parts.get("entitypath"),
             emulator=parts.get("usedevelopmentemulator", "").lower() == "true",
+            over_websocket=_over_websocket(parts.get("transporttype", "amqp")),
         )
 
 
@@ -108,6 +116,13 @@ def _parts(text: str) -> dict[str, str]:
 def _shown(key: str, equals: str) -> str:
     """The name of a part, never a value: a part without `=` could be a broken-off key."""
     return f"'{key.strip()[:40]}'" if equals else "one without '='"
+
+
+def _over_websocket(transport: str) -> bool:
+    found = _TRANSPORTS.get(transport.lower())
+    if found is None:
+        raise BadConnectionString(f"The TransportType '{transport[:40]}' is neither Amqp nor AmqpWebSockets.")
+    return found
 
 
 def _endpoint(endpoint: str | None) -> tuple[str, int | None]:

@@ -34,6 +34,7 @@ from busway.amqp.session import Session
 from busway.client.connection_string import ConnectionString
 from busway.client.errors import ClientError, NotAuthorised, Unreachable, error_of
 from busway.client.link_end import LinkEnd
+from busway.client.websocket_stream import WebSocketStream, open_websocket
 
 CONNECT_TIMEOUT_S: Final = 20.0
 CLOSE_TIMEOUT_S: Final = 5.0
@@ -48,8 +49,8 @@ class Wire:
     def __init__(
         self,
         target: ConnectionString,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        reader: asyncio.StreamReader | WebSocketStream,
+        writer: asyncio.StreamWriter | WebSocketStream,
         *,
         plain_login: bool,
     ) -> None:
@@ -189,10 +190,9 @@ async def open_wire(target: ConnectionString, ca_file: Path | None, *, plain_log
         context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(target.host, port, ssl=context)
+            wire = await _connected(target, context, plain_login)
     except (OSError, TimeoutError) as error:
         raise Unreachable.at(target.host, port, error) from error
-    wire = Wire(target, reader, writer, plain_login=plain_login)
     try:
         await wire.start()
     except TimeoutError as error:
@@ -202,6 +202,14 @@ async def open_wire(target: ConnectionString, ca_file: Path | None, *, plain_log
         await wire.close()
         raise
     return wire
+
+
+async def _connected(target: ConnectionString, context: ssl.SSLContext | None, plain_login: bool) -> Wire:
+    if target.over_websocket:
+        stream = await open_websocket(target.host, target.amqp_port, context)
+        return Wire(target, stream, stream, plain_login=plain_login)
+    reader, writer = await asyncio.open_connection(target.host, target.amqp_port, ssl=context)
+    return Wire(target, reader, writer, plain_login=plain_login)
 
 
 def _login(target: ConnectionString, plain_login: bool) -> tuple[str, bytes]:

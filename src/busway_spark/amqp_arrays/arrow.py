@@ -69,6 +69,12 @@ def differs(column: Column, text: str) -> Column:
     return found
 
 
+def unequal(first: Column, second: Column) -> Column:
+    """Null where one of them is."""
+    found: Column = _compute.not_equal(first, second)
+    return found
+
+
 def has_any(column: Column) -> bool:
     return _compute.any(column).as_py() is True
 

@@ -10,11 +10,13 @@ azure-event-hubs-spark.
   filters            filters that Spark hands down, as bounds
   bulk_reader        ranges of events by Busway's bulk route
   amqp_reader        ranges of events over AMQP
+  chosen_columns     which columns there are, and which of them a query wants
   columns            events as Arrow columns
   head_arrays        what events bring beside their bodies, all at once (`heads`: event by event)
   ranges             reading one range in one task
   reader             batch reading
   stream_reader      stream reading
+  written_columns    which columns of rows are sent (`written_sections`: their properties, encoded)
   sink               writing, batch and stream (`amqp_sending`: where rows cannot be staged)
-  event_rows         rows as events: columns, partitions, encoding
+  event_rows         rows as events: partitions, encoding
 """

@@ -3,12 +3,15 @@
 Theory of operation. A reader of the consumer group begins behind the number before the range, or at the partition's
 start, and stops with the range's last event. The range ends at an event that exists, so waiting is only for the wire;
 when nothing comes for the receiver's timeout the task fails, and Spark tries it again.
+
+How large events are nobody tells but the events: the first few of a range are read to know.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -18,22 +21,34 @@ from busway.amqp.sections import decode_message
 from busway.client.errors import ClientError, TimedOut
 from busway.client.event_reader import EventReader, StartPosition
 from busway.client.messages import SEQUENCE_NUMBER
+from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.amqp_arrays.message_cut import Longs
-from busway_spark.bridge import bridge
+from busway_spark.bridge import asked, bridge
 from busway_spark.bus import Bus
+from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.columns import batch_of_payloads
 from busway_spark.eventhubs.offsets import EventRange
 from busway_spark.patience import OPERATION_S, Patience, may_pass
 
 _ROWS: Final = 5_000
 _BYTES: Final = 8 * 1024 * 1024
+#: To learn a size: events of a partition, and partitions, those with the most before them.
+_SAMPLED_EVENTS: Final = 16
+_SAMPLED_PARTITIONS: Final = 32
 
 
 class AmqpReader:
     def __init__(
-        self, bus: Bus, hub: str, consumer_group: str, timeout_s: float, operation_s: float = OPERATION_S
+        self,
+        bus: Bus,
+        hub: str,
+        consumer_group: str,
+        timeout_s: float,
+        operation_s: float = OPERATION_S,
+        wanted: WantedColumns = ALL_COLUMNS,
     ) -> None:
         self._bus = bus
+        self._columns = wanted
         self._hub = hub
         self._consumer_group = consumer_group
         self._timeout_s = timeout_s
@@ -66,10 +81,31 @@ class AmqpReader:
             work.run(reader.open())
             while rest.count:
                 payloads, rest = work.run(self._gather(reader, rest))
-                yield _within(wanted, *batch_of_payloads(payloads, wanted.partition)), rest
+                found = batch_of_payloads(payloads, wanted.partition, self._columns)
+                yield _within(wanted, *found), rest
         finally:
             with contextlib.suppress(ClientError):
                 work.run(reader.close())
+
+    def event_bytes(self, waiting: Sequence[EventRange]) -> float:
+        """About how large an event at the start of the ranges is, weighted by how many wait; 0 when none came.
+        Raises ClientError."""
+        return asked(self._bus, self._operation_s, lambda client: self._sampled(client, waiting))
+
+    async def _sampled(self, client: ServiceBusClient, waiting: Sequence[EventRange]) -> float:
+        chosen = sorted(waiting, key=lambda one: -one.count)[:_SAMPLED_PARTITIONS]
+        sizes = await asyncio.gather(*(self._sample(client, one) for one in chosen))
+        known = [(one.count, size) for one, size in zip(chosen, sizes, strict=True) if size]
+        total = sum(count for count, _ in known)
+        return sum(count * size for count, size in known) / total if total else 0.0
+
+    async def _sample(self, client: ServiceBusClient, wanted: EventRange) -> float:
+        reader = client.get_event_reader(
+            self._hub, wanted.partition, _start(wanted.first), self._consumer_group
+        )
+        async with reader:
+            found = await reader.receive_encoded(self._timeout_s, min(wanted.count, _SAMPLED_EVENTS))
+        return sum(map(len, found)) / len(found) if found else 0.0
 
     async def _gather(self, reader: EventReader, wanted: EventRange) -> tuple[list[bytes], EventRange]:
         """Events for one batch, and the range that is left behind them."""

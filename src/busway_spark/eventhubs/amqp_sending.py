@@ -29,7 +29,7 @@ class EventsSent(WriterCommitMessage):
 
 
 def send_rows(rows: Iterator[pa.RecordBatch], options: EventHubsOptions) -> EventsSent:
-    """In a task. Raises BadRows, BusFailure."""
+    """In a task; the batches are prepared (`written_columns`). Raises BadRows, BusFailure."""
     with failing(f"write to the hub '{options.hub}'"), asyncio.Runner() as runner:
         return runner.run(_send(rows, options))
 

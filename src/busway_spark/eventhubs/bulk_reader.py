@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from busway_spark.bus import Bus
+from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.columns import EventRun, batch_of_run, event_run
 from busway_spark.eventhubs.offsets import EventRange
 from busway_spark.http_door import HttpDoor
@@ -26,17 +27,23 @@ ANSWER_BYTES: Final = 8 * 1024 * 1024
 
 class BulkReader:
     def __init__(
-        self, bus: Bus, hub: str, operation_s: float = OPERATION_S, answer_bytes: int = ANSWER_BYTES
+        self,
+        bus: Bus,
+        hub: str,
+        operation_s: float = OPERATION_S,
+        answer_bytes: int = ANSWER_BYTES,
+        wanted: WantedColumns = ALL_COLUMNS,
     ) -> None:
         self._door = HttpDoor(bus, hub, operation_s)
         self._hub = hub
+        self._columns = wanted
         self._answer_bytes = answer_bytes
 
     def batches(self, wanted: EventRange) -> Iterator[pa.RecordBatch]:
         """Raises ClientError, ChunkDamaged."""
         for run in self.runs(wanted):
             if len(run):
-                yield batch_of_run(run, wanted.partition)
+                yield batch_of_run(run, wanted.partition, self._columns)
 
     def runs(self, wanted: EventRange) -> Iterator[EventRun]:
         """Ends where the hub has nothing more in the range."""
@@ -59,5 +66,5 @@ class BulkReader:
         size = self._answer_bytes if bytes_max is None else bytes_max
         hub = "/".join(quote(part, safe="") for part in self._hub.split("/"))
         path = f"/{hub}/partitions/{quote(wanted.partition, safe='')}/events"
-        query = f"from={wanted.first}&to={wanted.end}&bytes={size}&format=chunks"
+        query = f"from={wanted.first}&to={wanted.end}&bytes={size}&format=chunks&parts={self._columns.parts}"
         return self._door.get(f"{path}?{query}", CHUNKS_TYPE)

@@ -14,7 +14,7 @@ not repeated among the latter.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,15 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark.sql.types import (
-    BinaryType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from busway.amqp.sections import DATA, AmqpMessage, decode_message
 from busway.event_chunk import BODY_ELSEWHERE, HAS_NUMBERS, HEAD_BYTES, MAGIC, ChunkDamaged
@@ -38,22 +29,10 @@ from busway_spark.amqp_arrays.message_cut import DATA as SECTION_DATA
 from busway_spark.amqp_arrays.message_cut import Longs, MessageCut, joined
 from busway_spark.amqp_arrays.row_columns import RowColumn
 from busway_spark.amqp_arrays.value_arrays import contents
+from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.head_arrays import HeadArrays
 from busway_spark.eventhubs.heads import OFFSET, HeadColumns, json_text
 
-SCHEMA: Final = StructType(
-    [
-        StructField("body", BinaryType()),
-        StructField("partition", StringType()),
-        StructField("offset", StringType()),
-        StructField("sequenceNumber", LongType()),
-        StructField("enqueuedTime", TimestampType()),
-        StructField("publisher", StringType()),
-        StructField("partitionKey", StringType()),
-        StructField("properties", MapType(StringType(), StringType())),
-        StructField("systemProperties", MapType(StringType(), StringType())),
-    ]
-)
 _HEAD: Final = struct.Struct("<4sIIIq")
 _LENGTH: Final = struct.Struct("<I")
 #: Arrow's offsets of binary arrays.
@@ -154,11 +133,18 @@ def _check(starts: Longs, bodies: Longs, ends: Longs, numbers: Longs, end: int) 
 # -- columns
 
 
-def batch_of_run(run: EventRun, partition: str) -> pa.RecordBatch:
+def batch_of_run(run: EventRun, partition: str, wanted: WantedColumns = ALL_COLUMNS) -> pa.RecordBatch:
     """Of a server whose offsets are its numbers, as Busway's are."""
     numbers = pa.array(run.numbers)
-    times = pa.array(run.times_ms * 1000).cast(_TIME)
-    return _batch(_bodies(run), partition, pc.cast(numbers, _STRING), numbers, times, _heads(run))
+    return _batch(
+        wanted,
+        partition,
+        numbers,
+        pa.array(run.times_ms * 1000).cast(_TIME),
+        lambda: pc.cast(numbers, _STRING),
+        lambda: _bodies(run),
+        _heads(run) if wanted.wants_heads else None,
+    )
 
 
 def _bodies(run: EventRun) -> pa.Array[Any]:
@@ -187,9 +173,12 @@ def _is_bare(run: EventRun) -> NDArray[np.bool_]:
     bare &= (data[at + 2] == 0x72) & (data[at + 3] == 0xC1) & (data[at + 5] == 6)
     section = at + 5 + data[at + 4]
     gap = run.bodies - section
+    # Where bodies were left out there is nothing behind the annotations.
+    is_bodiless = bare & (gap == 0) & (run.ends == run.bodies)
     bare &= (gap == _DATA_HEADS[0]) | (gap == _DATA_HEADS[1])
     section = np.where(bare, section, 0)
     bare &= (data[section + 1] == 0x53) & (data[section + 2] == 0x75)
+    bare |= is_bodiless
     return bare
 
 
@@ -198,48 +187,64 @@ def _heads(run: EventRun) -> HeadArrays:
 
 
 def _batch(
-    bodies: pa.Array[Any],
+    wanted: WantedColumns,
     partition: str,
-    offsets: pa.Array[Any],
     numbers: pa.Array[Any],
     times: pa.Array[Any],
-    heads: HeadArrays | HeadColumns,
+    offsets: Callable[[], pa.Array[Any]],
+    bodies: Callable[[], pa.Array[Any]],
+    heads: HeadArrays | HeadColumns | None,
 ) -> pa.RecordBatch:
-    columns = {
-        "body": bodies,
-        "partition": pa.repeat(pa.scalar(partition, _STRING), len(bodies)),
+    makers: dict[str, Callable[[], pa.Array[Any]]] = {
+        "body": bodies if wanted.has_bodies else lambda: pa.nulls(len(numbers), pa.binary()),
+        "partition": lambda: pa.repeat(pa.scalar(partition, _STRING), len(numbers)),
         "offset": offsets,
-        "sequenceNumber": numbers,
-        "enqueuedTime": times,
-        "publisher": heads.publishers(),
-        "partitionKey": heads.partition_keys(),
-        "properties": heads.properties(),
-        "systemProperties": heads.system(),
+        "sequenceNumber": lambda: numbers,
+        "enqueuedTime": lambda: times,
     }
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    if heads is not None:
+        makers["publisher"], makers["partitionKey"] = heads.publishers, heads.partition_keys
+        makers["properties"], makers["systemProperties"] = heads.properties, heads.system
+        makers["propertyTypes"] = heads.property_types
+    arrays = [makers[name]() for name in wanted.names]
+    return pa.RecordBatch.from_arrays(arrays, names=list(wanted.names))
 
 
 # -- single events
 
 
-def batch_of_payloads(payloads: list[bytes], partition: str) -> tuple[pa.RecordBatch, Longs]:
+def batch_of_payloads(
+    payloads: list[bytes], partition: str, wanted: WantedColumns = ALL_COLUMNS
+) -> tuple[pa.RecordBatch, Longs]:
     """Of events that came one by one, with the offsets that the server gave them; and their numbers."""
     data, starts, ends = joined(payloads)
     cut = MessageCut(data, starts, ends)
     heads = HeadArrays(cut, with_positions=True)
-    bodies = RowColumn(len(payloads), pa.binary())
-    sections = cut.section(SECTION_DATA)
-    bodies.add(sections.rows, contents(cut, sections))
-    rest = np.setdiff1d(np.arange(len(payloads)), sections.rows, assume_unique=True)
-    found = [body_of(heads.odd[row]) if row in heads.odd else b"" for row in rest.tolist()]
-    bodies.add(rest, pa.array(found, pa.binary()))
     times = pa.array(heads.times_ms * 1000).cast(_TIME)
     numbers = pa.array(heads.numbers)
-    return _batch(bodies.array(), partition, heads.offsets(), numbers, times, heads), heads.numbers
+    batch = _batch(
+        wanted, partition, numbers, times, heads.offsets, lambda: _bodies_of_cut(cut, heads), heads
+    )
+    return batch, heads.numbers
+
+
+def _bodies_of_cut(cut: MessageCut, heads: HeadArrays) -> pa.Array[Any]:
+    count = len(cut.starts)
+    bodies = RowColumn(count, pa.binary())
+    sections = cut.section(SECTION_DATA)
+    bodies.add(sections.rows, contents(cut, sections))
+    rest = np.setdiff1d(np.arange(count), sections.rows, assume_unique=True)
+    found = [body_of(heads.odd[row]) if row in heads.odd else b"" for row in rest.tolist()]
+    bodies.add(rest, pa.array(found, pa.binary()))
+    return bodies.array()
 
 
 def batch_of_messages(
-    messages: list[AmqpMessage], numbers: list[int], times_ms: list[int], partition: str
+    messages: list[AmqpMessage],
+    numbers: list[int],
+    times_ms: list[int],
+    partition: str,
+    wanted: WantedColumns = ALL_COLUMNS,
 ) -> pa.RecordBatch:
     """Of events that came one by one, with the offsets that the server gave them."""
     annotations = [message.message_annotations or {} for message in messages]
@@ -247,11 +252,12 @@ def batch_of_messages(
     for index, message in enumerate(messages):
         heads.put_message(index, message)
     return _batch(
-        pa.array([body_of(message) for message in messages], pa.binary()),
+        wanted,
         partition,
-        pa.array([str(found.get(OFFSET)) for found in annotations], _STRING),
         pa.array(numbers, pa.int64()),
         pa.array([at_ms * 1000 for at_ms in times_ms], pa.int64()).cast(_TIME),
+        lambda: pa.array([str(found.get(OFFSET)) for found in annotations], _STRING),
+        lambda: pa.array([body_of(message) for message in messages], pa.binary()),
         heads,
     )
 

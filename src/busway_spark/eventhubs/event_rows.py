@@ -1,4 +1,4 @@
-"""Rows as events of a hub: the columns that there are, which partition each row is for, the encoded event."""
+"""Rows as events of a hub, prepared (`written_columns`): which partition each is for, the encoded event."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from busway.amqp.encode import encode_value
 from busway.amqp.types import Symbol
@@ -14,39 +13,12 @@ from busway.client.messages import PARTITION_KEY
 from busway.streams.key_hash import partition_of_key
 from busway_spark.amqp_arrays import arrow, encoding
 from busway_spark.amqp_arrays.message_cut import Column, Flags, Longs
+from busway_spark.eventhubs.written_columns import BODY, KEY, PARTITION_ID, SECTIONS
+from busway_spark.eventhubs.written_sections import BadRows
 
-_BODY: Final = "body"
-_PARTITION_ID: Final = "partitionId"
-_KEY: Final = "partitionKey"
-_PROPERTIES: Final = "properties"
-#: What each column may be, as Spark's short names of types.
-_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    _BODY: ("binary", "string"),
-    _PARTITION_ID: ("string", "int", "bigint", "smallint", "tinyint"),
-    _KEY: ("string",),
-    _PROPERTIES: ("map<string,string>",),
-}
 #: Rows in turn that go to one partition before the next.
 _TURN_ROWS: Final = 64
 _KEY_ENTRY: Final = encode_value(Symbol(PARTITION_KEY))
-
-
-class BadRows(ValueError):
-    """The columns, or a row, cannot be written; the text says which."""
-
-
-def check_columns(schema: StructType, overwrite: bool) -> None:
-    """Raises BadRows."""
-    if overwrite:
-        raise BadRows("A hub cannot be overwritten; use mode('append').")
-    types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    if _BODY not in types:
-        raise BadRows("The column 'body' is missing.")
-    for name, kind in types.items():
-        if name not in _COLUMNS:
-            raise BadRows(f"The column '{name}' is not known; known are {', '.join(_COLUMNS)}.")
-        if kind not in _COLUMNS[name]:
-            raise BadRows(f"The column '{name}' is {kind}; {' or '.join(_COLUMNS[name])} is expected.")
 
 
 def by_partition(batch: pa.RecordBatch, first_row: int) -> dict[str | None, Flags]:
@@ -65,11 +37,11 @@ def by_partition(batch: pa.RecordBatch, first_row: int) -> dict[str | None, Flag
 
 def _named(batch: pa.RecordBatch, first_row: int) -> tuple[list[str], Longs]:
     """The partitions that rows name, and for each row which; -1 for none. Raises BadRows."""
-    if _PARTITION_ID not in batch.schema.names:
+    if PARTITION_ID not in batch.schema.names:
         return [], np.full(batch.num_rows, -1, np.int64)
-    words, places = arrow.words(batch.column(_PARTITION_ID).cast(pa.string()))
-    if _KEY in batch.schema.names:
-        has_both: Flags = (places >= 0) & arrow.is_valid(batch.column(_KEY))
+    words, places = arrow.words(batch.column(PARTITION_ID).cast(pa.string()))
+    if KEY in batch.schema.names:
+        has_both: Flags = (places >= 0) & arrow.is_valid(batch.column(KEY))
         if has_both.any():
             at = first_row + int(np.argmax(has_both))
             raise BadRows(
@@ -105,8 +77,8 @@ class Router:
                     f" not {name}."
                 )
             partitions[named == place] = int(name)
-        if _KEY in batch.schema.names:
-            keys, keyed = arrow.words(batch.column(_KEY).cast(pa.string()))
+        if KEY in batch.schema.names:
+            keys, keyed = arrow.words(batch.column(KEY).cast(pa.string()))
             chosen = np.array([partition_of_key(key, self._partition_count) for key in keys], np.int64)
             partitions[keyed >= 0] = chosen[keyed[keyed >= 0]]
         self._rows += batch.num_rows
@@ -118,15 +90,14 @@ class Router:
 
 def encode_events(rows: pa.RecordBatch, first_row: int) -> Column:
     """The rows as events, all at once. Raises BadRows."""
-    body = encoding.as_binary(rows.column(_BODY))
+    body = encoding.as_binary(rows.column(BODY))
     if body.null_count:
         raise BadRows(f"Row {first_row + int(np.argmin(arrow.is_valid(body)))} of its task has no body.")
     parts: list[Column] = []
-    if _KEY in rows.schema.names and rows.column(_KEY).null_count < rows.num_rows:
-        parts.append(_annotations(rows.column(_KEY)))
-    if _PROPERTIES in rows.schema.names:
-        properties = rows.column(_PROPERTIES)
-        parts.append(encoding.map_sections(encoding.APPLICATION_PROPERTIES, properties, _texts))
+    if KEY in rows.schema.names and rows.column(KEY).null_count < rows.num_rows:
+        parts.append(_annotations(rows.column(KEY)))
+    if SECTIONS in rows.schema.names:
+        parts.append(rows.column(SECTIONS))
     parts += encoding.data_section(body)
     return arrow.joined(*parts)
 
@@ -136,7 +107,3 @@ def _annotations(keys: Column) -> Column:
     counts: Longs = 2 * arrow.is_valid(keys).astype(np.int64)
     body = encoding.compound(entries, counts, encoding.MAP_FORM)
     return encoding.only_where(counts > 0, encoding.section(encoding.MESSAGE_ANNOTATIONS, body))
-
-
-def _texts(items: Column) -> Column:
-    return encoding.variable(items, encoding.TEXT_FORM)

@@ -35,6 +35,7 @@ from busway_spark.amqp_arrays.value_arrays import (
     whole_numbers,
 )
 from busway_spark.eventhubs.heads import FIELDS, OFFSET, PUBLISHER, TOLD_ELSEWHERE, HeadColumns, json_text
+from busway_spark.property_types import PLAIN_FORMS, types_of
 
 
 class HeadArrays:
@@ -160,3 +161,17 @@ class HeadArrays:
 
     def system(self) -> Column:
         return self._system.array(STRING)
+
+    def property_types(self) -> Column:
+        """Event by event, of those with a property whose JSON does not tell its type."""
+        cut = self._cut
+        rare = [np.flatnonzero(cut.is_odd)]
+        for each in self._application:
+            values = cut.usual(each.values)
+            rare.append(values.rows[~np.isin(cut.byte(values.at), PLAIN_FORMS)])
+        rows = np.unique(np.concatenate(rare))
+        payloads = (cut.data[int(cut.starts[row]) : int(cut.ends[row])] for row in rows.tolist())
+        found = [types_of(decode_message(payload).application_properties or {}) for payload in payloads]
+        column = RowColumn(len(cut.starts), STRING)
+        column.add(rows, pa.array(found, STRING))
+        return column.array()

@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from busway.amqp.sections import AmqpMessage
-from busway.amqp.types import Array, Decimal, Described
+from busway.amqp.types import Array, Described
 from busway.client.messages import PARTITION_KEY
 from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.message_cut import Column, Longs
+from busway_spark.property_types import types_of
 
 PUBLISHER: Final = "x-opt-publisher"
 OFFSET: Final = "x-opt-offset"
@@ -40,6 +41,7 @@ class HeadColumns:
         self._publishers: list[str | None] = [None] * count
         self._partition_keys: list[str | None] = [None] * count
         self._properties = MapColumn(count)
+        self._property_types: list[str | None] = [None] * count
         self._system = MapColumn(count)
 
     def put_message(self, index: int, message: AmqpMessage) -> None:
@@ -53,8 +55,10 @@ class HeadColumns:
             value = getattr(properties, field.name)
             if value is not None:
                 self._system.put(index, field.name.replace("_", "-"), json_text(value))
-        for name, value in (message.application_properties or {}).items():
+        application = message.application_properties or {}
+        for name, value in application.items():
             self._properties.put(index, str(name), json_text(value))
+        self._property_types[index] = types_of(application)
 
     def _put_named(self, index: int, annotations: dict[Any, Any]) -> None:
         key, publisher = annotations.get(PARTITION_KEY), annotations.get(PUBLISHER)
@@ -74,6 +78,9 @@ class HeadColumns:
 
     def system(self) -> Column:
         return self._system.array()
+
+    def property_types(self) -> Column:
+        return pa.array(self._property_types, _STRING)
 
     def property_runs(self) -> tuple[Longs, Column, Column]:
         return self._properties.runs()
@@ -115,11 +122,11 @@ def json_text(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no form for: bytes in base64, everything else as its text."""
-    if isinstance(value, bytes) and not isinstance(value, Decimal):
+    """What JSON has no form for: bytes and decimals in base64, everything else as its text."""
+    if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Described):
         return value.value
     if isinstance(value, Array):
         return value.items
-    return str(value) if isinstance(value, UUID | Decimal) else repr(value)
+    return str(value) if isinstance(value, UUID) else repr(value)

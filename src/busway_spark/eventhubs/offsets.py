@@ -1,6 +1,6 @@
 """Offsets of a stream over a hub: of each partition the number of the next event, and which hub it was.
 
-    {"hub": "orders", "createdAt": 1763200000000, "partitions": {"0": 17, "1": 4}}
+    {"version": 1, "hub": "orders", "createdAt": 1763200000000, "partitions": {"0": 17, "1": 4}}
 
 The end of the first batch also tells where that batch begins ("begin"): Spark asks a stream for its beginning again
 when its first batch is repeated, and "latest" means another place by then.
@@ -8,6 +8,8 @@ when its first batch is repeated, and "latest" means another place by then.
 A range between two offsets holds the same events whenever it is read, as long as the hub keeps them. What a hub no
 longer keeps is lost for one of two reasons, which are told apart: retention went past the reader, or the hub was
 deleted and made again, which its time of creation shows.
+
+Offsets without a version are older than versions; they read the same. One of a later version is refused.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from busway_spark.eventhubs.facts import HubFacts
 
 Json = dict[str, object]
+_VERSION: Final = 1
 
 
 class DataLoss(RuntimeError):
@@ -58,12 +62,22 @@ class HubOffset:
     begin: dict[str, int] | None = None
 
     def to_json(self) -> Json:
-        told: Json = {"hub": self.hub, "createdAt": self.created_at_ms, "partitions": dict(self.next_numbers)}
+        told: Json = {
+            "version": _VERSION,
+            "hub": self.hub,
+            "createdAt": self.created_at_ms,
+            "partitions": dict(self.next_numbers),
+        }
         return told if self.begin is None else {**told, "begin": dict(self.begin)}
 
     @classmethod
     def of_json(cls, given: Mapping[str, object]) -> HubOffset:
         """Raises ValueError for what no stream of ours wrote."""
+        if given.get("version", _VERSION) != _VERSION:
+            raise ValueError(
+                "The checkpoint holds an offset of a later version of Busway: read it with that version, or begin"
+                " with a new checkpoint."
+            )
         hub, created, partitions = given.get("hub"), given.get("createdAt"), given.get("partitions")
         if not isinstance(hub, str) or not isinstance(created, int) or not isinstance(partitions, dict):
             raise ValueError("The checkpoint holds an offset that is not one of the format 'eventhubs'.")
@@ -102,17 +116,21 @@ class EventRange:
 
 
 def limited(start: Mapping[str, int], end: Mapping[str, int], events_max: int) -> dict[str, int]:
-    """Ends that take at most so many events, shared among the partitions in proportion to what waits in them."""
+    """Ends that take at most so many events: one of each partition where something waits, so that none is starved by
+    another, and of the rest in proportion to what waits. Where there are more partitions than that, one of each."""
     waiting = {name: max(number - start[name], 0) for name, number in end.items()}
-    total = sum(waiting.values())
-    if total <= events_max:
-        return dict(end)
-    shares = {name: count * events_max // total for name, count in waiting.items()}
+    shares = {name: min(count, 1) for name, count in waiting.items()}
+    behind = {name: count - shares[name] for name, count in waiting.items()}
+    total = sum(behind.values())
     left = events_max - sum(shares.values())
-    for name in sorted(waiting, key=lambda name: (shares[name] - waiting[name], name)):
-        if left > 0 and shares[name] < waiting[name]:
+    if total <= left:
+        return dict(end)
+    if left > 0:
+        for name, count in behind.items():
+            shares[name] += count * left // total
+        left = max(events_max - sum(shares.values()), 0)
+        for name in sorted(waiting, key=lambda name: (-waiting[name], name))[:left]:
             shares[name] += 1
-            left -= 1
     return {name: start[name] + shares[name] for name in end}
 
 

@@ -5,28 +5,30 @@ never repeated."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from busway.client.connection_string import BadConnectionString
 from busway_spark.authority import authority_text
 from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions, WrongBodyOption, read_body_options
 from busway_spark.bodies.body_options import NAMES as BODY_NAMES
-from busway_spark.bus import TABLES_REFUSED, Bus
+from busway_spark.bus import Bus
+from busway_spark.catalogue_tables import MISSING, KeyInTable, of_definition
+from busway_spark.connection_texts import over_websocket, parsed
 from busway_spark.durations import seconds_of
-from busway_spark.eventhubs.ported_options import PORTED, REFUSED
+from busway_spark.eventhubs.ported_options import PORTED, REFUSED, is_switched_off
 from busway_spark.eventhubs.positions import END, START, Position
+from busway_spark.named_connections import CONNECTION, find_connection
 from busway_spark.patience import OPERATION_S
-from busway_spark.session import PUSHES_FILTERS
 from busway_spark.write_names import BATCH_MAX, WRITE_ID_CHARACTERS_MAX, GivenName
 
 PREFIX: Final = "eventhubs."
 AUTO: Final = "auto"
 BULK: Final = "bulk"
 AMQP: Final = "amqp"
-_TRANSPORTS: Final = (AUTO, BULK, AMQP)
+#: AMQP too, by another way.
+WEBSOCKET: Final = "websocket"
+_TRANSPORTS: Final = (AUTO, BULK, AMQP, WEBSOCKET)
 
 CONNECTION_STRING: Final = "connectionString"
 NAME: Final = "name"
@@ -47,15 +49,14 @@ OPERATION_TIMEOUT: Final = "operationTimeout"
 WRITE_ID: Final = "writeId"
 BATCH_ID: Final = "batchId"
 IDLE_WAIT: Final = "idleWait"
+COLUMNS: Final = "columns"
+INCLUDE_BODY: Final = "includeBody"
 
 KNOWN: Final = (
-    CONNECTION_STRING, NAME, CONSUMER_GROUP, STARTING_POSITION, STARTING_POSITIONS, ENDING_POSITION, ENDING_POSITIONS,
-    MAX_EVENTS, MAX_BYTES, MIN_PARTITIONS, FAIL_ON_DATA_LOSS, RECEIVER_TIMEOUT, FILTER_PUSHDOWN, TRANSPORT, CA_FILE,
-    OPERATION_TIMEOUT, IDLE_WAIT, WRITE_ID, BATCH_ID,
-    *BODY_NAMES,
+    CONNECTION_STRING, CONNECTION, NAME, CONSUMER_GROUP, STARTING_POSITION, STARTING_POSITIONS, ENDING_POSITION,
+    ENDING_POSITIONS, MAX_EVENTS, MAX_BYTES, MIN_PARTITIONS, FAIL_ON_DATA_LOSS, RECEIVER_TIMEOUT, FILTER_PUSHDOWN,
+    TRANSPORT, CA_FILE, OPERATION_TIMEOUT, IDLE_WAIT, WRITE_ID, BATCH_ID, COLUMNS, INCLUDE_BODY, *BODY_NAMES,
 )  # fmt: skip
-#: Comes among the options of a table in the catalogue.
-_OF_TABLES: Final = "provider"
 #: What Spark itself hands to every source and sink.
 _OF_SPARK: Final = frozenset(
     {"path", "checkpointlocation", "queryname", "outputmode", "serialization.format", "truncate", "numrows"}
@@ -94,7 +95,7 @@ class EventHubsOptions:
     min_partitions: int = 0
     fails_on_data_loss: bool = True
     receiver_timeout_s: float = _RECEIVER_TIMEOUT_S
-    pushes_filters: bool = False
+    pushes_filters: bool = True
     transport: str = AUTO
     bodies: BodyOptions = AS_THEY_ARE
     #: How long an operation is tried while the bus is away or busy.
@@ -104,6 +105,9 @@ class EventHubsOptions:
     #: What a write is known by; see `write_names`.
     write_id: str | None = None
     batch_id: int | None = None
+    #: None: those of azure-event-hubs-spark.
+    columns: tuple[str, ...] | None = None
+    includes_body: bool = True
 
     @property
     def given_name(self) -> GivenName:
@@ -119,7 +123,8 @@ class EventHubsOptions:
     def parse(cls, given: Mapping[str, str]) -> EventHubsOptions:
         """Raises BadOption."""
         options = _named(given)
-        bus = _bus(options)
+        transport = _choice(options, TRANSPORT, _TRANSPORTS, AUTO)
+        bus = _bus(options, by_websocket=transport == WEBSOCKET)
         hub = options.get(NAME) or bus.target.entity_path
         if not hub:
             raise BadOption(
@@ -140,27 +145,31 @@ class EventHubsOptions:
             _whole(options, MIN_PARTITIONS, _PARTITIONS_MAX) or 0,
             _flag(options, FAIL_ON_DATA_LOSS, True),
             _seconds(options, RECEIVER_TIMEOUT, _RECEIVER_TIMEOUT_S),
-            _flag(options, FILTER_PUSHDOWN, os.environ.get(PUSHES_FILTERS) == "1"),
-            _choice(options, TRANSPORT, _TRANSPORTS, AUTO),
+            _flag(options, FILTER_PUSHDOWN, True),
+            AMQP if transport == WEBSOCKET else transport,
             _bodies(options),
             _seconds(options, OPERATION_TIMEOUT, OPERATION_S),
             _idle_wait(options),
             _write_id(options),
             _batch_id(options),
+            _names(options, COLUMNS),
+            _flag(options, INCLUDE_BODY, True),
         )
 
 
 def _named(given: Mapping[str, str]) -> dict[str, str]:
     """By their proper names. A prefixed name that is not known is always wrong, another one unless it is Spark's."""
     options: dict[str, str] = {}
-    for key, value in given.items():
+    try:
+        defined = of_definition(given, _BY_LOWER, PREFIX)
+    except KeyInTable as error:
+        raise BadOption(CONNECTION_STRING, str(error)) from None
+    for key, value in (given if defined is None else defined).items():
         lower = key.lower()
         bare = lower.removeprefix(PREFIX)
         name = _BY_LOWER.get(bare)
-        if lower == _OF_TABLES:
-            raise BadOption(CONNECTION_STRING, TABLES_REFUSED)
         if name is None:
-            if bare == lower and lower in _OF_SPARK:
+            if (bare == lower and lower in _OF_SPARK) or is_switched_off(bare, value):
                 continue
             raise _unknown(key)
         if name in options and options[name] != value:
@@ -185,20 +194,33 @@ def _check_ported(name: str, value: str) -> None:
         raise BadOption(name, f"{expected} is expected, not {value[:40]!r}.")
 
 
-def _bus(options: Mapping[str, str]) -> Bus:
-    text = options.get(CONNECTION_STRING)
-    if not text:
-        raise BadOption(CONNECTION_STRING, "missing.")
+def _bus(options: Mapping[str, str], *, by_websocket: bool) -> Bus:
+    text, ca_file = _connection(options)
     try:
-        authority = authority_text(options.get(CA_FILE))
+        authority = authority_text(options.get(CA_FILE, ca_file))
     except ValueError as error:
         raise BadOption(CA_FILE, str(error)) from None
-    bus = Bus(text, authority)
     try:
-        _ = bus.target
-    except BadConnectionString as error:
+        parsed(text)
+    except ValueError as error:
         raise BadOption(CONNECTION_STRING, str(error)) from None
-    return bus
+    return Bus(over_websocket(text) if by_websocket else text, authority)
+
+
+def _connection(options: Mapping[str, str]) -> tuple[str, str | None]:
+    """The connection string, and a file with an authority where a named connection has one."""
+    text, name = options.get(CONNECTION_STRING), options.get(CONNECTION)
+    if name is None:
+        if not text:
+            raise BadOption(CONNECTION_STRING, MISSING)
+        return text, None
+    if text:
+        raise BadOption(CONNECTION, f"only one of {CONNECTION} and {CONNECTION_STRING} can be given.")
+    try:
+        found = find_connection(name)
+    except ValueError as error:
+        raise BadOption(CONNECTION, str(error)) from None
+    return found.connection_string, found.ca_file
 
 
 def _bodies(options: Mapping[str, str]) -> BodyOptions:
@@ -252,6 +274,11 @@ def _json(name: str, text: str) -> object:
     except ValueError:
         raise BadOption(name, "not JSON.") from None
     return loaded
+
+
+def _names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    text = options.get(name)
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _whole(options: Mapping[str, str], name: str, most: int) -> int | None:

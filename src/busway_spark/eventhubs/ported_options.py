@@ -4,10 +4,12 @@ means here is the second half of an entry, for the documentation."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Final
 
+from busway_spark.connection_texts import ENTRA_REFUSED
 from busway_spark.durations import seconds_of
 
 #: A class of the JVM.
@@ -33,6 +35,14 @@ def _is_strategy(text: str) -> str | None:
     return None if text.lower() in _STRATEGIES else "Hash or BalancedHash"
 
 
+def _is_object(text: str) -> str | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    return None if isinstance(found, dict) else "a JSON object"
+
+
 def _from_to(least: int, most: int) -> Check:
     def check(text: str) -> str | None:
         is_whole = text.isascii() and text.isdigit() and len(text) <= 9
@@ -54,10 +64,15 @@ PORTED: Final[dict[str, tuple[Check, str]]] = {
     "metricPlugin": (_is_class, "a StreamingQueryListener of Spark tells progress and lag"),
     "partitionPreferredLocationStrategy": (_is_strategy, "any executor may read any partition"),
     "maxRatePerPartition": (_from_to(1, 1 << 29), "of its DStreams; maxEventsPerTrigger limits streams"),
+    "maxRatesPerPartition": (_is_object, "of its DStreams; maxEventsPerTrigger limits streams"),
     "useSimulatedClient": (_is_flag, "of its own tests"),
 }
 #: They would have to be used, and cannot be.
 REFUSED: Final[dict[str, str]] = {
-    name: "signing in by Microsoft Entra ID is not supported; give a connectionString with a key."
-    for name in ("useAadAuth", "aadAuthCallback", "aadAuthCallbackParams")
+    name: ENTRA_REFUSED for name in ("useAadAuth", "aadAuthCallback", "aadAuthCallbackParams")
 }
+
+
+def is_switched_off(lower_name: str, value: str) -> bool:
+    """A job may say that it does not want what is not there."""
+    return lower_name == "useaadauth" and value.strip().lower() == "false"

@@ -1,8 +1,8 @@
 """Positions in a partition, as options give them, and the sequence numbers that they come to.
 
 The form is that of azure-event-hubs-spark: `{"offset": "-1"|"@latest"|…, "seqNo": n, "enqueuedTime": ISO time,
-"isInclusive": bool}`, of which one of the first three counts. A number needs no question; an offset or a time is
-asked for by opening a reader there and looking at the first event that comes.
+"isInclusive": bool}`, of which one of the first three counts; the last is true where it is left out. A number needs
+no question; an offset or a time is asked for by opening a reader there and looking at the first event that comes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Position:
     offset: str | None = None
     number: int | None = None
     at_ms: int | None = None
-    is_inclusive: bool = False
+    is_inclusive: bool = True
 
     @classmethod
     def of_json(cls, value: object) -> Position:
@@ -35,7 +35,7 @@ class Position:
         if not isinstance(value, dict) or not set(value) <= _FIELDS:
             raise ValueError(f"a position is a JSON object of {', '.join(sorted(_FIELDS))}.")
         offset, number, time = value.get("offset"), value.get("seqNo"), value.get("enqueuedTime")
-        is_inclusive = value.get("isInclusive", False)
+        is_inclusive = value.get("isInclusive", True)
         if not isinstance(is_inclusive, bool):
             raise ValueError("isInclusive must be true or false.")
         if offset is not None:

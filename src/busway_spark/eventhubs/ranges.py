@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from busway_spark.bus import BUSWAY
 from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.amqp_reader import AmqpReader
 from busway_spark.eventhubs.bulk_reader import BulkReader
+from busway_spark.eventhubs.chosen_columns import WantedColumns
 from busway_spark.eventhubs.facts import read_hub
 from busway_spark.eventhubs.offsets import DataLoss, EventRange
 from busway_spark.eventhubs.options import AMQP, AUTO, BULK, EventHubsOptions
@@ -41,27 +42,38 @@ def transport_of(options: EventHubsOptions) -> str:
     return BULK if options.bus.kind(options.operation_s) == BUSWAY else AMQP
 
 
-def read_range(options: EventHubsOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The events of a task. Spark hands an empty one to a source that plans none."""
+def read_range(
+    options: EventHubsOptions, partition: InputPartition, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The events of a task, in columns of these names. Spark hands an empty one to a source that plans none."""
     if not isinstance(partition, RangePartition):
         return
     wanted = partition.events
     meet(options.bus.target.authority)  # the driver has
-    bodies = None if options.bodies.is_binary else BodyColumns(options.bodies, options.hub)
+    columns = WantedColumns.of(names, options)
+    bodies = BodyColumns(options.bodies, options.hub, list(names)) if columns.is_decoded else None
     count = 0
     with failing(f"read partition {wanted.partition} of the hub '{options.hub}'"):
-        for batch in _batches(options, partition):
+        for batch in _batches(options, partition, columns):
             count += batch.num_rows
             yield batch if bodies is None else bodies.apply(batch)
         if count < wanted.count and options.fails_on_data_loss:
             _check_loss(options, partition)
 
 
-def _batches(options: EventHubsOptions, partition: RangePartition) -> Iterator[pa.RecordBatch]:
+def _batches(
+    options: EventHubsOptions, partition: RangePartition, columns: WantedColumns
+) -> Iterator[pa.RecordBatch]:
     if partition.transport == BULK:
-        return BulkReader(options.bus, options.hub, options.operation_s).batches(partition.events)
+        bulk = BulkReader(options.bus, options.hub, options.operation_s, wanted=columns)
+        return bulk.batches(partition.events)
     reader = AmqpReader(
-        options.bus, options.hub, options.consumer_group, options.receiver_timeout_s, options.operation_s
+        options.bus,
+        options.hub,
+        options.consumer_group,
+        options.receiver_timeout_s,
+        options.operation_s,
+        columns,
     )
     return reader.batches(partition.events)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -11,6 +11,7 @@ from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.bridge import asked
 from busway_spark.bus import BUSWAY
 from busway_spark.bus_failure import failing
+from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub
 from busway_spark.eventhubs.filters import ReadBounds
 from busway_spark.eventhubs.offsets import EventRange, split
@@ -20,9 +21,12 @@ from busway_spark.eventhubs.ranges import RangePartition, read_range, transport_
 
 
 class EventHubsReader(DataSourceReader):
-    def __init__(self, options: EventHubsOptions) -> None:
+    def __init__(self, options: EventHubsOptions, names: Sequence[str] = ALL_COLUMNS.names) -> None:
         self._options = options
+        self._names = tuple(names)
         self._bounds = ReadBounds()
+        if options.pushes_filters:
+            vars(self)["pushFilters"] = _TakenFilters(self._bounds)
 
     def partitions(self) -> list[InputPartition]:
         with failing(f"find the events of the hub '{self._options.hub}'"):
@@ -37,7 +41,7 @@ class EventHubsReader(DataSourceReader):
         return [RangePartition(piece, transport, hub.created_at_ms) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_range(self._options, partition)
+        return read_range(self._options, partition, self._names)
 
     async def _ranges(
         self, client: ServiceBusClient, *, is_busway: bool
@@ -67,10 +71,18 @@ class EventHubsReader(DataSourceReader):
         return EventRange(facts.partition, max(firsts), min(ends))
 
 
-class FilteredEventHubsReader(EventHubsReader):
-    """For sessions that hand filters down; others refuse a reader that could take them."""
+class _TakenFilters:
+    """Takes the filters that a session hands down: they shrink the ranges, and Spark keeps all of them.
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Shrinks the ranges; Spark keeps all filters."""
+    A session that hands none down (`spark.sql.python.filterPushdown.enabled` is false) refuses a reader that could
+    take some, so that nobody waits for filters in vain. Nothing depends on them here, so the reader looks to such a
+    session as if it had left Spark's own method alone."""
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, bounds: ReadBounds) -> None:
+        self._bounds = bounds
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
         self._bounds.take_all(filters)
         return filters

@@ -1,7 +1,7 @@
 """Writing rows to a hub, in batches and in streams.
 
 On Busway each row arrives once: tasks stage their rows, and what a batch has staged is decided about at once
-(`busway_spark.two_phase`, names by `busway_spark.write_names`). A row goes to the partition that `partitionId`
+(`busway_spark.two_phase`, names by `busway_spark.write_names`). A row goes to the partition that `partition`
 names, or that its `partitionKey` belongs to (H-10); of the others, those that are staged together go to one
 partition, in their order. Other services get rows at least once (`amqp_sending`), which is said loudly. Which of
 both it is, the driver finds out when it makes the writer.
@@ -22,6 +22,7 @@ from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.amqp_sending import send_rows
 from busway_spark.eventhubs.event_rows import by_partition, encode_events
 from busway_spark.eventhubs.options import AMQP, EventHubsOptions
+from busway_spark.eventhubs.written_columns import WrittenColumns
 from busway_spark.loud import say_loudly
 from busway_spark.staging import can_stage
 from busway_spark.two_phase import RowsStaged, Stage, decide, drop_stages
@@ -29,16 +30,18 @@ from busway_spark.write_names import WriteName, of_job, of_stream, repeats_warni
 
 
 class EventHubsWriter(DataSourceArrowWriter):
-    def __init__(self, options: EventHubsOptions, job: str) -> None:
+    def __init__(self, options: EventHubsOptions, columns: WrittenColumns, job: str) -> None:
         self._options = options
+        self._columns = columns
         self._job = job
         self._stages = _stages(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        rows = map(self._columns.prepared, iterator)
         if not self._stages:
-            return send_rows(iterator, self._options)
+            return send_rows(rows, self._options)
         given, at = self._options.given_name, running()
-        return stage_rows(iterator, self._options, of_job(given, self._job, at), repeats_warning(given, at))
+        return stage_rows(rows, self._options, of_job(given, self._job, at), repeats_warning(given, at))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         decide(self._options.bus, messages, self._options.operation_s)
@@ -48,14 +51,16 @@ class EventHubsWriter(DataSourceArrowWriter):
 
 
 class EventHubsStreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, options: EventHubsOptions) -> None:
+    def __init__(self, options: EventHubsOptions, columns: WrittenColumns) -> None:
         self._options = options
+        self._columns = columns
         self._stages = _stages(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        rows = map(self._columns.prepared, iterator)
         if not self._stages:
-            return send_rows(iterator, self._options)
-        return stage_rows(iterator, self._options, of_stream(self._options.given_name, running()))
+            return send_rows(rows, self._options)
+        return stage_rows(rows, self._options, of_stream(self._options.given_name, running()))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
         decide(self._options.bus, messages, self._options.operation_s)
@@ -82,7 +87,7 @@ def stage_rows(
     name: WriteName,
     warning: str | None = None,
 ) -> RowsStaged:
-    """In a task. Raises BadRows, RowsRefused, BusFailure."""
+    """In a task; the batches are prepared (`written_columns`). Raises BadRows, RowsRefused, BusFailure."""
     first_row = 0
     with Stage(options.bus, name, options.operation_s, warning) as stage:
         for record_batch in record_batches:

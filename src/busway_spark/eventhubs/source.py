@@ -13,15 +13,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from busway_spark.bodies.body_columns import with_bodies
 from busway_spark.bodies.body_options import BODY_FORMAT
 from busway_spark.carried_source import CarriedSource
-from busway_spark.eventhubs.columns import SCHEMA
-from busway_spark.eventhubs.event_rows import check_columns
+from busway_spark.eventhubs.chosen_columns import check_readable, readable_schema
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
-from busway_spark.eventhubs.reader import EventHubsReader, FilteredEventHubsReader
+from busway_spark.eventhubs.reader import EventHubsReader
 from busway_spark.eventhubs.sink import EventHubsStreamWriter, EventHubsWriter
 from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
+from busway_spark.eventhubs.written_columns import WrittenColumns
 
 
 class EventHubsSource(CarriedSource):
@@ -34,27 +33,25 @@ class EventHubsSource(CarriedSource):
         return "eventhubs"
 
     def schema(self) -> StructType:
-        return with_bodies(SCHEMA, self._settings.bodies)
+        return readable_schema(self._settings)
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 (Spark's signature)
-        if self._settings.pushes_filters:
-            return FilteredEventHubsReader(self._settings)
-        return EventHubsReader(self._settings)
+    def reader(self, schema: StructType) -> DataSourceReader:
+        check_readable(schema, self._settings)
+        return EventHubsReader(self._settings, schema.names)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         self.require_code()
-        return EventHubsStreamReader(self._settings)
+        check_readable(schema, self._settings)
+        return EventHubsStreamReader(self._settings, schema.names)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         self._check_bodies()
-        check_columns(schema, overwrite)
-        return EventHubsWriter(self._settings, uuid4().hex)
+        return EventHubsWriter(self._settings, WrittenColumns.of(schema, overwrite), uuid4().hex)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         self.require_code()
         self._check_bodies()
-        check_columns(schema, overwrite)
-        return EventHubsStreamWriter(self._settings)
+        return EventHubsStreamWriter(self._settings, WrittenColumns.of(schema, overwrite))
 
     def _check_bodies(self) -> None:
         if not self._settings.bodies.is_binary:

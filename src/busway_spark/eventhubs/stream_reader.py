@@ -10,7 +10,7 @@ What is lost is looked for when a batch is planned, and by each task that gets f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,7 +25,9 @@ from pyspark.sql.streaming.datasource import (
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.bridge import asked
 from busway_spark.bus_failure import failing
+from busway_spark.eventhubs.amqp_reader import AmqpReader
 from busway_spark.eventhubs.bulk_reader import BulkReader
+from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub
 from busway_spark.eventhubs.hub_watch import HubWatch
 from busway_spark.eventhubs.offsets import DataLoss, EventRange, HubOffset, Json, limited, split
@@ -39,13 +41,14 @@ from busway_spark.eventhubs.options import (
 from busway_spark.eventhubs.positions import END, PositionFinder
 from busway_spark.eventhubs.ranges import RangePartition, read_range, transport_of
 
-#: About how large an event is where only reading it would tell.
+#: About how large an event is where none came to tell.
 _EVENT_BYTES_GUESS = 1024.0
 
 
 class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: EventHubsOptions) -> None:
+    def __init__(self, options: EventHubsOptions, names: Sequence[str] = ALL_COLUMNS.names) -> None:
         self._options = options
+        self._names = tuple(names)
         self._watch = HubWatch(options)
         #: What the last `latestOffset` saw, if it found nothing new and no batch was committed since.
         self._idle: HubFacts | None = None
@@ -141,12 +144,21 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _event_bytes(self, waiting: list[EventRange]) -> float:
         """The mean over the partitions, each by the events that come next, weighted by how many wait."""
-        filled = [one for one in waiting if one.count]
-        if not filled or transport_of(self._options) != BULK:
+        options, filled = self._options, [one for one in waiting if one.count]
+        if not filled:
             return _EVENT_BYTES_GUESS
-        reader = BulkReader(self._options.bus, self._options.hub, self._options.operation_s)
-        with failing(f"ask how large the events of the hub '{self._options.hub}' are"):
-            total = sum(one.count * (reader.event_bytes(one) or _EVENT_BYTES_GUESS) for one in filled)
+        with failing(f"ask how large the events of the hub '{options.hub}' are"):
+            if transport_of(options) != BULK:
+                amqp = AmqpReader(
+                    options.bus,
+                    options.hub,
+                    options.consumer_group,
+                    options.receiver_timeout_s,
+                    options.operation_s,
+                )
+                return amqp.event_bytes(filled) or _EVENT_BYTES_GUESS
+            bulk = BulkReader(options.bus, options.hub, options.operation_s)
+            total = sum(one.count * (bulk.event_bytes(one) or _EVENT_BYTES_GUESS) for one in filled)
         return total / sum(one.count for one in filled)
 
     # -- loss
@@ -193,7 +205,7 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return [RangePartition(piece, transport, hub.created_at_ms) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_range(self._options, partition)
+        return read_range(self._options, partition, self._names)
 
     def commit(self, end: Json) -> None:  # noqa: ARG002
         """The server keeps no position for us. The query has done something: the next question does not wait."""

@@ -11,6 +11,7 @@ capture            hubs, topics and queues into captured files
   capture_commit       the files of a batch put in place, once
   capture_retry        when a stream that failed is started again
   capture_extent       which rows a batch had
+  notes                what jobs write down for later, with versions
   delta                the same into a Delta table
 compact            small files into larger ones
   compact_plan         which become one

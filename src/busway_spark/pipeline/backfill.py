@@ -11,7 +11,6 @@ own, made of what it looks at: for a day the bus knows that it was made.
 from __future__ import annotations
 
 import hashlib
-import pickle
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from busway_spark.pipeline.entity_kind import QUEUE_KIND, find_entity
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.rule_columns.rule_columns import RuleColumns
 from busway_spark.staging import can_stage
-from busway_spark.two_phase import decide
+from busway_spark.two_phase import RowsStaged, decide
 from busway_spark.write_names import GivenName, Running, WriteName, of_job
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ class _Backfill:
 
     def _decide(self, told: Sequence[Any]) -> int:
         """About what tasks have staged: how many are new."""
-        staged = [pickle.loads(row["staged"]) for row in told if row["staged"] is not None]
+        staged = [RowsStaged.of_json(row["staged"]) for row in told if row["staged"] is not None]
         try:
             return decide(self._place.bus, staged)
         except BusFailure as error:

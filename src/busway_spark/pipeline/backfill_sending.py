@@ -13,7 +13,6 @@ repeats where the queue detects duplicates.
 from __future__ import annotations
 
 import asyncio
-import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,12 +48,12 @@ _LOT_BYTES: Final = 2 * 1024 * 1024
 _ID_CHARACTERS_MAX: Final = 128
 _SENTENCE_MAX: Final = 2_000
 
-#: What a task tells at its end.
-_COUNTED: Final[dict[str, pa.DataType]] = {
-    "new": pa.int64(), "known": pa.int64(), "failed": pa.int64(), "staged": pa.binary(),
+_COUNTS: Final[dict[str, pa.DataType]] = {
+    "new": pa.int64(), "known": pa.int64(), "failed": pa.int64(), "staged": pa.string(),
 }  # fmt: skip
-COUNTS: Final = pa.schema(_COUNTED)
-COUNTS_DDL: Final = "new BIGINT, known BIGINT, failed BIGINT, staged BINARY"
+#: What a task tells at its end.
+COUNTS: Final = pa.schema(_COUNTS)
+COUNTS_DDL: Final = "new BIGINT, known BIGINT, failed BIGINT, staged STRING"
 
 
 @dataclass(frozen=True)
@@ -240,7 +239,7 @@ class _Target(Protocol):
     def send(self, fragment: int, copies: Sequence[_Sent]) -> tuple[int, int]:
         """(new, known)."""
 
-    def finish(self) -> bytes | None:
+    def finish(self) -> str | None:
         """What the driver must know of it."""
 
     def close(self) -> None: ...
@@ -287,7 +286,7 @@ class _SubscriptionTarget:
         why = "" if failure is None else _failure_json(failure)
         return f"{self._through}/{copy.number}/{copy.rule}", why, payload_of(copy.message)
 
-    def finish(self) -> bytes | None:
+    def finish(self) -> str | None:
         return None
 
     def close(self) -> None:
@@ -315,11 +314,11 @@ class _StagedTarget:
                 self._stage.put(self._queue, None, encoded)
         return 0, 0
 
-    def finish(self) -> bytes | None:
+    def finish(self) -> str | None:
         with _told_by_job():
             staged = self._stage.finish()
         self._is_whole = True
-        return pickle.dumps(staged)
+        return staged.to_json()
 
     def close(self) -> None:
         self._stage.end(drops=not self._is_whole)
@@ -359,7 +358,7 @@ class _QueueTarget:
         for part in batches(payloads, self._sender.batch_bytes_max):
             await self._sender.send_encoded(part)
 
-    def finish(self) -> bytes | None:
+    def finish(self) -> str | None:
         return None
 
     def close(self) -> None:

@@ -36,7 +36,6 @@ its old name, its numbers begin again, and the batch is refused.
 from __future__ import annotations
 
 import errno
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,6 +57,7 @@ from busway_spark.pipeline.capture_root import NOTES, CaptureRoot
 from busway_spark.pipeline.captured import entity_folder, parse_path
 from busway_spark.pipeline.captured_writer import StagedFile
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.notes import note_text, read_note
 
 MOVING: Final = "moving.json"
 COMMITTED: Final = "committed.json"
@@ -147,7 +147,7 @@ class CaptureLedger:
             sizes = {file.final: file.bytes for file in files}
             note: dict[str, Any] = {"query": name.query, "batch": name.batch, "rows": to_note(extents)}
             note.update(moves=moves, bytes=sizes)
-            self._root.write_text(self._notes / MOVING, json.dumps(note))
+            self._root.write_text(self._notes / MOVING, note_text(note))
             missing = self._keep(self._promise(note))
             if missing is not None:
                 raise CaptureFailed(missing_sentence(self._root, missing))
@@ -217,7 +217,7 @@ class CaptureLedger:
         done: dict[str, object] = {"query": promise.name.query, "batch": promise.name.batch}
         if promise.extents is not None:
             done["rows"] = to_note(promise.extents)
-        self._root.write_text(self._notes / COMMITTED, json.dumps(done))
+        self._root.write_text(self._notes / COMMITTED, note_text(done))
         self._forget_promise()
         return None
 
@@ -325,7 +325,7 @@ def check_source(root: CaptureRoot, entity: str, facts: dict[str, object]) -> No
     path = notes_of(entity) / SOURCE
     known = read_note(root, path)
     if not known:
-        root.write_text(path, json.dumps(facts))
+        root.write_text(path, note_text(facts))
     elif known != facts:
         raise JobFailed(
             f"{root.location} holds a capture of another '{entity}' ({_words(known)}) than there is now"
@@ -364,20 +364,6 @@ def _bounds(metadata: Any, column: str) -> tuple[Any, Any]:
 def _microseconds(time: Any) -> int:
     found: Any = pa.scalar(time, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()
     return int(found)
-
-
-def read_note(root: CaptureRoot, path: PurePosixPath) -> dict[str, Any]:
-    """Empty where there is none. Raises JobFailed when it is damaged."""
-    text = root.read_text(path)
-    if text is None:
-        return {}
-    try:
-        note = json.loads(text)
-    except ValueError:
-        note = None
-    if not isinstance(note, dict):
-        raise JobFailed(f"{root.full(path)} is damaged: it is no JSON object.")
-    return note
 
 
 def _words(facts: dict[str, object]) -> str:

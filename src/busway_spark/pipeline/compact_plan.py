@@ -9,10 +9,11 @@ from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Final
 
-from busway_spark.pipeline.capture_commit import MOVING, notes_of, read_note
+from busway_spark.pipeline.capture_commit import MOVING, notes_of
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import CapturedFile
 from busway_spark.pipeline.captured_history import captured_files
+from busway_spark.pipeline.notes import read_note
 
 #: An hour is over when nothing of it can come any more but from a capture that lags behind.
 _OVER_AFTER: Final = timedelta(minutes=10)

@@ -20,17 +20,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from busway_spark.pipeline.capture_commit import read_note
 from busway_spark.pipeline.capture_root import NOTES, CaptureRoot
 from busway_spark.pipeline.captured import parse_path
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.notes import note_text, read_note
 
 COMPACTION: Final = NOTES / "compaction"
 _NOTE: Final = ".json"
@@ -57,7 +56,7 @@ class Swap:
 
     def to_json(self) -> str:
         facts = {"folder": str(self.folder), "merged": self.merged, "replaced": self.replaced}
-        return json.dumps(facts)
+        return note_text(facts)
 
 
 def read_swaps(root: CaptureRoot) -> list[Swap]:

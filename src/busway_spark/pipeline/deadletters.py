@@ -15,7 +15,7 @@ on.
 from __future__ import annotations
 
 import asyncio
-import pickle
+import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -166,14 +166,14 @@ class _Work:
         wants_all = self._options.report is not None
         if not wants_all and not self._options.resubmits:
             return
-        with aside.open("wb") as file:
+        with aside.open("w", encoding="ascii") as file:
             rows = _rows(kept if wants_all else kept.where(_MOVES), total)
             plan.add(self._planned(rows, file if wants_all else None))
 
-    def _planned(self, rows: Iterator[Any], aside: IO[bytes] | None) -> Iterator[PlanRow]:
+    def _planned(self, rows: Iterator[Any], aside: IO[str] | None) -> Iterator[PlanRow]:
         for row in rows:
             if aside is not None:
-                pickle.dump(row, aside)
+                aside.write(_aside_line(row))
             if self._options.resubmits and row["isChosen"] and not row["isHeld"]:
                 changes = {
                     fix.part: _plain(fix.part, row[f"fix{at}"]) for at, fix in enumerate(self._options.fixes)
@@ -217,10 +217,21 @@ class _Work:
         }
 
 
-def _put_aside(path: Path) -> Iterator[Any]:
-    with path.open("rb") as file:
-        while file.peek(1):
-            yield pickle.load(file)
+def _aside_line(row: Any) -> str:
+    """What the report wants of a row: texts, numbers, and one time."""
+    kept = {name: row[name] for name in (*columns.KEPT, *columns.COMPUTED)}
+    moment: datetime | None = kept["enqueuedTime"]
+    kept["enqueuedTime"] = None if moment is None else moment.astimezone(UTC).isoformat()
+    return json.dumps(kept) + "\n"
+
+
+def _put_aside(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="ascii") as file:
+        for line in file:
+            kept = json.loads(line)
+            moment: str | None = kept["enqueuedTime"]
+            kept["enqueuedTime"] = None if moment is None else datetime.fromisoformat(moment)
+            yield kept
 
 
 def _rows(letters: DataFrame, total: int) -> Iterator[Any]:

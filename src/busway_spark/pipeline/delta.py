@@ -48,7 +48,6 @@ from busway_spark.pipeline.capture_commit import (
     is_repeated,
     missing_sentence,
     notes_of,
-    read_note,
     store_sentence,
 )
 from busway_spark.pipeline.capture_extent import Extents, extents_of, extents_of_files, of_note, to_note
@@ -56,6 +55,7 @@ from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import FOLDERS, SCHEMA, CapturedFile, entity_folder, folder_of, parse_path
 from busway_spark.pipeline.captured_writer import StagedFile
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.notes import note_text, read_note
 
 _FOLDER_TYPES: Final = (pa.string(), pa.string(), pa.string(), pa.int32())
 TABLE_SCHEMA: Final = pa.schema(
@@ -135,7 +135,7 @@ class DeltaLedger:
 
     def _add(self, table: Any, name: BatchName, files: Sequence[StagedFile]) -> None:
         note = {"query": name.query, "batch": name.batch, "files": [file.staged for file in files]}
-        self._root.write_text(self._adding, json.dumps(note))
+        self._root.write_text(self._adding, note_text(note))
         for file in files:
             path = PurePosixPath(file.staged)
             if self._root.file_size(path) != file.bytes:

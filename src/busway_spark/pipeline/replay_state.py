@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from busway_spark.pipeline.capture_commit import read_note
 from busway_spark.pipeline.capture_root import NOTES, CaptureRoot
 from busway_spark.pipeline.captured_history import START, Mark
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.notes import note_text, read_note
 
 REPLAYS: Final = NOTES / "replay"
 _STATE: Final = "state.json"
@@ -52,7 +52,7 @@ class ReplayState:
             "rows": self.rows,
             "done": self.is_done,
         }
-        root.write_text(self.folder / _STATE, json.dumps(facts))
+        root.write_text(self.folder / _STATE, note_text(facts))
 
 
 def replay_name(facts: Mapping[str, object]) -> str:

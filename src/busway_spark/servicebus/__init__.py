@@ -5,10 +5,12 @@ options            options, checked
 columns            columns and their types (`body_readers`: readers whose bodies are decoded, see `bodies`)
 message_columns    a message as a row, a row as a message (`variant`: its properties)
 message_arrays     messages as columns, all at once (`variant_arrays`: their properties)
+rare_columns       fields that few senders set
 peek               walks and looks by number that touch nothing
 browse             batch reading
 drain              batch reading that deletes (`entrance`: receivers with and without sessions)
-claim              what a micro-batch consists of, as an offset
+claim              what a micro-batch consists of, as an offset (`packed_numbers`: its numbers when they are many)
+reading_target     what `availableNow` reads
 claim_reader       stream reading
 claim_desk         taking, holding and settling messages by stock operations: the protocol (`stock_claims`: as Spark
                    calls it)

@@ -21,7 +21,7 @@ from busway.client.errors import ClientError, Refused, Unreachable
 from busway_spark.bus import Bus
 from busway_spark.patience import OPERATION_S, Patience, meet
 from busway_spark.servicebus.claim import Claim, Held, runs_of
-from busway_spark.servicebus.claim_routes import ClaimRoutes, Runs
+from busway_spark.servicebus.claim_routes import ClaimRoutes, SessionRun
 from busway_spark.servicebus.claimed_columns import ClaimedColumns, claimed_run
 from busway_spark.servicebus.options import ServiceBusOptions
 
@@ -45,15 +45,14 @@ class BulkClaims:
         stamp = uuid4().hex
         taken = self._routes.take(stamp, count, wait_s)
         self.available = taken.available
-        held: Held = {}
-        for first, size, session_id in taken.runs:
-            held.setdefault(session_id, []).extend(range(first, first + size))
+        held = _by_session(taken.runs)
         if not held:
             return None
         self.oldest_ms = taken.oldest_ms
         if None not in held:
             self._renewal = _Renewal(self._routes, stamp, taken.locked_until_ms)
-        return Claim(self._address, done.number + 1, stamp, held)
+        # What an offset has no room for is available again when the rest is held.
+        return done.next_holding(stamp, held).fitting()
 
     def adopt(self, done: Claim, count: int, wait_s: float) -> Claim | None:
         """What streams that are no more have left behind is available again, and taken with the rest."""
@@ -62,17 +61,33 @@ class BulkClaims:
         return self.take(done, count, wait_s)
 
     def hold(self, claim: Claim) -> Held:
-        kept = _numbers(self._routes.hold(claim.stamp, _runs(claim.held)))
+        runs = runs_of(claim.numbers())
+        if not claim.knows_sessions:
+            return _by_session(self._routes.hold(claim.stamp, runs, with_sessions=True))
+        kept = {
+            number
+            for first, count, _ in self._routes.hold(claim.stamp, runs)
+            for number in range(first, first + count)
+        }
         return {session_id: [n for n in numbers if n in kept] for session_id, numbers in claim.held.items()}
 
     def settle(self, claim: Claim) -> None:
         self._stop_renewing()
-        locked = self._routes.settle(claim.stamp, _runs(claim.held))
+        locked = self._routes.settle(claim.stamp, runs_of(claim.numbers()))
         if locked:
             raise Refused(
                 f"{locked} message(s) that the stream has processed cannot be completed: somebody else has locked"
                 " them by their numbers. Start the query again when they are free."
             )
+
+    def give_back(self, claim: Claim) -> None:
+        """Taken, and not wanted after all."""
+        self._stop_renewing()
+        self._routes.release(claim.stamp)
+
+    def last_numbers(self) -> list[int]:
+        """The newest number of each fragment; none where the server does not tell."""
+        return self._routes.last_numbers()
 
     def close(self) -> None:
         self._stop_renewing()
@@ -133,9 +148,8 @@ class _Renewal:
         self._thread.join()
 
 
-def _runs(held: Held) -> Runs:
-    return runs_of(sorted(number for numbers in held.values() for number in numbers))
-
-
-def _numbers(runs: Runs) -> set[int]:
-    return {number for first, count in runs for number in range(first, first + count)}
+def _by_session(runs: list[SessionRun]) -> Held:
+    held: Held = {}
+    for first, count, session_id in runs:
+        held.setdefault(session_id, []).extend(range(first, first + count))
+    return held

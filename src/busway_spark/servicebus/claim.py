@@ -1,17 +1,33 @@
 """A claim: which messages a micro-batch of a stream consists of, as it stands in Spark's offset log.
 
-    {"entity": "orders", "claim": 7, "stamp": "5f0c…", "held": [[1041, 250], [1300, 12]]}
+    {"version": 2, "entity": "orders", "claim": 7, "stamp": "5f0c…", "held": [[1041, 250], [1300, 12]]}
 
-`held` lists runs of sequence numbers, [first, count], with the session as a third item where there are sessions.
+`held` lists runs of sequence numbers, [first, count]; when they are many it is a text instead (`packed_numbers`).
 `claim` counts from 1; 0 is before the first. Everything that a restart needs is in here, so nothing is searched for.
+
+Which session a message belongs to is not in it, only that there are sessions ("sessions": true): their ids are often
+names of customers, and there may be as many of them as messages. The bus knows; whoever needs it asks there
+(`knows_sessions`). Offsets of version 1, which bear no number, had the session as the third item of a run.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
 from uuid import uuid4
 
-#: Numbers, ascending, by session; None is the key where there are no sessions.
+from busway_spark.servicebus.packed_numbers import COUNT_MAX, packed, unpacked
+
+#: Numbers, ascending, by session; None is the key where there are no sessions, or nobody has said which.
 Held = dict[str | None, list[int]]
+
+_VERSION: Final = 2
+#: Spark writes an offset to its log, and into each progress of the query.
+OFFSET_BYTES_MAX: Final = 64 * 1024
+#: As long as they are few, people can read them.
+_RUNS_SHOWN_MAX: Final = 500
 
 
 class WrongOffset(ValueError):
@@ -25,33 +41,71 @@ class Claim:
     #: What the messages that it holds bear; unique, so that nobody else's deferred messages are taken for its own.
     stamp: str = ""
     held: Held = field(default_factory=dict)
+    has_sessions: bool = False
 
-    def next_of(self, taken: Iterable[tuple[str | None, int]]) -> "Claim":
+    @property
+    def knows_sessions(self) -> bool:
+        """Whether `held` tells them apart."""
+        return not self.has_sessions or None not in self.held
+
+    def next_of(self, taken: Iterable[tuple[str | None, int]]) -> Claim:
         held: Held = {}
         for session_id, number in taken:
             held.setdefault(session_id, []).append(number)
+        return self.next_holding(uuid4().hex, held)
+
+    def next_holding(self, stamp: str, held: Held) -> Claim:
         ordered = {session_id: sorted(numbers) for session_id, numbers in held.items()}
-        return Claim(self.entity, self.number + 1, uuid4().hex, ordered)
+        return Claim(self.entity, self.number + 1, stamp, ordered, None not in held and bool(held))
+
+    def numbers(self) -> list[int]:
+        """All of them, ascending."""
+        return sorted(number for numbers in self.held.values() for number in numbers)
+
+    def only(self, wanted: Callable[[int], bool]) -> Claim:
+        """The same claim without the other messages."""
+        found = {session_id: list(filter(wanted, numbers)) for session_id, numbers in self.held.items()}
+        return replace(self, held={session_id: numbers for session_id, numbers in found.items() if numbers})
+
+    def fitting(self) -> Claim:
+        """As much of it as an offset has room for; sessions whole."""
+        claim = self
+        while (size := len(json.dumps(claim.offset()))) > OFFSET_BYTES_MAX:
+            wanted = len(claim.numbers()) * OFFSET_BYTES_MAX // size - 1
+            claim = replace(self, held=_first_of(self.held, wanted))
+        return claim
 
     def offset(self) -> dict[str, object]:
-        runs: list[list[object]] = []
-        for session_id, numbers in self.held.items():
-            tail = [] if session_id is None else [session_id]
-            runs += [[first, count, *tail] for first, count in runs_of(numbers)]
-        return {"entity": self.entity, "claim": self.number, "stamp": self.stamp, "held": runs}
+        numbers = self.numbers()
+        runs = runs_of(numbers)
+        told: dict[str, object] = {
+            "version": _VERSION,
+            "entity": self.entity,
+            "claim": self.number,
+            "stamp": self.stamp,
+            "held": [list(run) for run in runs] if len(runs) <= _RUNS_SHOWN_MAX else packed(numbers),
+        }
+        return {**told, "sessions": True} if self.has_sessions else told
 
     @classmethod
-    def of_offset(cls, offset: Mapping[str, object], entity: str) -> "Claim":
+    def of_offset(cls, offset: Mapping[str, object], entity: str) -> Claim:
         """Raises WrongOffset."""
-        number, stamp, runs = offset.get("claim"), offset.get("stamp"), offset.get("held")
-        if not isinstance(number, int) or not isinstance(stamp, str) or not isinstance(runs, list):
+        number, stamp, version = offset.get("claim"), offset.get("stamp"), offset.get("version", 1)
+        if not isinstance(number, int) or not isinstance(stamp, str) or not isinstance(version, int):
             raise WrongOffset("The checkpoint holds no offset of a 'servicebus' stream.")
+        if version > _VERSION:
+            raise WrongOffset(
+                "The checkpoint was written by a later version of Busway: go on with that version, or use another"
+                " checkpointLocation."
+            )
         if offset.get("entity") != entity:
             raise WrongOffset(
                 f"The checkpoint belongs to '{str(offset.get('entity'))[:260]}', the query reads '{entity}'. "
                 "Use another checkpointLocation."
             )
-        return cls(entity, number, stamp, _held(runs))
+        held = _held(offset.get("held"))
+        has_sessions = offset.get("sessions") is True or (bool(held) and None not in held)
+        return cls(entity, number, stamp, held, has_sessions)
 
 
 def runs_of(numbers: list[int]) -> list[tuple[int, int]]:
@@ -65,14 +119,39 @@ def runs_of(numbers: list[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _held(runs: list[object]) -> Held:
+def _first_of(held: Held, count: int) -> Held:
+    """So many of them, about: at least one message, or one session."""
+    if None in held:
+        return {None: held[None][: max(count, 1)]}
+    found: Held = {}
+    for session_id, numbers in held.items():
+        count -= len(numbers)
+        if count < 0 and found:
+            break
+        found[session_id] = numbers
+    return found
+
+
+def _held(given: object) -> Held:
+    if isinstance(given, str):
+        try:
+            return {None: unpacked(given)}
+        except ValueError as error:
+            raise WrongOffset("The checkpoint holds numbers of messages that cannot be read.") from error
+    if not isinstance(given, list):
+        raise WrongOffset("The checkpoint holds no offset of a 'servicebus' stream.")
     held: Held = {}
-    for run in runs:
+    left = COUNT_MAX
+    for run in given:
         match run:
             case [int(first), int(count), str(session_id)]:
-                held.setdefault(session_id, []).extend(range(first, first + count))
+                numbers = held.setdefault(session_id, [])
             case [int(first), int(count)]:
-                held.setdefault(None, []).extend(range(first, first + count))
+                numbers = held.setdefault(None, [])
             case _:
                 raise WrongOffset("The checkpoint holds a run of messages that cannot be read.")
+        left -= count
+        if first < 0 or count < 1 or left < 0:
+            raise WrongOffset("The checkpoint holds a run of messages that cannot be read.")
+        numbers.extend(range(first, first + count))
     return held

@@ -34,7 +34,7 @@ from busway.client.errors import ClientError, LockLost, Refused, Unreachable
 from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.receiver import ServiceBusReceiver
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.servicebus.claim import Claim
+from busway_spark.servicebus.claim import Claim, Held
 from busway_spark.servicebus.entrance import Entrance
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, fragment_of
 from busway_spark.servicebus.peek import PAGE_MESSAGES, number_of, peek_numbers
@@ -49,6 +49,8 @@ _SESSION_TRY_EVERY_S: Final = 0.5
 _RENEWAL_S_MIN: Final = 1.0
 _RENEWAL_S_MAX: Final = 20.0
 _UUID: Final = 0x98
+#: Numbers that a claim holds, each with its session.
+Kept = dict[int, str | None]
 T = TypeVar("T")
 
 
@@ -118,23 +120,21 @@ class ClaimDesk:
 
     # -- hold
 
-    async def hold(self, claim: Claim, taken: list[Taken]) -> set[int]:
-        """Makes them the claim's own. The numbers of those that are: a lock may have been lost meanwhile."""
+    async def hold(self, claim: Claim, taken: list[Taken]) -> Kept:
+        """Makes them the claim's own. Those that are: a lock may have been lost meanwhile."""
         if not self._is_durable:
-            return {each.number for each in taken}
+            return {each.number: each.session_id for each in taken}
         is_certain = True
-        for session_id in claim.held:
-            tokens = [each.token for each in taken if each.session_id == session_id]
+        for session_id, tokens in _tokens(taken).items():
             for at in range(0, len(tokens), _LINK_MESSAGES):
                 is_certain &= await self._defer(claim.stamp, tokens[at : at + _LINK_MESSAGES], session_id)
-        return {each.number for each in taken} if is_certain else await self.kept(claim)
+        return {each.number: each.session_id for each in taken} if is_certain else await self.kept(claim)
 
-    async def kept(self, claim: Claim) -> set[int]:
-        """The numbers of what bears the claim's stamp. Without durable claims: of what is still there."""
+    async def kept(self, claim: Claim) -> Kept:
+        """What bears the claim's stamp. Without durable claims: what is still there."""
         return {
-            number_of(message)
-            for numbers in claim.held.values()
-            for message in await self._find(numbers)
+            number_of(message): message.session_id if claim.has_sessions else None
+            for message in await self._find(claim.numbers())
             if not self._is_durable or is_stamped(message, claim.stamp)
         }
 
@@ -165,13 +165,12 @@ class ClaimDesk:
 
     # -- settle
 
-    async def settle(self, claim: Claim, kept: set[int], taken: list[Taken]) -> None:
+    async def settle(self, claim: Claim, kept: Kept, taken: list[Taken]) -> None:
         """The batch is done: its messages go."""
         await self._stop_renewing()
         if self._is_durable:
-            for session_id, numbers in claim.held.items():
-                own = [number for number in numbers if number in kept]
-                await self._settle_numbers(claim.stamp, own, session_id)
+            for session_id, numbers in by_session(kept).items():
+                await self._settle_numbers(claim.stamp, numbers, session_id)
         else:
             await self._complete_locked(taken)
         await self._leave_sessions()
@@ -228,8 +227,7 @@ class ClaimDesk:
 
     async def _complete_locked(self, taken: list[Taken]) -> None:
         """At least once: what we no longer hold is delivered again."""
-        for session_id in {each.session_id for each in taken}:
-            tokens = [each.token for each in taken if each.session_id == session_id]
+        for session_id, tokens in _tokens(taken).items():
             for at in range(0, len(tokens), _LINK_MESSAGES):
                 body: dict[str, object] = {
                     "disposition-status": "completed",
@@ -287,6 +285,21 @@ class ClaimDesk:
             with contextlib.suppress(ClientError):
                 await receiver.close()
         self._sessions.clear()
+
+
+def by_session(kept: Kept) -> Held:
+    held: Held = {}
+    for number in sorted(kept):
+        held.setdefault(kept[number], []).append(number)
+    return held
+
+
+def _tokens(taken: list[Taken]) -> dict[str | None, list[UUID]]:
+    """By session."""
+    found: dict[str | None, list[UUID]] = {}
+    for each in taken:
+        found.setdefault(each.session_id, []).append(each.token)
+    return found
 
 
 def is_stamped(message: ServiceBusReceivedMessage, stamp: str) -> bool:

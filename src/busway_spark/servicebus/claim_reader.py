@@ -9,7 +9,6 @@ Against Busway a claim is taken, held, read and settled by operations of its own
 that every Service Bus has (`stock_claims`). Both leave the same marks, so a query may change between them.
 """
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +25,7 @@ from busway_spark.servicebus.claim import Claim, Held
 from busway_spark.servicebus.columns import check_readable
 from busway_spark.servicebus.message_columns import fragment_of
 from busway_spark.servicebus.options import BULK, STOCK, ServiceBusOptions
+from busway_spark.servicebus.reading_target import ReadingTarget
 from busway_spark.servicebus.stock_claims import StockClaims, StockReading
 
 #: A micro-batch costs Spark a few tenths of a second whatever is in it; stock operations cost so much more that locks
@@ -34,8 +34,6 @@ _BULK_PER_TRIGGER: Final = 20_000
 _STOCK_PER_TRIGGER: Final = 5_000
 _BULK_PER_PARTITION: Final = 5_000
 _STOCK_PER_PARTITION: Final = 1_000
-#: How far the clocks of the bus and of the driver may be apart without "available now" ending too early.
-_SKEW_MS: Final = 60_000
 
 
 class ClaimedMessageMissing(BusFailure):
@@ -61,8 +59,8 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._claim = Claim(self._address)
         self._held: Held | None = None
         self._settled = 0
-        #: Messages enqueued after this are for a later run; None without "available now".
-        self._target_ms: int | None = None
+        #: What "available now" reads; what came after it is for a later run.
+        self._target: ReadingTarget | None = None
         self._is_over = False
 
     # -- on the driver
@@ -74,7 +72,14 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._per_trigger())
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target_ms = int(time.time() * 1000) + _SKEW_MS
+        claims = self._opened()
+        with failing(f"find the end of '{self._address}'"):
+            last_numbers = claims.last_numbers() if isinstance(claims, BulkClaims) else []
+        self._target = (
+            ReadingTarget.by_numbers(last_numbers)
+            if last_numbers
+            else ReadingTarget.by_clock(self._options.bus)
+        )
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         done = Claim.of_offset(start, self._address)
@@ -87,7 +92,6 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._claim = claim
         self._held = None
-        self._is_over = self._target_ms is not None and self._opened().oldest_ms > self._target_ms
         return claim.offset()
 
     def reportLatestOffset(self) -> dict[str, object] | None:
@@ -120,10 +124,19 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         count = self._per_trigger()
         if isinstance(limit, ReadMaxRows):
             count = min(count, limit.max_rows)
-        claims = self._opened()
-        if done.number == 0 and self._options.adopts_claims:
-            return claims.adopt(done, count, self._options.wait_s)
-        return claims.take(done, count, self._options.wait_s)
+        claims, target = self._opened(), self._target
+        take = claims.adopt if done.number == 0 and self._options.adopts_claims else claims.take
+        claim = take(done, count, self._options.wait_s)
+        if claim is None or target is None:
+            return claim
+        self._is_over = target.is_behind(claims.oldest_ms)
+        wanted = claim.only(target.was_there)
+        if isinstance(claims, BulkClaims) and not wanted.held:
+            self._is_over = True
+            claims.give_back(claim)
+            return None
+        # What came later is available again when the rest is held.
+        return wanted
 
     def _hold(self, claim: Claim) -> Held:
         """What the batch consists of; the same whenever it is planned."""

@@ -27,13 +27,15 @@ WAIT_S_MAX: Final = 30.0
 _FRAME_BYTES_MAX: Final = 1 << 31
 
 Runs = list[tuple[int, int]]
+#: First, count, and the session where there are sessions.
+SessionRun = tuple[int, int, str | None]
 
 
 @dataclass(frozen=True)
 class TakenRuns:
-    """What was locked: (first, count, session or None)."""
+    """What was locked."""
 
-    runs: list[tuple[int, int, str | None]]
+    runs: list[SessionRun]
     #: When the oldest of them was enqueued, by the server's clock.
     oldest_ms: int
     locked_until_ms: int
@@ -51,15 +53,16 @@ class ClaimRoutes:
     def take(self, stamp: str, count: int, wait_s: float) -> TakenRuns:
         wait_s = min(wait_s, WAIT_S_MAX)
         answer = self._post(f"/{stamp}/take?count={min(count, COUNT_MAX)}&wait={wait_s:.3f}", wait_s=wait_s)
-        runs = [(int(run[0]), int(run[1]), str(run[2]) if len(run) > 2 else None) for run in answer["held"]]
-        return TakenRuns(runs, answer["oldest_ms"], answer["locked_until_ms"], answer["available"])
+        return TakenRuns(
+            _session_runs(answer), answer["oldest_ms"], answer["locked_until_ms"], answer["available"]
+        )
 
     def renew(self, stamp: str) -> None:
         self._post(f"/{stamp}/renew")
 
-    def hold(self, stamp: str, runs: Runs) -> Runs:
+    def hold(self, stamp: str, runs: Runs, *, with_sessions: bool = False) -> list[SessionRun]:
         """Those of them that the claim holds from now on."""
-        return [(int(run[0]), int(run[1])) for run in self._post(f"/{stamp}/hold", runs)["held"]]
+        return _session_runs(self._post(f"/{stamp}/hold" + "?sessions=true" * with_sessions, runs))
 
     def settle(self, stamp: str, runs: Runs) -> int:
         """How many could not be deleted, because somebody else has locked them."""
@@ -73,6 +76,10 @@ class ClaimRoutes:
         return {
             str(each["stamp"]): int(each["messages"]) for each in _json(self._door.get(self._root))["claims"]
         }
+
+    def last_numbers(self) -> list[int]:
+        """The newest number of each fragment; none where the server does not tell."""
+        return [int(number) for number in _json(self._door.get(self._root)).get("last", ())]
 
     def read(self, stamp: str, runs: Runs) -> Iterator[bytes]:
         """Frames, without their lengths. A connection that breaks on the way is for the caller to take up again."""
@@ -89,6 +96,10 @@ class ClaimRoutes:
     def _post(self, path: str, runs: Runs | None = None, wait_s: float = 0.0) -> Mapping[str, Any]:
         body = None if runs is None else _body(runs)
         return _json(self._door.post(self._root + path, body, is_repeatable=True, wait_s=wait_s))
+
+
+def _session_runs(answer: Mapping[str, Any]) -> list[SessionRun]:
+    return [(int(run[0]), int(run[1]), str(run[2]) if len(run) > 2 else None) for run in answer["held"]]
 
 
 def _body(runs: Runs) -> bytes:

@@ -33,6 +33,8 @@ from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
 from busway_spark.servicebus.message_columns import MessageColumns
 from busway_spark.servicebus.options import JSON, ServiceBusOptions
 from busway_spark.servicebus.property_maps import PropertyMaps
+from busway_spark.servicebus.rare_columns import FIELDS as RARE_FIELDS
+from busway_spark.servicebus.rare_columns import column_of
 
 _STRING: Final = pa.string()
 _TIME: Final = pa.timestamp("us", tz="UTC")
@@ -166,6 +168,9 @@ class ClaimedColumns:
             return _slices(run, spans.body) if self._has_body else pa.nulls(len(run), pa.binary())
         if name == "entity":
             return pa.repeat(pa.scalar(self._entity, _STRING), len(run))
+        if name in RARE_FIELDS:
+            bounds = zip(run.starts.tolist(), run.ends.tolist(), strict=True)
+            return column_of(name, [run.data[start:end] for start, end in bounds], each.type)
         return _READINGS[name](run)
 
 
@@ -236,6 +241,7 @@ _READINGS: Final[dict[str, Callable[[ClaimedRun], pa.Array[Any]]]] = {
     "fragment": lambda run: pa.array((run.numbers >> FRAGMENT_SHIFT).astype(np.int32)),
     "enqueuedTime": lambda run: _times(run.enqueued_ms),
     "expiresAt": _expiry,
+    "timeToLive": lambda run: pa.array(run.life_ms, mask=run.life_ms < 0),
     "scheduledEnqueueTime": _scheduled,
     "deliveryCount": lambda run: pa.array(run.deliveries.astype(np.int32)),
     "state": lambda run: pa.repeat(pa.scalar("active", _STRING), len(run)),

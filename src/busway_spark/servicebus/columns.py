@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 )
 
 from busway_spark.bodies.body_columns import BODY, CORRUPT, NUMBER
+from busway_spark.servicebus import rare_columns
 from busway_spark.servicebus.options import JSON, ServiceBusOptions, WrongOption
 
 _TEXT: Final = StringType()
@@ -45,15 +46,24 @@ _TYPES: Final[dict[str, DataType]] = {
     "properties": MapType(_TEXT, VariantType()),
     "entity": _TEXT,
 }
-#: Only where option `columns` names them: the AMQP types of the properties whose JSON does not tell them.
-_ON_REQUEST: Final[dict[str, DataType]] = {"propertyTypes": _TEXT}
+#: Only where option `columns` names them: the AMQP types of the properties whose JSON does not tell them, and fields
+#: that few senders set.
+_ON_REQUEST: Final[dict[str, DataType]] = {"propertyTypes": _TEXT, **rare_columns.TYPES}
 #: What a sender may set as text.
 TEXT_COLUMNS: Final = (
     "messageId", "sessionId", "partitionKey", "subject", "contentType", "correlationId", "to", "replyTo",
     "replyToSessionId",
 )  # fmt: skip
 _WRITABLE: Final = frozenset(
-    {"body", "properties", "entity", "scheduledEnqueueTime", "timeToLive", *TEXT_COLUMNS}
+    {
+        "body",
+        "properties",
+        "propertyTypes",
+        "entity",
+        "scheduledEnqueueTime",
+        *rare_columns.TYPES,
+        *TEXT_COLUMNS,
+    }
 )
 
 
@@ -120,6 +130,9 @@ def _check_type(name: str, kind: DataType) -> None:
         allowed = (TimestampType,)
     elif name == "timeToLive":
         allowed = (DayTimeIntervalType, LongType, IntegerType)
+    elif name in rare_columns.FIELDS:
+        allowed = (type(rare_columns.FIELDS[name][0]),)
+        allowed += (IntegerType,) if name == "groupSequence" else ()
     elif name == "properties":
         allowed = (MapType, StringType)
     if not isinstance(kind, allowed):

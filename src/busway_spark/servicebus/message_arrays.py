@@ -40,6 +40,7 @@ from busway_spark.amqp_arrays.message_cut import (
 )
 from busway_spark.amqp_arrays.row_columns import RowColumn, RowMaps
 from busway_spark.amqp_arrays.value_arrays import contents, is_text, is_whole, quoted, texts, whole_numbers
+from busway_spark.property_types import PLAIN_FORMS
 from busway_spark.servicebus.variant import SCALAR_METADATA
 from busway_spark.servicebus.variant_arrays import json_values, variants
 
@@ -67,8 +68,6 @@ _TEXT_PROPERTIES: Final = {
 MESSAGE_TEXTS: Final = frozenset(
     (*_TEXT_FIELDS.values(), *_TEXT_ANNOTATIONS.values(), *_TEXT_PROPERTIES.values())
 )
-#: Forms of values that JSON tells from each other: text, truth value, long, null.
-_PLAIN_FORMS: Final = (0x40, 0x41, 0x42, 0x55, 0x56, 0x81, 0xA1, 0xB1)
 
 
 class MessageArrays:
@@ -137,7 +136,7 @@ class MessageArrays:
         found: list[Longs] = [np.empty(0, np.int64)]
         for each in self._application:
             values = self._cut.usual(each.values)
-            found.append(values.rows[~np.isin(self._cut.byte(values.at), _PLAIN_FORMS)])
+            found.append(values.rows[~np.isin(self._cut.byte(values.at), PLAIN_FORMS)])
         return np.unique(np.concatenate(found))
 
     def payload(self, row: int) -> bytes:

@@ -24,10 +24,12 @@ from busway.client.messages import (
 from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.message_cut import Column, Longs, MessageCut, joined
 from busway_spark.amqp_arrays.row_columns import RowColumn
-from busway_spark.property_types import types_of
+from busway_spark.property_types import UnknownProperties, restored, types_of
 from busway_spark.servicebus.columns import TEXT_COLUMNS
 from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT, MESSAGE_TEXTS, TIME_MS_MAX, MessageArrays
 from busway_spark.servicebus.options import JSON, ServiceBusOptions
+from busway_spark.servicebus.rare_columns import TYPES as RARE_TYPES
+from busway_spark.servicebus.rare_columns import reading_of, with_fields
 from busway_spark.servicebus.variant import SCALAR_METADATA, amqp_value, json_of, variant_of
 
 #: The application property by which a claim marks what it holds.
@@ -142,7 +144,7 @@ def message_of(row: Mapping[str, object], message_id: str) -> bytes:
     texts = {name: _text(row, name) for name in TEXT_COLUMNS}
     message = ServiceBusMessage(
         body=_body(row),
-        application_properties=read_properties(row.get("properties")),
+        application_properties=read_properties(row.get("properties"), _text(row, "propertyTypes")),
         message_id=texts["messageId"] or message_id,
         session_id=texts["sessionId"],
         partition_key=texts["partitionKey"],
@@ -155,7 +157,7 @@ def message_of(row: Mapping[str, object], message_id: str) -> bytes:
         time_to_live_ms=_life_ms(row.get("timeToLive")),
     )
     try:
-        return message.encode(_instant_ms(row.get("scheduledEnqueueTime")))
+        return with_fields(message.encode(_instant_ms(row.get("scheduledEnqueueTime"))), row)
     except (ValueError, TypeError, OverflowError) as error:
         raise WrongRow(f"it cannot be encoded as an AMQP message: {error}") from error
 
@@ -232,6 +234,7 @@ _READINGS: Final[dict[str, Reading]] = {
     "deadLetterErrorDescription": _property_of("DeadLetterErrorDescription"),
     "deadLetterSource": _reading_of("dead_letter_source"),
     "propertyTypes": lambda message: types_of(message.application_properties),
+    **{name: reading_of(name) for name in RARE_TYPES},
 }
 
 
@@ -268,8 +271,17 @@ def _body(row: Mapping[str, object]) -> bytes:
     return bytes(body) if isinstance(body, (bytes, bytearray)) else b""
 
 
-def read_properties(value: object) -> dict[str, object]:
-    """Raises WrongRow."""
+def read_properties(value: object, types: str | None = None) -> dict[str, object]:
+    """In the types that are told beside them. Raises WrongRow."""
+    if types is not None:
+        try:
+            return restored(_values(value), types)
+        except UnknownProperties as error:
+            raise WrongRow(str(error)) from error
+    return _values(value)
+
+
+def _values(value: object) -> dict[str, object]:
     if value is None:
         return {}
     # Arrow gives a map as a list of pairs.

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from busway.client.connection_string import BadConnectionString, ConnectionString
+from busway.client.connection_string import ConnectionString
 from busway_spark.authority import authority_text
 from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions, WrongBodyOption, read_body_options
 from busway_spark.bodies.body_options import NAMES as BODY_NAMES
-from busway_spark.bus import TABLES_REFUSED, Bus
+from busway_spark.bus import Bus
+from busway_spark.catalogue_tables import MISSING, KeyInTable, of_definition
+from busway_spark.connection_texts import over_websocket, parsed
 from busway_spark.durations import seconds_of
+from busway_spark.named_connections import CONNECTION, find_connection
 from busway_spark.patience import OPERATION_S
 from busway_spark.write_names import BATCH_MAX, WRITE_ID_CHARACTERS_MAX, GivenName
 
@@ -28,6 +31,10 @@ AUTO: Final = "auto"
 BULK: Final = "bulk"
 STOCK: Final = "stock"
 
+#: How AMQP travels.
+AMQP: Final = "amqp"
+WEBSOCKET: Final = "websocket"
+
 VARIANT: Final = "variant"
 JSON: Final = "json"
 
@@ -38,7 +45,7 @@ _SUB_QUEUES: Final = {
     "transferdeadletter": "/$Transfer/$DeadLetterQueue",
 }
 KNOWN: Final = (
-    "connectionString", "caFile", "queue", "topic", "subscription", "entity", "subQueue",
+    "connectionString", CONNECTION, "caFile", "transport", "queue", "topic", "subscription", "entity", "subQueue",
     "mode", "allowDestructive", "properties", "columns", "includeBody",
     "startingSequenceNumber", "endingSequenceNumber", "maxMessages", "maxWaitSeconds",
     "maxMessagesPerTrigger", "messagesPerPartition", "failOnDataLoss", "adoptClaims", "claimOperations", "writeId",
@@ -46,8 +53,6 @@ KNOWN: Final = (
     *BODY_NAMES,
 )  # fmt: skip
 _BY_LOWER: Final = {name.lower(): name for name in KNOWN}
-#: Comes first among the options of a table in the catalogue, which Spark hands over once and not to its queries.
-_OF_TABLES: Final = "provider"
 #: Spark's own, which reach a source beside its options.
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "querytimeout", "queryname", "outputmode"})
 
@@ -115,14 +120,17 @@ class ServiceBusOptions:
 def read_options(given: Mapping[str, str]) -> ServiceBusOptions:
     """Raises WrongOption."""
     reader = _Given(given)
-    text, path = _connection(reader)
+    text, ca_file = _connection(reader)
+    path = _entity_path(text)
+    if reader.choice("transport", (AMQP, WEBSOCKET)) == WEBSOCKET:
+        text = over_websocket(text)
     starting = reader.integer("startingSequenceNumber", 0, 0)
     ending = reader.integer("endingSequenceNumber", NUMBER_MAX, 0)
     if ending < starting:
         raise WrongOption("endingSequenceNumber", f"{ending} is before startingSequenceNumber {starting}.")
     return ServiceBusOptions(
         connection_text=text,
-        ca_file=_authority(reader),
+        ca_file=_authority(reader.text("caFile") or ca_file),
         address=_address(reader, path),
         mode=reader.choice("mode", MODES),
         allow_destructive=reader.switch("allowDestructive", False),
@@ -145,10 +153,10 @@ def read_options(given: Mapping[str, str]) -> ServiceBusOptions:
     )
 
 
-def _authority(reader: "_Given") -> str | None:
+def _authority(given: str | None) -> str | None:
     """As text: executors need not have the file."""
     try:
-        return authority_text(reader.text("caFile"))
+        return authority_text(given)
     except ValueError as error:
         raise WrongOption("caFile", str(error)) from None
 
@@ -158,11 +166,13 @@ class _Given:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._values: dict[str, str] = {}
-        for key, value in given.items():
+        try:
+            defined = of_definition(given, _BY_LOWER, "servicebus.")
+        except KeyInTable as error:
+            raise WrongOption("connectionString", str(error)) from None
+        for key, value in (given if defined is None else defined).items():
             lower = key.lower().removeprefix("servicebus.")
             name = _BY_LOWER.get(lower)
-            if lower == _OF_TABLES:
-                raise WrongOption("connectionString", TABLES_REFUSED)
             if name is None and lower not in _OF_SPARK:
                 raise WrongOption(key[:60], f"is not known. Known are {', '.join(KNOWN)}.")
             if name is not None:
@@ -171,12 +181,6 @@ class _Given:
     def text(self, name: str) -> str | None:
         value = self._values.get(name)
         return None if value is None or not value.strip() else value.strip()
-
-    def required(self, name: str) -> str:
-        value = self.text(name)
-        if value is None:
-            raise WrongOption(name, "is missing.")
-        return value
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str | None:
         value = self.text(name)
@@ -233,11 +237,26 @@ class _Given:
 
 
 def _connection(reader: _Given) -> tuple[str, str | None]:
-    """The connection string and the entity it names. Never quoted: it holds a key."""
-    text = reader.required("connectionString")
+    """The connection string, and a file with an authority where a named connection has one."""
+    text, name = reader.text("connectionString"), reader.text(CONNECTION)
+    if name is None:
+        if text is None:
+            raise WrongOption("connectionString", f"is {MISSING}")
+        return text, None
+    if text is not None:
+        raise WrongOption(CONNECTION, "cannot stand beside 'connectionString'.")
     try:
-        return text, ConnectionString.parse(text).entity_path
-    except BadConnectionString as error:
+        found = find_connection(name)
+    except ValueError as error:
+        raise WrongOption(CONNECTION, str(error)) from None
+    return found.connection_string, found.ca_file
+
+
+def _entity_path(text: str) -> str | None:
+    """The entity that the connection string names. Never quoted: it holds a key."""
+    try:
+        return parsed(text).entity_path
+    except ValueError as error:
         raise WrongOption("connectionString", str(error)) from None
 
 

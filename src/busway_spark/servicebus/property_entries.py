@@ -22,8 +22,14 @@ _VARIANT_WHOLE: Final = {3 << 2: 1, 4 << 2: 2, 5 << 2: 4, 6 << 2: 8}
 _SHORT_TEXT: Final = 1
 
 
-def property_sections(column: Column) -> Column:
-    """An element for each row, empty for a row without properties. Raises NotEncodable."""
+def property_sections(column: Column, types: Column | None = None) -> Column:
+    """An element for each row, empty for a row without properties; with the types that are told beside them. Raises
+    NotEncodable."""
+    if types is not None and types.null_count < len(types):
+        return pa.array(
+            [_section(*each) for each in zip(column.to_pylist(), types.to_pylist(), strict=True)],
+            encoding.BINARY,
+        )
     if pa.types.is_map(column.type):
         return encoding.map_sections(encoding.APPLICATION_PROPERTIES, column, _values)
     return _of_each(column)
@@ -94,9 +100,9 @@ def _of_each(column: Column) -> Column:
     return pa.array(found, encoding.BINARY)
 
 
-def _section(text: str) -> bytes:
+def _section(given: object, types: str | None = None) -> bytes:
     try:
-        properties = read_properties(text)
+        properties = read_properties(given, types)
         return (
             bytes((0, 0x53, encoding.APPLICATION_PROPERTIES)) + encode_value(properties)
             if properties

@@ -19,12 +19,14 @@ from busway_spark.amqp_arrays import arrow, encoding
 from busway_spark.amqp_arrays.message_cut import Column, Longs
 from busway_spark.servicebus.message_columns import WrongRow, message_of
 from busway_spark.servicebus.property_entries import property_sections
+from busway_spark.servicebus.rare_columns import FIELDS as RARE_FIELDS
+from busway_spark.servicebus.rare_columns import encoded_field
 
 _TTL_MS_MAX: Final = (1 << 32) - 1
-#: Columns by their place in the properties of a message; None where there is none.
+#: Columns by their place in the properties of a message.
 _FIELDS: Final = (
-    "messageId", None, "to", "subject", "replyTo", "correlationId", "contentType", None, None, None, "sessionId",
-    None, "replyToSessionId",
+    "messageId", "userId", "to", "subject", "replyTo", "correlationId", "contentType", "contentEncoding",
+    "absoluteExpiryTime", "creationTime", "sessionId", "groupSequence", "replyToSessionId",
 )  # fmt: skip
 _HEADER: Final = b"\x00\x53\x70\xc0\x08\x03\x40\x40\x70"
 _KEY_ENTRY: Final = b"\xa3\x13x-opt-partition-key"
@@ -64,7 +66,8 @@ def _encode(piece: pa.RecordBatch, place: str, first_row: int) -> Column:
         parts.append(_annotations(piece, names))
     parts.append(_properties(piece, names, _ids(piece, names, place, first_row)))
     if "properties" in names:
-        parts.append(property_sections(piece.column("properties")))
+        types = piece.column("propertyTypes") if "propertyTypes" in names else None
+        parts.append(property_sections(piece.column("properties"), types))
     body = encoding.as_binary(piece.column("body"))
     parts += encoding.data_section(arrow.filled(body, b""))
     return arrow.joined(*parts)
@@ -102,6 +105,8 @@ def _properties(piece: pa.RecordBatch, names: set[str], ids: Column) -> Column:
 def _field(name: str, column: Column) -> Column | bytes:
     if column.null_count == len(column):
         return encoding.NULL
+    if name in RARE_FIELDS:
+        return encoded_field(name, column)
     if name != "contentType":
         return encoding.with_null(encoding.variable(column, encoding.TEXT_FORM))
     if not arrow.is_ascii(column):

@@ -13,7 +13,7 @@ from busway.client.messages import ServiceBusReceivedMessage
 from busway_spark.bridge import bridge
 from busway_spark.patience import Patience, may_pass, meet, patiently
 from busway_spark.servicebus.claim import Claim, Held
-from busway_spark.servicebus.claim_desk import ClaimDesk, Taken, is_stamped
+from busway_spark.servicebus.claim_desk import ClaimDesk, Kept, Taken, by_session, is_stamped
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, MessageColumns
 from busway_spark.servicebus.options import NUMBER_MAX, ServiceBusOptions
 from busway_spark.servicebus.peek import by_numbers, number_of, walk
@@ -35,7 +35,7 @@ class StockClaims:
         #: What the newest claim has locked, and what of it is held.
         self._stamp = ""
         self._taken: list[Taken] = []
-        self._kept: set[int] | None = None
+        self._kept: Kept | None = None
         #: Of the newest claim: when its oldest message was enqueued.
         self.oldest_ms = 0
 
@@ -48,14 +48,13 @@ class StockClaims:
         return self.take(done, count, wait_s) if adopted is None else adopted
 
     def hold(self, claim: Claim) -> Held:
-        kept = self._held(claim)
-        return {session_id: [n for n in numbers if n in kept] for session_id, numbers in claim.held.items()}
+        return by_session(self._held(claim))
 
     def settle(self, claim: Claim) -> None:
         is_ours = claim.stamp == self._stamp
         found = self._kept if is_ours else None
         if found is None:
-            found = self._run(lambda desk: desk.kept(claim)) if self._is_durable else set()
+            found = self._run(lambda desk: desk.kept(claim)) if self._is_durable else {}
         kept, taken = found, self._taken if is_ours else []
         self._run(lambda desk: desk.settle(claim, kept, taken))
 
@@ -71,7 +70,7 @@ class StockClaims:
         self.oldest_ms = min(each.enqueued_ms for each in taken)
         return claim
 
-    def _held(self, claim: Claim) -> set[int]:
+    def _held(self, claim: Claim) -> Kept:
         is_ours = claim.stamp == self._stamp
         if is_ours and self._kept is not None:
             return self._kept

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from busway.amqp.types import Described, Timestamp
+from busway.amqp.types import Described, Timestamp, ULong
 
 #: Version 1, no names.
 SCALAR_METADATA: Final = b"\x01\x00\x00"
@@ -69,8 +69,15 @@ def amqp_value(value: object) -> object:
     if isinstance(value, datetime):
         return Timestamp((value.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1))
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() and abs(value) < 1 << 63 else float(value)
+        return _number(value)
     raise TypeError(f"a property cannot hold a {type(value).__name__}")
+
+
+def _number(value: Decimal) -> object:
+    """A whole number as such, as long as AMQP has one that is wide enough."""
+    if value != value.to_integral_value() or not -(1 << 63) <= value < 1 << 64:
+        return float(value)
+    return int(value) if value < 1 << 63 else ULong(value)
 
 
 def _text(value: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http import bulk_admission, bulk_answer
 from busway.gateway.http.bulk_admission import SLICE_BYTES, WORKING_MAX, BulkAdmission, BulkPlace
 from busway.gateway.http.bulk_answer import BulkAnswer, slices
+from busway.gateway.http.bulk_route import _looked_at
 from busway.gateway.http.presence import ClientPresence
 
 MIB = 1 << 20
@@ -187,6 +189,30 @@ def test_each_turn_of_the_loop_has_one_piece_of_bulk_work() -> None:
         assert len(at) == 300
         assert len(set(at)) == 300
         assert turn < 330
+
+    run(work)
+
+
+def test_chunks_whose_events_are_looked_at_have_a_turn_each_and_are_let_go_of() -> None:
+    """B11: answers without bodies cost the loop a chunk at a time, and no chunk is there twice."""
+
+    async def work() -> None:
+        admission = BulkAdmission()
+        chunks = [b"a" * 10, b"b" * 10, b"c" * 10]
+        seen: list[tuple[bytes, list[int]]] = []
+
+        def encode(data: bytes) -> tuple[bytes, ...]:
+            seen.append((data[:1], [len(chunk) for chunk in chunks]))
+            return (data[:1],)
+
+        coming = asyncio.ensure_future(_looked_at(chunks, encode, entered(admission)))
+        counts = []
+        while not coming.done():
+            await asyncio.sleep(0)
+            counts.append(len(seen))
+        assert await coming == [b"a", b"b", b"c"]
+        assert seen == [(b"a", [10, 10, 10]), (b"b", [0, 10, 10]), (b"c", [0, 0, 10])]
+        assert {after - before for before, after in pairwise([0, *counts])} == {0, 1}
 
     run(work)
 

@@ -83,7 +83,7 @@ def test_a_claim_is_taken_held_read_and_settled(bus: Exchange) -> None:
     counts = bus.namespace.queue("orders").counts()
     assert (counts.active, counts.deferred) == (1, 2)
     listed = bus.request("GET", ROOT)
-    assert json.loads(listed.text) == {"claims": [{"stamp": "s1", "messages": 2}]}
+    assert json.loads(listed.text) == {"claims": [{"stamp": "s1", "messages": 2}], "last": [3]}
     read = bus.request("POST", f"{ROOT}/s1/read", json.dumps({"held": [[1, 3]]}))
     assert read.headers["content-type"] == "application/vnd.busway.claimed"
     ((numbers, bares, details),) = frames(read.content)
@@ -91,7 +91,7 @@ def test_a_claim_is_taken_held_read_and_settled(bus: Exchange) -> None:
     assert [bare[-1:] for bare in bares] == [b"a", b"b"]
     assert ask(bus, "settle", [[1, 2]]) == {"settled": 2, "locked": 0}
     assert ask(bus, "settle", [[1, 2]]) == {"settled": 0, "locked": 0}
-    assert json.loads(bus.request("GET", ROOT).text) == {"claims": []}
+    assert json.loads(bus.request("GET", ROOT).text) == {"claims": [], "last": [3]}
 
 
 def test_what_few_messages_have_comes_beside_the_columns(bus: Exchange) -> None:
@@ -136,6 +136,28 @@ def test_subscriptions_dead_letters_and_sessions_have_claims(bus: Exchange) -> N
         assert ask(bus, "hold", [[1, 1]], root=f"/{place}/$claims") == {"held": []}
         assert ask(bus, "settle", [[1, 1]], root=f"/{place}/$claims") == {"settled": 0, "locked": 0}
         assert ask(bus, "release", root=f"/{place}/$claims")["released"] == 0
+
+
+def test_a_claim_that_is_held_tells_its_sessions_to_whoever_asks(bus: Exchange) -> None:
+    """X-13: a driver that was started again knows numbers only."""
+    bus.request("PUT", f"/chat?{VERSION}", queue_body("<RequiresSession>true</RequiresSession>"))
+    for session in ("x", "y", "x"):
+        send(bus, "a", queue="chat", BrokerProperties=f'{{"SessionId": "{session}"}}')
+    root = "/chat/$claims"
+    assert ask(bus, "take?count=3", root=root)["held"] == [[1, 1, "x"], [3, 1, "x"], [2, 1, "y"]]
+    for _ in range(2):
+        assert ask(bus, "hold", [[1, 3]], root=root) == {"held": [[1, 3]]}
+        told = ask(bus, "hold?sessions=true", [[1, 3]], root=root)["held"]
+        assert sorted(told) == [[1, 1, "x"], [2, 1, "y"], [3, 1, "x"]]
+    refused = bus.request("POST", f"{root}/s1/hold?sessions=perhaps", '{"held": [[1, 3]]}')
+    assert (refused.status, "true or false" in refused.text) == (400, True)
+
+
+def test_dead_letters_have_the_numbers_of_their_queue(bus: Exchange) -> None:
+    """M-38: the newest number of a dead-letter queue is that of the entity whose messages it keeps."""
+    send(bus, "a", "b")
+    for place in ("orders", "orders/$DeadLetterQueue"):
+        assert json.loads(bus.request("GET", f"/{place}/$claims").text)["last"] == [2]
 
 
 @pytest.mark.parametrize(

@@ -290,6 +290,22 @@ def test_a_range_of_a_partition_is_read_as_it_is_stored(exchange: Exchange) -> N
     assert exchange.request("GET", "/clicks/partitions/0/events?format=csv").status == 400
 
 
+def test_a_range_comes_without_bodies_or_with_numbers_alone(exchange: Exchange) -> None:
+    """H-20: for whoever counts, or looks for events before it reads them."""
+    create(exchange, PartitionCount=1)
+    for _ in range(3):
+        exchange.request("POST", "/clicks/messages", b"x" * 5_000)
+    sizes = {
+        parts: len(exchange.request("GET", f"/clicks/partitions/0/events?parts={parts}").content)
+        for parts in ("all", "heads", "numbers")
+    }
+    assert sizes["all"] > 15_000
+    assert sizes["numbers"] < sizes["heads"] < 1_000
+    assert [number for number, _ in events(exchange, query="?parts=heads")] == [0, 1, 2]
+    assert [number for number, _ in events(exchange, query="?parts=numbers")] == [0, 1, 2]
+    assert exchange.request("GET", "/clicks/partitions/0/events?parts=some").status == 400
+
+
 def test_the_same_range_comes_as_an_arrow_stream(exchange: Exchange) -> None:
     """H-20"""
     create(exchange, PartitionCount=1)

@@ -1,6 +1,6 @@
 """Reading a range of a partition in bulk, for Spark and for tools.
 
-    GET  /HUB/partitions/N/events?from=NUMBER&to=NUMBER&bytes=SIZE&format=chunks|arrow
+    GET  /HUB/partitions/N/events?from=NUMBER&to=NUMBER&bytes=SIZE&format=chunks|arrow&parts=all|heads|numbers
 
 `from` is the first sequence number wanted (the oldest that is retained when it is left out), `to` the first one not
 wanted any more (the end as it is now when it is left out). The answer is cut behind about `bytes`; whoever wants more
@@ -8,7 +8,8 @@ goes on behind the last number that came, and an answer without events says that
 
 `chunks` (the default) is a sequence of stored chunks (`busway.event_chunk`), each behind its length in four bytes,
 little-endian: what lies in the store is sent as it lies there, and no single event is touched. The first and the last
-chunk may hold events outside the range; whoever reads leaves them out.
+chunk may hold events outside the range; whoever reads leaves them out. With `parts` bodies are left out, or all but
+numbers and times (`busway.chunk_parts`).
 
 `arrow` is an Arrow IPC stream with the columns sequence_number, enqueued_time and message (the AMQP message). It
 needs the `arrow` extra on the server.
@@ -31,6 +32,7 @@ from starlette.responses import Response
 from busway.broker.descriptions import LISTEN
 from busway.broker.entity_path import path_key, shown
 from busway.broker.errors import BadArgument, EventsLost
+from busway.chunk_parts import ALL, HEADS, NUMBERS, PARTS, heads_of, numbers_of
 from busway.event_chunk import span
 from busway.gateway.http.bulk_admission import BulkAdmission, BulkPlace
 from busway.gateway.http.bulk_answer import BulkAnswer, Page
@@ -80,6 +82,7 @@ class BulkRoute:
         if form not in ("chunks", "arrow"):
             raise BadArgument(f"format: {shown(form)} is neither 'chunks' nor 'arrow'.")
         arrow = _arrow_stream() if form == "arrow" else None
+        encode = _framing(call) if arrow is None else arrow.batch
         place = self._admission.enter(call.caller(grant), presence_of(call.request))
         try:
             reading = _Reading(log, end, bytes_max, place)
@@ -87,7 +90,7 @@ class BulkRoute:
         except BaseException:
             place.close()
             raise
-        pages = _body(reading, _framed if arrow is None else arrow.batch, arrow)
+        pages = _body(reading, encode, arrow, place)
         return BulkAnswer(place, pages, CHUNKS_TYPE if arrow is None else ARROW_TYPE)
 
 
@@ -152,14 +155,29 @@ class _Reading:
             return await self._log.page(number, min(PAGE_BYTES, self._left))
 
 
-async def _body(reading: _Reading, encode: Encode, arrow: ArrowStream | None) -> AsyncGenerator[Page, None]:
+async def _body(
+    reading: _Reading, encode: Encode, arrow: ArrowStream | None, place: BulkPlace
+) -> AsyncGenerator[Page, None]:
     if arrow is not None:
         yield [arrow.begin()]
     async with aclosing(reading.pages()) as pages:
         async for chunks in pages:
-            yield [piece for data in chunks for piece in encode(data)]
+            if encode is _framed:
+                yield [piece for data in chunks for piece in encode(data)]
+            else:
+                yield await _looked_at(chunks, encode, place)
     if arrow is not None:
         yield [arrow.end()]
+
+
+async def _looked_at(chunks: list[bytes], encode: Encode, place: BulkPlace) -> Page:
+    """Of an encoder that looks at each event: a turn for each chunk, which is let go of when it is done."""
+    pieces: list[bytes] = []
+    for at, data in enumerate(chunks):
+        await place.turn()
+        pieces += encode(data)
+        chunks[at] = b""
+    return pieces
 
 
 def _before_damage(page: ChunkPage, number: int) -> list[bytes]:
@@ -170,9 +188,24 @@ def _before_damage(page: ChunkPage, number: int) -> list[bytes]:
     return [data for data in page.chunks if span(data)[0] < lost.first_number]
 
 
+def _framing(call: Call) -> Encode:
+    """Raises BadArgument."""
+    parts = call.request.query_params.get("parts", ALL)
+    if parts not in _FRAMINGS:
+        raise BadArgument(f"parts: {shown(parts)} is none of {', '.join(PARTS)}.")
+    return _FRAMINGS[parts]
+
+
 def _framed(data: bytes) -> tuple[bytes, ...]:
     """In two pieces: a chunk is large and is copied once, with the others of its slice."""
     return _LENGTH.pack(len(data)), data
+
+
+_FRAMINGS: Final[dict[str, Encode]] = {
+    ALL: _framed,
+    HEADS: lambda data: _framed(heads_of(data)),
+    NUMBERS: lambda data: _framed(numbers_of(data)),
+}
 
 
 def _arrow_stream() -> ArrowStream:

@@ -1,17 +1,18 @@
 """Claims over HTTP (`busway.broker.claims`): how Spark takes, reads and settles messages by the thousand.
 
-    GET   E/$claims                         which claims hold messages: {"claims": [{"stamp": …, "messages": …}]}
+    GET   E/$claims                         which claims hold messages: {"claims": [{"stamp": …, "messages": …}],
+                                            "last": […]}, the last being the newest number of each fragment
     POST  E/$claims/STAMP/take?count=&wait= locks messages: {"held": RUNS, "oldest_ms": …, "locked_until_ms": …,
                                             "available": …}, the last being how many nobody has taken yet
     POST  E/$claims/STAMP/renew             keeps locks and sessions: {"locked_until_ms": …}
-    POST  E/$claims/STAMP/hold      RUNS    defers what is locked: {"held": RUNS}
+    POST  E/$claims/STAMP/hold      RUNS    defers what is locked: {"held": RUNS}; ?sessions=true tells them there
     POST  E/$claims/STAMP/read      RUNS    what is held, in frames (`busway.claimed_run`), as long as there is more
     POST  E/$claims/STAMP/settle    RUNS    deletes what is held: {"settled": …, "locked": …}
     POST  E/$claims/STAMP/release           gives up what is held or locked: {"released": …, "locked": …}
 
 E is an entity as everywhere, also one with sessions. STAMP is the client's name for the claim. RUNS are ascending
-runs of sequence numbers, [[first, count], …], as a body {"held": RUNS}; those that are taken of sessions have the
-session's id as a third item. Each request may be repeated after a lost answer. All need Listen.
+runs of sequence numbers, [[first, count], …], as a body {"held": RUNS}; answers of `take` on an entity with sessions
+have the session's id as a third item of each run. Each request may be repeated after a lost answer. All need Listen.
 
 `count` is at most 100,000. `wait` are seconds for the first message. While messages are read one page of them is in
 memory; an answer that the store cannot finish is cut off, and its client notices. What moves many messages waits for
@@ -55,6 +56,7 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 _STAMP: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SECONDS: Final = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,6})?")
 _COUNT: Final = re.compile(r"[0-9]{1,7}")
+_SWITCH: Final = re.compile(r"true|false")
 _NUMBER_MAX: Final = (1 << 63) - 1
 _RUNS_AT_ONCE: Final = 5_000
 #: What a page of messages counts before it was read.
@@ -135,10 +137,14 @@ class ClaimsRoute:
         return self._point(address).outlet
 
     async def _list(self, address: ClaimAddress) -> Response:
-        outlet = self._outlet(address)
-        found = {} if outlet is None else await self._claims.stamps(outlet)
+        point = self._point(address)
+        if point.outlet is None:
+            return JSONResponse({"claims": [], "last": []})
+        # Dead letters are numbered by the entity that they were in.
+        last = [fragment.counters.last_counter for fragment in point.entity.inlet.fragments()]
+        found = await self._claims.stamps(point.outlet)
         claims = [{"stamp": stamp, "messages": found[stamp]} for stamp in sorted(found)]
-        return JSONResponse({"claims": claims})
+        return JSONResponse({"claims": claims, "last": last})
 
     async def _take(self, call: Call, address: ClaimAddress) -> Response:
         count = int(_query(call, "count", _COUNT, "1000"))
@@ -150,13 +156,9 @@ class ClaimsRoute:
         if point.outlet is None:
             return JSONResponse({"held": [], "oldest_ms": 0, "locked_until_ms": 0, "available": 0})
         claim = await self._claims.take(point.entity, point.outlet, address.stamp, count, wait_s)
-        held: list[list[object]] = []
-        for part in claim.parts:
-            tail = [] if part.session_id is None else [part.session_id]
-            held += [[first, size, *tail] for first, size in runs_of(sorted(part.numbers))]
         return JSONResponse(
             {
-                "held": held,
+                "held": [run for part in claim.parts for run in _shown_runs(part.session_id, part.numbers)],
                 "oldest_ms": claim.oldest_ms(),
                 "locked_until_ms": claim.locked_until_ms,
                 "available": available(point.outlet),
@@ -173,7 +175,15 @@ class ClaimsRoute:
         numbers = await _numbers(call, place)
         outlet = self._outlet(address)
         held = [] if outlet is None else await self._claims.hold(outlet, address.stamp, numbers, place.pace)
-        return JSONResponse({"held": [list(run) for run in runs_of(sorted(held))]})
+        if outlet is None or _query(call, "sessions", _SWITCH, "false") == "false":
+            return JSONResponse({"held": _shown_runs(None, held)})
+        sessions: dict[str | None, list[int]] = {}
+        pages = self._claims.read(outlet, address.stamp, sorted(held))
+        async with aclosing(_held_pages(pages, address, place)) as held_pages:
+            async for page in held_pages:
+                for message in page:
+                    sessions.setdefault(message.session_id, []).append(message.sequence_number)
+        return JSONResponse({"held": [run for each in sessions.items() for run in _shown_runs(*each)]})
 
     async def _read(self, call: Call, address: ClaimAddress, place: BulkPlace) -> Response:
         numbers = await _numbers(call, place)
@@ -218,8 +228,18 @@ async def _numbers(call: Call, place: BulkPlace) -> list[int]:
 async def _frames(
     pages: AsyncIterator[list[Message]], address: ClaimAddress, place: BulkPlace
 ) -> AsyncGenerator[Page, None]:
-    """Each page is held from before it is read until it was written."""
     fresh = stamped(address.stamp)
+    async with aclosing(_held_pages(pages, address, place)) as held_pages:
+        async for page in held_pages:
+            frame = claimed_frame(page, [_shown_bare(message, fresh) for message in page])
+            place.holds(len(frame))
+            yield (frame,)
+
+
+async def _held_pages(
+    pages: AsyncIterator[list[Message]], address: ClaimAddress, place: BulkPlace
+) -> AsyncGenerator[list[Message], None]:
+    """Each page is held from before it is read until the next one is asked for; it comes in a turn of its own."""
     while True:
         place.holds(0)
         await place.hold(_PAGE_BYTES)
@@ -229,9 +249,7 @@ async def _frames(
             return
         if page:
             await place.turn()
-            frame = claimed_frame(page, [_shown_bare(message, fresh) for message in page])
-            place.holds(len(frame))
-            yield (frame,)
+            yield page
 
 
 def _shown_bare(message: Message, fresh: bytes) -> bytes:
@@ -277,6 +295,11 @@ def _run(run: object) -> tuple[int, int]:
     raise BadArgument("A run is [first, count], two whole numbers of at least 1.")
 
 
+def _shown_runs(session_id: str | None, numbers: list[int]) -> list[list[object]]:
+    tail = [] if session_id is None else [session_id]
+    return [[first, count, *tail] for first, count in runs_of(sorted(numbers))]
+
+
 def runs_of(numbers: list[int]) -> list[tuple[int, int]]:
     """Ascending numbers as (first, count)."""
     found: list[tuple[int, int]] = []
@@ -297,5 +320,6 @@ def _query(call: Call, name: str, form: re.Pattern[str], default: str) -> str:
     if not found:
         return default
     if len(found) > 1 or form.fullmatch(found[0]) is None:
-        raise BadArgument(f"{name}: {shown(found[-1][:32])} is not a number.")
+        kind = "true or false" if form is _SWITCH else "a number"
+        raise BadArgument(f"{name}: {shown(found[-1][:32])} is not {kind}.")
     return found[0]

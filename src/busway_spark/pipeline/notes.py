@@ -1,0 +1,40 @@
+"""Notes that jobs keep below the root of captured files: JSON objects, each with the version of its form.
+
+A note without a version is older than versions and reads the same. One of a later version is not guessed at: whoever
+wrote it may have meant something else by the same words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.job import JobFailed
+
+_VERSION: Final = 1
+_NAME: Final = "version"
+
+
+def note_text(facts: Mapping[str, object]) -> str:
+    return json.dumps({_NAME: _VERSION, **facts})
+
+
+def read_note(root: CaptureRoot, path: PurePosixPath) -> dict[str, Any]:
+    """Empty where there is none. Raises JobFailed when it is damaged, or of a later version."""
+    text = root.read_text(path)
+    if text is None:
+        return {}
+    try:
+        note = json.loads(text)
+    except ValueError:
+        note = None
+    if not isinstance(note, dict):
+        raise JobFailed(f"{root.full(path)} is damaged: it is no JSON object.")
+    if note.pop(_NAME, _VERSION) != _VERSION:
+        raise JobFailed(
+            f"{root.full(path)} was written by a later version of Busway: go on with that version."
+        )
+    return note
