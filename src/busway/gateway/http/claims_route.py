@@ -172,10 +172,11 @@ class ClaimsRoute:
         return JSONResponse({"locked_until_ms": until_ms})
 
     async def _hold(self, call: Call, address: ClaimAddress, place: BulkPlace) -> Response:
+        wants_sessions = _query(call, "sessions", _SWITCH, "false") == "true"
         numbers = await _numbers(call, place)
         outlet = self._outlet(address)
         held = [] if outlet is None else await self._claims.hold(outlet, address.stamp, numbers, place.pace)
-        if outlet is None or _query(call, "sessions", _SWITCH, "false") == "false":
+        if outlet is None or not wants_sessions:
             return JSONResponse({"held": _shown_runs(None, held)})
         sessions: dict[str | None, list[int]] = {}
         pages = self._claims.read(outlet, address.stamp, sorted(held))
