@@ -38,16 +38,15 @@ COUNT = 100
 WRITTEN = 20
 _SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 _STARTED_AT = re.compile(r"Spark Connect server started at: 127\.0\.0\.1:(\d+)")
-_CONNECTION = "Endpoint=sb://localhost:5671;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0"
 #: Makes a source out of the archive, leaves it pickled, and asks for a stream and a batch.
-_MAKER = f"""
+_MAKER = """
 import sys
 from pyspark import cloudpickle
 from pyspark_eventhubs import DefaultSource as EventHubs
 from pyspark_servicebus import DefaultSource as ServiceBus
 sources = [
-    EventHubs({{"eventhubs.connectionString": "{_CONNECTION};EntityPath=h"}}),
-    ServiceBus({{"connectionString": "{_CONNECTION}", "queue": "q"}}),
+    EventHubs({"eventhubs.connectionString": sys.argv[2] + ";EntityPath=h"}),
+    ServiceBus({"connectionString": sys.argv[2], "queue": "q"}),
 ]
 open(sys.argv[1], "wb").write(cloudpickle.dumps(sources))
 for source in sources:
@@ -195,7 +194,7 @@ def test_a_write_inside_of_a_stream_needs_its_batch_and_is_made_once(
             last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
-def test_a_server_without_the_archive_tells_how_to_start_it(tmp_path: Path) -> None:
+def test_a_server_without_the_archive_tells_how_to_start_it(server: RunningServer, tmp_path: Path) -> None:
     """Spark keeps what a session brings in a folder of the session, which tasks of streams do not get. Batches are
     not refused, nor is a stream where the server has the same archive, or Busway, of its own."""
     session = tmp_path / "userFiles" / str(uuid4())
@@ -206,7 +205,11 @@ def test_a_server_without_the_archive_tells_how_to_start_it(tmp_path: Path) -> N
     def run(code: str, *path: Path) -> list[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
         done = subprocess.run(
-            [python, "-c", code, pickled], capture_output=True, text=True, env=environment, cwd=tmp_path
+            [python, "-c", code, pickled, server.connection_string],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=tmp_path,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()

@@ -453,4 +453,16 @@ CLIENT_TIMERS: Final = (
             longest_s=30,
         ),
     ),
+    *timers_in(
+        "busway_spark/staging.py",
+        Timer(
+            "can_stage",
+            WAITS,
+            "before somebody who answers by AMQP alone is asked again",
+            "",
+            "the second look counts",
+            "timers/test_spark_side_timers::test_who_answers_by_amqp_alone_is_asked_twice_before_rows_may_come_twice",
+            longest_s=0.5,
+        ),
+    ),
 )

@@ -17,7 +17,7 @@ from busway.cli import resubmission
 from busway.cli.resubmission import Resubmission
 from busway.client.connection_string import ConnectionString
 from busway.client.errors import LockLost, Refused, Unreachable
-from busway_spark import patience, session
+from busway_spark import patience, session, staging
 from busway_spark.bus import HTTP_TIMEOUT_S, Bus
 from busway_spark.pipeline import deadletters_move
 from busway_spark.pipeline.deadletters_move import Mover
@@ -51,7 +51,7 @@ class Naps:
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> Naps:
     made = Naps()
-    for module in (patience, deadletters_move, bulk_claims, claim_desk, resubmission):
+    for module in (patience, staging, deadletters_move, bulk_claims, claim_desk, resubmission):
         monkeypatch.setattr(module, "time", made, raising=False)
     monkeypatch.setattr(patience.random, "random", lambda: 0.0)
     monkeypatch.setattr(asyncio, "sleep", made.sleep_async)
@@ -197,3 +197,20 @@ def test_requests_of_spark_have_a_minute() -> None:
     connection = bus.http_connection()
     assert isinstance(connection, http.client.HTTPConnection)
     assert connection.timeout == HTTP_TIMEOUT_S == 60
+
+
+@pytest.mark.parametrize(("kinds", "can"), [(("azure", "busway"), True), (("azure", "azure"), False)])
+def test_who_answers_by_amqp_alone_is_asked_twice_before_rows_may_come_twice(
+    kinds: tuple[str, str], can: bool, naps: Naps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two-phase sinks: a server that is just being started opens its doors one after the other."""
+    told = list(kinds)
+    monkeypatch.setattr(Bus, "kind", lambda *_: told.pop(0))
+    monkeypatch.setattr(staging, "_silent", set())
+    bus = Bus("Endpoint=sb://localhost:5671;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0")
+    assert staging.can_stage(bus) is can
+    assert naps.slept == [0.5]
+    if not can:
+        told.append("azure")
+        assert not staging.can_stage(bus)
+        assert naps.slept == [0.5], "that is remembered"
