@@ -23,12 +23,16 @@ class LateFragments:
         self._rows: list[tuple[StoreKeeper, list[FragmentRow]]] = []
 
     async def read(self, keepers: Iterable[StoreKeeper]) -> None:
+        """Raises StoreError when a store that is in service cannot be read."""
         for keeper in keepers:
             if not keeper.is_open:
                 continue
             try:
                 self._rows.append((keeper, await keeper.store.fragments()))
-            except StoreError as error:  # it is opened anew and then read whole
+            except StoreError as error:
+                if keeper.is_open:  # nobody would read it again: the home comes back when it can be read
+                    raise
+                # it is opened anew and then read whole
                 _log.warning("The fragments of store %s are read later: %s", keeper.name, error)
 
     def take_up(self, keys_in: KeysIn) -> None:

@@ -102,10 +102,9 @@ class StoreEntry:
 
     async def _follow_home(self, keeper: StoreKeeper) -> LateFragments:
         room = self._room
-        is_news = await room.catalogue.reload(keeper)
         late = LateFragments()
         await late.read(other for other in room.keepers.values() if other is not keeper)
-        if is_news:
+        if await room.catalogue.reload(keeper):
             room.adopt()
             late.take_up(self._keys_in)
         return late

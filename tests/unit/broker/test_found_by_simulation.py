@@ -255,6 +255,34 @@ def test_fragments_that_belong_to_nobody_go_when_the_home_is_back(verb: str, is_
     on_a_topic_bench(test, 4, replace(Limits(), partition_count=4))
 
 
+def test_a_creation_that_turns_out_to_be_is_known_though_a_store_could_not_be_read_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """E-1, P-60: the entity was there, and nobody knew its counters in a store that had stayed in service."""
+
+    async def test(bench: TopicBench) -> None:
+        store = bench.stores[1]
+        read, faults = store.fragments, [StoreError("It could not be read.")]
+
+        async def failing(*keys: object) -> object:
+            if faults:
+                raise faults.pop()
+            return await read(*keys)  # type: ignore[arg-type]
+
+        bench.stores[0].lose_next_commit(is_applied=True)
+        with pytest.raises(StoreOutcomeUnknown):
+            await bench.queue("q", enable_partitioning=True)
+        monkeypatch.setattr(store, "fragments", failing)
+        await bench.advance(10, 0.5)
+        assert not faults
+        answers = _send(bench, "q", *[message_of(encoded(f"{n}"), False) for n in range(80)])
+        await settle(60)
+        assert answers == [[]]
+        assert (await bench.namespace.counts("q")).active == 80
+
+    on_a_topic_bench(test, 4, replace(Limits(), partition_count=4))
+
+
 def test_a_store_that_is_opened_while_a_creation_is_in_doubt_keeps_its_part_of_it() -> None:
     """E-1, P-60: its fragments looked as if they were nobody's, because the home had not said yet whose they are."""
 
