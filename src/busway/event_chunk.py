@@ -63,10 +63,11 @@ class ChunkBuilder:
 
     def __init__(self) -> None:
         self._records: list[bytes] = []
-        self._ends = array("I")
-        self._bodies = array("I")
-        self._times = array("q")
-        self._numbers = array("q")
+        # Lists: compiled code appends to one without a call.
+        self._ends: list[int] = []
+        self._bodies: list[int] = []
+        self._times: list[int] = []
+        self._numbers: list[int] = []  # only once there is a gap
         self._is_gapless = True
         self.record_bytes = 0
         self.first_number = -1
@@ -83,15 +84,17 @@ class ChunkBuilder:
         if self.first_number < 0:
             self.first_number = number
             self.first_at_ms = at_ms
-        elif number != self.last_number + 1:
+        elif number != self.last_number + 1 and self._is_gapless:
             self._is_gapless = False
+            self._numbers.extend(range(self.first_number, self.last_number + 1))
         start = self.record_bytes
         self.record_bytes = start + len(record)
         self._records.append(record)
         self._ends.append(self.record_bytes)
         self._bodies.append(body_at if body_at == BODY_ELSEWHERE else start + body_at)
         self._times.append(at_ms)
-        self._numbers.append(number)
+        if not self._is_gapless:
+            self._numbers.append(number)
         self.last_number = number
         self.last_at_ms = at_ms
 
@@ -99,19 +102,19 @@ class ChunkBuilder:
         """The chunk as it stands now."""
         flags = 0 if self._is_gapless else HAS_NUMBERS
         head = _HEAD.pack(MAGIC, flags, len(self._ends), self.record_bytes, self.first_number)
-        columns = [self._ends, self._bodies, self._times]
+        columns = [_column_of("I", self._ends), _column_of("I", self._bodies), _column_of("q", self._times)]
         if flags:
-            columns.append(self._numbers)
-        return b"".join((head, *(_little(column) for column in columns), *self._records))
+            columns.append(_column_of("q", self._numbers))
+        return b"".join((head, *columns, *self._records))
 
     def size_bytes(self) -> int:
         per_event = _COLUMN_BYTES if self._is_gapless else _COLUMN_BYTES + 8
         return HEAD_BYTES + per_event * len(self._ends) + self.record_bytes
 
 
-def _little(column: array[int]) -> bytes:
+def _column_of(kind: str, values: list[int]) -> bytes:
+    column = array(kind, values)
     if _IS_BIG_ENDIAN:
-        column = array(column.typecode, column)
         column.byteswap()
     return column.tobytes()
 

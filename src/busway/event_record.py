@@ -18,6 +18,8 @@ from busway.event_chunk import BODY_ELSEWHERE
 _SEQUENCE_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
 _OFFSET_KEY: Final = b"\xa3\x0cx-opt-offset\xa1"
 _ENQUEUED_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
+#: What the broker's own annotations take, without the digits of the offset.
+_OWN_ENTRIES_BYTES: Final = len(_SEQUENCE_KEY) + 8 + len(_OFFSET_KEY) + 1 + len(_ENQUEUED_KEY) + 8
 _PARTITION_KEY: Final = b"x-opt-partition-key"
 _PUBLISHER: Final = b"x-opt-publisher"
 _PRODUCER_ID: Final = b"com.microsoft:producer-id"
@@ -123,16 +125,17 @@ def _kept_for_delivery(data: bytes, at: int, end: int) -> bytes:
         at = after
     if at != end:
         raise DecodeError("an annotations section is longer than its entries")
-    return _section(DELIVERY_ANNOTATIONS, b"".join(kept), 2 * len(kept)) if kept else b""
+    if not kept:
+        return b""
+    entries = b"".join(kept)
+    return _section_head(DELIVERY_ANNOTATIONS, len(entries), 2 * len(kept)) + entries
 
 
-def _section(code: int, entries: bytes, count: int) -> bytes:
-    """A map of so many keys and values."""
-    size = len(entries)
+def _section_head(code: int, size: int, count: int) -> bytes:
+    """What stands before a map of so many keys and values with so many bytes."""
     if size < 255 and count < 256:
-        return b"\x00S" + bytes((code, 0xC1, size + 1, count)) + entries
-    sizes = (size + 4).to_bytes(4, "big") + count.to_bytes(4, "big")
-    return b"\x00S" + bytes((code, 0xD1)) + sizes + entries
+        return bytes((0, 0x53, code, 0xC1, size + 1, count))
+    return bytes((0, 0x53, code, 0xD1)) + (size + 4).to_bytes(4, "big") + count.to_bytes(4, "big")
 
 
 def _read_annotations(event: Event, data: bytes, at: int, end: int) -> None:
@@ -196,8 +199,12 @@ def _integer(data: bytes, at: int, after: int) -> int:
 def record_of(event: Event, number: int, at_ms: int) -> bytes:
     """The event under its number. Its offset is its number (H-16: a position that grows, opaque to clients)."""
     digits = b"%d" % number
-    entries = b"".join(
+    annotations = event.annotations
+    size = _OWN_ENTRIES_BYTES + len(digits) + len(annotations)
+    return b"".join(
         (
+            event.delivery_annotations,
+            _section_head(MESSAGE_ANNOTATIONS, size, 6 + event.annotation_count),
             _SEQUENCE_KEY,
             number.to_bytes(8, "big"),
             _OFFSET_KEY,
@@ -205,11 +212,10 @@ def record_of(event: Event, number: int, at_ms: int) -> bytes:
             digits,
             _ENQUEUED_KEY,
             at_ms.to_bytes(8, "big"),
-            event.annotations,
+            annotations,
+            event.bare,
         )
     )
-    front = _section(MESSAGE_ANNOTATIONS, entries, 6 + event.annotation_count)
-    return event.delivery_annotations + front + event.bare
 
 
 def body_in_record(event: Event, record: bytes) -> int:

@@ -173,7 +173,9 @@ def add_fragment(store: Any, owner: str = "orders") -> FragmentKey:
 
 
 def put(store: Any, fragment: FragmentKey, *messages: Message, place: int = PLACE_ACTIVE) -> None:
-    store.batch().puts.extend((fragment, place, each) for each in messages)
+    batch = store.batch()
+    batch.puts.extend((fragment, place, each) for each in messages)
+    batch.puts_copies = True  # perhaps: tests publish with it, too
 
 
 def put_in_session(store: Any, fragment: FragmentKey, session_id: str, *numbers: int) -> None:
@@ -184,7 +186,7 @@ def put_in_session(store: Any, fragment: FragmentKey, session_id: str, *numbers:
 
 
 def delete(store: Any, fragment: FragmentKey, *numbers: int, place: int = PLACE_ACTIVE) -> None:
-    store.batch().deletes.extend((fragment, place, number) for number in numbers)
+    store.batch().deletes.append((fragment, place, list(numbers)))
 
 
 def numbers_of(page: Page) -> list[int]:

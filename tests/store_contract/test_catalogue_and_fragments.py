@@ -191,7 +191,7 @@ def test_everything_is_there_after_closing_and_opening(world: World) -> None:
         assert await store.next_expiry_ms() == 1
         assert await store.catalogue() == (2, {"queue/orders": "{}"})
         # The index of an earlier life is kept up to date, too.
-        store.batch().deletes.extend((keys[0], PLACE_ACTIVE, n) for n in range(1, 100))
+        store.batch().deletes.append((keys[0], PLACE_ACTIVE, list(range(1, 100))))
         await store.flush()
         assert await store.next_sessions(keys[0], 0, 10) == [("a", 100)]
         assert await store.expired_entries(1_000, 10) == [(keys[0], 100, 100)]

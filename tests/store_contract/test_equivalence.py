@@ -131,6 +131,7 @@ class Broker:
             self.rows[fragment, made.sequence_number] = place
             self.busy.add((fragment, made.sequence_number))
             for batch in self.each():
+                batch.puts_copies = True
                 batch.puts.append((fragment, place, copy_message(made)))
 
     def mark(self, x: int, y: int) -> None:
@@ -178,7 +179,7 @@ class Broker:
             place = self.rows.pop(row)
             self.busy.add(row)
             for batch in self.each():
-                batch.deletes.append((row[0], place, row[1]))
+                batch.deletes.append((row[0], place, [row[1]]))
 
     def state(self, x: int, y: int) -> None:
         fragment = self.fragment(x)

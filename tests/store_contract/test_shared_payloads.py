@@ -172,7 +172,7 @@ def test_copies_keep_their_body_wherever_they_move(world: World) -> None:
         [found] = (await store.messages(dead, PLACE_ACTIVE, 0, 10, LOTS)).messages
         assert (found.bare, found.changes, found.delivery_count) == (BODY, b"reason", 10)
         store.batch().changes.append(Change(dead, PLACE_ACTIVE, 7, 11, None))
-        store.batch().deletes.append((first, PLACE_DEFERRED, 1))
+        store.batch().deletes.append((first, PLACE_DEFERRED, [1]))
         delete(store, first, 3)
         await store.flush()
         assert await body_of(store, dead, 7) == BODY
@@ -197,7 +197,7 @@ def test_what_shares_is_known_after_a_restart(sqlite_world: World) -> None:
 
     async def settle(store: Any) -> None:
         delete(store, FragmentKey(1), 1)
-        store.batch().deletes.append((FragmentKey(3), PLACE_DEFERRED, 1))
+        store.batch().deletes.append((FragmentKey(3), PLACE_DEFERRED, [1]))
 
     async def again(store: Any) -> None:
         publish(store, [FragmentKey(1), FragmentKey(2)], 2)

@@ -63,7 +63,7 @@ def test_a_row_with_any_column_changed_is_reported_and_not_returned(sqlite_world
         page = await store.peek(1, 1, 10, LOTS, None)
         assert (numbers_of(page), page.damaged) == ([1, 3], [number])
         # The owner can take it out of service, and then nobody hears of it again.
-        store.batch().deletes.append((1, PLACE_ACTIVE, number))
+        store.batch().deletes.append((1, PLACE_ACTIVE, [number]))
         page = await store.messages(1, PLACE_ACTIVE, 0, 10, LOTS)
         assert (numbers_of(page), page.damaged) == ([1, 3], [])
 

@@ -121,7 +121,7 @@ def _publish_and_settle(store: Any) -> None:
     body = b"t" * SHARING_SAVES_BYTES_MIN
     put(store, Q, message(60, body))
     put(store, D, message(61, body))
-    store.batch().deletes.append((Q, PLACE_SCHEDULED, 52))
+    store.batch().deletes.append((Q, PLACE_SCHEDULED, [52]))
     store.batch().transfer_marks.append(TransferMark("other", D, 7))
 
 

@@ -41,8 +41,8 @@ class _Part:
     def join(self) -> None:
         fragment = self.fragment
         batch = fragment.batch()
+        batch.deletes.append((fragment.key, PLACE_SCHEDULED, self.numbers()))
         for message in self.messages:
-            batch.deletes.append((fragment.key, PLACE_SCHEDULED, message.sequence_number))
             fragment.uncount(SCHEDULED, message.size())
         batch.counters[fragment.key] = fragment.counters
         batch.callbacks.append(self.committed)

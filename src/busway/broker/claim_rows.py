@@ -142,11 +142,10 @@ def _last_number(page: Page, after: int) -> int:
 
 
 def _delete(fragment: Fragment, batch: CommitBatch, messages: list[Message], operation: int) -> None:
-    key, deletes = fragment.key, batch.deletes
+    batch.deletes.append((fragment.key, PLACE_DEFERRED, [message.sequence_number for message in messages]))
     for message in messages:
-        deletes.append((key, PLACE_DEFERRED, message.sequence_number))
         fragment.uncount(DEFERRED, message.size())
-    batch.counters[key] = fragment.counters
+    batch.counters[fragment.key] = fragment.counters
     note_messages(fragment, batch, operation, messages)
 
 

@@ -288,9 +288,9 @@ class Distribution(Intake):
         batch = fragment.batch()
         due = publication.part()
         due_bytes = 0
+        batch.deletes.append((fragment.key, PLACE_SCHEDULED, [message.sequence_number for message in due]))
         for message in due:
             due_bytes += message.size()
-            batch.deletes.append((fragment.key, PLACE_SCHEDULED, message.sequence_number))
             fragment.uncount(PLACE_SCHEDULED, message.size())
         fragment.touch(self._next_enqueued_ms(publication.wall_ms))
         batch.counters[fragment.key] = fragment.counters
@@ -381,6 +381,7 @@ class Distribution(Intake):
         """One run for each subscription; all of them are in the open batch. What copies share weighs once there.
         `check` was passed in this very step."""
         batch.bytes += published_bytes
+        batch.puts_copies = True
         for into in copies.values():
             if into.messages:
                 into.main.intake.keep_up(self._enqueued_high_ms)
@@ -398,6 +399,7 @@ class Distribution(Intake):
             self._join_copies(batch, publication.copies, published_bytes, publication.wall_ms)
             return
         batch.bytes += published_bytes
+        batch.puts_copies = True
         for staged in publication.staged:
             into = staged.copies
             if into.messages:

@@ -414,8 +414,8 @@ class Fragment(Outlet):
         """Receive-and-delete: the deletion first (R-1)."""
         batch = self.store.batch()
         self._consuming += len(run.messages)
+        batch.deletes.append((self.key, PLACE_ACTIVE, [message.sequence_number for message in run.messages]))
         for message in run.messages:
-            batch.deletes.append((self.key, PLACE_ACTIVE, message.sequence_number))
             self.uncount(ACTIVE, message.size())
         batch.counters[self.key] = self.counters
         batch.callbacks.append(run.committed)
@@ -483,24 +483,26 @@ class Fragment(Outlet):
         session_id: str | None,
         refused: list[tuple[int, BrokerError]],
     ) -> None:
-        key, pop, deletes, counters = self.key, self.locks.pop, batch.deletes, self.counters
+        key, pop, counters = self.key, self.locks.pop, self.counters
         now = self.runtime.clock.monotonic()
         noted: list[Lock] | None = None if self.runtime.journal is None else []
-        active = 0
+        active: list[int] = []
         for index, token in enumerate(tokens):
             lock = pop(token, now)
             if lock is None:
                 refused.append((index, self.lock_lost(session_id)))
                 continue
-            deletes.append((key, lock.place, lock.number))
             if noted is not None:
                 noted.append(lock)
             if lock.place == ACTIVE:
-                active += 1
+                active.append(lock.number)
                 counters.bytes -= lock.size
             else:
+                batch.deletes.append((key, lock.place, [lock.number]))
                 self.uncount(lock.place, lock.size)
-        counters.active -= active
+        if active:
+            batch.deletes.append((key, PLACE_ACTIVE, active))
+        counters.active -= len(active)
         if counters.active == 0 and self._consuming == 0:
             counters.expiry_high_ms = 0
         batch.counters[key] = counters
@@ -625,8 +627,8 @@ class Fragment(Outlet):
 
     def remove_rows(self, batch: CommitBatch, messages: list[Message]) -> None:
         """Active rows that nobody holds leave with this batch."""
+        batch.deletes.append((self.key, PLACE_ACTIVE, [message.sequence_number for message in messages]))
         for message in messages:
-            batch.deletes.append((self.key, PLACE_ACTIVE, message.sequence_number))
             self.uncount(ACTIVE, message.size())
         batch.counters[self.key] = self.counters
 

@@ -128,7 +128,7 @@ class Outcomes:
             lock.delivery_count += 1
         self.has_written = self.has_written or effect is not Effect.NONE or changed is not lock.changes
         if after is MessageState.GONE:
-            self._batch.deletes.append((self._fragment.key, lock.place, lock.number))
+            self._batch.deletes.append((self._fragment.key, lock.place, [lock.number]))
             self._fragment.uncount(lock.place, lock.size)
             if self._noted is not None:  # completions do not come here
                 self._noted.setdefault(EXPIRE, []).append(lock)

@@ -265,7 +265,7 @@ class ReadRequests:
     def _join_deletes(self, messages: list[Message], place: int) -> None:
         fragment = self._fragment
         batch = fragment.batch()
+        batch.deletes.append((fragment.key, place, [message.sequence_number for message in messages]))
         for message in messages:
-            batch.deletes.append((fragment.key, place, message.sequence_number))
             fragment.uncount(place, message.size())
         batch.counters[fragment.key] = fragment.counters

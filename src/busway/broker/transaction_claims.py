@@ -91,7 +91,7 @@ class TransactionClaims:
         for token, lock, settlement in self._settled:
             fragment.locks.pop_reserved(token)
             if settlement.verb is Verb.COMPLETE:
-                batch.deletes.append((fragment.key, lock.place, lock.number))
+                batch.deletes.append((fragment.key, lock.place, [lock.number]))
                 fragment.uncount(lock.place, lock.size)
                 completed.append(lock)
                 continue
@@ -102,7 +102,7 @@ class TransactionClaims:
         if outcomes is not None:
             outcomes.join()
         for message in self._cancelled:
-            batch.deletes.append((fragment.key, PLACE_SCHEDULED, message.sequence_number))
+            batch.deletes.append((fragment.key, PLACE_SCHEDULED, [message.sequence_number]))
             fragment.uncount(PLACE_SCHEDULED, message.size())
             fragment.intake.withheld.discard(message.sequence_number)
         note_locks(fragment, batch, COMPLETE, completed)

@@ -257,14 +257,17 @@ class CommitBatch:
     def __init__(self) -> None:
         #: (fragment, place, message). What else a message needs stands in the two lists below.
         self.puts: list[tuple[FragmentKey, int, Message]] = []
+        #: Several of them may hold one body, so that it pays to look for it.
+        self.puts_copies = False
         #: (fragment, session id, number) for active puts of session entities.
         self.session_entries: list[tuple[FragmentKey, str, int]] = []
         #: (fragment, expires_at_ms, number) for active puts that expire out of order.
         self.expiry_entries: list[tuple[FragmentKey, int, int]] = []
         self.moves: list[Move] = []
         self.changes: list[Change] = []
-        #: (fragment, place, number). Index and expiry entries of the row go with it.
-        self.deletes: list[tuple[FragmentKey, int, int]] = []
+        #: (fragment, place, numbers). Index and expiry entries of the rows go with them. A list of numbers does not
+        #: change any more once it stands here.
+        self.deletes: list[tuple[FragmentKey, int, list[int]]] = []
         #: (fragment, session id, state or None to clear, time of the change).
         self.session_states: list[tuple[FragmentKey, str, bytes | None, int]] = []
         #: (fragment, message id, accepted_at_ms).

@@ -230,8 +230,8 @@ class MemoryStore:
             self._move(move, undo)
         for change in batch.changes:
             self._fragment(change.fragment).change(change, undo)
-        for key, place, number in batch.deletes:
-            self._fragment(key).take(place, number, undo)
+        for key, place, numbers in batch.deletes:
+            self._fragment(key).take_all(place, numbers, undo)
         for key, session_id, state, set_at_ms in batch.session_states:
             self._fragment(key).set_state(session_id, state, set_at_ms, undo)
         for key, message_id, accepted_at_ms in batch.duplicate_ids:
@@ -477,6 +477,10 @@ class _Fragment:
             raise NumberUsedTwice(f"Number {number} of fragment {self.row.key} is in use already.")
         message.state = place
         undo.put(self.places[place], number, message)
+
+    def take_all(self, place: int, numbers: list[int], undo: UndoLog) -> None:
+        for number in numbers:
+            self.take(place, number, undo)
 
     def take(self, place: int, number: int, undo: UndoLog) -> Message | None:
         message = self.places[place].get(number)

@@ -57,8 +57,8 @@ class Shadow:
         """Takes in what has joined the batch since the last look."""
         batch = self.batch
         if len(batch.deletes) > self._deletes_seen:
-            for fragment, place, number in batch.deletes[self._deletes_seen :]:
-                self.removed[place].add(row_key(fragment, number))
+            for fragment, place, numbers in batch.deletes[self._deletes_seen :]:
+                self.removed[place].update([row_key(fragment, number) for number in numbers])
             self._deletes_seen = len(batch.deletes)
         if len(batch.moves) > self._moves_seen:
             for move in batch.moves[self._moves_seen :]:

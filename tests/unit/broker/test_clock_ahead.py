@@ -299,8 +299,9 @@ class _ManyEntries(MemoryStore):
         self.largest_batch = 0
 
     def _apply(self, batch: CommitBatch) -> None:
-        self.largest_batch = max(self.largest_batch, len(batch.deletes))
-        for _, _, number in batch.deletes:
+        going = [number for _, _, numbers in batch.deletes for number in numbers]
+        self.largest_batch = max(self.largest_batch, len(going))
+        for number in going:
             assert not self.deleted[number], "deleted twice"
             self.deleted[number] = 1
 
@@ -311,7 +312,7 @@ class _ManyEntries(MemoryStore):
         self.most_blocks = max(self.most_blocks, sys.getallocatedblocks())
         self.most_asked = max(self.most_asked, limit)
         first = 1 if after is None else after[1] + 1
-        pending = {number for batch in self._gathered() for _, _, number in batch.deletes}
+        pending = {n for batch in self._gathered() for _, _, numbers in batch.deletes for n in numbers}
         found: list[Any] = []
         while first <= self._count and len(found) < limit:
             if not self.deleted[first] and first not in pending:

@@ -18,7 +18,6 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from busway.store.contract import (
-    COUNTER_BITS,
     PLACE_ACTIVE,
     PLACE_DEFERRED,
     PLACE_SCHEDULED,
@@ -34,7 +33,18 @@ from busway.store.shadow import row_key
 from busway.store.sqlite.log_writer import LogWriter
 from busway.store.sqlite.payloads import Payloads
 from busway.store.sqlite.queries import PLACE_TABLES, by_place, query
-from busway.store.sqlite.rows import Front, deleted_keys, key_bounds, message_rows, rewritten, runs, sealed
+from busway.store.sqlite.rows import (
+    Front,
+    count_sessions,
+    deleted_keys,
+    key_bounds,
+    keys_among,
+    message_rows,
+    rewritten,
+    runs,
+    sealed,
+    session_rows,
+)
 
 #: Rows per batch: a slice must not hold the loop for longer than a few milliseconds.
 SWEEP_SLICE_MAX: Final = 256
@@ -131,7 +141,7 @@ class BatchWriter:
 
     # -- messages
     def _put(self, batch: CommitBatch) -> Generator[None, None, None]:
-        shared = yield from self._payloads.keep(batch.puts)
+        shared = (yield from self._payloads.keep(batch.puts)) if batch.puts_copies else None
         for some, is_last in _in_turns(batch.puts):
             rows = message_rows(some, shared)
             if rows.active:
@@ -143,12 +153,9 @@ class BatchWriter:
             if not is_last:
                 yield
         for entries, is_last in _in_turns(batch.session_entries):
-            self._cursor.executemany(
-                _SESSION_ENTRY_PUT,
-                [(row_key(fragment, number), name) for fragment, name, number in entries],
-            )
-            for fragment, session_id, _ in entries:
-                self._touch(fragment, session_id, 1)
+            indexed = session_rows(entries)
+            self._cursor.executemany(_SESSION_ENTRY_PUT, indexed)
+            count_sessions(indexed, 1, self._touched)
             if not is_last:
                 yield
         for expiring, is_last in _in_turns(batch.expiry_entries):
@@ -227,7 +234,7 @@ class BatchWriter:
                 row = rewritten(front, key, None, None, change.delivery_count, change.changes)
                 self._cursor.execute(_CHANGE[change.place], (row[3], row[6], key))
 
-    def _delete(self, deletes: list[tuple[FragmentKey, int, int]]) -> None:
+    def _delete(self, deletes: list[tuple[FragmentKey, int, list[int]]]) -> None:
         for place, keys in enumerate(deleted_keys(deletes)):
             if keys:
                 self._delete_entries(keys, place)
@@ -237,20 +244,22 @@ class BatchWriter:
     def _delete_entries(self, keys: list[int], place: int) -> None:
         """Takes what other tables hold about the rows."""
         if self._with_sessions and place == PLACE_ACTIVE:
-            indexed = [key for key in keys if key >> COUNTER_BITS in self._with_sessions]
-            for key, session_id in self._cursor.executemany(_SESSION_ENTRIES_DELETE_RUN, runs(indexed)):
-                self._touch(key >> COUNTER_BITS, session_id, -1)
+            indexed = runs(keys_among(keys, self._with_sessions))
+            if indexed:
+                gone: Any = self._cursor.executemany(_SESSION_ENTRIES_DELETE_RUN, indexed).fetchall()
+                count_sessions(gone, -1, self._touched)
         if self._with_expiry:
-            entered = [key for key in keys if key >> COUNTER_BITS in self._with_expiry]
-            self._cursor.executemany(_EXPIRY_ENTRIES_DELETE_RUN, runs(entered))
+            entered = runs(keys_among(keys, self._with_expiry))
+            if entered:
+                self._cursor.executemany(_EXPIRY_ENTRIES_DELETE_RUN, entered)
 
     # -- sessions and ids
     def _touch(self, fragment: int, session_id: str, difference: int) -> None:
         session = (fragment, session_id)
         self._touched[session] = self._touched.get(session, 0) + difference
-        self._with_sessions.add(fragment)
 
     def _recount_sessions(self) -> Generator[None, None, None]:
+        self._with_sessions.update([fragment for fragment, _ in self._touched])
         for some, is_last in _in_turns(list(self._touched.items())):
             self._cursor.executemany(
                 _SESSION_RECOUNT,

@@ -14,7 +14,7 @@ so a damaged payload shows in each message that refers to it, and so does a refe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from zlib import crc32
 
@@ -321,15 +321,42 @@ def unsealed(data: bytes) -> bytes:
     return content
 
 
+# -- sessions
+
+
+def session_rows(entries: Sequence[tuple[FragmentKey, str, int]]) -> list[tuple[int, str]]:
+    """(key, session id) of rows in the session index."""
+    return [
+        (fragment << COUNTER_BITS | number & NUMBER_MASK, session_id)
+        for fragment, session_id, number in entries
+    ]
+
+
+def count_sessions(rows: list[tuple[int, str]], each: int, counts: dict[tuple[int, str], int]) -> None:
+    """Adds so much for each row to what its session has."""
+    for key, session_id in rows:
+        session = (key >> COUNTER_BITS, session_id)
+        counts[session] = counts.get(session, 0) + each
+
+
 # -- keys
 
 
-def deleted_keys(deletes: list[tuple[FragmentKey, int, int]]) -> tuple[list[int], list[int], list[int]]:
+def deleted_keys(
+    deletes: list[tuple[FragmentKey, int, list[int]]],
+) -> tuple[list[int], list[int], list[int]]:
     """The keys of rows to delete, by place."""
     places: tuple[list[int], list[int], list[int]] = ([], [], [])
-    for fragment, place, number in deletes:
-        places[place].append(fragment << COUNTER_BITS | number & NUMBER_MASK)
+    for fragment, place, numbers in deletes:
+        keys, low = places[place], fragment << COUNTER_BITS
+        for number in numbers:
+            keys.append(low | number & NUMBER_MASK)
     return places
+
+
+def keys_among(keys: list[int], fragments: set[int]) -> list[int]:
+    """Those of rows in one of the fragments."""
+    return [key for key in keys if key >> COUNTER_BITS in fragments]
 
 
 def runs(keys: list[int]) -> list[tuple[int, int]]:
