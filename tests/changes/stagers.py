@@ -10,9 +10,10 @@ from busway.broker.limits import Limits
 from busway.broker.queue import Queue
 from busway.broker.topic import Topic
 from busway.message import Message
+from busway.staging.decider import WriteName
 from busway.staging.decisions import STREAM
 from busway.staging.refusals import StagingRefused
-from busway.staging.stagings import PartName, WriteName
+from busway.staging.stagings import PartName
 from tests.changes.messages import Draft
 from tests.changes.senders import Sender
 

@@ -23,8 +23,9 @@ from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
 from busway.event_chunk import Chunk
 from busway.gateway.amqp.payloads import Payloads
+from busway.staging.decider import WriteName
 from busway.staging.decisions import STREAM
-from busway.staging.stagings import PartName, Stagings, WriteName
+from busway.staging.stagings import PartName, Stagings
 from busway.store.contract import StoreError, StoreState
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.event_hubs import EventHubs

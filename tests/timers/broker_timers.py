@@ -478,24 +478,27 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/staging/stagings.py",
+        "busway/staging/decider.py",
         Timer(
-            "Stagings._look_later",
-            RINGS,
-            "the next look for batches that nobody commits and decisions that may be forgotten",
-            "",
-            "they are dropped",
-            "unit/staging/test_changes_meanwhile::test_what_nobody_decides_goes_when_its_time_is_over",
-            longest_s=60,
-        ),
-        Timer(
-            "Stagings.published",
+            "Decider.published",
             RINGS,
             "a commit waits for the publication of its batch",
             "the publication",
             "the answer says that it is not over yet",
             "unit/staging/test_changes_meanwhile::test_a_commit_waits_for_publication_as_long_as_it_is_told",
             longest_s=30,
+        ),
+    ),
+    *timers_in(
+        "busway/staging/time_limits.py",
+        Timer(
+            "TimeLimits._look_later",
+            RINGS,
+            "the next look for batches that nobody commits and decisions that may be forgotten",
+            "",
+            "they are dropped",
+            "unit/staging/test_changes_meanwhile::test_what_nobody_decides_goes_when_its_time_is_over",
+            longest_s=60,
         ),
     ),
 )

@@ -9,7 +9,7 @@ from busway.store.contract import FragmentKey
 
 
 class StagedRows(Protocol):
-    def store_opened(self, keeper: StoreKeeper, notes: Mapping[str, str]) -> None:
+    async def store_opened(self, keeper: StoreKeeper, notes: Mapping[str, str]) -> None:
         """A store was read and is about to go into service; `notes`: what lies beside its catalogue (`catalogue.
         NOTE_PREFIXES`). Raises StoreError when it cannot be understood."""
 
@@ -25,7 +25,7 @@ class StagedRows(Protocol):
 class NoStagedRows:
     """A namespace that nobody stages for."""
 
-    def store_opened(self, keeper: StoreKeeper, notes: Mapping[str, str]) -> None: ...
+    async def store_opened(self, keeper: StoreKeeper, notes: Mapping[str, str]) -> None: ...
 
     def regain_store(self, store_name: str) -> None: ...
 

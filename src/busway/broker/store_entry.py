@@ -71,7 +71,7 @@ class StoreEntry:
             async with room.changing:
                 late = await self._follow_home(keeper)
                 room.entities.transfers.open_departures()
-                room.staged.store_opened(keeper, room.catalogue.take_notes(keeper))
+                await room.staged.store_opened(keeper, room.catalogue.take_notes(keeper))
                 self._check_nothing_lost(keeper)
                 await self._bring_home_up_to_date(keeper)
                 self._drop_orphans(keeper)
@@ -82,7 +82,7 @@ class StoreEntry:
         else:
             await room.catalogue.reload(keeper)
             await self._take_over_soon()
-            room.staged.store_opened(keeper, room.catalogue.take_notes(keeper))
+            await room.staged.store_opened(keeper, room.catalogue.take_notes(keeper))
             self._check_nothing_lost(keeper)
             room.background.spawn(room.catalogue.copy_to(keeper))
             self._drop_orphans_of_other(keeper)

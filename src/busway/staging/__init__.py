@@ -24,7 +24,9 @@ An entity that is deleted or made again before the decision makes it fail; after
 counted. Everything else that is in the way of publishing passes: an entity that is disabled, a store that is
 away or full.
 
-  stagings       the surface: stage a part, decide, drop, who waits; what time brings
+  stagings       the surface: stage a part, decide, drop; stores that come and go
+  decider        which stages count, and what nobody decides for
+  time_limits    what time ends
   part           one request: rows checked and laid into chunks, over several turns of the loop
   targets        queues, topics and hubs as rows go to them: check, choose a fragment, publish
   staged_record  a row as it lies in a log

@@ -13,6 +13,7 @@ A batch that is decided before the one before it is published takes over what is
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -33,6 +34,8 @@ JOB_LIFE_MS: Final = 3_600_000
 WRITE_LIFE_MS: Final = 24 * 3_600_000
 STREAM_LIFE_MS: Final = 90 * 24 * 3_600_000
 _FORMAT: Final = 1
+#: Rows that are read before others get their turn.
+_READ_AT_ONCE: Final = 500
 
 Told = Callable[[], None]
 
@@ -149,6 +152,17 @@ class Decision:
                 tell()
 
 
+async def read_decisions(notes: Mapping[str, str]) -> list[Decision]:
+    """Over many turns of the loop: there may be 300,000. Raises StoreError."""
+    found: list[Decision] = []
+    for key, text in notes.items():
+        if key.startswith(DECISION_PREFIX):
+            found.append(Decision.parse(key, text))
+            if len(found) % _READ_AT_ONCE == 0:
+                await asyncio.sleep(0)
+    return found
+
+
 class Decisions:
     """All of them, as the home has them. Before it was read for the first time nothing is known."""
 
@@ -174,10 +188,8 @@ class Decisions:
     def stage_ids(self) -> Iterable[str]:
         return self._by_stage
 
-    def load(self, notes: Mapping[str, str]) -> None:
-        """The home was read. Whoever waited for a decision that memory had goes on waiting for it. Raises
-        StoreError."""
-        rows = [Decision.parse(key, text) for key, text in notes.items() if key.startswith(DECISION_PREFIX)]
+    def load(self, rows: Iterable[Decision]) -> None:
+        """The home was read. Whoever waited for a decision that memory had goes on waiting for it."""
         before, self._by_write, self._by_stage = self._by_write, {}, {}
         self._counts = dict.fromkeys(KINDS, 0)
         for decision in rows:

@@ -36,3 +36,10 @@ def open_batch(keeper: StoreKeeper) -> CommitBatch:
     except StoreUnavailable as error:
         keeper.fail(error)
     raise ServerBusy(f"The store {keeper.name} is not available just now. Please try again.")
+
+
+async def all_durable(joined: list[Joined]) -> None:
+    """Raises ServerBusy."""
+    failed = [each.keeper.name for each in joined if await each.outcome() is not None]
+    if failed:
+        raise ServerBusy(f"The store {failed[0]} failed. Please send the part again.")

@@ -6,6 +6,7 @@ store is lost and all that is known of it is forgotten, to be read again when it
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -17,6 +18,21 @@ from busway.store.contract import CommitBatch, Counters, FragmentKey, FragmentRo
 
 #: Of all writers, decided or not: each is some objects in memory and some rows.
 STAGES_MAX: Final = 100_000
+#: Notes that are read before others get their turn.
+_READ_AT_ONCE: Final = 500
+
+
+async def read_stages(
+    notes: Mapping[str, str], counters: dict[FragmentKey, Counters]
+) -> list[tuple[Stage, StageNote]]:
+    """What a store tells of stages, over many turns of the loop. `counters`: of its fragments. Raises StoreError."""
+    found: list[tuple[Stage, StageNote]] = []
+    for row_key, text in notes.items():
+        if row_key.startswith(NOTE_PREFIX):
+            found.append(read_note(row_key, text, counters))
+            if len(found) % _READ_AT_ONCE == 0:
+                await asyncio.sleep(0)
+    return found
 
 
 class StageTable:
@@ -29,6 +45,8 @@ class StageTable:
         self._logs: dict[str, set[FragmentKey]] = {}
         #: Of stages that no decision names.
         self.undecided_bytes = 0
+        #: How often a store was lost: what was looked at before is worth nothing.
+        self.losses = 0
 
     # -- what there is
 
@@ -66,14 +84,13 @@ class StageTable:
 
     # -- stores
 
-    def store_opened(self, keeper: StoreKeeper, notes: Mapping[str, str], decided: Iterable[str]) -> None:
-        """Raises StoreError."""
+    def store_opened(
+        self, keeper: StoreKeeper, told_stages: Iterable[tuple[Stage, StageNote]], decided: Iterable[str]
+    ) -> None:
+        """`told_stages`: as `read_stages` found them there."""
         self.lose_store(keeper.name)
         names = set(decided)
-        for row_key, text in notes.items():
-            if not row_key.startswith(NOTE_PREFIX):
-                continue
-            told, note = read_note(row_key, text, keeper.counters)
+        for told, note in told_stages:
             stage = self.stages.get(told.id)
             if stage is None:
                 stage = told

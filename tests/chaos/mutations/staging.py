@@ -50,8 +50,8 @@ STAGING: Final = (
     Fault(
         "an abort drops what is decided",
         "Staging: abort spares what a decision names",
-        "busway/staging/stagings.py",
-        """        if stage.is_decided or self.decisions.of_stage(stage.id) is not None:
+        "busway/staging/decider.py",
+        """        if stage.is_decided or self._decisions.of_stage(stage.id) is not None:
             return False
 """,
         "",

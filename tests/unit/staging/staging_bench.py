@@ -11,9 +11,10 @@ from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
 from busway.event_chunk import Chunk
 from busway.gateway.amqp.payloads import Payloads
+from busway.staging.decider import Decided, WriteName
 from busway.staging.decisions import JOB, STREAM, WRITE
 from busway.staging.stage import Stage
-from busway.staging.stagings import Decided, PartName, Stagings, WriteName
+from busway.staging.stagings import PartName, Stagings
 from busway.store.contract import Store
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import EventHubDescription
@@ -124,7 +125,7 @@ class StagingBench(TopicBench):
             not stagings.table.stages
             and stagings.table.undecided_bytes == 0
             and not self.namespace.runtime.reserved_bytes
-            and stagings.publisher.waiting_logs() == 0
+            and stagings.decider.publisher.waiting_logs() == 0
         )
 
 

@@ -63,7 +63,7 @@ def test_an_entity_that_goes_after_the_decision_drops_its_rows_and_counts_them(
         assert await bench.rows("other") == ["row 3"]
         if is_made_again and kind == "queue":
             assert await bench.rows("orders") == []
-        publisher = bench.stagings.publisher
+        publisher = bench.stagings.decider.publisher
         assert publisher.rows_dropped + publisher.rows_published == 4
         assert bench.is_clean()
 
@@ -344,7 +344,7 @@ def test_what_nobody_decides_goes_when_its_time_is_over() -> None:
         assert sorted(bench.stagings.table.stages) == [f"{1:032x}", f"{3:032x}"]
         await bench.advance(DAY_S, 60.0)
         assert bench.is_clean()
-        assert bench.stagings.rows_abandoned == 6
+        assert bench.stagings.decider.rows_abandoned == 6
         with pytest.raises(StagingRefused) as told:
             await bench.decide({1: 2})
         assert told.value.code == GONE

@@ -83,7 +83,7 @@ def test_a_topic_that_nobody_reads_drops_the_rows() -> None:
         await bench.decide({1: 6})
         await bench.publish_all()
         assert bench.is_clean()
-        assert bench.stagings.publisher.rows_dropped == 0
+        assert bench.stagings.decider.publisher.rows_dropped == 0
 
     on_a_staging_bench(test)
 

@@ -37,9 +37,10 @@ from busway.broker.errors import BadArgument
 from busway.gateway.http.call import Call
 from busway.gateway.http.json_input import parse_json
 from busway.gateway.http.statuses import HttpRefusal
+from busway.staging.decider import WriteName
 from busway.staging.decisions import KINDS, WRITE
 from busway.staging.refusals import RowRefused, StagingRefused, TooManyRows
-from busway.staging.stagings import PartName, Stagings, WriteName
+from busway.staging.stagings import PartName, Stagings
 from busway.streams.event_hubs import EventHubs
 
 STAGING_KEYWORD: Final = "$staging"
