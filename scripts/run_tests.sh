@@ -9,8 +9,8 @@ python=.venv/bin/python
 # More processes than cores, and none is waited for by a human: longer turns on a core leave caches warm.
 chrt --batch --pid 0 $$ 2>/dev/null || true
 #: Tests of what is compiled: they run both ways.
-both_ways="tests/unit/amqp tests/unit/broker tests/unit/gateway tests/unit/rules tests/unit/store tests/unit/streams
-    tests/wire tests/model"
+both_ways="tests/unit/amqp tests/unit/broker tests/unit/gateway tests/unit/rules tests/unit/staging tests/unit/store
+    tests/unit/streams tests/wire tests/model"
 #: And these once, as plain Python: the same changes on compiled modules are a row of make chaos; and bugs are planted
 #: in the sources that compiled modules would not notice.
 pure_only="tests/changes tests/unit/simulator/test_planted_changes.py"

@@ -1,23 +1,21 @@
-"""One part of a stage: the rows of one request, checked and laid into chunks over several turns of the loop, so
+"""One part of a stage: the rows of one request, checked and laid into chunks, some in each turn of the loop, so
 that they can join the batches of their stores in one step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from struct import Struct
 from typing import Final
 
 from busway.amqp.decode import DecodeError
 from busway.broker.errors import BadArgument, BrokerError
 from busway.event_chunk import BODY_ELSEWHERE, ChunkBuilder
-from busway.staging.pace import Pace
 from busway.staging.refusals import RowRefused, TooManyRows
 from busway.staging.targets import LOOSE, Target
 
 ROWS_MAX: Final = 10_000
 #: A chunk with so many bytes of records takes no more.
 CHUNK_BYTES_MAX: Final = 1024 * 1024
-_LENGTH: Final = Struct("<I")
+#: Of the number before each row: how long it is.
+_LENGTH_BYTES: Final = 4
 #: Taken apart in one turn of the loop.
 _PIECE_ROWS: Final = 200
 _PIECE_BYTES: Final = 128 * 1024
@@ -44,11 +42,17 @@ class Share:
 
 
 class Part:
-    """`loose`: the fragment of rows without a key, LOOSE when an earlier try has staged them. `skipped`:
-    fragments whose rows with a key it has. `firsts`: how many rows each fragment's log has already."""
+    """`body`: the rows, each behind its length. `loose`: the fragment of rows without a key, LOOSE when an earlier
+    try has staged them. `skipped`: fragments whose rows with a key it has. `firsts`: how many rows each fragment's
+    log has already."""
 
-    def __init__(self, target: Target, loose: int, skipped: set[int], firsts: list[int], at_ms: int) -> None:
+    def __init__(
+        self, target: Target, body: bytes, loose: int, skipped: set[int], firsts: list[int], at_ms: int
+    ) -> None:
         self._target = target
+        self._body = body
+        #: So much of it is read.
+        self._at = 0
         self.loose = loose
         self._skipped = skipped
         self._firsts = firsts
@@ -60,34 +64,32 @@ class Part:
         self.rows = 0
         self.bytes = 0
 
-    async def read(self, body: bytes, pace: Pace) -> None:
-        """Raises RowRefused, TooManyRows, BadArgument."""
-        rows = payloads(body)
-        while True:
-            async with pace:
-                if not self._read_some(rows):
-                    return
-
-    def _read_some(self, rows: Iterator[bytes]) -> bool:
-        """False at the end."""
-        read_bytes = 0
-        for _ in range(_PIECE_ROWS):
-            payload = next(rows, None)
-            if payload is None:
-                return False
-            self._read_row(payload)
-            read_bytes += len(payload)
-            if read_bytes >= _PIECE_BYTES:
-                break
-        return True
+    def read_some(self) -> bool:
+        """As much as one turn of the loop has time for. False at the end. Raises RowRefused, TooManyRows,
+        BadArgument."""
+        body, at = self._body, self._at
+        end = min(at + _PIECE_BYTES, len(body))
+        rows_max = self.rows + _PIECE_ROWS
+        while at < end and self.rows < rows_max:
+            if self.rows >= ROWS_MAX:
+                raise TooManyRows(f"A part has at most {ROWS_MAX} rows.")
+            start = at + _LENGTH_BYTES
+            if start > len(body):
+                raise BadArgument("The body ends within a length.")
+            at = start + int.from_bytes(body[at:start], "little")
+            if at > len(body):
+                raise BadArgument("The body ends within a message.")
+            self._read_row(body[start:at])
+        self._at = at
+        return at < len(body)
 
     def _read_row(self, payload: bytes) -> None:
         try:
             index, record, size = self._target.row(payload)
         except DecodeError as error:
             raise RowRefused(self.rows, f"It is no message: {error}.") from error
-        except BrokerError as error:
-            raise RowRefused(self.rows, error.sentence) from error
+        except BrokerError as refusal:  # another name: compiled, one has one type
+            raise RowRefused(self.rows, refusal.sentence) from refusal
         self.rows += 1
         if index == LOOSE:
             index = self.loose
@@ -101,19 +103,3 @@ class Part:
             share = self.shares[index] = Share(self._firsts[index])
         share.add(self._at_ms, record, size)
         self.bytes += size
-
-
-def payloads(body: bytes) -> Iterator[bytes]:
-    at = count = 0
-    while at < len(body):
-        count += 1
-        if count > ROWS_MAX:
-            raise TooManyRows(f"A part has at most {ROWS_MAX} rows.")
-        if at + _LENGTH.size > len(body):
-            raise BadArgument("The body ends within a length.")
-        (length,) = _LENGTH.unpack_from(body, at)
-        start = at + _LENGTH.size
-        at = start + length
-        if at > len(body):
-            raise BadArgument("The body ends within a message.")
-        yield body[start:at]

@@ -28,10 +28,10 @@ from busway.broker.store_keeper import StoreKeeper
 from busway.broker.timers import Timer
 from busway.event_chunk import Chunk, ChunkDamaged
 from busway.staging.pace import Pace
-from busway.staging.slices import Slice
+from busway.staging.slices import Slice, records_from
 from busway.staging.stage import Stage, StageLog
 from busway.staging.stage_table import StageTable
-from busway.staging.staged_record import size_in
+from busway.staging.staged_record import sizes_in
 from busway.staging.targets import Target, Targets
 from busway.store.contract import CommitBatch, FragmentKey, StoreError
 from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges
@@ -42,7 +42,6 @@ _PAGE_BYTES: Final = 1024 * 1024
 #: A slice that joins at once, and one whose entity cuts it as it needs.
 _SLICE_ROWS: Final = 200
 _LONG_SLICE_ROWS: Final = 1_000
-_SLICE_BYTES: Final = 256 * 1024
 #: On their way into one store, of all lines.
 _FLYING_BYTES_MAX: Final = 4 * 1024 * 1024
 _PAUSE_S: Final = 0.1
@@ -279,15 +278,8 @@ class Publisher:
     ) -> tuple[Slice, asyncio.Future[None] | None]:
         """One slice; and what to wait for before the next one."""
         is_eager = target.is_eager(work.log.index)
-        records: list[bytes] = []
-        size_bytes = 0
-        rows_max = _SLICE_ROWS if is_eager else _LONG_SLICE_ROWS
-        for index in range(at, min(at + rows_max, chunk.count)):
-            record = chunk.record(index)
-            size_bytes += len(record)
-            records.append(record)
-            if size_bytes >= _SLICE_BYTES:
-                break
+        records = records_from(chunk, at, _SLICE_ROWS if is_eager else _LONG_SLICE_ROWS)
+        size_bytes = sum(map(len, records))
         waits: asyncio.Future[None] | None = None
         if not is_eager:
             waits = asyncio.get_running_loop().create_future()
@@ -299,7 +291,7 @@ class Publisher:
                 waits.set_result(None)
             self._slice_over(work, piece, is_last)
 
-        piece = Slice(work, chunk.number(at), [size_in(record) for record in records], over)
+        piece = Slice(work, chunk.number(at), sizes_in(records), over)
         flying.bytes += size_bytes
         try:
             target.publish(work.log.index, records, piece)

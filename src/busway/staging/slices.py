@@ -4,14 +4,30 @@ a topic joins them in parts, and takes them out of the log in that very batch.""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from busway.broker.errors import BrokerError
+from busway.event_chunk import Chunk
 from busway.message import Message
 from busway.store.contract import CommitBatch
 
+_BYTES: Final = 256 * 1024
+
 #: Told once, when everything about it is certain.
 SliceOver = Callable[["Slice"], None]
+
+
+def records_from(chunk: Chunk, at: int, rows_max: int) -> list[bytes]:
+    """What fits into a slice of the rows from there on: one at least."""
+    records: list[bytes] = []
+    size_bytes = 0
+    for index in range(at, min(at + rows_max, chunk.count)):
+        record = chunk.record(index)
+        size_bytes += len(record)
+        records.append(record)
+        if size_bytes >= _BYTES:
+            break
+    return records
 
 
 class Leaving(Protocol):
@@ -24,6 +40,7 @@ class Leaving(Protocol):
 class Slice:
     __slots__ = (
         "_log",
+        "_messages",
         "_over",
         "_places",
         "_sizes",
@@ -39,6 +56,8 @@ class Slice:
         self._log = log
         self._over = over
         self._sizes = sizes
+        self._messages: list[Message] = []
+        #: Of each message; made when it is asked for, as most slices join whole.
         self._places: dict[int, int] = {}
         self.first = first
         self.end = first + len(sizes)
@@ -51,13 +70,20 @@ class Slice:
 
     def carries(self, messages: list[Message]) -> None:
         """What the rows became, in order."""
-        self._places = {id(message): place for place, message in enumerate(messages)}
+        self._messages = messages
 
     def joined(self, batch: CommitBatch, messages: list[Message], store_name: str) -> None:
         """`broker.origin.Origin`."""
         del store_name
-        if messages:
-            self._leave(batch, self.first + self._places[id(messages[-1])] + 1)
+        if not messages:
+            return
+        last = messages[-1]
+        if last is self._messages[-1]:
+            self._leave(batch, self.end)
+            return
+        if not self._places:
+            self._places = {id(message): place for place, message in enumerate(self._messages)}
+        self._leave(batch, self.first + self._places[id(last)] + 1)
 
     def joined_whole(self, batch: CommitBatch) -> None:
         self._leave(batch, self.end)

@@ -18,6 +18,8 @@ from busway.event_record import Event
 from busway.message import Message
 
 _FRONT: Final = Struct("<BqqHHHHII")
+_LENGTHS: Final = Struct("<HHH")
+_LENGTHS_AT: Final = 17
 _SESSION: Final = 1
 _KEY: Final = 2
 _ID: Final = 4
@@ -60,10 +62,17 @@ def message_in(record: bytes) -> Message:
     )
 
 
-def size_in(record: bytes) -> int:
-    """What counts of it toward the entity's size."""
-    _, _, _, session, key, name, _, _, _ = _FRONT.unpack_from(record)
-    return len(record) - _FRONT.size - int(session) - int(key) - int(name)
+def messages_in(records: list[bytes]) -> list[Message]:
+    return [message_in(record) for record in records]
+
+
+def sizes_in(records: list[bytes]) -> list[int]:
+    """What counts of each toward the entity's size."""
+    sizes: list[int] = []
+    for record in records:
+        session, key, name = _LENGTHS.unpack_from(record, _LENGTHS_AT)
+        sizes.append(len(record) - _FRONT.size - int(session) - int(key) - int(name))
+    return sizes
 
 
 def event_record(event: Event) -> bytes:
@@ -80,6 +89,10 @@ def event_record(event: Event) -> bytes:
         len(event.delivery_annotations),
     )
     return b"".join((front, key, event.annotations, event.delivery_annotations, event.bare))
+
+
+def events_in(records: list[bytes]) -> list[Event]:
+    return [event_in(record) for record in records]
 
 
 def event_in(record: bytes) -> Event:

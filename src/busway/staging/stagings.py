@@ -144,8 +144,11 @@ class Stagings:
         losses = self.table.losses
         loose, skipped = self._place(stage, part, target, len(body))
         now_ms = self._runtime.clock.wall_ms()
-        read = Part(target, loose, skipped, self._firsts(stage, target), now_ms)
-        await read.read(body, self._pace)
+        read = Part(target, body, loose, skipped, self._firsts(stage, target), now_ms)
+        is_whole = False
+        while not is_whole:
+            async with self._pace:
+                is_whole = not read.read_some()
         # From here to the last join nothing is waited for.
         fresh = self._targets.named(target.name)
         if fresh is None or not fresh.is_same(target) or losses != self.table.losses:

@@ -24,7 +24,7 @@ from busway.event_record import event_of
 from busway.message import Message
 from busway.staging.slices import Slice
 from busway.staging.stage import EntityName
-from busway.staging.staged_record import event_in, event_record, message_in, message_record
+from busway.staging.staged_record import event_record, events_in, message_record, messages_in
 from busway.store.contract import FragmentKey
 from busway.streams.event_hub import EventHub
 from busway.streams.event_hubs import EventHubs
@@ -174,7 +174,7 @@ class MessageTarget:
 
     def publish(self, index: int, records: list[bytes], piece: Slice) -> None:
         fragment = self._fragment(index)
-        messages = [message_in(record) for record in records]
+        messages = messages_in(records)
         piece.carries(messages)
         fragment.intake.append_admitted(messages, piece.done, piece)
 
@@ -233,8 +233,7 @@ class HubTarget:
         log = self._hub().present_partition(index)
         if log is None:
             raise ServerBusy(f"The partition {index} of '{self.name.path}' is not available just now.")
-        events = [event_in(record) for record in records]
-        log.append(events, piece.appended)
+        log.append(events_in(records), piece.appended)
         if not piece.is_over:  # it has joined the batch that is open
             piece.joined_whole(log.batch())
 
