@@ -52,6 +52,13 @@ class Faults:
         if not any(self._weights):
             self._weights = list(_WEIGHTS.values())
         self.is_over = False
+        #: Stores that an operator is taking out of service, or is about to put back.
+        self._outages: set[asyncio.Task[None]] = set()
+
+    async def outages_over(self) -> None:
+        """A disk that hangs holds an operator up: what he began before all was healed may happen long after it."""
+        if self._outages:
+            await asyncio.wait(self._outages)
 
     async def run(self) -> None:
         while not self.is_over:
@@ -84,9 +91,11 @@ class Faults:
         store.lose(self._chance.choice((0.05, 0.5, 3.0, 20.0)))
 
     def _disable(self, store: SimulatedStore) -> None:
-        asyncio.get_running_loop().create_task(
+        outage = asyncio.get_running_loop().create_task(
             self._world.out_of_service(store.name, self._chance.random() * 10)
         )
+        self._outages.add(outage)
+        outage.add_done_callback(self._outages.discard)
 
     def _spoil_reads(self, store: SimulatedStore) -> None:
         if self._chance.random() < 0.5:

@@ -223,6 +223,7 @@ class World:
         faults.is_over = True
         self.heal()
         await hurting
+        await faults.outages_over()
         await self._await_clients()
 
     def _start_clients(self) -> None:
