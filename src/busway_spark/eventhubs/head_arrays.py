@@ -131,7 +131,7 @@ class HeadArrays:
             return
         cut, heads = self._cut, HeadColumns(len(rows))
         for place, row in enumerate(rows.tolist()):
-            message = decode_message(cut.data[int(cut.starts[row]) : int(cut.ends[row])])
+            message = decode_message(cut.message(row))
             self.odd[row] = message
             heads.put_message(place, message)
             annotations = message.message_annotations or {}
@@ -170,7 +170,7 @@ class HeadArrays:
             values = cut.usual(each.values)
             rare.append(values.rows[~np.isin(cut.byte(values.at), PLAIN_FORMS)])
         rows = np.unique(np.concatenate(rare))
-        payloads = (cut.data[int(cut.starts[row]) : int(cut.ends[row])] for row in rows.tolist())
+        payloads = (cut.message(row) for row in rows.tolist())
         found = [types_of(decode_message(payload).application_properties or {}) for payload in payloads]
         column = RowColumn(len(cut.starts), STRING)
         column.add(rows, pa.array(found, STRING))

@@ -39,7 +39,15 @@ from busway_spark.amqp_arrays.message_cut import (
     Values,
 )
 from busway_spark.amqp_arrays.row_columns import RowColumn, RowMaps
-from busway_spark.amqp_arrays.value_arrays import contents, is_text, is_whole, quoted, texts, whole_numbers
+from busway_spark.amqp_arrays.value_arrays import (
+    contents,
+    is_text,
+    is_whole,
+    quoted,
+    shown_texts,
+    texts,
+    whole_numbers,
+)
 from busway_spark.property_types import PLAIN_FORMS
 from busway_spark.servicebus.variant import SCALAR_METADATA
 from busway_spark.servicebus.variant_arrays import json_values, variants
@@ -139,8 +147,8 @@ class MessageArrays:
             found.append(values.rows[~np.isin(self._cut.byte(values.at), PLAIN_FORMS)])
         return np.unique(np.concatenate(found))
 
-    def payload(self, row: int) -> bytes:
-        return self._cut.data[int(self._cut.starts[row]) : int(self._cut.ends[row])]
+    def message(self, row: int) -> bytes:
+        return self._cut.message(row)
 
     # -- columns
 
@@ -148,7 +156,7 @@ class MessageArrays:
         column = RowColumn(self.count, STRING)
         for values in self._texts.get(name, []):
             usual = self._cut.usual(values)
-            column.add(usual.rows, texts(self._cut, usual))
+            column.add(usual.rows, shown_texts(self._cut, usual))
         return column.array()
 
     def body(self) -> Column:
@@ -163,13 +171,13 @@ class MessageArrays:
         return pa.array(numbers, mask=~is_known)
 
     def time(self, name: str) -> Column:
-        return _times(*self._whole(name))
+        return instants(*self._whole(name))
 
     def expiry(self) -> Column:
         """M-17: from the time it was enqueued and the life that it has."""
         enqueued, has_time = self._whole(ENQUEUED_TIME)
         life, has_life = self._whole(str(_TTL))
-        return _times(enqueued + life, has_time & has_life)
+        return instants(enqueued + life, has_time & has_life)
 
     def delivery_count(self) -> Column:
         return pa.array(self._whole(str(_DELIVERY_COUNT))[0].astype(np.int32))
@@ -228,6 +236,7 @@ def _by_name(cut: MessageCut, entries: Entries) -> list[tuple[str, Values]]:
     return [(name, entries.values.where(places == at)) for at, name in enumerate(names)]
 
 
-def _times(ms: Longs, is_known: Flags) -> Column:
+def instants(ms: Longs, is_known: Flags | None = None) -> Column:
+    """Null where it is not known."""
     micros = np.clip(ms, 0, TIME_MS_MAX) * 1000
-    return pa.array(micros, mask=~is_known).cast(pa.timestamp("us", tz="UTC"))
+    return pa.array(micros, mask=None if is_known is None else ~is_known).cast(pa.timestamp("us", tz="UTC"))
