@@ -22,6 +22,7 @@ that works; in any other session the formats are found by themselves (modules `p
   connection_texts        connection strings that cannot be used here, and what to do instead
   named_connections       `connection 'prod'`: where a name leads
   catalogue_tables        `CREATE TABLE … USING`: definitions that bring no options to queries
+  given_options           the options of a query, found by their names, checked and read
   bus_failure             what goes wrong on it, as a sentence in the error that Spark shows
   write_names             what a write is known by: query, batch, names that are given
   two_phase               writing in two phases: tasks stage, `commit` decides (`staging`: Busway's routes for it)

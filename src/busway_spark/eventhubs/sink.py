@@ -21,8 +21,9 @@ from busway_spark.amqp_arrays.encoded_rows import EncodedRows, pieces
 from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.amqp_sending import send_rows
 from busway_spark.eventhubs.event_rows import by_partition, encode_events
-from busway_spark.eventhubs.options import AMQP, EventHubsOptions
+from busway_spark.eventhubs.options import EventHubsOptions
 from busway_spark.eventhubs.written_columns import WrittenColumns
+from busway_spark.given_options import AMQP
 from busway_spark.loud import say_loudly
 from busway_spark.staging import can_stage
 from busway_spark.two_phase import RowsStaged, Stage, decide, drop_stages
