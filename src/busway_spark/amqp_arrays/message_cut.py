@@ -154,6 +154,11 @@ class MessageCut:
             total = (total << 8) | self.byte(at + place)
         return total
 
+    def mark_unusual(self, values: Values, is_usual: Flags) -> None:
+        """The messages of those values that are not what they usually are."""
+        if not is_usual.all():
+            self.mark_odd(values.rows[~is_usual])
+
     def mark_odd(self, rows: Longs) -> None:
         if len(rows):
             self.is_odd[rows] = True

@@ -7,7 +7,7 @@ asked decodes the messages one by one then, and learns which one it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from busway.amqp.decode import decode_value
 from busway_spark.amqp_arrays import arrow
-from busway_spark.amqp_arrays.message_cut import Column, Flags, Longs, MessageCut, Values
+from busway_spark.amqp_arrays.message_cut import Column, Entries, Flags, Longs, MessageCut, Values
 
 STRING: Final = pa.string()
 _BINARY: Final = pa.binary()
@@ -66,6 +66,15 @@ def is_text(cut: MessageCut, values: Values) -> Flags:
 
 def is_whole(cut: MessageCut, values: Values) -> Flags:
     return _WHOLE_BYTES.take(forms(cut, values)) >= 0
+
+
+def rows_with_others(cut: MessageCut, entries: Sequence[Entries], usual: Sequence[int]) -> Longs:
+    """Of messages, not odd, with a value of any other form than these."""
+    found: list[Longs] = [np.empty(0, np.int64)]
+    for each in entries:
+        values = cut.usual(each.values)
+        found.append(values.rows[~np.isin(forms(cut, values), usual)])
+    return np.unique(np.concatenate(found))
 
 
 def texts(cut: MessageCut, values: Values) -> Column:

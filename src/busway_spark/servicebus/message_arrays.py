@@ -44,6 +44,7 @@ from busway_spark.amqp_arrays.value_arrays import (
     is_text,
     is_whole,
     quoted,
+    rows_with_others,
     shown_texts,
     texts,
     whole_numbers,
@@ -106,7 +107,7 @@ class MessageArrays:
 
     def _find_annotations(self) -> None:
         for entries in self._cut.entries(self._cut.section(ANNOTATIONS)):
-            self._mark(entries.names, is_text(self._cut, entries.names))
+            self._cut.mark_unusual(entries.names, is_text(self._cut, entries.names))
             for name, values in _by_name(self._cut, self._cut.usual_entries(entries)):
                 if name in _TEXT_ANNOTATIONS:
                     self._texts.setdefault(_TEXT_ANNOTATIONS[name], []).append(values)
@@ -115,7 +116,7 @@ class MessageArrays:
 
     def _find_properties(self) -> None:
         for entries in self._application:
-            self._mark(entries.names, is_text(self._cut, entries.names))
+            self._cut.mark_unusual(entries.names, is_text(self._cut, entries.names))
             for name, values in _by_name(self._cut, self._cut.usual_entries(entries)):
                 if name in _TEXT_PROPERTIES:
                     given = values.where(self._cut.byte(values.at) != 0x40)
@@ -124,14 +125,10 @@ class MessageArrays:
     def _mark_unusual(self) -> None:
         for found in self._texts.values():
             for values in found:
-                self._mark(values, is_text(self._cut, values))
+                self._cut.mark_unusual(values, is_text(self._cut, values))
         for found in self._numbers.values():
             for values in found:
-                self._mark(values, is_whole(self._cut, values))
-
-    def _mark(self, values: Values, is_usual: Flags) -> None:
-        if not is_usual.all():
-            self._cut.mark_odd(values.rows[~is_usual])
+                self._cut.mark_unusual(values, is_whole(self._cut, values))
 
     # -- rows
 
@@ -141,11 +138,7 @@ class MessageArrays:
 
     def rows_with_rare_properties(self) -> Longs:
         """Of messages with a property whose JSON does not tell its type."""
-        found: list[Longs] = [np.empty(0, np.int64)]
-        for each in self._application:
-            values = self._cut.usual(each.values)
-            found.append(values.rows[~np.isin(self._cut.byte(values.at), PLAIN_FORMS)])
-        return np.unique(np.concatenate(found))
+        return rows_with_others(self._cut, self._application, PLAIN_FORMS)
 
     def message(self, row: int) -> bytes:
         return self._cut.message(row)
