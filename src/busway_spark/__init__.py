@@ -14,6 +14,7 @@ that works; in any other session the formats are found by themselves (modules `p
   carried_source          our code in the process that plans a stream
   authority               the bus's certificate authority on executors
   bus                     the server: its address, its kind, connections to it
+  administration          its entities, asked by HTTP
   durations               PT60S in options
   patience                how long it is tried while it is away or busy
   kept_connections        HTTP connections that are kept between requests
@@ -22,9 +23,11 @@ that works; in any other session the formats are found by themselves (modules `p
   connection_texts        connection strings that cannot be used here, and what to do instead
   named_connections       `connection 'prod'`: where a name leads
   catalogue_tables        `CREATE TABLE … USING`: definitions that bring no options to queries
+  given_options           the options of a query, found by their names, checked and read
   bus_failure             what goes wrong on it, as a sentence in the error that Spark shows
   write_names             what a write is known by: query, batch, names that are given
   two_phase               writing in two phases: tasks stage, `commit` decides (`staging`: Busway's routes for it)
+  sink_writers            the writers that both formats give to Spark
   loud                    what is said though a job goes on
   amqp_arrays             encoded messages as columns, columns as encoded messages
   eventhubs               `format("eventhubs")`

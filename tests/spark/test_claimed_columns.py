@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -14,10 +14,11 @@ from busway.amqp.performatives import Properties
 from busway.amqp.sections import SEQUENCE, VALUE, AmqpMessage, encode_message
 from busway.amqp.types import Char, Described, Float, Int, Long, Symbol, Timestamp, UByte, UInt, ULong
 from busway.claimed_run import HEAD, LENGTH, claimed_frame
+from busway.client.errors import Unreachable
 from busway.client.messages import NO_BODY, ServiceBusMessage, ServiceBusReceivedMessage
 from busway.gateway.amqp.message_mapping import message_of, peeked_payload
 from busway.message import DEFERRED, Message
-from busway_spark.servicebus.claimed_columns import ClaimedColumns, FrameDamaged, claimed_run
+from busway_spark.servicebus.claimed_columns import ClaimedColumns, FrameDamaged, claimed_run, gathered_runs
 from busway_spark.servicebus.columns import readable_schema
 from busway_spark.servicebus.message_columns import MessageColumns
 from busway_spark.servicebus.options import ServiceBusOptions, read_options
@@ -151,6 +152,39 @@ def test_a_message_that_was_forwarded_shows_where_it_began() -> None:
         {"enqueuedSequenceNumber": None, "deadLetterSource": None, "sequenceNumber": 1},
         {"enqueuedSequenceNumber": 77, "deadLetterSource": "orders", "sequenceNumber": 2},
     ]
+
+
+def test_frames_that_are_gathered_are_the_rows_of_each_in_their_order() -> None:
+    """M-1…M-17: also where only some of the frames have details."""
+    chance = random.Random(11)
+    options = _options()
+    columns = ClaimedColumns(readable_schema(options), options, "q")
+    frames: list[bytes] = []
+    for first in range(1, 40, 8):
+        payloads = [_odd(chance) if chance.random() < 0.2 else _sent(chance) for _ in range(8)]
+        if first == 9:
+            payloads = [ServiceBusMessage(b"plain").encode()] * 8
+        frames.append(_frame([_stored(payload, first + at) for at, payload in enumerate(payloads)]))
+    (run,) = gathered_runs(iter(frames))
+    found = columns.batch(run)
+    found.validate(full=True)
+    single = [row for frame in frames for row in columns.batch(claimed_run(frame)).to_pylist()]
+    assert found.to_pylist() == single
+
+
+def test_frames_are_gathered_up_to_a_size_and_given_before_a_break_is_told() -> None:
+    """Claims: what has come is not asked for again."""
+    large = _frame([_stored(ServiceBusMessage(bytes(5_000_000)).encode(), 7)])
+    small = _frame([_stored(ServiceBusMessage(b"a").encode(), number) for number in (1, 2)])
+
+    def breaking() -> Iterator[bytes]:
+        yield from (small, large, large, small, small)
+        raise Unreachable("gone")
+
+    found: list[list[int]] = []
+    with pytest.raises(Unreachable):
+        found.extend(run.numbers.tolist() for run in gathered_runs(breaking()))
+    assert found == [[1, 2, 7], [7, 1, 2, 1, 2]]
 
 
 def test_only_the_columns_that_are_asked_for_are_made_and_a_body_may_stay_away() -> None:

@@ -15,7 +15,8 @@ from busway.client.messages import ServiceBusMessage
 from busway.event_chunk import ChunkBuilder, ChunkDamaged
 from busway.event_record import body_in_record, event_of, record_of
 from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
-from busway_spark.eventhubs.columns import batch_of_messages, batch_of_payloads, batch_of_run, event_run
+from busway_spark.eventhubs.columns import batch_of_payloads, batch_of_run, event_run
+from tests.spark.single_events import batch_of_messages
 
 VALUES = [
     "text", "ä\n\"", "", "x" * 300, 0, 1, -1, 255, 2**40, -(2**40), Int(7), Long(9), UInt(5), True, False, None, 1.5,

@@ -118,6 +118,13 @@ def taken(column: Column, places: Longs) -> Column:
     return found
 
 
+def each_second(column: Column) -> Column:
+    """From the one at place 1 on."""
+    places: Any = pa.array(np.arange(1, len(column), 2))
+    found: Column = column.take(places)
+    return found
+
+
 def filtered(column: Column, wanted: Flags) -> Column:
     mask: Any = pa.array(wanted)
     found: Column = column.filter(mask)

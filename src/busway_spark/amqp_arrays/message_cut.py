@@ -28,7 +28,6 @@ ANNOTATIONS: Final = 0x72
 PROPERTIES: Final = 0x73
 APPLICATION: Final = 0x74
 DATA: Final = 0x75
-_FOOTER: Final = 0x78
 #: More entries than this make a message odd: a step for one message alone costs as much as one for all.
 ENTRIES_MAX: Final = 64
 #: Arrow's offsets of binary arrays.
@@ -44,19 +43,20 @@ _FIXED_FORMS: Final[tuple[tuple[int, tuple[int, ...]], ...]] = (
 )
 _SHORT_FORMS: Final = (0xA0, 0xA1, 0xA3, 0xC0, 0xC1, 0xE0)
 _LONG_FORMS: Final = (0xB0, 0xB1, 0xB3, 0xD0, 0xD1, 0xF0)
-#: By the first byte of a value: how many bytes it takes without what its size tells, and how wide that size is.
-#: A base of 0: no such form.
-_BASE: Final[Longs] = np.zeros(256, np.int64)
-_SIZE_WIDTH: Final[Longs] = np.zeros(256, np.int64)
+#: By the first byte of a value: how many bytes it takes without what its size tells, and whether that size has one
+#: byte or four. A base so large that it never fits: no such form.
+_BASE: Final[Longs] = np.full(256, 1 << 40, np.int64)
+_IS_SHORT: Final[Longs] = np.zeros(256, np.int64)
+_IS_LONG: Final[Flags] = np.zeros(256, np.bool_)
 for _bytes, _forms in _FIXED_FORMS:
     _BASE[list(_forms)] = _bytes
-_BASE[list(_SHORT_FORMS)], _SIZE_WIDTH[list(_SHORT_FORMS)] = 2, 1
-_BASE[list(_LONG_FORMS)], _SIZE_WIDTH[list(_LONG_FORMS)] = 5, 4
-#: The forms that the value of each section may have, by section minus HEADER. Bodies of other kinds are odd.
+_BASE[list(_SHORT_FORMS)], _IS_SHORT[list(_SHORT_FORMS)] = 2, 1
+_BASE[list(_LONG_FORMS)], _IS_LONG[list(_LONG_FORMS)] = 5, True
+#: The forms that the value of each section may have, by section. Bodies of other kinds are odd.
 _LISTS: Final = (0x45, 0xC0, 0xD0)
 _MAPS: Final = (0xC1, 0xD1)
-_FITS: Final[Flags] = np.zeros((9, 256), np.bool_)
-for _section, _forms in enumerate((_LISTS, _MAPS, _MAPS, _LISTS, _MAPS, (0xA0, 0xB0), (), (), _MAPS)):
+_FITS: Final[Flags] = np.zeros((256, 256), np.bool_)
+for _section, _forms in enumerate((_LISTS, _MAPS, _MAPS, _LISTS, _MAPS, (0xA0, 0xB0), (), (), _MAPS), HEADER):
     _FITS[_section, list(_forms)] = True
 
 
@@ -96,6 +96,7 @@ class MessageCut:
         self.starts = starts
         self.ends = ends
         self.is_odd: Flags = np.zeros(len(starts), np.bool_)
+        self._has_odd = False
         self._sections: dict[int, list[Values]] = {}
         if len(data) > BYTES_MAX:
             raise ValueError("the messages are larger than two gigabytes together")
@@ -112,9 +113,10 @@ class MessageCut:
     def fields(self, section: Values) -> list[Values]:
         """The fields of a list, one behind the other; those that are null are left out."""
         found: list[Values] = []
-        for rows, at, end in self._elements(section):
-            is_given = self.byte(at) != 0x40
-            found.append(Values(rows[is_given], at[is_given], end[is_given]))
+        for step in self._elements(section):
+            values = Values(*step)
+            is_given = self.byte(values.at) != 0x40
+            found.append(values if is_given.all() else values.where(is_given))
         return [self.usual(each) for each in found]
 
     def entries(self, section: Values) -> list[Entries]:
@@ -129,13 +131,16 @@ class MessageCut:
 
     def usual_entries(self, entries: Entries) -> Entries:
         """Without those of odd messages."""
-        is_odd = self.is_odd[entries.values.rows]
-        return entries.where(~is_odd) if is_odd.any() else entries
+        is_odd = self.is_odd[entries.values.rows] if self._has_odd else None
+        return entries if is_odd is None or not is_odd.any() else entries.where(~is_odd)
 
     def usual(self, values: Values) -> Values:
         """Without those of odd messages."""
-        is_odd = self.is_odd[values.rows]
-        return values.where(~is_odd) if is_odd.any() else values
+        is_odd = self.is_odd[values.rows] if self._has_odd else None
+        return values if is_odd is None or not is_odd.any() else values.where(~is_odd)
+
+    def message(self, row: int) -> bytes:
+        return self.data[int(self.starts[row]) : int(self.ends[row])]
 
     def byte(self, at: Longs) -> NDArray[np.uint8]:
         if not len(self.bytes):  # messages without a byte: there is nothing to clip to
@@ -149,8 +154,15 @@ class MessageCut:
             total = (total << 8) | self.byte(at + place)
         return total
 
+    def mark_unusual(self, values: Values, is_usual: Flags) -> None:
+        """The messages of those values that are not what they usually are."""
+        if not is_usual.all():
+            self.mark_odd(values.rows[~is_usual])
+
     def mark_odd(self, rows: Longs) -> None:
-        self.is_odd[rows] = True
+        if len(rows):
+            self.is_odd[rows] = True
+            self._has_odd = True
 
     # -- the walk
 
@@ -162,13 +174,15 @@ class MessageCut:
             code = self.byte(at + 2).astype(np.int64)
             after = self._behind(at + 3, end)
             fits = (self.byte(at) == 0) & (self.byte(at + 1) == 0x53) & (code > last) & (after >= 0)
-            fits &= (code >= HEADER) & (code <= _FOOTER)
-            fits &= _FITS[np.where(fits, code - HEADER, 0), self.byte(at + 3)]
-            self.mark_odd(rows[~fits])
-            rows, at, code, after, end = rows[fits], at[fits], code[fits], after[fits], end[fits]
-            for each in np.unique(code).tolist():
+            fits &= _FITS[code, self.byte(at + 3)]
+            if not fits.all():
+                self.mark_odd(rows[~fits])
+                rows, at, code, after, end = rows[fits], at[fits], code[fits], after[fits], end[fits]
+            values = Values(rows, at + 3, after)
+            for each in np.flatnonzero(np.bincount(code)).tolist():
                 has = code == each
-                self._sections.setdefault(each, []).append(Values(rows[has], at[has] + 3, after[has]))
+                found = values if has.all() else values.where(has)
+                self._sections.setdefault(each, []).append(found)
             goes_on = after < end
             rows, at, last = rows[goes_on], after[goes_on], code[goes_on]
 
@@ -209,15 +223,11 @@ class MessageCut:
     def _behind(self, at: Longs, end: Longs) -> Longs:
         """Where the values end that begin here; -1 for those that do not fit, or have no form that is known."""
         form = self.byte(at)
-        base, width = _BASE.take(form), _SIZE_WIDTH.take(form)
-        after = at + base
-        is_short = width == 1
-        if is_short.any():
-            after += np.where(is_short, self.byte(at + 1), 0)
-        is_long = width == 4
+        after = at + _BASE.take(form) + _IS_SHORT.take(form) * self.byte(at + 1)
+        is_long = _IS_LONG.take(form)
         if is_long.any():
             after[is_long] += self.long(at[is_long] + 1)
-        after[(base == 0) | (after > end) | (at >= end)] = -1
+        after[(after > end) | (at >= end)] = -1
         return after
 
 

@@ -7,7 +7,7 @@ asked decodes the messages one by one then, and learns which one it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from busway.amqp.decode import decode_value
 from busway_spark.amqp_arrays import arrow
-from busway_spark.amqp_arrays.message_cut import Column, Flags, Longs, MessageCut, Values
+from busway_spark.amqp_arrays.message_cut import Column, Entries, Flags, Longs, MessageCut, Values
 
 STRING: Final = pa.string()
 _BINARY: Final = pa.binary()
@@ -47,7 +47,7 @@ def slices(buffer: pa.Buffer, at: Longs, end: Longs) -> Column:
         return pa.array([], _BINARY)
     bounds = np.empty(2 * count + 1, np.int32)
     bounds[0], bounds[1::2], bounds[2::2] = at[0], at, end
-    return arrow.taken(arrow.of_buffers(_BINARY, bounds, buffer), np.arange(1, 2 * count, 2))
+    return arrow.each_second(arrow.of_buffers(_BINARY, bounds, buffer))
 
 
 def contents(cut: MessageCut, values: Values) -> Column:
@@ -68,10 +68,31 @@ def is_whole(cut: MessageCut, values: Values) -> Flags:
     return _WHOLE_BYTES.take(forms(cut, values)) >= 0
 
 
+def rows_with_others(cut: MessageCut, entries: Sequence[Entries], usual: Sequence[int]) -> Longs:
+    """Of messages, not odd, with a value of any other form than these."""
+    found: list[Longs] = [np.empty(0, np.int64)]
+    for each in entries:
+        values = cut.usual(each.values)
+        found.append(values.rows[~np.isin(forms(cut, values), usual)])
+    return np.unique(np.concatenate(found))
+
+
 def texts(cut: MessageCut, values: Values) -> Column:
     """Of values that are strings or symbols."""
-    at = values.at + _TEXT_AT.take(forms(cut, values))
-    return slices(cut.buffer, at, values.end).cast(STRING)
+    return _text_bytes(cut, values).cast(STRING)
+
+
+def shown_texts(cut: MessageCut, values: Values) -> Column:
+    """The same; what is not UTF-8 shows the sign for that, and keeps nobody from the rest."""
+    found = _text_bytes(cut, values)
+    try:
+        return found.cast(STRING)
+    except pa.ArrowInvalid:
+        return pa.array([bytes(each or b"").decode(errors="replace") for each in found.to_pylist()], STRING)
+
+
+def _text_bytes(cut: MessageCut, values: Values) -> Column:
+    return slices(cut.buffer, values.at + _TEXT_AT.take(forms(cut, values)), values.end)
 
 
 def whole_numbers(cut: MessageCut, values: Values) -> Longs:

@@ -6,7 +6,7 @@ A task sends its rows in order, each to one partition: the one that it names, th
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,8 +15,11 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from busway.client.errors import ClientError
 from busway.client.event_producer import EventProducer
+from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.amqp_arrays.encoded_rows import ENVELOPE_BYTES, EncodedRows, pieces
+from busway_spark.bridge import bridge
 from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.event_rows import Router, encode_events
 from busway_spark.eventhubs.facts import ask_hub
@@ -30,35 +33,50 @@ class EventsSent(WriterCommitMessage):
 
 def send_rows(rows: Iterator[pa.RecordBatch], options: EventHubsOptions) -> EventsSent:
     """In a task; the batches are prepared (`written_columns`). Raises BadRows, BusFailure."""
-    with failing(f"write to the hub '{options.hub}'"), asyncio.Runner() as runner:
-        return runner.run(_send(rows, options))
-
-
-async def _send(rows: Iterator[pa.RecordBatch], options: EventHubsOptions) -> EventsSent:
-    context = TaskContext.get()
+    context, work = TaskContext.get(), bridge()
     sent = 0
-    async with options.bus.client() as client:
-        hub = await ask_hub(client, options.bus, options.hub, ())
+    with failing(f"write to the hub '{options.hub}'"):
+        client = work.client(options.bus)
+        hub = work.run(ask_hub(client, options.bus, options.hub, ()))
         router = Router(hub.partition_count, 0 if context is None else context.partitionId())
-        producers: dict[str, EventProducer] = {}
-        for batch in rows:
-            for piece in pieces(batch):
-                for partition, events in router.routed(piece).items():
-                    producer = producers.get(partition)
-                    if producer is None:
-                        producer = producers[partition] = client.get_event_producer(
-                            options.hub, partition, None
-                        )
-                        await producer.open()
-                    await _post(producer, events, sent)
-                sent += piece.num_rows
-        for producer in producers.values():
-            await producer.flush()
-            await producer.close()
+        outgoing = _Outgoing(client, options.hub)
+        try:
+            for batch in rows:
+                for piece in pieces(batch):
+                    for partition, events in router.routed(piece).items():
+                        encoded = EncodedRows.of(np.arange(events.num_rows), encode_events(events, sent))
+                        work.run(outgoing.post(partition, encoded))
+                    sent += piece.num_rows
+            work.run(outgoing.flush())
+        finally:
+            work.run(outgoing.close())
     return EventsSent(sent)
 
 
-async def _post(producer: EventProducer, events: pa.RecordBatch, first_row: int) -> None:
-    encoded = EncodedRows.of(np.arange(events.num_rows), encode_events(events, first_row))
-    for first, end in encoded.cut(producer.batch_bytes_max - ENVELOPE_BYTES):
-        await producer.send_group(encoded.batch(first, end), end - first)
+class _Outgoing:
+    """A producer for each partition that rows of the task go to."""
+
+    def __init__(self, client: ServiceBusClient, hub: str) -> None:
+        self._client = client
+        self._hub = hub
+        self._producers: dict[str, EventProducer] = {}
+
+    async def post(self, partition: str, events: EncodedRows) -> None:
+        """They are on their way then."""
+        producer = self._producers.get(partition)
+        if producer is None:
+            producer = self._producers[partition] = self._client.get_event_producer(
+                self._hub, partition, None
+            )
+            await producer.open()
+        for first, end in events.cut(producer.batch_bytes_max - ENVELOPE_BYTES):
+            await producer.send_group(events.batch(first, end), end - first)
+
+    async def flush(self) -> None:
+        for producer in self._producers.values():
+            await producer.flush()
+
+    async def close(self) -> None:
+        for producer in self._producers.values():
+            with contextlib.suppress(ClientError):  # what went wrong is told already
+                await producer.close()

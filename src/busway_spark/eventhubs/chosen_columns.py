@@ -23,7 +23,8 @@ from pyspark.sql.types import (
 
 from busway.chunk_parts import ALL, HEADS, NUMBERS
 from busway_spark.bodies.body_columns import BODY, CORRUPT, NUMBER, with_bodies
-from busway_spark.eventhubs.options import COLUMNS, BadOption, EventHubsOptions
+from busway_spark.eventhubs.options import BadOption, EventHubsOptions
+from busway_spark.given_options import COLUMNS
 
 #: In the metadata of a column of maps, which selections keep: each value is the JSON text of what was sent. So a sink
 #: can tell a frame that was read from texts that somebody wrote.

@@ -2,8 +2,7 @@
 
 Theory of operation. A bulk answer is a row of stored chunks (`busway.event_chunk`): columns of fixed width and behind
 them the records, each an AMQP message. Numbers, times and the bounds of records and bodies are read as arrays, whole
-chunks at a time. Bodies become one Arrow array over the answer's own bytes: it alternates "what lies between two
-bodies" and "a body", and every second element is taken. An event whose record holds nothing but the broker's three
+chunks at a time, and bodies become one Arrow array. An event whose record holds nothing but the broker's three
 annotations and its body is told by three bytes and two sums, for all events at once; only what is more, properties
 and keys, is looked for in the records (`head_arrays`), and so are bodies that are no single data section.
 
@@ -16,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,18 +24,17 @@ from numpy.typing import NDArray
 
 from busway.amqp.sections import DATA, AmqpMessage, decode_message
 from busway.event_chunk import BODY_ELSEWHERE, HAS_NUMBERS, HEAD_BYTES, MAGIC, ChunkDamaged
+from busway_spark.amqp_arrays import arrow
+from busway_spark.amqp_arrays.message_cut import BYTES_MAX, Column, Longs, MessageCut, joined
 from busway_spark.amqp_arrays.message_cut import DATA as SECTION_DATA
-from busway_spark.amqp_arrays.message_cut import Longs, MessageCut, joined
 from busway_spark.amqp_arrays.row_columns import RowColumn
-from busway_spark.amqp_arrays.value_arrays import contents
+from busway_spark.amqp_arrays.value_arrays import contents, slices
 from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.head_arrays import HeadArrays
-from busway_spark.eventhubs.heads import OFFSET, HeadColumns, json_text
+from busway_spark.eventhubs.heads import json_text
 
 _HEAD: Final = struct.Struct("<4sIIIq")
 _LENGTH: Final = struct.Struct("<I")
-#: Arrow's offsets of binary arrays.
-_ANSWER_BYTES_MAX: Final = (1 << 31) - 1
 _DATA_HEADS: Final = (5, 8)
 
 _STRING: Final = pa.string()
@@ -64,7 +62,7 @@ class EventRun:
 
 def event_run(data: bytes, first: int, end: int) -> EventRun | None:
     """The events of an answer with numbers from `first` up to, not including, `end`. None when there is no chunk."""
-    if len(data) > _ANSWER_BYTES_MAX:
+    if len(data) > BYTES_MAX:
         raise ChunkDamaged("an answer is larger than two gigabytes")
     runs = [_chunk_run(data, at, size, first, end) for at, size in _frames(data)]
     if not runs:
@@ -147,20 +145,14 @@ def batch_of_run(run: EventRun, partition: str, wanted: WantedColumns = ALL_COLU
     )
 
 
-def _bodies(run: EventRun) -> pa.Array[Any]:
-    count = len(run)
-    bounds = np.empty(2 * count + 1, np.int32)
-    bounds[0], bounds[1::2], bounds[2::2] = run.starts[0], run.bodies, run.ends
-    buffers = [None, pa.py_buffer(bounds.data), pa.py_buffer(run.data)]
-    between = pa.Array.from_buffers(pa.binary(), 2 * count, buffers)
-    bodies = between.take(np.arange(1, 2 * count, 2))
+def _bodies(run: EventRun) -> Column:
+    bodies = slices(pa.py_buffer(run.data), run.bodies, run.ends)
     if not run.elsewhere.any():
         return bodies
-    found = bodies.to_pylist()
-    for index in np.flatnonzero(run.elsewhere).tolist():
-        record = run.data[int(run.starts[index]) : int(run.ends[index])]
-        found[index] = body_of(decode_message(record))
-    return pa.array(found, pa.binary())
+    rows = np.flatnonzero(run.elsewhere)
+    records = (run.data[int(run.starts[row]) : int(run.ends[row])] for row in rows.tolist())
+    found = [body_of(decode_message(record)) for record in records]
+    return arrow.replaced(bodies, pa.array(run.elsewhere), pa.array(found, pa.binary()))
 
 
 def _is_bare(run: EventRun) -> NDArray[np.bool_]:
@@ -189,13 +181,13 @@ def _heads(run: EventRun) -> HeadArrays:
 def _batch(
     wanted: WantedColumns,
     partition: str,
-    numbers: pa.Array[Any],
-    times: pa.Array[Any],
-    offsets: Callable[[], pa.Array[Any]],
-    bodies: Callable[[], pa.Array[Any]],
-    heads: HeadArrays | HeadColumns | None,
+    numbers: Column,
+    times: Column,
+    offsets: Callable[[], Column],
+    bodies: Callable[[], Column],
+    heads: HeadArrays | None,
 ) -> pa.RecordBatch:
-    makers: dict[str, Callable[[], pa.Array[Any]]] = {
+    makers: dict[str, Callable[[], Column]] = {
         "body": bodies if wanted.has_bodies else lambda: pa.nulls(len(numbers), pa.binary()),
         "partition": lambda: pa.repeat(pa.scalar(partition, _STRING), len(numbers)),
         "offset": offsets,
@@ -228,7 +220,7 @@ def batch_of_payloads(
     return batch, heads.numbers
 
 
-def _bodies_of_cut(cut: MessageCut, heads: HeadArrays) -> pa.Array[Any]:
+def _bodies_of_cut(cut: MessageCut, heads: HeadArrays) -> Column:
     count = len(cut.starts)
     bodies = RowColumn(count, pa.binary())
     sections = cut.section(SECTION_DATA)
@@ -237,29 +229,6 @@ def _bodies_of_cut(cut: MessageCut, heads: HeadArrays) -> pa.Array[Any]:
     found = [body_of(heads.odd[row]) if row in heads.odd else b"" for row in rest.tolist()]
     bodies.add(rest, pa.array(found, pa.binary()))
     return bodies.array()
-
-
-def batch_of_messages(
-    messages: list[AmqpMessage],
-    numbers: list[int],
-    times_ms: list[int],
-    partition: str,
-    wanted: WantedColumns = ALL_COLUMNS,
-) -> pa.RecordBatch:
-    """Of events that came one by one, with the offsets that the server gave them."""
-    annotations = [message.message_annotations or {} for message in messages]
-    heads = HeadColumns(len(messages))
-    for index, message in enumerate(messages):
-        heads.put_message(index, message)
-    return _batch(
-        wanted,
-        partition,
-        pa.array(numbers, pa.int64()),
-        pa.array([at_ms * 1000 for at_ms in times_ms], pa.int64()).cast(_TIME),
-        lambda: pa.array([str(found.get(OFFSET)) for found in annotations], _STRING),
-        lambda: pa.array([body_of(message) for message in messages], pa.binary()),
-        heads,
-    )
 
 
 def body_of(message: AmqpMessage) -> bytes:

@@ -20,7 +20,6 @@ from busway_spark.amqp_arrays.message_cut import (
     PROPERTIES,
     Column,
     Entries,
-    Flags,
     Longs,
     MessageCut,
     Values,
@@ -31,6 +30,7 @@ from busway_spark.amqp_arrays.value_arrays import (
     is_text,
     is_whole,
     json_texts,
+    rows_with_others,
     texts,
     whole_numbers,
 )
@@ -59,13 +59,9 @@ class HeadArrays:
 
     def _mark_nameless(self) -> None:
         for each in (*self._annotations, *self._application):
-            self._mark(each.names, is_text(self._cut, each.names))
+            self._cut.mark_unusual(each.names, is_text(self._cut, each.names))
         for values in self._fields[len(FIELDS) :]:
             self._cut.mark_odd(values.rows)
-
-    def _mark(self, values: Values, is_usual: Flags) -> None:
-        if not is_usual.all():
-            self._cut.mark_odd(values.rows[~is_usual])
 
     def _build(self) -> None:
         """Until no further event turns out to be unusual."""
@@ -103,7 +99,7 @@ class HeadArrays:
 
     def _put_named(self, name: str, values: Values) -> None:
         is_usual = (is_text if name in self._named else is_whole)(self._cut, values)
-        self._mark(values, is_usual)
+        self._cut.mark_unusual(values, is_usual)
         values = values.where(is_usual)
         if name in self._named:
             self._named[name].add(values.rows, texts(self._cut, values))
@@ -131,7 +127,7 @@ class HeadArrays:
             return
         cut, heads = self._cut, HeadColumns(len(rows))
         for place, row in enumerate(rows.tolist()):
-            message = decode_message(cut.data[int(cut.starts[row]) : int(cut.ends[row])])
+            message = decode_message(cut.message(row))
             self.odd[row] = message
             heads.put_message(place, message)
             annotations = message.message_annotations or {}
@@ -165,12 +161,9 @@ class HeadArrays:
     def property_types(self) -> Column:
         """Event by event, of those with a property whose JSON does not tell its type."""
         cut = self._cut
-        rare = [np.flatnonzero(cut.is_odd)]
-        for each in self._application:
-            values = cut.usual(each.values)
-            rare.append(values.rows[~np.isin(cut.byte(values.at), PLAIN_FORMS)])
-        rows = np.unique(np.concatenate(rare))
-        payloads = (cut.data[int(cut.starts[row]) : int(cut.ends[row])] for row in rows.tolist())
+        rare = rows_with_others(cut, self._application, PLAIN_FORMS)
+        rows = np.union1d(np.flatnonzero(cut.is_odd), rare)
+        payloads = (cut.message(row) for row in rows.tolist())
         found = [types_of(decode_message(payload).application_properties or {}) for payload in payloads]
         column = RowColumn(len(cut.starts), STRING)
         column.add(rows, pa.array(found, STRING))

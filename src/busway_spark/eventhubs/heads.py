@@ -18,9 +18,7 @@ import pyarrow as pa
 from busway.amqp.sections import AmqpMessage
 from busway.amqp.types import Array, Described
 from busway.client.messages import PARTITION_KEY
-from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.message_cut import Column, Longs
-from busway_spark.property_types import types_of
 
 PUBLISHER: Final = "x-opt-publisher"
 OFFSET: Final = "x-opt-offset"
@@ -40,9 +38,8 @@ class HeadColumns:
     def __init__(self, count: int) -> None:
         self._publishers: list[str | None] = [None] * count
         self._partition_keys: list[str | None] = [None] * count
-        self._properties = MapColumn(count)
-        self._property_types: list[str | None] = [None] * count
-        self._system = MapColumn(count)
+        self._properties = _MapRuns(count)
+        self._system = _MapRuns(count)
 
     def put_message(self, index: int, message: AmqpMessage) -> None:
         annotations = message.message_annotations or {}
@@ -55,10 +52,8 @@ class HeadColumns:
             value = getattr(properties, field.name)
             if value is not None:
                 self._system.put(index, field.name.replace("_", "-"), json_text(value))
-        application = message.application_properties or {}
-        for name, value in application.items():
+        for name, value in (message.application_properties or {}).items():
             self._properties.put(index, str(name), json_text(value))
-        self._property_types[index] = types_of(application)
 
     def _put_named(self, index: int, annotations: dict[Any, Any]) -> None:
         key, publisher = annotations.get(PARTITION_KEY), annotations.get(PUBLISHER)
@@ -73,15 +68,6 @@ class HeadColumns:
     def partition_keys(self) -> Column:
         return pa.array(self._partition_keys, _STRING)
 
-    def properties(self) -> Column:
-        return self._properties.array()
-
-    def system(self) -> Column:
-        return self._system.array()
-
-    def property_types(self) -> Column:
-        return pa.array(self._property_types, _STRING)
-
     def property_runs(self) -> tuple[Longs, Column, Column]:
         return self._properties.runs()
 
@@ -89,25 +75,21 @@ class HeadColumns:
         return self._system.runs()
 
 
-class MapColumn:
+class _MapRuns:
     def __init__(self, count: int) -> None:
-        self._counts = [0] * (count + 1)
+        self._counts = [0] * count
         self._names: list[str] = []
         self._texts: list[str] = []
 
     def put(self, index: int, name: str, text: str) -> None:
-        self._counts[index + 1] += 1
+        self._counts[index] += 1
         self._names.append(name)
         self._texts.append(text)
 
     def runs(self) -> tuple[Longs, Column, Column]:
         """How many entries each event has, and all names and texts."""
-        counts = np.array(self._counts[1:], np.int64)
+        counts = np.array(self._counts, np.int64)
         return counts, pa.array(self._names, _STRING), pa.array(self._texts, _STRING)
-
-    def array(self) -> Column:
-        offsets = np.cumsum(self._counts, dtype=np.int32)
-        return arrow.maps(offsets, pa.array(self._names, _STRING), pa.array(self._texts, _STRING))
 
 
 # -- JSON

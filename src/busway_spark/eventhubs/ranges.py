@@ -16,7 +16,8 @@ from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.chosen_columns import WantedColumns
 from busway_spark.eventhubs.facts import read_hub
 from busway_spark.eventhubs.offsets import DataLoss, EventRange
-from busway_spark.eventhubs.options import AMQP, AUTO, BULK, EventHubsOptions
+from busway_spark.eventhubs.options import AUTO, BULK, EventHubsOptions
+from busway_spark.given_options import AMQP
 from busway_spark.patience import meet
 
 

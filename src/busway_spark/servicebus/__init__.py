@@ -15,7 +15,7 @@ claim_reader       stream reading
 claim_desk         taking, holding and settling messages by stock operations: the protocol (`stock_claims`: as Spark
                    calls it)
 bulk_claims        the same by Busway's own operations (`claim_routes`: its requests)
-claimed_columns    messages of a bulk answer as rows (`bare_spans`: all of them at once; `property_maps`)
+claimed_columns    messages of a bulk answer as rows
 writer             batch and stream writing
 amqp_sending       the same where rows cannot be staged (`duplicate_check`: the warning that they can arrive twice)
 row_messages       rows as messages, all at once (`property_entries`: their properties; `row_targets`: by entity)

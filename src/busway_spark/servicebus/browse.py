@@ -13,11 +13,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
-from busway_spark.authority import authority_file
+from busway_spark.administration import administration
 from busway_spark.bridge import bridge
-from busway_spark.bus import BUSWAY, Bus
+from busway_spark.bus import BUSWAY
 from busway_spark.bus_failure import failing
 from busway_spark.servicebus.columns import check_readable
 from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
@@ -67,16 +66,12 @@ def _fragments(options: ServiceBusOptions, address: str) -> list[int]:
     try:
         if bus.kind(options.operation_s) != BUSWAY:
             return []
-        with _administration(bus) as administration:
-            found = administration.fragments(address.partition(_SUB_QUEUE_MARK)[0])
+        with administration(bus) as client:
+            found = client.fragments(address.partition(_SUB_QUEUE_MARK)[0])
     except (ClientError, OSError, ValueError):
         return []
     indexes = [item.get("index") for item in found]
     return sorted(index for index in indexes if isinstance(index, int))
-
-
-def _administration(bus: Bus) -> ServiceBusAdministrationClient:
-    return ServiceBusAdministrationClient(bus.target, authority_file(bus.ca_file))
 
 
 def ranges_of(first: int, last: int, fragments: list[int]) -> list[tuple[int, int]]:

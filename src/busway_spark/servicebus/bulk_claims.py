@@ -22,7 +22,7 @@ from busway_spark.bus import Bus
 from busway_spark.patience import OPERATION_S, Patience, meet
 from busway_spark.servicebus.claim import Claim, Held, runs_of
 from busway_spark.servicebus.claim_routes import ClaimRoutes, SessionRun
-from busway_spark.servicebus.claimed_columns import ClaimedColumns, claimed_run
+from busway_spark.servicebus.claimed_columns import ClaimedColumns, gathered_runs
 from busway_spark.servicebus.options import ServiceBusOptions
 
 _RENEWAL_S_MIN: Final = 1.0
@@ -113,8 +113,7 @@ class BulkReading:
         patience = Patience(self._authority, self._operation_s)
         while True:
             try:
-                for frame in self._routes.read(stamp, runs_of(left)):
-                    run = claimed_run(frame)
+                for run in gathered_runs(self._routes.read(stamp, runs_of(left))):
                     missing.difference_update(run.numbers.tolist())
                     yield self._columns.batch(run)
                     patience = Patience(self._authority, self._operation_s)  # it goes on

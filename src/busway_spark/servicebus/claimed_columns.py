@@ -1,14 +1,14 @@
 """Claimed messages as columns, straight from the frames of the bulk route (`busway.claimed_run`).
 
-Numbers, times and texts become Arrow arrays over the frame's own bytes, for all messages of a frame at once
-(`bare_spans`); application properties are read message by message (`property_maps`). Messages of a rare form are
-decoded one by one (`message_columns`), and their rows put where they belong.
+What the server knows of messages lies in a frame as columns already. What their senders said is found in the bare
+messages as in any others (`message_columns`). Both are done with one operation for all messages that are there, so
+several frames are made one run first.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,27 +27,15 @@ from busway.claimed_run import (
     PARTITION_KEY,
     SCHEDULED_TIME,
 )
-from busway.client.messages import ServiceBusReceivedMessage
-from busway_spark.servicebus.bare_spans import FIELDS, BareSpans, Longs, Spans
-from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
+from busway.client.errors import Unreachable
+from busway_spark.amqp_arrays import arrow
+from busway_spark.amqp_arrays.message_cut import BYTES_MAX, Column, Longs, MessageCut
+from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT, STRING, instants
 from busway_spark.servicebus.message_columns import MessageColumns
-from busway_spark.servicebus.options import JSON, ServiceBusOptions
-from busway_spark.servicebus.property_maps import PropertyMaps
-from busway_spark.servicebus.rare_columns import FIELDS as RARE_FIELDS
-from busway_spark.servicebus.rare_columns import column_of
+from busway_spark.servicebus.options import ServiceBusOptions
 
-_STRING: Final = pa.string()
-_TIME: Final = pa.timestamp("us", tz="UTC")
-#: The last instant that a timestamp of Spark shows without an overflow: the end of the year 9999.
-_TIME_MS_MAX: Final = 253_402_300_799_999
-#: Arrow's offsets of binary arrays.
-_FRAME_BYTES_MAX: Final = (1 << 31) - 1
-_DEAD_LETTER_PROPERTIES: Final = {
-    "deadLetterReason": "DeadLetterReason",
-    "deadLetterErrorDescription": "DeadLetterErrorDescription",
-}
-#: Columns that come out of the bare message, and of odd ones out of single messages.
-_OF_MESSAGE: Final = frozenset({"body", "properties", "propertyTypes", *FIELDS, *_DEAD_LETTER_PROPERTIES})
+#: What is gathered of small frames. A larger one stands alone.
+_GATHERED_BYTES: Final = 8 * 1024 * 1024
 
 
 class FrameDamaged(ValueError):
@@ -73,7 +61,7 @@ class ClaimedRun:
 
 def claimed_run(frame: bytes) -> ClaimedRun:
     """Of a frame without its length. Raises FrameDamaged."""
-    if not HEAD.size <= len(frame) <= _FRAME_BYTES_MAX:
+    if not HEAD.size <= len(frame) <= BYTES_MAX:
         raise FrameDamaged("a frame is shorter than its head, or larger than two gigabytes")
     magic, count, details_bytes = HEAD.unpack_from(frame)
     details_at = HEAD.size + COLUMNS_BYTES * count
@@ -89,6 +77,44 @@ def claimed_run(frame: bytes) -> ClaimedRun:
     deliveries = np.frombuffer(frame, "<i4", count, HEAD.size + 32 * count)
     details = _details(frame[details_at:first], count)
     return ClaimedRun(frame, longs[0], longs[1], longs[2], deliveries, details, starts, ends)
+
+
+def gathered_runs(frames: Iterator[bytes]) -> Iterator[ClaimedRun]:
+    """Frames, without their lengths, as fewer and longer runs. When the frames break off, what had come comes before
+    the error. Raises FrameDamaged."""
+    waiting: list[bytes] = []
+    try:
+        for frame in frames:
+            if waiting and sum(map(len, waiting)) + len(frame) > _GATHERED_BYTES:
+                yield _joined(waiting)
+                waiting = []
+            waiting.append(frame)
+    except Unreachable:
+        if waiting:
+            yield _joined(waiting)
+        raise
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(frames: list[bytes]) -> ClaimedRun:
+    runs = [claimed_run(frame) for frame in frames]
+    if len(runs) == 1:
+        return runs[0]
+    before = np.cumsum([0, *map(len, frames)])
+    return ClaimedRun(
+        b"".join(frames),
+        np.concatenate([run.numbers for run in runs]),
+        np.concatenate([run.enqueued_ms for run in runs]),
+        np.concatenate([run.life_ms for run in runs]),
+        np.concatenate([run.deliveries for run in runs]),
+        {
+            name: [item for run in runs for item in run.details.get(name) or [None] * len(run)]
+            for name in {name for run in runs for name in run.details}
+        },
+        np.concatenate([run.starts + shift for run, shift in zip(runs, before, strict=False)]),
+        np.concatenate([run.ends + shift for run, shift in zip(runs, before, strict=False)]),
+    )
 
 
 def _details(data: bytes, count: int) -> dict[str, Any]:
@@ -108,141 +134,47 @@ class ClaimedColumns:
 
     def __init__(self, schema: StructType, options: ServiceBusOptions, entity: str) -> None:
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        self._single = MessageColumns(schema, options, entity, hides_claim=True)
-        self._entity = entity
-        self._has_json = options.properties == JSON
-        self._has_body = options.include_body
-        self._wanted = frozenset(self.schema.names)
-        self._properties = PropertyMaps()
+        said = StructType([each for each in schema.fields if each.name not in _OF_FRAME])
+        self._said = MessageColumns(said, options, entity)
 
     def batch(self, run: ClaimedRun) -> pa.RecordBatch:
         """Raises DecodeError for a message that is none."""
-        spans = BareSpans(run.data, run.starts, run.ends, self._wanted)
-        odd = self._odd_rows(run, spans)
-        maps = self._maps(run, spans)
-        arrays = [self._column(each, run, spans, maps) for each in self.schema]
-        if odd is not None:
-            order = _order(spans)
-            arrays = [
-                pa.concat_arrays([array, odd.column(each.name)]).take(order)
-                if each.name in _OF_MESSAGE
-                else array
-                for each, array in zip(self.schema, arrays, strict=True)
-            ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-    def _odd_rows(self, run: ClaimedRun, spans: BareSpans) -> pa.RecordBatch | None:
-        rows = np.flatnonzero(spans.odd).tolist()
-        if not rows or not self._wanted & _OF_MESSAGE:
-            return None
-        return self._single.batch(
-            [ServiceBusReceivedMessage(run.data[int(run.starts[row]) : int(run.ends[row])]) for row in rows]
-        )
-
-    def _maps(self, run: ClaimedRun, spans: BareSpans) -> list[bytes | None]:
-        """The encoded application properties of each message."""
-        if not self._wanted & {"properties", "propertyTypes", *_DEAD_LETTER_PROPERTIES}:
-            return []
-        found: list[bytes | None] = [None] * len(run)
-        data, there = run.data, spans.application.is_there & ~spans.odd
-        starts, ends = spans.application.starts.tolist(), spans.application.ends.tolist()
-        for row in np.flatnonzero(there).tolist():
-            found[row] = data[starts[row] : ends[row]]
-        return found
-
-    def _column(
-        self, each: pa.Field[Any], run: ClaimedRun, spans: BareSpans, maps: list[bytes | None]
-    ) -> pa.Array[Any]:
-        name = each.name
-        if name in FIELDS:
-            return _texts(run, spans.fields[name])
-        if name in _DEAD_LETTER_PROPERTIES:
-            return self._properties.named(maps, _DEAD_LETTER_PROPERTIES[name])
-        if name == "properties":
-            return (
-                self._properties.texts(maps) if self._has_json else self._properties.variants(maps, each.type)
-            )
-        if name == "propertyTypes":
-            return self._properties.types(maps)
-        if name == "body":
-            return _slices(run, spans.body) if self._has_body else pa.nulls(len(run), pa.binary())
-        if name == "entity":
-            return pa.repeat(pa.scalar(self._entity, _STRING), len(run))
-        if name in RARE_FIELDS:
-            bounds = zip(run.starts.tolist(), run.ends.tolist(), strict=True)
-            return column_of(name, [run.data[start:end] for start, end in bounds], each.type)
-        return _READINGS[name](run)
+        columns = {name: read(run) for name, read in _OF_FRAME.items() if name in self.schema.names}
+        if len(columns) < len(self.schema.names):
+            said = self._said.batch_of_cut(MessageCut(run.data, run.starts, run.ends))
+            columns.update(zip(said.schema.names, said.columns, strict=True))
+        return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 
-def _order(spans: BareSpans) -> NDArray[np.int64]:
-    """Where each row is found when the odd ones lie behind all others."""
-    order = np.arange(len(spans.odd))
-    order[spans.odd] = len(order) + np.arange(int(spans.odd.sum()))
-    return order
-
-
-def _slices(run: ClaimedRun, spans: Spans) -> pa.Array[Any]:
-    """The frame is cut at both ends of every slice; each second piece is one."""
-    count = len(run)
-    bounds = np.empty(2 * count, np.int32)
-    bounds[0::2], bounds[1::2] = spans.starts, spans.ends
-    buffers = [None, pa.py_buffer(bounds.data), pa.py_buffer(run.data)]
-    pieces = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
-    if spans.is_there.all():
-        return pieces.take(np.arange(0, 2 * count, 2))
-    return pieces.take(pa.array(np.arange(0, 2 * count, 2), pa.int64(), mask=~spans.is_there))
-
-
-def _texts(run: ClaimedRun, spans: Spans) -> pa.Array[Any]:
-    """What is not UTF-8 shows the sign for that."""
-    if not spans.is_there.any():
-        return pa.nulls(len(run), _STRING)
-    found = _slices(run, spans)
-    try:
-        return found.cast(_STRING)
-    except pa.ArrowInvalid:
-        texts = [None if each is None else each.decode(errors="replace") for each in found.to_pylist()]
-        return pa.array(texts, _STRING)
-
-
-def _times(ms: Longs) -> pa.Array[Any]:
-    return pa.array(np.clip(ms, 0, _TIME_MS_MAX) * 1000).cast(_TIME)
-
-
-def _expiry(run: ClaimedRun) -> pa.Array[Any]:
+def _expiry(run: ClaimedRun) -> Column:
     """M-17: from the time it was enqueued and the life that it has."""
-    has_life = run.life_ms >= 0
-    ms = np.clip(run.enqueued_ms + np.where(has_life, run.life_ms, 0), 0, _TIME_MS_MAX)
-    return pa.array(ms * 1000, mask=~has_life).cast(_TIME)
+    return instants(run.enqueued_ms + run.life_ms, run.life_ms >= 0)
 
 
-def _scheduled(run: ClaimedRun) -> pa.Array[Any]:
-    column = run.details.get(SCHEDULED_TIME)
-    if column is None:
-        return pa.nulls(len(run), _TIME)
-    at_us = [None if ms is None else min(int(ms), _TIME_MS_MAX) * 1000 for ms in column]
-    return pa.array(at_us, pa.int64()).cast(_TIME)
+def _scheduled(run: ClaimedRun) -> Column:
+    at_ms = _detail(SCHEDULED_TIME, pa.int64())(run)
+    return instants(arrow.longs(at_ms), arrow.is_valid(at_ms))
 
 
-def _detail(name: str, kind: Any) -> Callable[[ClaimedRun], pa.Array[Any]]:
-    def read(run: ClaimedRun) -> pa.Array[Any]:
+def _detail(name: str, kind: pa.DataType) -> Callable[[ClaimedRun], Column]:
+    def read(run: ClaimedRun) -> Column:
         column = run.details.get(name)
-        found: pa.Array[Any] = pa.nulls(len(run), kind) if column is None else pa.array(column, kind)
-        return found
+        return arrow.nulls(kind, len(run)) if column is None else pa.array(column, kind)
 
     return read
 
 
-_READINGS: Final[dict[str, Callable[[ClaimedRun], pa.Array[Any]]]] = {
-    "partitionKey": _detail(PARTITION_KEY, _STRING),
-    "deadLetterSource": _detail(DEAD_LETTER_SOURCE, _STRING),
+#: Columns that a frame has, or that are the same for all that is claimed.
+_OF_FRAME: Final[dict[str, Callable[[ClaimedRun], Column]]] = {
+    "partitionKey": _detail(PARTITION_KEY, STRING),
+    "deadLetterSource": _detail(DEAD_LETTER_SOURCE, STRING),
     "enqueuedSequenceNumber": _detail(FIRST_NUMBER, pa.int64()),
     "sequenceNumber": lambda run: pa.array(run.numbers),
     "fragment": lambda run: pa.array((run.numbers >> FRAGMENT_SHIFT).astype(np.int32)),
-    "enqueuedTime": lambda run: _times(run.enqueued_ms),
+    "enqueuedTime": lambda run: instants(run.enqueued_ms),
     "expiresAt": _expiry,
     "timeToLive": lambda run: pa.array(run.life_ms, mask=run.life_ms < 0),
     "scheduledEnqueueTime": _scheduled,
     "deliveryCount": lambda run: pa.array(run.deliveries.astype(np.int32)),
-    "state": lambda run: pa.repeat(pa.scalar("active", _STRING), len(run)),
+    "state": lambda run: arrow.repeated("active", STRING, len(run)),
 }

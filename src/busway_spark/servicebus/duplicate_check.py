@@ -9,9 +9,8 @@ from functools import lru_cache
 
 from pyspark.sql.types import StructType
 
-from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
-from busway_spark.authority import authority_file
+from busway_spark.administration import administration
 from busway_spark.bus import BUSWAY, Bus
 from busway_spark.loud import say_loudly
 from busway_spark.servicebus.options import ServiceBusOptions
@@ -34,18 +33,17 @@ def detects_duplicates(options: ServiceBusOptions) -> bool | None:
     """None where nobody tells."""
     if options.address is None:
         return None
-    return _ask(options.connection_text, options.ca_file, options.address)
+    return _ask(options.bus, options.address)
 
 
 @lru_cache(maxsize=64)
-def _ask(connection_text: str, ca_file: str | None, address: str) -> bool | None:
+def _ask(bus: Bus, address: str) -> bool | None:
     """Once in a process: Spark makes the writer of a stream anew for its batches."""
-    bus = Bus(connection_text, ca_file)
     try:
         if not (bus.kind() == BUSWAY or bus.is_azure_host()):
             return None
-        with ServiceBusAdministrationClient(bus.target, authority_file(ca_file)) as administration:
-            entity = administration.get_queue_or_topic(address)
+        with administration(bus) as client:
+            entity = client.get_queue_or_topic(address)
     except (ClientError, OSError, ValueError):
         return None
     found = entity.properties.get("RequiresDuplicateDetection")

@@ -39,7 +39,16 @@ from busway_spark.amqp_arrays.message_cut import (
     Values,
 )
 from busway_spark.amqp_arrays.row_columns import RowColumn, RowMaps
-from busway_spark.amqp_arrays.value_arrays import contents, is_text, is_whole, quoted, texts, whole_numbers
+from busway_spark.amqp_arrays.value_arrays import (
+    contents,
+    is_text,
+    is_whole,
+    quoted,
+    rows_with_others,
+    shown_texts,
+    texts,
+    whole_numbers,
+)
 from busway_spark.property_types import PLAIN_FORMS
 from busway_spark.servicebus.variant import SCALAR_METADATA
 from busway_spark.servicebus.variant_arrays import json_values, variants
@@ -98,7 +107,7 @@ class MessageArrays:
 
     def _find_annotations(self) -> None:
         for entries in self._cut.entries(self._cut.section(ANNOTATIONS)):
-            self._mark(entries.names, is_text(self._cut, entries.names))
+            self._cut.mark_unusual(entries.names, is_text(self._cut, entries.names))
             for name, values in _by_name(self._cut, self._cut.usual_entries(entries)):
                 if name in _TEXT_ANNOTATIONS:
                     self._texts.setdefault(_TEXT_ANNOTATIONS[name], []).append(values)
@@ -107,7 +116,7 @@ class MessageArrays:
 
     def _find_properties(self) -> None:
         for entries in self._application:
-            self._mark(entries.names, is_text(self._cut, entries.names))
+            self._cut.mark_unusual(entries.names, is_text(self._cut, entries.names))
             for name, values in _by_name(self._cut, self._cut.usual_entries(entries)):
                 if name in _TEXT_PROPERTIES:
                     given = values.where(self._cut.byte(values.at) != 0x40)
@@ -116,14 +125,10 @@ class MessageArrays:
     def _mark_unusual(self) -> None:
         for found in self._texts.values():
             for values in found:
-                self._mark(values, is_text(self._cut, values))
+                self._cut.mark_unusual(values, is_text(self._cut, values))
         for found in self._numbers.values():
             for values in found:
-                self._mark(values, is_whole(self._cut, values))
-
-    def _mark(self, values: Values, is_usual: Flags) -> None:
-        if not is_usual.all():
-            self._cut.mark_odd(values.rows[~is_usual])
+                self._cut.mark_unusual(values, is_whole(self._cut, values))
 
     # -- rows
 
@@ -133,14 +138,10 @@ class MessageArrays:
 
     def rows_with_rare_properties(self) -> Longs:
         """Of messages with a property whose JSON does not tell its type."""
-        found: list[Longs] = [np.empty(0, np.int64)]
-        for each in self._application:
-            values = self._cut.usual(each.values)
-            found.append(values.rows[~np.isin(self._cut.byte(values.at), PLAIN_FORMS)])
-        return np.unique(np.concatenate(found))
+        return rows_with_others(self._cut, self._application, PLAIN_FORMS)
 
-    def payload(self, row: int) -> bytes:
-        return self._cut.data[int(self._cut.starts[row]) : int(self._cut.ends[row])]
+    def message(self, row: int) -> bytes:
+        return self._cut.message(row)
 
     # -- columns
 
@@ -148,7 +149,7 @@ class MessageArrays:
         column = RowColumn(self.count, STRING)
         for values in self._texts.get(name, []):
             usual = self._cut.usual(values)
-            column.add(usual.rows, texts(self._cut, usual))
+            column.add(usual.rows, shown_texts(self._cut, usual))
         return column.array()
 
     def body(self) -> Column:
@@ -163,13 +164,13 @@ class MessageArrays:
         return pa.array(numbers, mask=~is_known)
 
     def time(self, name: str) -> Column:
-        return _times(*self._whole(name))
+        return instants(*self._whole(name))
 
     def expiry(self) -> Column:
         """M-17: from the time it was enqueued and the life that it has."""
         enqueued, has_time = self._whole(ENQUEUED_TIME)
         life, has_life = self._whole(str(_TTL))
-        return _times(enqueued + life, has_time & has_life)
+        return instants(enqueued + life, has_time & has_life)
 
     def delivery_count(self) -> Column:
         return pa.array(self._whole(str(_DELIVERY_COUNT))[0].astype(np.int32))
@@ -228,6 +229,7 @@ def _by_name(cut: MessageCut, entries: Entries) -> list[tuple[str, Values]]:
     return [(name, entries.values.where(places == at)) for at, name in enumerate(names)]
 
 
-def _times(ms: Longs, is_known: Flags) -> Column:
+def instants(ms: Longs, is_known: Flags | None = None) -> Column:
+    """Null where it is not known."""
     micros = np.clip(ms, 0, TIME_MS_MAX) * 1000
-    return pa.array(micros, mask=~is_known).cast(pa.timestamp("us", tz="UTC"))
+    return pa.array(micros, mask=None if is_known is None else ~is_known).cast(pa.timestamp("us", tz="UTC"))

@@ -68,22 +68,25 @@ class MessageColumns:
         return self.batch_of_payloads([message.payload for message in messages])
 
     def batch_of_payloads(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
+        """Raises DecodeError."""
+        return self.batch_of_cut(MessageCut(*joined(payloads)))
+
+    def batch_of_cut(self, cut: MessageCut) -> pa.RecordBatch:
         """All messages at once; those that are built unusually one by one. Raises DecodeError."""
-        cut = MessageCut(*joined(payloads))
         try:
             usual = self._usual_rows(cut)
         except pa.ArrowInvalid:
             # Some text is none: the decoder finds out whose.
-            return self._batch_of_each(payloads)
+            return self._batch_of_each([cut.message(row) for row in range(len(cut.starts))])
         odd = np.flatnonzero(cut.is_odd)
         if not len(odd):
             return usual
-        return arrow.with_rows(usual, odd, self._batch_of_each([payloads[at] for at in odd.tolist()]))
+        return arrow.with_rows(usual, odd, self._batch_of_each([cut.message(row) for row in odd.tolist()]))
 
     def _usual_rows(self, cut: MessageCut) -> pa.RecordBatch:
         hidden = CLAIM_PROPERTY if self._hides_claim else None
         found = MessageArrays(cut, set(self.schema.names), hidden_property=hidden)
-        columns = [self._column(found, each, len(cut.starts)).cast(each.type) for each in self.schema]
+        columns = [self._column(found, each, len(cut.starts)) for each in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _column(self, found: MessageArrays, field: "pa.Field[pa.DataType]", count: int) -> Column:
@@ -106,7 +109,7 @@ class MessageColumns:
         """A column that is only read message by message: of all messages, or of those that may have a value."""
         wanted = _ROWS.get(field.name, MessageArrays.rows)(found)
         reading = next(reading for each, reading in self._readings if each.name == field.name)
-        values = [reading(ServiceBusReceivedMessage(found.payload(row))) for row in wanted.tolist()]
+        values = [reading(ServiceBusReceivedMessage(found.message(row))) for row in wanted.tolist()]
         column = RowColumn(found.count, field.type)
         column.add(wanted, pa.array(values, type=field.type))
         return column.array()

@@ -60,11 +60,6 @@ def reading_of(name: str) -> Callable[[ServiceBusReceivedMessage], object]:
     return read
 
 
-def column_of(name: str, payloads: list[bytes], kind: pa.DataType) -> Column:
-    reading = reading_of(name)
-    return pa.array([reading(ServiceBusReceivedMessage(payload)) for payload in payloads], kind)
-
-
 # -- writing
 
 

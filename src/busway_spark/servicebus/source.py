@@ -1,5 +1,7 @@
 """Which reader or writer a query of `format("servicebus")` gets."""
 
+from uuid import uuid4
+
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
@@ -18,7 +20,6 @@ from busway_spark.servicebus.body_readers import (
 from busway_spark.servicebus.browse import BrowseReader
 from busway_spark.servicebus.claim_reader import ClaimStreamReader
 from busway_spark.servicebus.drain import DrainReader
-from busway_spark.servicebus.duplicate_check import warn_if_rows_can_repeat
 from busway_spark.servicebus.options import (
     BROWSE,
     CLAIM,
@@ -27,7 +28,8 @@ from busway_spark.servicebus.options import (
     ServiceBusOptions,
     WrongOption,
 )
-from busway_spark.servicebus.writer import ServiceBusStreamWriter, ServiceBusWriter
+from busway_spark.servicebus.writer import MessageSink
+from busway_spark.sink_writers import JobWriter, StreamWriter
 
 
 def batch_reader(schema: StructType, options: ServiceBusOptions) -> DataSourceReader:
@@ -52,20 +54,14 @@ def batch_writer(schema: StructType, options: ServiceBusOptions, overwrite: bool
     if overwrite:
         raise WrongOption("mode", "messages can only be added: write with mode('append').")
     _check_bodies(options)
-    writer = ServiceBusWriter(schema, options)
-    if not writer.stages:
-        warn_if_rows_can_repeat(schema, options)
-    return writer
+    return JobWriter(MessageSink(schema, options), uuid4().hex)
 
 
 def stream_writer(schema: StructType, options: ServiceBusOptions, overwrite: bool) -> DataSourceStreamWriter:
     if overwrite:
         raise WrongOption("outputMode", "messages can only be added: write with outputMode('append').")
     _check_bodies(options)
-    writer = ServiceBusStreamWriter(schema, options)
-    if not writer.stages:
-        warn_if_rows_can_repeat(schema, options)
-    return writer
+    return StreamWriter(MessageSink(schema, options))
 
 
 def _check_bodies(options: ServiceBusOptions) -> None:
