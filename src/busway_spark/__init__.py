@@ -35,9 +35,11 @@ that works; in any other session the formats are found by themselves (modules `p
   property_types          application properties and their AMQP types beside JSON
   bodies                  `bodyFormat`: bodies as columns
   rule_columns            the rules of subscriptions as columns of Spark
+  watching                `watch(spark, …)`: how far streams are, told to the bus and to Prometheus
   pipeline                jobs: capture, compact, backfill, dead letters, report, replay
 """
 
 from busway_spark.session import spark_session
+from busway_spark.watching.watch import watch
 
-__all__ = ["spark_session"]
+__all__ = ["spark_session", "watch"]

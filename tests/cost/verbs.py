@@ -91,6 +91,7 @@ CHOOSERS = {
     "Management._put",
     "Management._resources",
     "Messages.handle",
+    "PipelinesRoute.handle",
     "StagingRoute._route",
     "StagingRoute.handle",
     "SubscriptionRoutes.handle",

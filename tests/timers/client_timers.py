@@ -454,6 +454,27 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway_spark/watching/reporter.py",
+        Timer(
+            "Reporter._run",
+            WAITS,
+            "between two reports of a driver's streams to the bus",
+            "the start, the first batch or the end of a stream",
+            "all that run are reported",
+            "spark/test_reports::test_a_stream_that_runs_is_reported_again_and_again",
+            longest_s=600,
+        ),
+        Timer(
+            "Reporter.stop",
+            WAITS,
+            "the last report, at the end of a program",
+            "the report",
+            "the program ends without it",
+            "spark/test_reports::test_a_bus_that_never_answers_holds_up_nobody",
+            longest_s=2,
+        ),
+    ),
+    *timers_in(
         "busway_spark/staging.py",
         Timer(
             "can_stage",

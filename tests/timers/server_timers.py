@@ -506,6 +506,27 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway/signals/pipelines.py",
+        Timer(
+            "Pipelines._forget_old",
+            LOOKS,
+            "streams that report themselves no more",
+            "a report",
+            "the stream is forgotten",
+            "unit/signals/test_pipelines::test_an_hour_after_its_last_report_a_pipeline_is_forgotten",
+            longest_s=3600,
+        ),
+        Timer(
+            "Pipelines.is_stale",
+            LOOKS,
+            "a stream that says it runs, and says no more",
+            "a report",
+            "it is shown as silent, and no longer keeps its name from others",
+            "unit/signals/test_pipelines::test_a_pipeline_that_says_nothing_for_three_intervals_is_stale",
+            longest_s=1800,
+        ),
+    ),
+    *timers_in(
         "busway/store/sqlite/upkeep.py",
         Timer(
             "Upkeep.is_due",

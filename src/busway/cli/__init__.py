@@ -15,7 +15,7 @@ claims              claims list|release: what streams of Spark hold
 resubmitting        resubmit; `resubmission` is the work, `received_subject` what its filter sees
 eventhubs           eventhub create|show|list|update|delete, eventhub group create|list|delete
 events              events send|tail
-pipeline            jobs on Spark: pipeline capture|compact|backfill|deadletters|report|replay
+pipeline            jobs on Spark: pipeline capture|compact|backfill|deadletters|report|replay; list|status|forget
 keys                key list|create|rotate|delete
 definitions         export, import; `remote_definition` reads and changes a namespace by its management API
 stores              stores [disable|enable]

@@ -8,6 +8,7 @@ the official Python client where it has them. It knows the server by the wire on
   wire                the connection: socket, engine, who waits for what (`websocket_stream`: by a WebSocket)
   link_end            our end of a link; `sender`, `receiver` and `request_links` are its kinds
   event_reader        reading a partition of an event hub (`hub_administration`: managing hubs)
+  pipeline_reports    streams that read the bus, and how far behind they are
   event_producer      publishing to a partition of an event hub, each event once
   transaction         `async with client.transaction():` and the control link below it
   management          requests to an entity's management node (`kept_locks`: locks that are kept for long)

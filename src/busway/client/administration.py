@@ -39,6 +39,7 @@ from busway.client.errors import (
 )
 from busway.client.hub_administration import HubAdministration
 from busway.client.json_answer import Json, object_of, objects_of
+from busway.client.pipeline_reports import PipelineReports
 from busway.client.rule_entry import read_rule, rule_element, write_rule
 from busway.client.sas_token import token_for
 from busway.rules.rule import Rule
@@ -56,6 +57,8 @@ class ServiceBusAdministrationClient:
         self._connection = _connection(target, ca_file)
         #: Event hubs and their consumer groups.
         self.hubs = HubAdministration(self._request)
+        #: Streams that read the bus.
+        self.pipelines = PipelineReports(self._request)
 
     @classmethod
     def from_connection_string(

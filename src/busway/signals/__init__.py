@@ -4,6 +4,8 @@ metric_names     every figure: the service's name for it, ours, and what it mean
 exposition       the figures of a namespace as Prometheus reads them
 exposition_text  the text that it reads, line by line
 hub_figures      those of its event hubs
+pipelines        streams that read the bus, by their reports
+pipeline_lag     how far each is behind, at the moment of asking (`pipeline_figures`: for a scrape)
 measured_process what else of a server is measured
 process_usage    what the process uses of the machine
 stall_meter      how long the event loop lets everybody wait, and because of what

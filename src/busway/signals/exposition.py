@@ -27,6 +27,7 @@ from busway.signals import metric_names as names
 from busway.signals.exposition_text import ExpositionText, labels_text
 from busway.signals.hub_figures import HubFigures, MeasuredHubs
 from busway.signals.measured_process import MeasuredProcess
+from busway.signals.pipeline_figures import MeasuredPipelines, PipelineFigures
 from busway.signals.process_usage import cpu_seconds, resident_bytes
 from busway.signals.stall_meter import LONG_TURNS_S
 
@@ -56,9 +57,11 @@ class Exposition:
         namespace: MeasuredNamespace,
         hubs: MeasuredHubs | None = None,
         process: MeasuredProcess | None = None,
+        pipelines: MeasuredPipelines | None = None,
     ) -> None:
         self._namespace = namespace
         self._hubs = hubs
+        self._pipelines = pipelines
         self._process = process
         self._scrape: asyncio.Task[bytes] | None = None
 
@@ -80,6 +83,8 @@ class Exposition:
         if self._process is not None:
             snapshot.copy_process(self._process)
         await snapshot.fill(self._namespace, self._hubs)
+        if self._pipelines is not None:
+            await snapshot.pipelines.copy(self._pipelines)
         return await asyncio.to_thread(snapshot.written)
 
 
@@ -103,6 +108,7 @@ class Snapshot:
         self._held_bytes: int | None = None
         #: In the order of STAGING_METRICS.
         self._staging: list[float] | None = None
+        self.pipelines = PipelineFigures()
 
     def copy_process(self, process: MeasuredProcess) -> None:
         if process.journal is not None:
@@ -199,6 +205,7 @@ class Snapshot:
         if self._staging is not None:
             for value, metric in zip(self._staging, names.STAGING_METRICS, strict=True):
                 text.add(metric, [("", value)])
+        self.pipelines.write(text)
         return text.text()
 
     def _write_process(self, text: ExpositionText) -> None:

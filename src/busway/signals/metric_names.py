@@ -278,6 +278,35 @@ STAGING_METRICS: Final = (
     ),
 )
 
+#: Of each pipeline that reports itself; label `pipeline`.
+PIPELINE_METRICS: Final = (
+    Metric(
+        "",
+        "busway_pipeline_up",
+        GAUGE,
+        "1 for a pipeline that runs and reports; 0 for one that has stopped, failed or become silent.",
+    ),
+    Metric("", "busway_pipeline_last_report_age_seconds", GAUGE, "Since the last report of a pipeline."),
+    Metric("", "busway_pipeline_rows_total", COUNTER, "Rows that a pipeline has read since it was started."),
+    Metric("", "busway_pipeline_rows_per_second", GAUGE, "Rows per second in its last batch."),
+    Metric("", "busway_pipeline_batch_seconds", GAUGE, "How long its last batch took."),
+    Metric("", "busway_pipeline_failures_total", COUNTER, "How often it has failed since it is watched."),
+)
+#: Of each partition that a pipeline reads; labels `pipeline`, `entity`, `consumer_group` and `partition`, of which
+#: the last two are empty for queues and subscriptions.
+PIPELINE_LAG_METRICS: Final = (
+    Metric(
+        "",
+        "busway_pipeline_lag_events",
+        GAUGE,
+        "Events of a partition, or messages of a queue or subscription, that a pipeline has not read yet.",
+    ),
+    Metric(
+        "", "busway_pipeline_lag_bytes", GAUGE, "Their bytes, by the mean size of what the partition holds."
+    ),
+    Metric("", "busway_pipeline_lag_seconds", GAUGE, "How long the oldest of them has waited."),
+)
+
 NAMESPACE_METRICS: Final = (
     ACTIVE_CONNECTIONS,
     CONNECTIONS_OPENED,
@@ -301,6 +330,8 @@ METRICS: Final = (
     *CAPTURE_METRICS,
     *JOURNAL_METRICS,
     *STAGING_METRICS,
+    *PIPELINE_METRICS,
+    *PIPELINE_LAG_METRICS,
 )
 
 #: Names of the service that stand for nothing here.

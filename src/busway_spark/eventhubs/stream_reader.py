@@ -99,7 +99,11 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         hub = self._hub() if self._idle is None else self._news(self._idle)
         self._seen, self._idle = hub, None
         end = _end_of(hub)
-        self._reported = end.to_json()
+        self._reported = {
+            **end.to_json(),
+            "consumerGroup": self._options.consumer_group,
+            "bus": self._options.bus.target.authority,
+        }
         before = HubOffset.of_json(start)
         firsts = self._firsts(before, hub)
         ends = {name: max(self._reachable(name, hub, end), first) for name, first in firsts.items()}

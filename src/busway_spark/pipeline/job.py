@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from busway_spark.bus import Bus
 from busway_spark.no_session import NoSession
 from busway_spark.session import spark_session
+from busway_spark.watching.watch import watch_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,8 +35,10 @@ class Place:
     config: Mapping[str, str] = field(default_factory=dict)
 
     def session(self, job_name: str) -> SparkSession:
-        """The session of this process, or a new one. Raises JobFailed."""
-        return job_session(job_name, self.master, self.config)
+        """The session of this process, or a new one, whose streams the bus hears of. Raises JobFailed."""
+        session = job_session(job_name, self.master, self.config)
+        watch_job(session, self.bus, self.config)
+        return session
 
     def eventhubs_options(self, hub: str) -> dict[str, str]:
         return self._with_authority(

@@ -99,7 +99,8 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         available = None if self._claims is None else self._claims.available
         if available is None:
             return None
-        return {"entity": self._address, "claim": self._claim.number, "available": available}
+        told: dict[str, object] = {"entity": self._address, "claim": self._claim.number}
+        return {**told, "available": available, "bus": self._options.bus.target.authority}
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         claim = Claim.of_offset(end, self._address)

@@ -7,6 +7,7 @@ replay             files back into hubs, queues and topics
 backfill           history for a new subscription
 deadletters        triage of dead letters
 report             what the bus did, as a page
+status             list, status, forget: streams that read the bus, and how far behind they are
 """
 
 import typer
@@ -14,7 +15,8 @@ import typer
 from busway.cli.output import example
 
 family = typer.Typer(
-    help="Jobs on Spark: history into files, out of files, and what it tells. Needs the extra busway[spark].",
+    help="Jobs on Spark: history into files, out of files, and what it tells. They need the extra busway[spark];"
+    " list and status tell how far streams are, and need nothing.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -24,11 +26,12 @@ def register(app: typer.Typer) -> None:
     app.add_typer(family, name="pipeline", epilog=example("busway pipeline capture clicks --to lake"))
 
 
-from busway.cli.pipeline import (  # noqa: E402, F401  # noqa: E402, F401
+from busway.cli.pipeline import (  # noqa: E402, F401
     backfill,
     capture,
     compact,
     deadletters,
     replay,
     report,
+    status,
 )

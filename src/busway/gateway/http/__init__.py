@@ -14,6 +14,7 @@ manage_right     whether the caller may manage; `forward_targets`: whether it ma
 operator_routes  stores and namespace rules in JSON
 backfill_route   history for a subscription
 metrics_route    the figures for Prometheus
+pipelines_route  streams that report themselves, and how far behind they are (`pipeline_report`: a report as JSON)
 status_page      the page at the console's address
 bulk_admission   who may move megabytes, when, and how many at once (`bulk_answer`: an answer of megabytes)
 statuses         the table of errors: status, sub-code, body

@@ -41,6 +41,7 @@ from busway.gateway.http.message_address import message_address
 from busway.gateway.http.messages import MessageCodec, Messages
 from busway.gateway.http.metrics_route import MetricsRoute
 from busway.gateway.http.operator_routes import OperatorRoutes
+from busway.gateway.http.pipelines_route import PIPELINES_KEYWORD, PipelinesRoute
 from busway.gateway.http.protocol import HttpProtocol, Idlers
 from busway.gateway.http.staging_route import STAGING_KEYWORD, StagingRoute
 from busway.gateway.http.status_page import CONSOLE_PATH, status_page
@@ -49,6 +50,9 @@ from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve
 from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.gateway.tracking import Tracking
 from busway.loop_entries import Steps, shown
+from busway.signals.pipeline_figures import MeasuredPipelines
+from busway.signals.pipeline_lag import LagMeter
+from busway.signals.pipelines import Pipelines
 from busway.staging.stagings import Stagings
 from busway.streams.event_hubs import EventHubs
 
@@ -110,8 +114,10 @@ class HttpGateway:
         self._claims = ClaimsRoute(namespace, clock, self.bulk)
         self._staging = None if stagings is None else StagingRoute(stagings, hubs)
         self._operators = OperatorRoutes(namespace, clock, entropy)
+        pipelines = MeasuredPipelines(Pipelines(clock), LagMeter(namespace, hubs, clock))
+        self._pipelines = PipelinesRoute(pipelines, hubs)
         is_open = self._settings.loopback_hosts is not None
-        self._metrics = MetricsRoute(namespace, hubs, process, is_open=is_open)
+        self._metrics = MetricsRoute(namespace, hubs, process, pipelines, is_open=is_open)
         self._state = ServerState()
         self._idlers = Idlers()
         self._routes = Starlette(
@@ -228,6 +234,8 @@ class HttpGateway:
             handler = self._operators.fragments
         if segments[0] == STAGING_KEYWORD and self._staging is not None:
             handler = self._staging.handle
+        if segments[0] == PIPELINES_KEYWORD:
+            handler = self._pipelines.handle
         if segments[0] == "$backfill" and len(segments) > 1:
             handler = self._backfill.handle
         if segments[0] == "$stores" and len(segments) == 3 and segments[2] not in ("enable", "disable"):

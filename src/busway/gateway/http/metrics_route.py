@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from busway.signals.exposition import Exposition, MeasuredNamespace
     from busway.signals.hub_figures import MeasuredHubs
     from busway.signals.measured_process import MeasuredProcess
+    from busway.signals.pipeline_figures import MeasuredPipelines
 
 METRICS_PATH: Final = "metrics"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -32,10 +33,11 @@ class MetricsRoute:
         namespace: "MeasuredNamespace",
         hubs: "MeasuredHubs | None" = None,
         process: "MeasuredProcess | None" = None,
+        pipelines: "MeasuredPipelines | None" = None,
         *,
         is_open: bool,
     ) -> None:
-        self._measured = (namespace, hubs, process)
+        self._measured = (namespace, hubs, process, pipelines)
         self._exposition: Exposition | None = None
         self._is_open = is_open
 

@@ -1,0 +1,72 @@
+"""What Spark says about its queries, on the driver or, with Spark Connect, in the client.
+
+Spark calls from a thread of its own, after the fact: no batch waits for us. Whatever happens in here must not disturb
+it, so nothing is raised, and nothing is done but to note a few values; the bus is told by another thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from busway.redaction import redacted
+from busway_spark.pipeline.spark_sentence import sentence_of
+from busway_spark.watching.read_positions import positions_of
+from busway_spark.watching.watched import Watched
+
+_log = logging.getLogger(__name__)
+
+
+class BusListener(StreamingQueryListener):
+    def __init__(self, watched: Watched, authority: str | None, news: Callable[[], None]) -> None:
+        """`authority`: of the bus whose readers are watched; None: of any. `news`: what should be told at once."""
+        self._watched = watched
+        self._authority = authority
+        self._news = news
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        try:
+            self._watched.started(str(event.id), str(event.runId), event.name)
+        except Exception:
+            _log.exception("The start of a query was not noted.")
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        try:
+            if self._note(event.progress):
+                self._news()
+        except Exception:
+            _log.exception("The progress of a query was not noted.")
+
+    def _note(self, progress: Any) -> bool:
+        return self._watched.went_on(
+            str(progress.id),
+            str(progress.runId),
+            progress.name,
+            batch=progress.batchId,
+            rows=progress.numInputRows or 0,
+            rows_per_s=max(progress.processedRowsPerSecond or 0.0, 0.0),
+            batch_ms=progress.batchDuration or 0,
+            positions=tuple(positions_of(progress.sources, self._authority)),
+        )
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing is new."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        try:
+            text = event.exception
+            # Before it is cut: half a key would pass for none.
+            sentence = None if text is None else sentence_of(Exception(redacted(text)))
+            self._watched.ended(str(event.id), str(event.runId), sentence)
+            self._news()
+        except Exception:
+            _log.exception("The end of a query was not noted.")

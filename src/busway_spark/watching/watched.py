@@ -1,0 +1,138 @@
+"""The queries of a driver, as far as the listener heard of them. Read by the reporter and by Prometheus.
+
+Theory of operation. The listener's thread writes, others read; one lock, held for as long as it takes to copy a few
+values. A query is known by its id, which it keeps when it is started again from its checkpoint: its rows, batches and
+failures go on counting then. Queries that have ended are kept until their end was told, and then as long as there is
+room for them.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from busway_spark.watching.read_positions import ReadPosition
+
+Json = dict[str, Any]
+
+RUNNING: Final = "running"
+STOPPED: Final = "stopped"
+FAILED: Final = "failed"
+QUERIES_MAX: Final = 200
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_NAME_CHARACTERS_MAX: Final = 100
+_SUFFIX_CHARACTERS: Final = 8
+
+
+@dataclass(frozen=True)
+class WatchedQuery:
+    query: str
+    run: str
+    #: As its program calls it.
+    name: str | None = None
+    state: str = RUNNING
+    batch: int = -1
+    batches: int = 0
+    rows: int = 0
+    rows_per_s: float = 0.0
+    batch_ms: int = 0
+    failures: int = 0
+    failed_at_ms: int = 0
+    sentence: str = ""
+    positions: tuple[ReadPosition, ...] = ()
+    heard_at_s: float = 0.0
+    #: Somebody else has the name.
+    is_renamed: bool = False
+    #: The bus has the last word about it.
+    is_told: bool = False
+    #: What the bus answered: its sources, with lag in events, bytes and seconds.
+    lags: tuple[Json, ...] = ()
+
+    @property
+    def pipeline(self) -> str:
+        """Its name on the bus."""
+        if self.name is None:
+            return f"query-{self.query}"
+        name = _UNFIT.sub("-", self.name)[:_NAME_CHARACTERS_MAX] or "query"
+        return f"{name}-{self.query[:_SUFFIX_CHARACTERS]}" if self.is_renamed else name
+
+    @property
+    def is_ours(self) -> bool:
+        """It reads by our formats; or nobody knows what it reads, because it failed before."""
+        return bool(self.positions) or (self.state == FAILED and self.batches == 0)
+
+
+@dataclass
+class Watched:
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _queries: dict[str, WatchedQuery] = field(default_factory=dict)
+
+    def all(self) -> list[WatchedQuery]:
+        with self._lock:
+            return [each for each in self._queries.values() if each.is_ours]
+
+    # -- the listener
+
+    def started(self, query: str, run: str, name: str | None) -> None:
+        with self._lock:
+            known = self._queries.pop(query, None) or WatchedQuery(query, run)
+            self._make_room()
+            self._queries[query] = replace(
+                known, run=run, name=name, state=RUNNING, is_told=False, heard_at_s=time.monotonic()
+            )
+
+    def went_on(self, query: str, run: str, name: str | None, **figures: Any) -> bool:
+        """A batch is done. `figures`: batch, rows, rows_per_s, batch_ms, positions. True for the first news of it."""
+        with self._lock:
+            known = self._queries.get(query)
+        if known is None:  # it was started before anybody watched
+            self.started(query, run, name)
+        with self._lock:
+            known = self._queries[query]
+            figures["rows"] = known.rows + figures["rows"]
+            figures["batches"] = known.batches + 1
+            # A batch without news of a source leaves it where it was.
+            figures["positions"] = figures["positions"] or known.positions
+            self._queries[query] = replace(known, **figures, is_told=False, heard_at_s=time.monotonic())
+            return not known.positions and bool(figures["positions"])
+
+    def ended(self, query: str, run: str, sentence: str | None) -> None:
+        """`sentence`: why it failed; None for one that was stopped or has done all it had to do."""
+        with self._lock:
+            known = self._queries.get(query, WatchedQuery(query, run))
+            if sentence is None:
+                known = replace(known, state=STOPPED)
+            else:
+                failed_at_ms = round(time.time() * 1000)
+                known = replace(
+                    known,
+                    state=FAILED,
+                    failures=known.failures + 1,
+                    failed_at_ms=failed_at_ms,
+                    sentence=sentence,
+                )
+            self._queries[query] = replace(known, is_told=False, heard_at_s=time.monotonic())
+
+    def _make_room(self) -> None:
+        while len(self._queries) >= QUERIES_MAX:
+            ended = (each.query for each in self._queries.values() if each.state != RUNNING)
+            del self._queries[next(ended, next(iter(self._queries)))]
+
+    # -- the reporter
+
+    def told(self, reported: WatchedQuery, lags: tuple[Json, ...]) -> None:
+        """The bus has taken this."""
+        with self._lock:
+            known = self._queries.get(reported.query)
+            if known is not None:
+                is_told = replace(known, lags=(), is_told=False) == replace(reported, lags=(), is_told=False)
+                self._queries[reported.query] = replace(known, lags=lags, is_told=is_told)
+
+    def rename(self, reported: WatchedQuery) -> None:
+        with self._lock:
+            known = self._queries.get(reported.query)
+            if known is not None:
+                self._queries[reported.query] = replace(known, is_renamed=True)
