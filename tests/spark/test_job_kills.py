@@ -29,7 +29,7 @@ PUBLISHED = 2_000
 #: More than one step of a backfill: it takes 256 files at a time, and a partitioned topic has 16 fragments.
 FILES = 20
 #: Of each queue; every third is not chosen.
-DEAD_LETTERS = 1_500
+DEAD_LETTERS = 6_000
 CHOSEN = [number for number in range(DEAD_LETTERS) if number % 3]
 LEFT = [number for number in range(DEAD_LETTERS) if number % 3 == 0]
 

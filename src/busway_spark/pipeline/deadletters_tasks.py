@@ -38,9 +38,11 @@ _ROUND_BYTES: Final = 32 * 1024 * 1024
 _PAUSE_S: Final = 1.0
 #: So many refusals with nothing taken between them are not the messages' fault.
 _REFUSALS_MAX: Final = 100
-_GIVEN: Final = pa.schema(
-    [pa.field("numbers", pa.list_(pa.int64())), pa.field("changes", pa.list_(pa.binary()))]
-)
+_PARCEL: Final[list[pa.Field[Any]]] = [
+    pa.field("numbers", pa.list_(pa.int64())),
+    pa.field("changes", pa.list_(pa.binary())),
+]
+_GIVEN: Final = pa.schema(_PARCEL)
 _RETURNED: Final = "outcome string, detail string, numbers array<bigint>"
 _TOLD: Final = pa.schema(
     [
