@@ -43,10 +43,12 @@ if TYPE_CHECKING:
     from busway.broker.outlet import Outlet
     from busway.broker.queue import Queue
 
-#: One step: so many as they are, or a tenth of that where each is made anew; and their bytes.
-_SLICE_WEIGHT: Final = 500
-_CHANGED_WEIGHT: Final = 10
+#: One step: so many as they are, or a fifth of that where each is made anew; and their bytes.
+_SLICE_WEIGHT: Final = 250
+_CHANGED_WEIGHT: Final = 5
 _SLICE_BYTES: Final = 2 * 1024 * 1024
+#: What a request has in memory beside its letters: one slice that is read, and one that is being committed.
+HELD_BYTES: Final = 2 * _SLICE_BYTES
 
 #: The message that a dead letter becomes, with its changes; raises BrokerError.
 Remake = Callable[[Message, bytes], Message]

@@ -24,7 +24,15 @@ from starlette.responses import JSONResponse, Response
 from busway.broker.descriptions import LISTEN, SEND, SubscriptionDescription
 from busway.broker.entity_path import EntityAddress, check_path, path_key, shown
 from busway.broker.errors import BadArgument, EntityNotFound
-from busway.broker.letter_moves import Letter, LetterMoves, LetterTarget, Moved, takes_directly, target_of
+from busway.broker.letter_moves import (
+    HELD_BYTES,
+    Letter,
+    LetterMoves,
+    LetterTarget,
+    Moved,
+    takes_directly,
+    target_of,
+)
 from busway.broker.limits import Limits
 from busway.broker.queue import Queue
 from busway.broker.send_via import SendVia
@@ -84,7 +92,7 @@ class LettersRoute:
         call.require_on(into, SEND, _SUPPLEMENT)
         target = await self._target(queue, top, into)
         with self._admission.enter(call.caller(grant), presence_of(call.request)) as place:
-            await place.hold(call.body_bytes(BODY_BYTES_MAX))
+            await place.hold(call.body_bytes(BODY_BYTES_MAX) + HELD_BYTES)
             letters = letters_of(await call.body(BODY_BYTES_MAX))
             await place.turn()
             told = await self._moves.move(queue.outlet(True), target, letters, place.pace)
