@@ -29,7 +29,7 @@ from uuid import uuid4
 
 from benchmarks.busway_server import BuswayServer
 from benchmarks.report import Report
-from benchmarks.spark_jobs import JobMissing, backfill_work, capture_work
+from benchmarks.spark_jobs import JobMissing, backfill_work, capture_work, deadletters_work
 from benchmarks.spark_rig import JVM, SERVER, WORKERS, Rig, Run, load
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class Bench:
     quick: bool
     report: Report
     figures: list[dict[str, Any]] = field(default_factory=list)
+    #: Instead of what the parts say.
+    rows: int | None = None
     #: What streams take at once; None: what they find right.
     batch_rows: int | None = None
     _hubs: dict[int, str] = field(default_factory=dict)
@@ -149,6 +151,10 @@ def _backfilling(bench: Bench, rows: int) -> Callable[[], None]:
     return backfill_work(bench.rig, bench.fresh_folder(), rows)
 
 
+def _resubmitting(bench: Bench, rows: int) -> Callable[[], None]:
+    return deadletters_work(bench.rig, rows)
+
+
 PARTS: dict[str, Part] = {
     "bulk": Part("eventhubs batch read, bulk route", 100_000, 400_000, _hub_reading("bulk")),
     "amqp": Part("eventhubs batch read, AMQP", 25_000, 400_000, _hub_reading("amqp")),
@@ -158,6 +164,7 @@ PARTS: dict[str, Part] = {
     "claim": Part("servicebus claim stream", 8_000, 100_000, _claiming, takes=True),
     "capture": Part("capture of a hub to Parquet", 30_000, 400_000, _capturing, takes=True),
     "backfill": Part("backfill, a selective filter", 0, 1_000_000, _backfilling, takes=True, seconds_max=60),
+    "deadletters": Part("dead letters resubmitted", 5_000, 1_000_000, _resubmitting, takes=True),
 }
 
 
@@ -166,7 +173,7 @@ PARTS: dict[str, Part] = {
 
 def measure(bench: Bench, name: str) -> None:
     part = PARTS[name]
-    rows = part.rows // 10 if bench.quick else part.rows
+    rows = bench.rows or (part.rows // 10 if bench.quick else part.rows)
     bench.rig.spark(CORES)
     small = _second(bench, part, rows // GROWTH)
     large = _second(bench, part, rows)
@@ -245,7 +252,7 @@ def main() -> int:
     try:
         with BuswayServer(folder / "server") as server:
             server.start()
-            bench = Bench(Rig(server), folder, options.quick, report, figures)
+            bench = Bench(Rig(server), folder, options.quick, report, figures, options.rows)
             try:
                 _run(bench, options.only)
             finally:
@@ -284,6 +291,7 @@ def _options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, no file")
+    parser.add_argument("--rows", type=int, help="so many rows, whatever the part")
     parser.add_argument(
         "--only", nargs="+", choices=[*PARTS], default=[*PARTS], metavar="PART", help="these parts, see below"
     )

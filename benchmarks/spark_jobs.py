@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.spark_rig import BODY_BYTES, Rig
+from busway.client.administration import ServiceBusAdministrationClient
 from busway_spark.bus import Bus
 from busway_spark.pipeline.captured import SCHEMA, CapturedFile
 from busway_spark.pipeline.job import Place, Progress
@@ -98,5 +100,30 @@ def backfill_work(rig: Rig, root: str, rows: int) -> Callable[[], None]:
 
     def work() -> None:
         job.backfill(place, options, Progress())
+
+    return work
+
+
+def deadletters_work(rig: Rig, rows: int) -> Callable[[], None]:
+    """Dead letters of a queue, made by the end of their time, go back to it, each once."""
+    job = _job("deadletters")
+    queue = rig.server.queue(
+        "--max-size-in-megabytes",
+        "5120",
+        "--default-message-time-to-live",
+        "PT1S",
+        "--dead-lettering-on-message-expiration",
+    ).address
+    rig.fill(queue, rows)
+    bus = Bus(rig.connection_string)
+    with ServiceBusAdministrationClient.from_connection_string(rig.connection_string) as admin:
+        while (found := admin.get_queue(queue)).numbers["DeadLetterMessageCount"] != rows:
+            time.sleep(0.5)
+        admin.update_queue(found.changed({"DefaultMessageTimeToLive": "P1D"}))
+    options = job.DeadLetters((queue,), resubmits=True)
+
+    def work() -> None:
+        outcomes = job.run(Place(bus), options, Progress()).outcomes
+        assert outcomes == {"resubmitted": rows}, f"{outcomes} of {rows} dead letters"
 
     return work

@@ -178,8 +178,11 @@ class Rig:
     def fill_queue(self, messages: int) -> str:
         """A new queue with messages in it."""
         name = self.queue()
-        asyncio.run(self._send([(name, messages, _messages)]))
+        self.fill(name, messages)
         return name
+
+    def fill(self, queue: str, messages: int) -> None:
+        asyncio.run(self._send([(queue, messages, _messages)]))
 
     def queue(self) -> str:
         return self.server.queue("--max-size-in-megabytes", "5120").address

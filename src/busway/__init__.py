@@ -20,6 +20,7 @@ message clock  a message as the broker holds it (`message_head`, `bare_message`:
                chance as arguments
 event_record event_chunk   an event as it lies in a log and leaves it; runs of events as they are stored
 chunk_parts    runs of events without their bodies
+changed_payload   an encoded message with parts of it changed
 claimed_run    messages of a claim as they travel in bulk
 loop_entries   where the event loop enters our code: what takes long is noted with its name
 redaction      secrets taken out of text

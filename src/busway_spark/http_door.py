@@ -33,6 +33,7 @@ from busway_spark.kept_connections import connected, kept_connections
 from busway_spark.patience import OPERATION_S, Patience, meet
 
 RETRY_AFTER: Final = "Retry-After"
+_SUPPLEMENT: Final = "ServiceBusSupplementaryAuthorization"
 _REFUSAL_BYTES_MAX: Final = 64 * 1024
 _RETRY_AFTER_MAX_S: Final = 3600.0
 #: The server, or somebody before it, is busy.
@@ -58,6 +59,8 @@ class Question:
     is_repeatable: bool = False
     #: How long the server may wait before it answers.
     wait_s: float = 0.0
+    #: Another entity that the request is about: it goes with a token for that, too.
+    also_for: str | None = None
 
 
 class HttpDoor:
@@ -73,10 +76,16 @@ class HttpDoor:
         return self._body_of(Question("GET", target, None, accept, True, wait_s))
 
     def post(
-        self, target: str, body: bytes | None = None, *, is_repeatable: bool, wait_s: float = 0.0
+        self,
+        target: str,
+        body: bytes | None = None,
+        *,
+        is_repeatable: bool,
+        wait_s: float = 0.0,
+        also_for: str | None = None,
     ) -> bytes:
         """The same. `is_repeatable`: the route does nothing twice."""
-        return self._body_of(Question("POST", target, body, None, is_repeatable, wait_s))
+        return self._body_of(Question("POST", target, body, None, is_repeatable, wait_s, also_for))
 
     def date(self) -> str | None:
         """What the server's clock says: every answer bears it, also a refusal. Raises ClientError."""
@@ -164,6 +173,8 @@ class HttpDoor:
         headers = {"Authorization": self._bus.authorization(self._entity)}
         if question.accept is not None:
             headers["Accept"] = question.accept
+        if question.also_for is not None:
+            headers[_SUPPLEMENT] = self._bus.authorization(question.also_for)
         if question.body is None and question.method != "GET":
             headers["Content-Length"] = "0"
         connection.sock.settimeout(HTTP_TIMEOUT_S + question.wait_s)

@@ -6,6 +6,8 @@ import json
 from struct import pack
 from uuid import UUID
 
+from busway.amqp.encode import encode_value
+from busway.amqp.type_table import Disposition, Rejected
 from busway.broker.descriptions import LISTEN, MANAGE, SEND
 from busway.streams.hub_descriptions import ConsumerGroupDescription
 from tests.cost.http_client import VERSION
@@ -233,3 +235,31 @@ def backfill(scene: Scene, n: int) -> None:
         name = f"id-{i}".encode()
         pieces += [pack(">I", len(name)), name, pack(">I", 0), pack(">I", len(message)), message]
     scene.ask_http("POST", f"$backfill/{path}?fragment=0", b"".join(pieces))
+
+
+# -- dead letters
+
+
+def _buried(scene: Scene, n: int) -> str:
+    """A queue with so many dead letters, numbered from 1 on."""
+    path = scene.queue()
+    scene.fill(path, n)
+    client = scene.client(MANAGE)
+    ours = locked(client, path, n)
+    client.say(Disposition(True, ours[0][0], ours[-1][0], False, Rejected()))
+    client.hear(Settled=n)
+    return path
+
+
+@row(MANAGE, HTTP, "LettersRoute.handle", "move {n} dead letters", 5_000, few=250)
+def move_letters(scene: Scene, n: int) -> None:
+    path = _buried(scene, n)
+    scene.ask_http("POST", f"$deadletters/{path}", b"".join(pack(">QI", at + 1, 0) for at in range(n)))
+
+
+@row(MANAGE, HTTP, "LettersRoute.handle", "move {n} dead letters and change each", 5_000, few=250)
+def change_letters(scene: Scene, n: int) -> None:
+    path = _buried(scene, n)
+    changes = encode_value({"properties.tenant": "t"})
+    letter = b"".join(pack(">QI", at + 1, len(changes)) + changes for at in range(n))
+    scene.ask_http("POST", f"$deadletters/{path}", letter)

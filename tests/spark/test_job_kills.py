@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
-from busway.client.messages import ServiceBusMessage
+from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.bus import Bus
 from busway_spark.pipeline.deadletters_route import DEAD_LETTER
@@ -29,7 +29,7 @@ PUBLISHED = 2_000
 #: More than one step of a backfill: it takes 256 files at a time, and a partitioned topic has 16 fragments.
 FILES = 20
 #: Of each queue; every third is not chosen.
-DEAD_LETTERS = 1_500
+DEAD_LETTERS = 6_000
 CHOSEN = [number for number in range(DEAD_LETTERS) if number % 3]
 LEFT = [number for number in range(DEAD_LETTERS) if number % 3 == 0]
 
@@ -101,6 +101,34 @@ def test_a_resubmission_that_is_killed_twice_moves_exactly_the_chosen_ones(
         asyncio.run(check(server.connection_string, plain, partitioned, target))
 
 
+def test_a_triage_that_is_killed_counts_each_message_once(server: RunningServer, tmp_path: Path) -> None:
+    """Triage: a stream is killed while it moves, and another one does the rest; then those whose budget is used up go
+    into quarantine, killed again. Each message is in one place, with the count that is true."""
+    queue, bad = (f"triage-{uuid4().hex[:10]}" for _ in range(2))
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f"create = true\n[[rule]]\nreason = 'Bad'\nbudget = 1\nquarantine = '{bad}'\n")
+    command = ["triage", queue, "--policy", str(policy), "--resubmit", "--follow", "--every", "1"]
+    with ServiceBusAdministrationClient.from_connection_string(server.connection_string) as client:
+        client.create_queue(queue)
+        asyncio.run(fill(server.connection_string, queue))
+        for place in (queue, bad):
+            with Job(tmp_path, server.connection_string, *command) as job:
+                job.kill_when(lambda: dead_letters(client, queue) < DEAD_LETTERS)
+            assert 0 < dead_letters(client, queue) < DEAD_LETTERS
+            with Job(tmp_path, server.connection_string, *command) as job:
+                job.kill_when(lambda: dead_letters(client, queue) == 0)
+            found = asyncio.run(peeked(server.connection_string, place))
+            assert Counter(each.body for each in found) == Counter(bodies(queue, list(range(DEAD_LETTERS))))
+            assert {each.application_properties["busway-resubmitted"] for each in found} == {1}
+            if place == queue:
+                asyncio.run(bury_all(server.connection_string, queue))
+
+
+async def peeked(connection: str, place: str) -> list[ServiceBusReceivedMessage]:
+    async with Bus(connection).client() as client:
+        return await peek_all(client, place)
+
+
 async def fill(connection: str, *queues: str) -> None:
     """Dead letters that tell where they come from."""
     async with ServiceBusClient.from_connection_string(connection) as client:
@@ -108,14 +136,19 @@ async def fill(connection: str, *queues: str) -> None:
             async with client.get_queue_sender(queue) as sender:
                 for first in range(0, DEAD_LETTERS, 50):
                     await sender.send_messages([letter(queue, number) for number in range(first, first + 50)])
-            async with client.get_queue_receiver(queue) as receiver:
-                left = DEAD_LETTERS
-                while left:
-                    messages = await receiver.receive_messages(100, 5)
-                    await asyncio.gather(
-                        *(receiver.dead_letter_message(each, "Bad", "bad") for each in messages)
-                    )
-                    left -= len(messages)
+            await bury_all(connection, queue)
+
+
+async def bury_all(connection: str, queue: str) -> None:
+    async with (
+        ServiceBusClient.from_connection_string(connection) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        left = DEAD_LETTERS
+        while left:
+            messages = await receiver.receive_messages(100, 5)
+            await asyncio.gather(*(receiver.dead_letter_message(each, "Bad", "bad") for each in messages))
+            left -= len(messages)
 
 
 def letter(queue: str, number: int) -> ServiceBusMessage:

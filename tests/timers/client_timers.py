@@ -356,6 +356,17 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway_spark/pipeline/deadletters_tasks.py",
+        Timer(
+            "TaskMover.run",
+            LOOKS,
+            "dead letters that somebody holds locked",
+            "one that went begins it anew",
+            "they are told as locked, and stay",
+            "spark/test_deadletter_rounds::test_what_somebody_holds_is_tried_again_for_a_while",
+        ),
+    ),
+    *timers_in(
         "busway_spark/pipeline/job.py",
         Timer(
             "Progress.wait",

@@ -37,6 +37,7 @@
                      `transaction_sends`, `transaction_claims`: what one will send, and settle or cancel;
                      `transaction_place`: which fragment it keeps to; `transaction_rules`: rules it changes;
                      `decided_rules`: how those get into the catalogue)
+  letter_moves       dead letters back to work, each once
   send_via           messages for one entity by way of another: transfer queues
   strays             messages deleted for a receiver that did not get them
   read_requests      peek, receive by number, batch delete, cancellation

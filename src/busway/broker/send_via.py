@@ -175,6 +175,10 @@ class SendVia:
         self._prepare(messages)
         transaction.send_via(self._via.inlet, self._transfers.inlet, messages, via_key)
 
+    def address(self, message: Message) -> None:
+        """For whoever puts it into the transfer queue. Raises why it is not fit for where it goes."""
+        self._prepare([message])
+
     def _prepare(self, messages: list[Message]) -> None:
         settings = self._destination().settings
         for message in messages:

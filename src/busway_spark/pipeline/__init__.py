@@ -34,7 +34,11 @@ deadletters        triage of dead letters and their way back
   deadletters_fix      changed
   deadletters_route    where to, and what keeps each from going twice
   deadletters_plan     which ones, and what became of them
-  deadletters_move     moved, each once
+  deadletters_tasks    moved by tasks, each once
+  deadletters_door     the server's door for them
+  deadletters_move     moved by the driver over AMQP, where there is no such door
+  deadletters_triage   the same by policy, once or as a stream
+  deadletters_policy   how often, after how long, and where to in the end
   deadletters_report   told: Parquet and a page
 report             what captured data and the journal tell
   report_events        both as one table

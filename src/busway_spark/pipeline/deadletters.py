@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from pyspark import StorageLevel
 from pyspark.sql.types import VariantVal
 
+from busway.changed_payload import MESSAGE_ID
 from busway.client.errors import ClientError
 from busway_spark.pipeline import deadletters_columns as columns
 from busway_spark.pipeline.deadletters_fix import BODY, SCHEDULED, TIME_TO_LIVE, Fix
@@ -36,13 +37,20 @@ from busway_spark.pipeline.deadletters_move import Mover
 from busway_spark.pipeline.deadletters_plan import LOCKED, PLANNED, REFUSED, Plan
 from busway_spark.pipeline.deadletters_plan import Row as PlanRow
 from busway_spark.pipeline.deadletters_report import LetterFile, write_page
-from busway_spark.pipeline.deadletters_route import AT_LEAST_ONCE, Route, find_route, source_of
+from busway_spark.pipeline.deadletters_route import (
+    AT_LEAST_ONCE,
+    TRANSACTION,
+    Route,
+    find_route,
+    source_of,
+)
+from busway_spark.pipeline.deadletters_tasks import TaskMover
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.pipeline.spark_sentence import failing
 from busway_spark.servicebus.variant import amqp_value
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Rows that come to the driver together.
 _ROWS_PER_PART: Final = 10_000
@@ -136,11 +144,13 @@ def _failing() -> Iterator[None]:
 class _Work:
     def __init__(self, place: Place, options: DeadLetters, routes: list[Route], progress: Progress) -> None:
         self._place = place
+        self._spark: SparkSession | None = None
         self._options = options
         self._routes = routes
         self._progress = progress
 
     def run(self, kept: DataFrame, now: datetime) -> Triage:
+        self._spark = kept.sparkSession
         sources = [route.source for route in self._routes]
         found = survey(kept, sources, self._options.by, self._options.samples)
         self._progress.tell(
@@ -155,7 +165,7 @@ class _Work:
             aside = Path(folder) / "rows"
             self._read(kept, found.total, plan, aside)
             if self._options.resubmits:
-                asyncio.run(self._move(plan, triage))
+                self._move(plan, triage)
                 triage.outcomes = {name: count for name, count in plan.counts().items() if count}
                 triage.warnings += plan.refusals(_REFUSALS_TOLD)
             self._report(aside, plan, triage, now)
@@ -175,18 +185,20 @@ class _Work:
             if aside is not None:
                 aside.write(_aside_line(row))
             if self._options.resubmits and row["isChosen"] and not row["isHeld"]:
-                changes = {
-                    fix.part: _plain(fix.part, row[f"fix{at}"]) for at, fix in enumerate(self._options.fixes)
-                }
-                yield row["source"], row["sequenceNumber"], row["state"] == "deferred", changes
+                yield row["source"], row["sequenceNumber"], row["state"] == "deferred", self._changes(row)
 
-    async def _move(self, plan: Plan, triage: Triage) -> None:
+    def _changes(self, row: Any) -> dict[str, Any]:
+        changes = {fix.part: _plain(fix.part, row[f"fix{at}"]) for at, fix in enumerate(self._options.fixes)}
+        new_id = self._routes[row["source"]].message_id(row["messageId"], row["sequenceNumber"])
+        if new_id is not None:
+            changes.setdefault(MESSAGE_ID, new_id)
+        return changes
+
+    def _move(self, plan: Plan, triage: Triage) -> None:
         for at, route in enumerate(self._routes):
             if not plan.has_left(at):
                 continue
-            async with self._place.bus.client() as client:
-                mover = Mover(client, route, at, plan, self._progress, wait_s=self._options.wait_s)
-                await mover.run()
+            mover = self._moved(at, plan)
             self._routes[at] = mover.route
             self._progress.tell(
                 f"{mover.moved} dead letters of {route.source} went to {route.destination}.",
@@ -195,6 +207,23 @@ class _Work:
             )
             if mover.ended_early is not None:
                 triage.warnings.append(f"Not all of {route.source} were tried: {mover.ended_early}.")
+
+    def _moved(self, at: int, plan: Plan) -> Mover | TaskMover:
+        """By tasks where the server takes a letter and its new form in one step, else by the driver over AMQP."""
+        route, bus, wait_s = self._routes[at], self._place.bus, self._options.wait_s
+        if route.guarantee == TRANSACTION:
+            assert self._spark is not None, "it browsed them"
+            tasks = TaskMover(self._spark, bus, route, at, plan, self._progress, wait_s=wait_s)
+            if tasks.is_possible():
+                tasks.run()
+                return tasks
+        return asyncio.run(self._moved_by_driver(at, plan))
+
+    async def _moved_by_driver(self, at: int, plan: Plan) -> Mover:
+        async with self._place.bus.client() as client:
+            mover = Mover(client, self._routes[at], at, plan, self._progress, wait_s=self._options.wait_s)
+            await mover.run()
+        return mover
 
     def _report(self, aside: Path, plan: Plan, triage: Triage, now: datetime) -> None:
         folder = self._options.report

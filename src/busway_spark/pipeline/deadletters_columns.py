@@ -148,14 +148,17 @@ def _cast(fix: Fix, value: Column) -> Column:
 def check_expressions(table: DataFrame, where: str | None, fixes: Sequence[Fix]) -> None:
     """Raises JobFailed."""
     if where is not None:
-        kind = _kind("--where", table, where)
-        if not isinstance(kind, BooleanType):
-            raise JobFailed(
-                f"--where must be true or false for each dead letter; it is {kind.simpleString()}."
-            )
+        check_condition("--where", table, where)
     for fix in fixes:
         option = "--body" if fix.part == BODY else f"--set {fix.part}"
         _check_fix(option, fix.part, _kind(option, table, fix.expression))
+
+
+def check_condition(option: str, table: DataFrame, expression: str) -> None:
+    """Raises JobFailed."""
+    kind = _kind(option, table, expression)
+    if not isinstance(kind, BooleanType):
+        raise JobFailed(f"{option} must be true or false for each dead letter; it is {kind.simpleString()}.")
 
 
 def _check_fix(option: str, part: str, kind: DataType) -> None:

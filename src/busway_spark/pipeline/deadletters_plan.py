@@ -118,6 +118,22 @@ class Plan:
         )
         return [str(detail) for (detail,) in rows]
 
+    def letters_left(self, source: int) -> Iterator[tuple[int, bytes]]:
+        """What is still to be moved, ascending: (number, encoded changes). It may be marked meanwhile."""
+        after = -1
+        while True:
+            page = self._database.execute(
+                "SELECT number, changes FROM letter"
+                " WHERE source = ? AND number > ? AND outcome IN ('planned', 'uncertain')"
+                " ORDER BY number LIMIT ?",
+                (source, after, _ROWS_AT_ONCE),
+            ).fetchall()
+            if not page:
+                return
+            after = int(page[-1][0])
+            for number, changes in page:
+                yield int(number), b"" if changes is None else bytes(changes)
+
     def pages_left(self, source: int, *, is_deferred: bool | None = None) -> Iterator[list[tuple[int, str]]]:
         """What is still to be moved, ascending: (number, PLANNED or UNCERTAIN). It may be marked meanwhile."""
         after = -1

@@ -18,12 +18,13 @@ from typing import Final
 from tests.chaos.mutations.defects import DEFECTS
 from tests.chaos.mutations.fault import ROOT, SOURCE, Fault, PlaceLost
 from tests.chaos.mutations.greed import GREED
+from tests.chaos.mutations.letters import LETTERS
 from tests.chaos.mutations.lost import LOST
 from tests.chaos.mutations.promises import PROMISES
 from tests.chaos.mutations.staging import STAGING
 from tests.chaos.scenario import Outcome
 
-FAULTS: Final = (*PROMISES, *LOST, *DEFECTS, *GREED, *STAGING)
+FAULTS: Final = (*PROMISES, *LOST, *DEFECTS, *GREED, *STAGING, *LETTERS)
 JOBS: Final = 2
 #: Of the tests of one fault. A fault may make a test hang; pytest ends that one after two minutes.
 SECONDS_MAX: Final = 300

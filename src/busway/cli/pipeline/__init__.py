@@ -5,7 +5,8 @@ capture            hubs and topics into files
 compact            small files into larger ones
 replay             files back into hubs, queues and topics
 backfill           history for a new subscription
-deadletters        triage of dead letters
+deadletters        dead letters looked at, and their way back
+triage             the same by a policy, once or as a stream
 report             what the bus did, as a page
 status             list, status, forget: streams that read the bus, and how far behind they are
 """
@@ -34,4 +35,5 @@ from busway.cli.pipeline import (  # noqa: E402, F401
     replay,
     report,
     status,
+    triage,
 )

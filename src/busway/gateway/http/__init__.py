@@ -30,6 +30,7 @@ received_message   a delivery as an answer
 broker_properties  system properties in JSON (`http_times`: instants)
 custom_properties  application properties as headers, and which headers are none
 claims_route       many messages taken, read and settled together
+letters_route      dead letters back to work (`remade_letters`: what each becomes)
 staging_route      writes in two phases: rows staged, and decided together
 
 Follow an event:

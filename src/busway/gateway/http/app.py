@@ -36,6 +36,7 @@ from busway.gateway.http.bulk_admission import BYTES_MAX_DEFAULT, BulkAdmission,
 from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
 from busway.gateway.http.claims_route import CLAIMS_KEYWORD, ClaimsRoute, claim_address
 from busway.gateway.http.hub_door import HubDoor
+from busway.gateway.http.letters_route import LETTERS_KEYWORD, LettersRoute
 from busway.gateway.http.management import Management
 from busway.gateway.http.message_address import message_address
 from busway.gateway.http.messages import MessageCodec, Messages
@@ -112,6 +113,7 @@ class HttpGateway:
         self._messages = Messages(namespace, clock, codec)
         self._backfill = BackfillRoute(namespace, codec, self.bulk)
         self._claims = ClaimsRoute(namespace, clock, self.bulk)
+        self._letters = LettersRoute(namespace, codec, clock, self.bulk)
         self._staging = None if stagings is None else StagingRoute(stagings, hubs)
         self._operators = OperatorRoutes(namespace, clock, entropy)
         pipelines = MeasuredPipelines(Pipelines(clock), LagMeter(namespace, hubs, clock))
@@ -238,6 +240,8 @@ class HttpGateway:
             handler = self._pipelines.handle
         if segments[0] == "$backfill" and len(segments) > 1:
             handler = self._backfill.handle
+        if segments[0] == LETTERS_KEYWORD and len(segments) > 1:
+            handler = self._letters.handle
         if segments[0] == "$stores" and len(segments) == 3 and segments[2] not in ("enable", "disable"):
             handler = self._management.handle
         return await handler(call)

@@ -45,7 +45,7 @@ SLICE_BYTES: Final = 256 * 1024
 STALLED_S: Final = 10.0
 
 
-_TARGETS: Final = (b"/$claims/", b"/$backfill/")
+_TARGETS: Final = (b"/$claims/", b"/$backfill/", b"/$deadletters/")
 
 
 def is_bulk(target: bytes) -> bool:

@@ -1,0 +1,135 @@
+"""Dead letters moved through the server's own door, without Spark: each once, whatever is lost or killed between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from busway.amqp.encode import encode_value
+from busway.client.administration import ServiceBusAdministrationClient
+from busway.client.errors import ClientError
+from busway.client.messages import ServiceBusMessage
+from busway_spark.bus import Bus
+from busway_spark.pipeline.deadletters_door import LettersDoor, Parcel, Told
+from busway_spark.pipeline.deadletters_plan import GONE, LOCKED, REFUSED, RESUBMITTED, Plan
+from busway_spark.pipeline.deadletters_tasks import parcels_left
+from tests.harness.running_server import RunningServer
+from tests.spark.deadletter_rig import bury, dead_letters_of, peek_all
+from tests.spark.scripted_door import HANG_UP, answer, scripted
+
+NOTHING: dict[str, list[object]] = {"gone": [], "locked": [], "refused": [], "later": [], "unknown": []}
+
+
+def said(**more: object) -> bytes:
+    return answer(body=json.dumps({**NOTHING, **more}).encode())
+
+
+def plain(*numbers: int) -> Parcel:
+    return Parcel(numbers, [b""] * len(numbers))
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_first", "told"),
+    [
+        ([said(gone=[2])], True, {RESUBMITTED: [1, 3], GONE: [2]}),
+        ([said(gone=[2])], False, {RESUBMITTED: [1, 2, 3]}),
+        ([HANG_UP, said(gone=[1, 2])], True, {RESUBMITTED: [1, 2, 3]}),
+        ([said(later=[2, 3]), said(gone=[3])], True, {RESUBMITTED: [1, 2], GONE: [3]}),
+        ([said(unknown=[2, 3]), said(gone=[3])], True, {RESUBMITTED: [1, 2, 3]}),
+        ([said(locked=[1], refused=[[3, "no"]])], True, {RESUBMITTED: [2], LOCKED: [1], REFUSED: [3]}),
+    ],
+)
+def test_what_is_gone_was_moved_if_somebody_had_tried_before(
+    answers: list[bytes], is_first: bool, told: dict[str, list[int]]
+) -> None:
+    """Dead letters: a lost answer, a task that Spark repeats, a store that failed; and what others took."""
+    with scripted(*answers) as door:
+        found = LettersDoor(door.bus, "q", "q", 20.0).move(plain(1, 2, 3), is_first=is_first)
+    assert counted(found) == told
+
+
+def counted(told: list[Told]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for each in told:
+        found.setdefault(each.outcome, []).extend(each.numbers)
+    return {outcome: sorted(numbers) for outcome, numbers in found.items()}
+
+
+def test_a_plan_is_cut_into_parcels_that_one_request_can_move(tmp_path: Path) -> None:
+    """Dead letters: by their number and by the bytes of their changes, ascending, none twice."""
+    with Plan(tmp_path / "plan") as plan:
+        plan.add((0, number, False, {}) for number in range(1, 1_201))
+        plan.add((1, number, False, {"body": bytes(900_000)}) for number in range(1, 8))
+        plan.mark(0, range(1, 101), RESUBMITTED)
+        small = list(parcels_left(plan, 0))
+        assert [len(each.numbers) for each in small] == [1_000, 100]
+        assert [number for each in small for number in each.numbers] == list(range(101, 1_201))
+        assert [len(each.numbers) for each in parcels_left(plan, 1)] == [4, 3]
+
+
+def test_a_server_without_the_door_is_told_from_one_that_has_it(server: RunningServer) -> None:
+    """Dead letters: an older Busway is moved by the driver, as before."""
+    with scripted(answer(404, b"<Error><Detail>no</Detail></Error>")) as old:
+        assert not LettersDoor(old.bus, "q", "q", 5.0).is_there()
+    with ServiceBusAdministrationClient.from_connection_string(server.connection_string) as admin:
+        admin.create_queue("with-a-door")
+    assert LettersDoor(Bus(server.connection_string), "with-a-door", "with-a-door").is_there()
+
+
+@pytest.mark.fault
+def test_a_bus_that_is_killed_on_the_way_has_each_letter_in_one_place(tmp_path: Path) -> None:
+    """Dead letters: kill -9 while two movers, who name the same letters, are at it; then once more."""
+    count = 400
+    with RunningServer(tmp_path / "bus") as server:
+        with ServiceBusAdministrationClient.from_connection_string(server.connection_string) as admin:
+            for name in ("source", "target"):
+                admin.create_queue(name)
+        bus = Bus(server.connection_string)
+        numbers = asyncio.run(_bury(bus, "source", count))
+        changes = encode_value({"properties.again": 1})
+
+        def move() -> None:
+            door = LettersDoor(bus, "source", "target", 1.0)
+            for at in range(0, count, 20):
+                try:
+                    door.move(Parcel(numbers[at : at + 20], [changes] * 20), is_first=False)
+                except ClientError:
+                    return
+
+        movers = [threading.Thread(target=move) for _ in range(2)]
+        for mover in movers:
+            mover.start()
+        movers[0].join(0.15)
+        server.kill()
+        for mover in movers:
+            mover.join()
+        server.start()
+        bus = Bus(server.connection_string)
+        dead, moved = asyncio.run(_both(bus))
+        assert Counter(dead + moved).most_common(1)[0][1] == 1
+        assert len(dead + moved) == count
+        LettersDoor(bus, "source", "target").move(plain(*numbers), is_first=False)
+        dead, moved = asyncio.run(_both(bus))
+        assert (dead, sorted(moved)) == ([], [str(at) for at in sorted(range(count), key=str)])
+
+
+async def _bury(bus: Bus, queue: str, count: int) -> list[int]:
+    async with bus.client() as client:
+        await bury(client, queue, [ServiceBusMessage(str(at).encode()) for at in range(count)])
+        return [each.sequence_number or 0 for each in await peek_all(client, dead_letters_of(queue))]
+
+
+async def _both(bus: Bus) -> tuple[list[str], list[str]]:
+    """Once what is on its way to the other queue has arrived."""
+    async with bus.client() as client:
+        while True:
+            dead = await peek_all(client, dead_letters_of("source"))
+            moved = await peek_all(client, "target")
+            await asyncio.sleep(0.3)
+            if len(await peek_all(client, "target")) == len(moved):
+                return [each.body.decode() for each in dead], [each.body.decode() for each in moved]
