@@ -38,6 +38,7 @@ from busway_spark.pipeline.entity_kind import (
     find_entity,
 )
 from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.pipeline.places import spark_location
 from busway_spark.servicebus.options import JSON
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ def _start(
         .queryName(f"capture {entity.name}")
         .option("checkpointLocation", checkpoint)
         .option("root", root.location)
+        .option("owner", root.owner or "")
         .option("entity", entity.name)
         .option("layout", options.layout)
         .option("compression", options.compression)
@@ -226,10 +228,8 @@ def _started_again(
 
 
 def _checkpoint(root: CaptureRoot, entity: str, options: CaptureOptions) -> str:
-    parent = (
-        f"{root.location}/{CHECKPOINTS}" if options.checkpoint is None else options.checkpoint.rstrip("/")
-    )
-    return f"{parent}/{entity_folder(entity)}"
+    parent = f"{root.location}/{CHECKPOINTS}" if options.checkpoint is None else options.checkpoint
+    return f"{spark_location(parent)}/{entity_folder(entity)}"
 
 
 def _events(

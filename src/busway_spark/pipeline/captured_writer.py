@@ -141,13 +141,14 @@ class _OpenFile:
     def close(self) -> StagedFile:
         self._write_group()
         self._writer.close()
+        told = self._sink.tell()
         self._sink.close()
         self._root.sync_file(self._path)
         return StagedFile(
             str(self._path),
             str(self._target.path),
             self._rows,
-            self._root.size(self._path),
+            self._root.written_size(self._path, told),
             self._target.first_number,
             self.last_number,
             *self._times,
