@@ -41,6 +41,7 @@ def lock(watch: Watch | None = None) -> ObjectLock:
 
 @pytest.fixture(autouse=True)
 def lease(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    del s3  # has set it to nothing
     monkeypatch.setattr(object_lock, "LEASE_S", 30.0)
 
 

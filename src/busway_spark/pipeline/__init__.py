@@ -6,6 +6,7 @@ capture            hubs, topics and queues into captured files
   entity_kind          hub, queue, topic or subscription
   capture_root         the directory or object store where files lie
   places               how such places are spelled, here and by Spark
+  hadoop_driver        how Spark itself comes to them
   object_store         objects of a bucket
   object_files         objects as files of Arrow
   object_lock          a lock that is an object

@@ -37,6 +37,7 @@ from busway_spark.pipeline.entity_kind import (
     administration,
     find_entity,
 )
+from busway_spark.pipeline.hadoop_driver import driver_sentence
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.pipeline.places import spark_location
 from busway_spark.servicebus.options import JSON
@@ -382,7 +383,7 @@ def _lag(progress: dict[str, Any]) -> int | None:
 
 
 def _stopped(entity: str, checkpoint: str, text: str) -> JobFailed:
-    sentence = sentence_of(text)
+    sentence = driver_sentence(text) or sentence_of(text)
     if _NO_ROOM.search(sentence):
         sentence = (
             f"There is no room left at {checkpoint}, where progress is kept, or in the temporary folder of Spark."

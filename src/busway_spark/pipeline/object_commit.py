@@ -18,8 +18,8 @@ others:
 6. It is written without the promise, and with the batch as done.
 
 That is eight requests for a batch of one file: the task looks whether the batch is done, and writes; the driver has
-one for each step. A promise that is found is kept or taken back as in a directory. `moving.json` of earlier versions is
-settled at the start. What tasks that were killed have left is removed at the start and now and then.
+one for each step. A promise that is found is kept or taken back as in a directory. `moving.json` of earlier versions
+is settled at the start. What tasks that were killed have left is removed at the start and now and then.
 """
 
 from __future__ import annotations

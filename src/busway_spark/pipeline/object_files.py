@@ -42,8 +42,8 @@ class ObjectFiles(pafs.FileSystemHandler):
 
     # -- what is there
 
-    def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
-        return [self._info(path) for path in paths]
+    def get_file_info(self, paths: str | list[str]) -> list[pafs.FileInfo]:
+        return [self._info(path) for path in ([paths] if isinstance(paths, str) else paths)]
 
     def _info(self, path: str) -> pafs.FileInfo:
         size = self._store.size(self.key(path))
@@ -155,14 +155,17 @@ class _Reader(io.RawIOBase):
         self._kept, self._kept_at = self._store.get_range(self._key, start, end), start
 
 
-class _Writer:
+class _Writer(io.RawIOBase):
     """The object is there when it is closed."""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
+        super().__init__()
         self._inner: Any = store.writer(key)
         self._store = store
         self._at = 0
-        self.closed = False
+
+    def writable(self) -> bool:
+        return True
 
     def write(self, data: Any) -> int:
         with self._store.telling():
@@ -178,6 +181,6 @@ class _Writer:
 
     def close(self) -> None:
         if not self.closed:
-            self.closed = True
+            super().close()
             with self._store.telling():
                 self._inner.close()
