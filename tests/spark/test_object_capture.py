@@ -17,6 +17,7 @@ from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.pipeline.manifests import recorded_spans
 from busway_spark.pipeline.notes import note_text
+from busway_spark.pipeline.object_commit import capture_ledger
 from tests.spark.capture_rig import batch, event, events
 from tests.spark.played_capture import GivenUp, PlayedBus, travelled
 from tests.spark.played_objects import PlayedObjects
@@ -141,6 +142,8 @@ def test_an_owner_that_was_overtaken_cannot_commit(s3: S3Server) -> None:
             take_over_at(root, sleeps_at, heir)
             with pytest.raises(CaptureFailed, match=r"taken over|is not there"):
                 CaptureStreamWriter(root, bus.entity.name, PARQUET, ZSTD).commit(list(written), 0)
+            with pytest.raises(JobFailed, match="lost its lock"):
+                capture_ledger(root, bus.entity.name).recover()
         heir.check()
         heir.run()
         heir.check_all()
@@ -199,6 +202,17 @@ def test_what_is_recorded_and_read_is_what_was_captured(s3: S3Server) -> None:
     }
     assert [row.number for row in History(root, "shop/orders").rows(0)] == list(range(20))
     assert any("entity=shop%2Forders" in key for key in s3.objects())
+
+
+def test_a_bucket_that_is_not_there_is_told(s3: S3Server) -> None:
+    """Capture: it is no lock of somebody else, and no empty place."""
+    with pytest.raises(JobFailed, match="s3://nobody is not there"):
+        PlayedNowhere(s3, "x", PlayedBus(HUB)).run()
+
+
+class PlayedNowhere(PlayedObjects):
+    def _root(self, folder: str) -> CaptureRoot:
+        return CaptureRoot(f"s3://nobody/{folder}")
 
 
 def test_a_task_that_gives_up_leaves_nothing(s3: S3Server) -> None:

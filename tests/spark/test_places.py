@@ -44,6 +44,15 @@ def test_a_uri_without_a_bucket_is_refused() -> None:
         _ = CaptureRoot("s3:///lake").objects
 
 
+@pytest.mark.parametrize("given", ["s3://key:secret@lake/x", "s3://lake/x?endpoint_override=127.0.0.1:9000"])
+def test_keys_and_endpoints_do_not_belong_into_a_place(given: str) -> None:
+    """Places: they would be ignored, or end up in logs; the sentence does not repeat them."""
+    with pytest.raises(JobFailed, match="come from the environment") as failure:
+        _ = CaptureRoot(given).objects
+    assert "secret" not in str(failure.value)
+    assert "s3://lake/x" in str(failure.value)
+
+
 @pytest.mark.parametrize(
     "said",
     [

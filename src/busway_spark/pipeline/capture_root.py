@@ -42,12 +42,13 @@ class CaptureRoot:
         self.location = our_location(location)
         #: Who has the locks that were taken here, in a store of objects; None: nobody asks.
         self.owner = owner
+        self._locks: list[ObjectLock] = []
 
     def __getstate__(self) -> dict[str, object]:
         return {"location": self.location, "owner": self.owner}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(state, _locks=[])
 
     @cached_property
     def _place(self) -> tuple[pafs.FileSystem, str]:
@@ -248,6 +249,11 @@ class CaptureRoot:
 
     # -- one process at a time
 
+    def check_locks(self) -> None:
+        """Raises JobFailed when one that this process has taken here was lost. Asks the store."""
+        for lock in self._locks:
+            lock.check()
+
     @contextlib.contextmanager
     def locked(self, path: PurePosixPath, sentence: str) -> Iterator[Held]:
         """Raises JobFailed with the sentence when another process has it. Where there are neither files of a
@@ -256,7 +262,11 @@ class CaptureRoot:
             self.owner = self.owner or uuid4().hex
             lock = ObjectLock(self.objects, self.key(path), sentence)
             with lock.held():
-                yield lock.check
+                self._locks.append(lock)
+                try:
+                    yield lock.check
+                finally:
+                    self._locks.remove(lock)
             return
         if not self.is_local:
             yield _is_held

@@ -46,7 +46,7 @@ from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured_writer import StagedFile
 from busway_spark.pipeline.manifests import noted_records, records_note
 from busway_spark.pipeline.notes import COMMITTED, MOVING_KEY, note_text, parsed_note
-from busway_spark.pipeline.object_store import ObjectStore, Overtaken
+from busway_spark.pipeline.object_store import ObjectStore, Overtaken, Tag
 
 _OWNER: Final = "owner"
 #: Makes each writing unlike all others: stores tell contents apart by a digest.
@@ -59,7 +59,7 @@ _LOOK_EVERY: Final = 64
 class _State:
     note: dict[str, Any]
     #: Of the object that it was read from; None: there was none.
-    tag: str | None
+    tag: Tag | None
 
     @property
     def promised(self) -> dict[str, Any]:
@@ -79,6 +79,7 @@ class ObjectLedger(CaptureLedger):
     def recover(self) -> None:
         self._settle()  # what an earlier version has promised
         state = self._state()
+        self._root.check_locks()  # or a lock that was lost would be taken back by this
         if self._root.owner is not None:
             state = self._write(state, {**state.note, _OWNER: self._root.owner})
         self._settled(state)

@@ -24,7 +24,7 @@ from typing import Final
 from uuid import uuid4
 
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.object_store import Found, ObjectStore, Overtaken
+from busway_spark.pipeline.object_store import Found, ObjectStore, Overtaken, Tag
 
 #: An owner that is silent for so long is dead.
 LEASE_S: Final = 30.0
@@ -48,7 +48,7 @@ class ObjectLock:
         self._sentence = sentence
         self._now = now
         self._sleep = sleep
-        self._tag: str | None = None
+        self._tag: Tag | None = None
         self._count = 0
         self._ends = threading.Event()
         self.is_lost = False
@@ -104,7 +104,7 @@ class ObjectLock:
             except (Overtaken, OSError):
                 self.is_lost = True
 
-    def _write(self, tag: str | None) -> None:
+    def _write(self, tag: Tag | None) -> None:
         self._count += 1
         self._tag = self._store.put_if(self._key, _text(self._owner, self._count), tag)
 

@@ -41,10 +41,13 @@ class Overtaken(Exception):
     """The condition of a write does not hold: somebody else has written."""
 
 
+#: Of one content of an object: what a store wants to hear when it is to be replaced.
+Tag = dict[str, str]
+
+
 class Found(NamedTuple):
     data: bytes
-    #: Of this very content.
-    tag: str
+    tag: Tag
 
 
 class ObjectStore:
@@ -88,7 +91,7 @@ class ObjectStore:
         with self.telling():
             try:
                 found = self._obstore.get(self._store, key)
-                return Found(bytes(found.bytes()), str(found.meta["e_tag"]))
+                return Found(bytes(found.bytes()), _tag(found.meta))
             except FileNotFoundError:
                 return None
 
@@ -105,25 +108,26 @@ class ObjectStore:
             except FileNotFoundError:
                 return None
 
-    def put(self, key: str, data: bytes) -> str:
-        """Its tag."""
-        return self._put(key, data, "overwrite")
+    def put(self, key: str, data: bytes) -> None:
+        self._put(key, data, "overwrite")
 
-    def put_if(self, key: str, data: bytes, tag: str | None) -> str:
+    def put_if(self, key: str, data: bytes, tag: Tag | None) -> Tag:
         """Only if it still has that tag, or, for None, is not there. No two contents that are put under a key may be
         equal. Raises Overtaken."""
         exceptions = import_module("obstore.exceptions")
         try:
-            return self._put(key, data, "create" if tag is None else {"e_tag": tag})
+            return self._put(key, data, tag or "create")
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNotFoundError) as error:
+            if tag is None and isinstance(error, FileNotFoundError):
+                raise StoreFailed(f"{self._url} is not there. {_words(error)}") from error
             found = self.get(key)
             if found is not None and found.data == data:
                 return found.tag  # the answer to an earlier try was lost
             raise Overtaken(key) from error
 
-    def _put(self, key: str, data: bytes, mode: Any) -> str:
+    def _put(self, key: str, data: bytes, mode: Any) -> Tag:
         with self.telling():
-            return str(self._obstore.put(self._store, key, data, mode=mode, use_multipart=False)["e_tag"])
+            return _tag(self._obstore.put(self._store, key, data, mode=mode, use_multipart=False))
 
     def writer(self, key: str) -> Any:
         """One request when it is closed, or several where it is large."""
@@ -185,6 +189,11 @@ class ObjectStore:
             raise
         except (exceptions.BaseError, ConnectionError, TimeoutError) as error:
             raise StoreFailed(_words(error)) from error
+
+
+def _tag(facts: Any) -> Tag:
+    """Some stores go by the one, some by the other."""
+    return {name: str(facts[name]) for name in ("e_tag", "version") if facts.get(name) is not None}
 
 
 def _words(error: Exception) -> str:

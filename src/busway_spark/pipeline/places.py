@@ -15,6 +15,7 @@ from busway_spark.pipeline.job import JobFailed
 SCHEME_MARK: Final = "://"
 #: As we spell it → as Hadoop does.
 _HADOOP: Final = {"s3": "s3a", "gs": "gs", "abfs": "abfs", "abfss": "abfss"}
+_WITHOUT_USERS: Final = ("s3", "gs")
 _OURS: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 
@@ -45,4 +46,9 @@ def object_place(location: str) -> tuple[str, str, str] | None:
         return None
     if not parts.netloc:
         raise JobFailed(f"'{location}' names no bucket: {parts.scheme}://BUCKET/PATH.")
+    if parts.query or (parts.scheme in _WITHOUT_USERS and "@" in parts.netloc):
+        raise JobFailed(
+            f"'{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}' is enough: keys, regions and endpoints"
+            " come from the environment (AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL …)."
+        )
     return parts.scheme, parts.netloc, parts.path.strip("/")
