@@ -42,9 +42,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from busway_spark.pipeline.capture_extent import (
     Extents,
     extents_of,
@@ -53,14 +50,18 @@ from busway_spark.pipeline.capture_extent import (
     of_note,
     to_note,
 )
-from busway_spark.pipeline.capture_root import NOTES, CaptureRoot
-from busway_spark.pipeline.captured import entity_folder, parse_path
+from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.captured import parse_path
 from busway_spark.pipeline.captured_writer import StagedFile
+from busway_spark.pipeline.file_span import FileSpan as FileSpan
+from busway_spark.pipeline.file_span import span_of as span_of
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.notes import note_text, read_note
+from busway_spark.pipeline.manifests import Records, noted_records, records_note
+from busway_spark.pipeline.notes import COMMITTED as COMMITTED
+from busway_spark.pipeline.notes import MOVING_KEY, note_text, read_note
+from busway_spark.pipeline.notes import notes_of as notes_of
 
 MOVING: Final = "moving.json"
-COMMITTED: Final = "committed.json"
 SOURCE: Final = "source.json"
 _STAGING: Final = "staging"
 _TAKEN_BACK: Final = "taken-back"
@@ -83,12 +84,8 @@ class BatchName:
         return f"{self.query[:_QUERY_CHARACTERS]}-{self.batch}"
 
 
-def notes_of(entity: str) -> PurePosixPath:
-    return NOTES / entity_folder(entity)
-
-
 @dataclass(frozen=True)
-class _Move:
+class Move:
     staged: PurePosixPath
     final: PurePosixPath
     #: None in notes of earlier versions.
@@ -96,11 +93,13 @@ class _Move:
 
 
 @dataclass(frozen=True)
-class _Promise:
+class Promise:
     name: BatchName
-    moves: tuple[_Move, ...]
+    moves: tuple[Move, ...]
     #: What its rows are; None in notes of earlier versions.
     extents: Extents | None
+    #: What its files hold.
+    records: Records
 
 
 class CaptureLedger:
@@ -110,9 +109,11 @@ class CaptureLedger:
         self._root = root
         self._entity = entity
         self._notes = notes_of(entity)
+        self._staging = self._notes / _STAGING
+        self._taken_back = self._notes / _TAKEN_BACK
 
     def staging(self, name: BatchName) -> PurePosixPath:
-        return self._notes / _STAGING / name.folder
+        return self._staging / name.folder
 
     # -- before
 
@@ -128,7 +129,7 @@ class CaptureLedger:
     def recover(self) -> None:
         """What a capture that failed or was killed has left behind. Only while no other one runs."""
         self._settle()
-        self._root.delete_folder(self._notes / _STAGING)
+        self._root.delete_folder(self._staging)
         self._root.forget_halves(self._notes)
 
     # -- a batch
@@ -143,10 +144,7 @@ class CaptureLedger:
             check_repeated(name, extents_of([*extents.items(), *(left_out or {}).items()]), captured)
         else:
             check_left_out(name, left_out)
-            moves = [[file.staged, file.final] for file in files if not self._is_there(file)]
-            sizes = {file.final: file.bytes for file in files}
-            note: dict[str, Any] = {"query": name.query, "batch": name.batch, "rows": to_note(extents)}
-            note.update(moves=moves, bytes=sizes)
+            note = promise_note(name, files, [file for file in files if not self._is_there(file)])
             self._root.write_text(self._notes / MOVING, note_text(note))
             missing = self._keep(self._promise(note))
             if missing is not None:
@@ -157,22 +155,25 @@ class CaptureLedger:
         """For a batch that was never given to `commit`: what tasks have written, also those that were killed."""
         del files
         folder = self.staging(name)
-        note = read_note(self._root, self._notes / MOVING)
-        if not any(folder in move.staged.parents for move in self._promise(note).moves):
+        if not any(folder in move.staged.parents for move in self._promise(self._promised_note()).moves):
             self._root.delete_folder(folder)
+
+    def _promised_note(self) -> dict[str, Any]:
+        return read_note(self._root, self._notes / MOVING)
 
     # -- a promise
 
-    def _promise(self, note: dict[str, Any]) -> _Promise:
+    def _promise(self, note: dict[str, Any]) -> Promise:
         """Raises CaptureFailed where it names what is no file of this capture."""
         try:
             sizes = note.get("bytes", {})
             moves = [
-                _Move(PurePosixPath(staged), PurePosixPath(final), sizes.get(final))
+                Move(PurePosixPath(staged), PurePosixPath(final), sizes.get(final))
                 for staged, final in note.get("moves", ())
             ]
             name = BatchName(str(note.get("query")), int(note.get("batch", -1)))
             extents = of_note(note)
+            records = noted_records(self._entity, note)
         except (TypeError, ValueError, AttributeError) as error:
             raise CaptureFailed(f"{self._root.full(self._notes / MOVING)} is damaged: {error}.") from error
         for move in moves:
@@ -181,11 +182,11 @@ class CaptureLedger:
                 raise CaptureFailed(
                     f"{self._notes / MOVING} names '{str(move.final)[:200]}', which is no captured file."
                 )
-            if self._notes / _STAGING not in move.staged.parents or ".." in move.staged.parts:
+            if self._staging not in move.staged.parents or ".." in move.staged.parts:
                 raise CaptureFailed(
                     f"{self._notes / MOVING} names '{str(move.staged)[:200]}', which is no staged file."
                 )
-        return _Promise(name, tuple(moves), extents)
+        return Promise(name, tuple(moves), extents, records)
 
     def _settle(self) -> None:
         """What was promised is kept or taken back."""
@@ -198,9 +199,9 @@ class CaptureLedger:
         elif self._keep(promise) is not None:
             self._take_back(promise)
 
-    def _keep(self, promise: _Promise) -> PurePosixPath | None:
+    def _keep(self, promise: Promise) -> PurePosixPath | None:
         """A file that is not where it should be; None when all are, and the batch is noted as done."""
-        waiting: list[_Move] = []
+        waiting: list[Move] = []
         for move in promise.moves:
             # In this order: what is moved at this very moment is seen in one of both places.
             if self._is_staged(move):
@@ -217,19 +218,24 @@ class CaptureLedger:
         done: dict[str, object] = {"query": promise.name.query, "batch": promise.name.batch}
         if promise.extents is not None:
             done["rows"] = to_note(promise.extents)
+        noted = noted_records(self._entity, read_note(self._root, self._notes / COMMITTED))
+        done.update(records_note(self._root, self._entity, noted, promise.records))
         self._root.write_text(self._notes / COMMITTED, note_text(done))
         self._forget_promise()
         return None
 
-    def _is_staged(self, move: _Move) -> bool:
+    def _is_staged(self, move: Move) -> bool:
         found = self._root.file_size(move.staged)
         return found is not None and move.bytes in (None, found)
 
-    def _is_in_place(self, move: _Move) -> bool:
+    def _is_in_place(self, move: Move) -> bool:
         """Raises CaptureFailed when another file has its name."""
         found = self._root.file_size(move.final)
-        if found is None:
-            return False
+        if found is not None:
+            self._check_size(move, found)
+        return found is not None
+
+    def _check_size(self, move: Move, found: int | None) -> None:
         if move.bytes is None:
             span_of(self._root, move.final)  # raises where it is not whole
         elif found != move.bytes:
@@ -237,10 +243,9 @@ class CaptureLedger:
                 f"{self._root.full(move.final)} has {found:,} bytes, and {move.bytes:,} were captured under that"
                 " name: somebody has changed it. Nothing was changed here; move it elsewhere and start again."
             )
-        return True
 
-    def _take_back(self, promise: _Promise) -> None:
-        folder = self._notes / _TAKEN_BACK / promise.name.folder
+    def _take_back(self, promise: Promise) -> None:
+        folder = self._taken_back / promise.name.folder
         for move in promise.moves:
             if self._is_in_place(move):
                 self._root.make_folder(folder)
@@ -252,7 +257,7 @@ class CaptureLedger:
         self._root.delete(self._notes / MOVING)
         self._root.sync_folder(self._notes)
 
-    def _sync_folders(self, promise: _Promise) -> None:
+    def _sync_folders(self, promise: Promise) -> None:
         """Those of the files, and those that these may have been made in."""
         folders = {parent for move in promise.moves for parent in move.final.parents}
         for folder in sorted(folders, key=lambda each: len(each.parts), reverse=True):
@@ -262,11 +267,9 @@ class CaptureLedger:
     def _is_there(self, file: StagedFile) -> bool:
         """The same messages are in place already. Raises CaptureFailed when others are."""
         path = PurePosixPath(file.final)
-        if not self._root.exists(path):
+        if self._root.file_size(path) is None:
             return False
-        if span_of(self._root, path) == FileSpan(
-            file.rows, file.first_number, file.last_number, file.first_time_us, file.last_time_us
-        ):
+        if span_of(self._root, path) == file.span:
             return True
         raise CaptureFailed(
             f"{file.final} in {self._root.location} holds other messages of '{self._entity}': it was deleted and"
@@ -302,6 +305,27 @@ def check_left_out(name: BatchName, left_out: Extents | None) -> None:
         )
 
 
+def promise_note(name: BatchName, files: Sequence[StagedFile], moved: Sequence[StagedFile]) -> dict[str, Any]:
+    """Of all files of a batch, and of those among them that are not in place yet."""
+    return {
+        "query": name.query,
+        "batch": name.batch,
+        "rows": to_note(extents_of_files(files)),
+        "moves": [[file.staged, file.final] for file in moved],
+        "bytes": {file.final: file.bytes for file in files},
+        # As notes hold them (`manifests`).
+        "files": {file.final: [file.bytes, *file.span] for file in files},
+    }
+
+
+def promised_files(root: CaptureRoot, entity: str) -> set[str]:
+    """Which files a capture is putting in place right now."""
+    notes = [read_note(root, notes_of(entity) / MOVING)]
+    if root.objects is not None:
+        notes.append(read_note(root, notes_of(entity) / COMMITTED).get(MOVING_KEY) or {})
+    return {str(final) for note in notes for _, final in note.get("moves", ())}
+
+
 def missing_sentence(root: CaptureRoot, path: PurePosixPath) -> str:
     return (
         f"{root.full(path)} was written and is not there, or not whole. Nothing is lost: the batch is captured when"
@@ -331,39 +355,6 @@ def check_source(root: CaptureRoot, entity: str, facts: dict[str, object]) -> No
             f"{root.location} holds a capture of another '{entity}' ({_words(known)}) than there is now"
             f" ({_words(facts)}): it was deleted and made again. Capture it into another directory."
         )
-
-
-@dataclass(frozen=True)
-class FileSpan:
-    """What a captured file holds, by its footer."""
-
-    rows: int
-    first_number: int
-    last_number: int
-    first_time_us: int
-    last_time_us: int
-
-
-def span_of(root: CaptureRoot, path: PurePosixPath) -> FileSpan:
-    """Raises JobFailed for what is no captured file."""
-    try:
-        with root.filesystem.open_input_file(root.full(path)) as source:
-            metadata = pq.ParquetFile(source).metadata
-            numbers, times = _bounds(metadata, "sequenceNumber"), _bounds(metadata, "enqueuedTime")
-    except (pa.ArrowException, KeyError, AttributeError) as error:
-        raise JobFailed(f"{root.full(path)} is no file of captured messages: {error}") from error
-    return FileSpan(metadata.num_rows, *numbers, *(_microseconds(time) for time in times))
-
-
-def _bounds(metadata: Any, column: str) -> tuple[Any, Any]:
-    at = metadata.schema.to_arrow_schema().get_field_index(column)
-    found = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
-    return min(each.min for each in found), max(each.max for each in found)
-
-
-def _microseconds(time: Any) -> int:
-    found: Any = pa.scalar(time, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()
-    return int(found)
 
 
 def _words(facts: dict[str, object]) -> str:

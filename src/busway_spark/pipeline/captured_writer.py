@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import SCHEMA, CapturedFile
 from busway_spark.pipeline.captured_rows import CapturedRun
+from busway_spark.pipeline.file_span import FileSpan
 
 ZSTD: Final = "zstd"
 COMPRESSIONS: Final = (ZSTD, "snappy", "none")
@@ -52,6 +53,10 @@ class StagedFile:
     def partition(self) -> int:
         """Or fragment, as its name says."""
         return int(PurePosixPath(self.final).name.split("-", 1)[0])
+
+    @property
+    def span(self) -> FileSpan:
+        return FileSpan(self.rows, self.first_number, self.last_number, self.first_time_us, self.last_time_us)
 
 
 class CapturedWriter:
@@ -136,13 +141,14 @@ class _OpenFile:
     def close(self) -> StagedFile:
         self._write_group()
         self._writer.close()
+        told = self._sink.tell()
         self._sink.close()
         self._root.sync_file(self._path)
         return StagedFile(
             str(self._path),
             str(self._target.path),
             self._rows,
-            self._root.size(self._path),
+            self._root.written_size(self._path, told),
             self._target.first_number,
             self.last_number,
             *self._times,

@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from busway_spark.pipeline.capture_commit import span_of
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import SCHEMA, CapturedFile, folder_of
 from busway_spark.pipeline.captured_writer import parquet_writer
 from busway_spark.pipeline.compact_plan import FolderPlan, SizedFile
 from busway_spark.pipeline.compact_swap import COMPACTION
+from busway_spark.pipeline.file_span import FileSpan, span_of
 from busway_spark.pipeline.job import JobFailed
 
 _BATCH_ROWS: Final = 16 * 1024
@@ -37,6 +37,7 @@ _GROUP_BYTES: Final = 32 * 1024 * 1024
 class MergedFile:
     name: str
     bytes: int
+    span: FileSpan
 
 
 @dataclass(frozen=True)
@@ -80,29 +81,30 @@ class FolderMerge:
         paths = [each.file.path for each in group]
         batches = _sorted_batches(self.root, paths) if overlap else _batches(self.root, paths)
         path = staging / target.path.name
-        rows = _write(self.root, path, batches, self.compression)
+        rows, size = _write(self.root, path, batches, self.compression)
         if rows != sum(each.rows for each in spans):
             raise JobFailed(
                 f"{folder_of(one.entity, one.hour, one.partition)} changed while it was compacted."
             )
-        return MergedFile(path.name, self.root.size(path))
+        times = [each.first_time_us for each in spans], [each.last_time_us for each in spans]
+        return MergedFile(path.name, size, FileSpan(rows, first, last, min(times[0]), max(times[1])))
 
 
 def _write(
     root: CaptureRoot, path: PurePosixPath, batches: Iterator[pa.RecordBatch], compression: str
-) -> int:
+) -> tuple[int, int]:
+    """Its rows and bytes."""
     root.make_folder(path.parent)
     rows, last = 0, -1
-    with (
-        root.filesystem.open_output_stream(root.full(path)) as sink,
-        parquet_writer(sink, compression) as writer,
-    ):
-        for table in _tables(batches):
-            last = _check_rising(table, last, path)
-            writer.write_table(table, row_group_size=table.num_rows)
-            rows += table.num_rows
+    with root.filesystem.open_output_stream(root.full(path)) as sink:
+        with parquet_writer(sink, compression) as writer:
+            for table in _tables(batches):
+                last = _check_rising(table, last, path)
+                writer.write_table(table, row_group_size=table.num_rows)
+                rows += table.num_rows
+        told = sink.tell()
     root.sync_file(path)
-    return rows
+    return rows, root.written_size(path, told)
 
 
 def _tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
