@@ -243,7 +243,7 @@ class PlayedCapture:
         """Notes of what is under way, staged files, texts half written."""
         found = [path for path in (self.folder / "_capture").rglob("*") if path.is_file()]
         known = {"lock", "source.json", "committed.json"}
-        return [str(path) for path in found if path.name not in known]
+        return [str(path) for path in found if path.name not in known and path.parent.name != "manifests"]
 
 
 def travelled(thing: T) -> T:

@@ -15,6 +15,8 @@ capture            hubs, topics and queues into captured files
   capture_retry        when a stream that failed is started again
   capture_extent       which rows a batch had
   notes                what jobs write down for later, with versions
+  file_span            what a captured file holds, by its footer
+  manifests            the same of many files, without opening them
   delta                the same into a Delta table
   delta_table          the table itself: its columns, its files
 compact            small files into larger ones

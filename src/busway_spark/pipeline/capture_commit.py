@@ -42,9 +42,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from busway_spark.pipeline.capture_extent import (
     Extents,
     extents_of,
@@ -53,14 +50,18 @@ from busway_spark.pipeline.capture_extent import (
     of_note,
     to_note,
 )
-from busway_spark.pipeline.capture_root import NOTES, CaptureRoot
-from busway_spark.pipeline.captured import entity_folder, parse_path
+from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.captured import parse_path
 from busway_spark.pipeline.captured_writer import StagedFile
+from busway_spark.pipeline.file_span import FileSpan as FileSpan
+from busway_spark.pipeline.file_span import span_of as span_of
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.manifests import Records, noted_records, records_note
+from busway_spark.pipeline.notes import COMMITTED as COMMITTED
 from busway_spark.pipeline.notes import note_text, read_note
+from busway_spark.pipeline.notes import notes_of as notes_of
 
 MOVING: Final = "moving.json"
-COMMITTED: Final = "committed.json"
 SOURCE: Final = "source.json"
 _STAGING: Final = "staging"
 _TAKEN_BACK: Final = "taken-back"
@@ -83,10 +84,6 @@ class BatchName:
         return f"{self.query[:_QUERY_CHARACTERS]}-{self.batch}"
 
 
-def notes_of(entity: str) -> PurePosixPath:
-    return NOTES / entity_folder(entity)
-
-
 @dataclass(frozen=True)
 class _Move:
     staged: PurePosixPath
@@ -101,6 +98,8 @@ class _Promise:
     moves: tuple[_Move, ...]
     #: What its rows are; None in notes of earlier versions.
     extents: Extents | None
+    #: What its files hold.
+    records: Records
 
 
 class CaptureLedger:
@@ -146,7 +145,7 @@ class CaptureLedger:
             moves = [[file.staged, file.final] for file in files if not self._is_there(file)]
             sizes = {file.final: file.bytes for file in files}
             note: dict[str, Any] = {"query": name.query, "batch": name.batch, "rows": to_note(extents)}
-            note.update(moves=moves, bytes=sizes)
+            note.update(moves=moves, bytes=sizes, files=_records_of(files))
             self._root.write_text(self._notes / MOVING, note_text(note))
             missing = self._keep(self._promise(note))
             if missing is not None:
@@ -173,6 +172,7 @@ class CaptureLedger:
             ]
             name = BatchName(str(note.get("query")), int(note.get("batch", -1)))
             extents = of_note(note)
+            records = noted_records(self._entity, note)
         except (TypeError, ValueError, AttributeError) as error:
             raise CaptureFailed(f"{self._root.full(self._notes / MOVING)} is damaged: {error}.") from error
         for move in moves:
@@ -185,7 +185,7 @@ class CaptureLedger:
                 raise CaptureFailed(
                     f"{self._notes / MOVING} names '{str(move.staged)[:200]}', which is no staged file."
                 )
-        return _Promise(name, tuple(moves), extents)
+        return _Promise(name, tuple(moves), extents, records)
 
     def _settle(self) -> None:
         """What was promised is kept or taken back."""
@@ -217,6 +217,8 @@ class CaptureLedger:
         done: dict[str, object] = {"query": promise.name.query, "batch": promise.name.batch}
         if promise.extents is not None:
             done["rows"] = to_note(promise.extents)
+        noted = noted_records(self._entity, read_note(self._root, self._notes / COMMITTED))
+        done.update(records_note(self._root, self._entity, noted, promise.records))
         self._root.write_text(self._notes / COMMITTED, note_text(done))
         self._forget_promise()
         return None
@@ -264,9 +266,7 @@ class CaptureLedger:
         path = PurePosixPath(file.final)
         if not self._root.exists(path):
             return False
-        if span_of(self._root, path) == FileSpan(
-            file.rows, file.first_number, file.last_number, file.first_time_us, file.last_time_us
-        ):
+        if span_of(self._root, path) == file.span:
             return True
         raise CaptureFailed(
             f"{file.final} in {self._root.location} holds other messages of '{self._entity}': it was deleted and"
@@ -302,6 +302,11 @@ def check_left_out(name: BatchName, left_out: Extents | None) -> None:
         )
 
 
+def _records_of(files: Sequence[StagedFile]) -> dict[str, list[int]]:
+    """As notes hold them (`manifests`)."""
+    return {file.final: [file.bytes, *file.span] for file in files}
+
+
 def missing_sentence(root: CaptureRoot, path: PurePosixPath) -> str:
     return (
         f"{root.full(path)} was written and is not there, or not whole. Nothing is lost: the batch is captured when"
@@ -331,39 +336,6 @@ def check_source(root: CaptureRoot, entity: str, facts: dict[str, object]) -> No
             f"{root.location} holds a capture of another '{entity}' ({_words(known)}) than there is now"
             f" ({_words(facts)}): it was deleted and made again. Capture it into another directory."
         )
-
-
-@dataclass(frozen=True)
-class FileSpan:
-    """What a captured file holds, by its footer."""
-
-    rows: int
-    first_number: int
-    last_number: int
-    first_time_us: int
-    last_time_us: int
-
-
-def span_of(root: CaptureRoot, path: PurePosixPath) -> FileSpan:
-    """Raises JobFailed for what is no captured file."""
-    try:
-        with root.filesystem.open_input_file(root.full(path)) as source:
-            metadata = pq.ParquetFile(source).metadata
-            numbers, times = _bounds(metadata, "sequenceNumber"), _bounds(metadata, "enqueuedTime")
-    except (pa.ArrowException, KeyError, AttributeError) as error:
-        raise JobFailed(f"{root.full(path)} is no file of captured messages: {error}") from error
-    return FileSpan(metadata.num_rows, *numbers, *(_microseconds(time) for time in times))
-
-
-def _bounds(metadata: Any, column: str) -> tuple[Any, Any]:
-    at = metadata.schema.to_arrow_schema().get_field_index(column)
-    found = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
-    return min(each.min for each in found), max(each.max for each in found)
-
-
-def _microseconds(time: Any) -> int:
-    found: Any = pa.scalar(time, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()
-    return int(found)
 
 
 def _words(facts: dict[str, object]) -> str:

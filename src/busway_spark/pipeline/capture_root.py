@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -110,6 +110,11 @@ class CaptureRoot:
         with contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_file(self.full(path))
 
+    def delete_files(self, paths: Sequence[PurePosixPath]) -> None:
+        """They may be gone already."""
+        for path in paths:
+            self.delete(path)
+
     def delete_folder(self, path: PurePosixPath) -> None:
         with contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_dir(self.full(path))
@@ -130,21 +135,30 @@ class CaptureRoot:
 
     sync_folder = sync_file
 
-    # -- texts
+    # -- small files
 
     def read_text(self, path: PurePosixPath) -> str | None:
+        data = self.read_bytes(path)
+        return None if data is None else data.decode()
+
+    def read_bytes(self, path: PurePosixPath) -> bytes | None:
+        """None where there is no file."""
         try:
             with self.filesystem.open_input_stream(self.full(path)) as stream:
-                return stream.read().decode()
+                return bytes(stream.read())
         except FileNotFoundError:
             return None
 
     def write_text(self, path: PurePosixPath, text: str) -> None:
         """In one step: a reader sees the text before or this one."""
+        self.write_bytes(path, text.encode())
+
+    def write_bytes(self, path: PurePosixPath, data: bytes) -> None:
+        """In one step, as a text."""
         self.make_folder(path.parent)
         written = path.with_name(f".{path.name}.{uuid4().hex}") if self.is_local else path
         with self.filesystem.open_output_stream(self.full(written)) as stream:
-            stream.write(text.encode())
+            stream.write(data)
         if written != path:
             self.sync_file(written)
             self.move(written, path)

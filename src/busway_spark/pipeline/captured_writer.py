@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import SCHEMA, CapturedFile
 from busway_spark.pipeline.captured_rows import CapturedRun
+from busway_spark.pipeline.file_span import FileSpan
 
 ZSTD: Final = "zstd"
 COMPRESSIONS: Final = (ZSTD, "snappy", "none")
@@ -52,6 +53,10 @@ class StagedFile:
     def partition(self) -> int:
         """Or fragment, as its name says."""
         return int(PurePosixPath(self.final).name.split("-", 1)[0])
+
+    @property
+    def span(self) -> FileSpan:
+        return FileSpan(self.rows, self.first_number, self.last_number, self.first_time_us, self.last_time_us)
 
 
 class CapturedWriter:

@@ -11,11 +11,19 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.capture_root import NOTES, CaptureRoot
+from busway_spark.pipeline.captured import entity_folder
 from busway_spark.pipeline.job import JobFailed
 
+#: The last batch of an entity that is captured.
+COMMITTED: Final = "committed.json"
 _VERSION: Final = 1
 _NAME: Final = "version"
+
+
+def notes_of(entity: str) -> PurePosixPath:
+    """The folder of an entity's notes."""
+    return NOTES / entity_folder(entity)
 
 
 def note_text(facts: Mapping[str, object]) -> str:
