@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from time import process_time
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +15,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.capture_sink import PARQUET
+from busway_spark.pipeline.captured import SCHEMA, folder_of
 from busway_spark.pipeline.captured_files import last_numbers, listed_files, spanned
 from busway_spark.pipeline.compact import CompactOptions, compact
+from busway_spark.pipeline.file_span import FileSpan, span_of
 from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.manifests import RecordedFile, write_manifest
 from tests.spark.capture_rig import NINE
-from tests.spark.table_rig import action, note, optimise, put, replayed
+from tests.spark.table_rig import action, note, optimise, put, replayed, rewrite
 
 
 def place(root: Path) -> CaptureRoot:
@@ -50,6 +54,60 @@ def test_the_log_tells_what_files_hold(tmp_path: Path, monkeypatch: pytest.Monke
     nine_us = int(NINE.timestamp()) * 1_000_000
     assert (file.span.rows, file.span.first_number, file.span.last_number) == (20, 0, 19)
     assert (file.span.first_time_us - nine_us, file.span.last_time_us - nine_us) == (1_000, 19_002_000)
+
+
+def test_manifests_tell_what_files_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Manifests: planning opens no file that was written down, and believes no record of another size."""
+    put(tmp_path, range(20), layout=PARQUET)
+    put(tmp_path, range(20, 40), layout=PARQUET)
+    opened: list[PurePosixPath] = []
+
+    def told(root: CaptureRoot, path: PurePosixPath) -> FileSpan:
+        opened.append(path)
+        return span_of(root, path)
+
+    monkeypatch.setattr("busway_spark.pipeline.captured_files.span_of", told)
+    assert replayed(tmp_path) == {0: [*range(40)]}
+    assert opened == []
+    [second] = tmp_path.rglob("0-*20.parquet")
+    rewrite(second, SCHEMA)
+    assert replayed(tmp_path) == {0: [*range(40)]}
+    assert [each.name for each in opened] == [second.name]
+
+
+class Listed(CaptureRoot):
+    """A place whose files are made up: so many of each hour."""
+
+    hours, of_each = 1_000, 1_000
+    known: list[tuple[PurePosixPath, int]]
+
+    def files(self, folder: PurePosixPath) -> list[tuple[PurePosixPath, int]]:
+        return super().files(folder) if folder.parts[0] == "_capture" else self.known
+
+    def made_up(self) -> Iterator[tuple[PurePosixPath, RecordedFile]]:
+        for hour in range(self.hours):
+            moment = NINE + timedelta(hours=hour)
+            start = f"{folder_of('clicks', moment, 0)}/0-"
+            for at in range(self.of_each):
+                number = (hour * self.of_each + at) * 10
+                time_us = int(moment.timestamp()) * 1_000_000 + at
+                span = FileSpan(10, number, number + 9, time_us, time_us)
+                yield PurePosixPath(f"{start}{number:020}.parquet"), RecordedFile(4_000, span)
+
+
+@pytest.mark.long
+def test_a_million_files_are_planned_within_seconds(tmp_path: Path) -> None:
+    """Manifests: a plan over 1,000,000 files takes at most 10 s of the processor and opens none of them."""
+    root = Listed(str(tmp_path))
+    records = dict(root.made_up())
+    write_manifest(root, "clicks", records)
+    root.known = [(PurePosixPath(str(path)), each.bytes) for path, each in records.items()]
+    began = process_time()
+    files = spanned(root, listed_files(root, "clicks"))
+    took = process_time() - began
+    assert (len(files), files[-1].span.last_number) == (1_000_000, 9_999_999)
+    print(f"{len(files):,} files planned in {took:.1f} s of the processor")
+    assert took < 10
 
 
 def test_a_file_of_which_the_log_tells_nothing_is_opened(tmp_path: Path) -> None:

@@ -99,7 +99,12 @@ def folder_of(entity: str, hour: datetime, partition: int) -> PurePosixPath:
 
 def parse_path(path: PurePosixPath) -> CapturedFile | None:
     """What a path below the root says; None for what is no captured file."""
-    folder, _, file_name = str(path).rpartition("/")
+    return parse_text(str(path))
+
+
+def parse_text(path: str) -> CapturedFile | None:
+    """The same of a path as text."""
+    folder, _, file_name = path.rpartition("/")
     name = _NAME.fullmatch(file_name)
     told = None if name is None else _parse_folder(folder)
     if name is None or told is None or told[2] != name[1]:

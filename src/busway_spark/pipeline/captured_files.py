@@ -9,23 +9,28 @@ others in folders is refused: somebody has made a table of captured files, and w
 Of Parquet files, what a compaction is replacing right now is left out, and a listing that it has overtaken is made
 again (`compact_swap`).
 
-What a file holds (`FileSpan`) is told by the table's log or its footer. Footers are opened only when somebody asks.
+What a file holds (`FileSpan`) is told by the table's log or, of Parquet files, by manifests. A record of a file that
+has another size is of another file. What nobody has written down is told by footers, which are opened only when
+somebody asks (`spanned`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
-from busway_spark.pipeline.capture_commit import FileSpan, span_of
 from busway_spark.pipeline.capture_root import TOP, CaptureRoot
-from busway_spark.pipeline.captured import CapturedFile, entity_folder, parse_path
+from busway_spark.pipeline.captured import CapturedFile, entity_folder, parse_text
 from busway_spark.pipeline.compact_swap import hidden_by, read_swaps
 from busway_spark.pipeline.delta_table import TableFile, table_files
+from busway_spark.pipeline.file_span import FileSpan, span_of
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.manifests import RecordedFile, recorded_texts
 
 _LISTINGS_MAX: Final = 20
 _HOUR_US: Final = 3_600_000_000
@@ -59,11 +64,24 @@ def listed_files(
     root: CaptureRoot, entity: str | None = None, since_us: int | None = None, until_us: int | None = None
 ) -> list[ListedFile]:
     """Sorted by entity, hour, partition and number. Those of hours that a time lies in, or all. Raises JobFailed."""
-    in_table = [_of_table(root, each) for each in table_files(root, entity)]
-    lying = _lying_files(root, entity)
-    _check_one_layout(root, in_table, lying)
-    found = [each for each in (*in_table, *lying) if _may_have(each.file.hour, since_us, until_us)]
-    return sorted(found, key=lambda each: each.file)
+    with _no_collection():
+        in_table = [_of_table(root, each) for each in table_files(root, entity)]
+        lying = _lying_files(root, entity)
+        _check_one_layout(root, in_table, lying)
+        found = [each for each in (*in_table, *lying) if _may_have(each.file.hour, since_us, until_us)]
+        return sorted(found, key=lambda each: each.file)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Of garbage: looking for some among millions of small things takes longer than making them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def spanned(root: CaptureRoot, files: Sequence[ListedFile]) -> list[SpannedFile]:
@@ -74,11 +92,12 @@ def spanned(root: CaptureRoot, files: Sequence[ListedFile]) -> list[SpannedFile]
         with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as pool:
             spans = pool.map(lambda each: span_of(root, each.path), unknown)
             looked_up = {each.path: span for each, span in zip(unknown, spans, strict=True)}
-    return [
-        SpannedFile(each.file, each.path, each.bytes, span, each.is_rising)
-        for each in files
-        if (span := each.span or looked_up[each.path]).rows > 0
-    ]
+    with _no_collection():
+        return [
+            SpannedFile(each.file, each.path, each.bytes, span, each.is_rising)
+            for each in files
+            if (span := each.span or looked_up[each.path]).rows > 0
+        ]
 
 
 def last_numbers(root: CaptureRoot, entity: str) -> dict[int, int]:
@@ -155,12 +174,25 @@ def _lying_files(root: CaptureRoot, entity: str | None) -> list[ListedFile]:
         hidden = hidden_by(root, swaps)
         found = [each for folder in _entity_folders(root, entity) for each in root.files(folder)]
         if read_swaps(root) == swaps and hidden_by(root, swaps) == hidden:
-            return [
-                ListedFile(file, path, size)
-                for path, size in found
-                if path not in hidden and (file := parse_path(path)) is not None
-            ]
+            return _recorded(root, [each for each in found if not hidden or each[0] not in hidden])
     raise JobFailed(f"{root.location} is compacted all the time; try again later.")
+
+
+def _recorded(root: CaptureRoot, found: Iterable[tuple[PurePosixPath, int]]) -> list[ListedFile]:
+    """Captured files, with what manifests tell. There may be a million: a file costs microseconds."""
+    records: dict[str, dict[str, RecordedFile]] = {}
+    listed: list[ListedFile] = []
+    for path, size in found:
+        text = str(path)
+        file = parse_text(text)
+        if file is None:
+            continue
+        if file.entity not in records:
+            records[file.entity] = recorded_texts(root, file.entity)
+        record = records[file.entity].get(text)
+        span = record.span if record is not None and record.bytes == size else None
+        listed.append(ListedFile(file, path, size, span))
+    return listed
 
 
 def _entity_folders(root: CaptureRoot, entity: str | None) -> list[PurePosixPath]:

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from busway_spark.pipeline.capture_commit import FileSpan
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import SCHEMA, CapturedFile
 from busway_spark.pipeline.captured_columns import fitted_batches
 from busway_spark.pipeline.captured_files import SpannedFile, listed_files, spanned
+from busway_spark.pipeline.file_span import FileSpan
 from busway_spark.pipeline.job import JobFailed
 
 _BATCH_ROWS: Final = 2_048
