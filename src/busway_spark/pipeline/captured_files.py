@@ -113,6 +113,8 @@ def last_numbers(root: CaptureRoot, entity: str) -> dict[int, int]:
 
 
 def _may_have(hour: datetime, since_us: int | None, until_us: int | None) -> bool:
+    if since_us is None and until_us is None:
+        return True
     start_us = int(hour.timestamp()) * 1_000_000
     return (until_us is None or start_us < until_us) and (since_us is None or start_us + _HOUR_US > since_us)
 
