@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from busway_spark.pipeline.captured import SCHEMA
 from busway_spark.pipeline.captured_columns import check_columns, fitted
 from busway_spark.pipeline.captured_files import listed_files
 from busway_spark.pipeline.captured_history import History
-from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.compact import CompactOptions, compact
+from busway_spark.pipeline.job import JobFailed, Progress
+from tests.spark.capture_rig import NINE
 from tests.spark.table_rig import NEW, OLD, TRACE, columns_of, make_table, optimise, put, replayed, rewrite
 
 
@@ -48,6 +51,17 @@ def test_old_and_new_files_are_read_together(tmp_path: Path, layout: str) -> Non
     assert [row.body for row in rows] == [b"0-%d" % number for number in range(30)]
     assert {row.property_types for row in rows} == {None}
     assert {row.properties for row in rows} == {"{}"}
+
+
+def test_compaction_keeps_every_column(tmp_path: Path) -> None:
+    """Columns: what is put together has a column of each of its files; who lacked it has null there."""
+    mixed(tmp_path, PARQUET)
+    compact(CompactOptions(str(tmp_path)), Progress(), NINE + timedelta(days=1))
+    [merged] = tmp_path.rglob("0-*.parquet")
+    rows = pq.ParquetFile(merged).read().to_pylist()
+    assert [row["sequenceNumber"] for row in rows] == [*range(30)]
+    assert [row[TRACE.name] for row in rows] == [None] * 20 + [f"trace-{at}" for at in range(20, 30)]
+    assert replayed(tmp_path) == {0: [*range(30)]}
 
 
 def test_a_table_gains_the_columns_that_it_lacks(tmp_path: Path) -> None:

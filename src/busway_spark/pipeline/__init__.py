@@ -8,10 +8,16 @@ captured_frames    the same files as a table of Spark
 capture            hubs, topics and queues into captured files
   entity_kind          hub, queue, topic or subscription
   capture_root         the directory or object store where files lie
+  places               how such places are spelled, here and by Spark
+  hadoop_driver        how Spark itself comes to them
+  object_store         objects of a bucket
+  object_files         objects as files of Arrow
+  object_lock          a lock that is an object
   capture_sink         what Spark writes to
   captured_rows        rows of both formats in the columns of captured files
   captured_writer      the files of a task, not yet seen by anybody
   capture_commit       the files of a batch put in place, once
+  object_commit        the same where there are objects
   capture_retry        when a stream that failed is started again
   capture_extent       which rows a batch had
   notes                what jobs write down for later, with versions

@@ -41,7 +41,7 @@ def matches(
     before_us: int | None,
 ) -> DataFrame:
     """Columns FILE (its name), PLACE (row in it), NUMBER, FRAGMENT, and of each rule its verdict and sets."""
-    paths = [root.full(each.path) for each in files]
+    paths = [f"{root.spark_location}/{each.path}" for each in files]
     rows = spark.read.schema(_schema(columns)).parquet(*paths)
     rows = rows.selectExpr(
         "*",

@@ -37,7 +37,9 @@ from busway_spark.pipeline.entity_kind import (
     administration,
     find_entity,
 )
+from busway_spark.pipeline.hadoop_driver import driver_sentence
 from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.pipeline.places import spark_location
 from busway_spark.servicebus.options import JSON
 
 if TYPE_CHECKING:
@@ -198,6 +200,7 @@ def _start(
         .queryName(f"capture {entity.name}")
         .option("checkpointLocation", checkpoint)
         .option("root", root.location)
+        .option("owner", root.owner or "")
         .option("entity", entity.name)
         .option("layout", options.layout)
         .option("compression", options.compression)
@@ -226,10 +229,8 @@ def _started_again(
 
 
 def _checkpoint(root: CaptureRoot, entity: str, options: CaptureOptions) -> str:
-    parent = (
-        f"{root.location}/{CHECKPOINTS}" if options.checkpoint is None else options.checkpoint.rstrip("/")
-    )
-    return f"{parent}/{entity_folder(entity)}"
+    parent = f"{root.location}/{CHECKPOINTS}" if options.checkpoint is None else options.checkpoint
+    return f"{spark_location(parent)}/{entity_folder(entity)}"
 
 
 def _events(
@@ -376,7 +377,7 @@ def _lag(progress: dict[str, Any]) -> int | None:
 
 
 def _stopped(entity: str, checkpoint: str, text: str) -> JobFailed:
-    sentence = sentence_of(text)
+    sentence = driver_sentence(text) or sentence_of(text)
     if _NO_ROOM.search(sentence):
         sentence = (
             f"There is no room left at {checkpoint}, where progress is kept, or in the temporary folder of Spark."

@@ -58,7 +58,7 @@ from busway_spark.pipeline.file_span import span_of as span_of
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.pipeline.manifests import Records, noted_records, records_note
 from busway_spark.pipeline.notes import COMMITTED as COMMITTED
-from busway_spark.pipeline.notes import note_text, read_note
+from busway_spark.pipeline.notes import MOVING_KEY, note_text, read_note
 from busway_spark.pipeline.notes import notes_of as notes_of
 
 MOVING: Final = "moving.json"
@@ -85,7 +85,7 @@ class BatchName:
 
 
 @dataclass(frozen=True)
-class _Move:
+class Move:
     staged: PurePosixPath
     final: PurePosixPath
     #: None in notes of earlier versions.
@@ -93,9 +93,9 @@ class _Move:
 
 
 @dataclass(frozen=True)
-class _Promise:
+class Promise:
     name: BatchName
-    moves: tuple[_Move, ...]
+    moves: tuple[Move, ...]
     #: What its rows are; None in notes of earlier versions.
     extents: Extents | None
     #: What its files hold.
@@ -109,9 +109,11 @@ class CaptureLedger:
         self._root = root
         self._entity = entity
         self._notes = notes_of(entity)
+        self._staging = self._notes / _STAGING
+        self._taken_back = self._notes / _TAKEN_BACK
 
     def staging(self, name: BatchName) -> PurePosixPath:
-        return self._notes / _STAGING / name.folder
+        return self._staging / name.folder
 
     # -- before
 
@@ -127,7 +129,7 @@ class CaptureLedger:
     def recover(self) -> None:
         """What a capture that failed or was killed has left behind. Only while no other one runs."""
         self._settle()
-        self._root.delete_folder(self._notes / _STAGING)
+        self._root.delete_folder(self._staging)
         self._root.forget_halves(self._notes)
 
     # -- a batch
@@ -142,10 +144,7 @@ class CaptureLedger:
             check_repeated(name, extents_of([*extents.items(), *(left_out or {}).items()]), captured)
         else:
             check_left_out(name, left_out)
-            moves = [[file.staged, file.final] for file in files if not self._is_there(file)]
-            sizes = {file.final: file.bytes for file in files}
-            note: dict[str, Any] = {"query": name.query, "batch": name.batch, "rows": to_note(extents)}
-            note.update(moves=moves, bytes=sizes, files=_records_of(files))
+            note = promise_note(name, files, [file for file in files if not self._is_there(file)])
             self._root.write_text(self._notes / MOVING, note_text(note))
             missing = self._keep(self._promise(note))
             if missing is not None:
@@ -156,18 +155,20 @@ class CaptureLedger:
         """For a batch that was never given to `commit`: what tasks have written, also those that were killed."""
         del files
         folder = self.staging(name)
-        note = read_note(self._root, self._notes / MOVING)
-        if not any(folder in move.staged.parents for move in self._promise(note).moves):
+        if not any(folder in move.staged.parents for move in self._promise(self._promised_note()).moves):
             self._root.delete_folder(folder)
+
+    def _promised_note(self) -> dict[str, Any]:
+        return read_note(self._root, self._notes / MOVING)
 
     # -- a promise
 
-    def _promise(self, note: dict[str, Any]) -> _Promise:
+    def _promise(self, note: dict[str, Any]) -> Promise:
         """Raises CaptureFailed where it names what is no file of this capture."""
         try:
             sizes = note.get("bytes", {})
             moves = [
-                _Move(PurePosixPath(staged), PurePosixPath(final), sizes.get(final))
+                Move(PurePosixPath(staged), PurePosixPath(final), sizes.get(final))
                 for staged, final in note.get("moves", ())
             ]
             name = BatchName(str(note.get("query")), int(note.get("batch", -1)))
@@ -181,11 +182,11 @@ class CaptureLedger:
                 raise CaptureFailed(
                     f"{self._notes / MOVING} names '{str(move.final)[:200]}', which is no captured file."
                 )
-            if self._notes / _STAGING not in move.staged.parents or ".." in move.staged.parts:
+            if self._staging not in move.staged.parents or ".." in move.staged.parts:
                 raise CaptureFailed(
                     f"{self._notes / MOVING} names '{str(move.staged)[:200]}', which is no staged file."
                 )
-        return _Promise(name, tuple(moves), extents, records)
+        return Promise(name, tuple(moves), extents, records)
 
     def _settle(self) -> None:
         """What was promised is kept or taken back."""
@@ -198,9 +199,9 @@ class CaptureLedger:
         elif self._keep(promise) is not None:
             self._take_back(promise)
 
-    def _keep(self, promise: _Promise) -> PurePosixPath | None:
+    def _keep(self, promise: Promise) -> PurePosixPath | None:
         """A file that is not where it should be; None when all are, and the batch is noted as done."""
-        waiting: list[_Move] = []
+        waiting: list[Move] = []
         for move in promise.moves:
             # In this order: what is moved at this very moment is seen in one of both places.
             if self._is_staged(move):
@@ -223,15 +224,18 @@ class CaptureLedger:
         self._forget_promise()
         return None
 
-    def _is_staged(self, move: _Move) -> bool:
+    def _is_staged(self, move: Move) -> bool:
         found = self._root.file_size(move.staged)
         return found is not None and move.bytes in (None, found)
 
-    def _is_in_place(self, move: _Move) -> bool:
+    def _is_in_place(self, move: Move) -> bool:
         """Raises CaptureFailed when another file has its name."""
         found = self._root.file_size(move.final)
-        if found is None:
-            return False
+        if found is not None:
+            self._check_size(move, found)
+        return found is not None
+
+    def _check_size(self, move: Move, found: int | None) -> None:
         if move.bytes is None:
             span_of(self._root, move.final)  # raises where it is not whole
         elif found != move.bytes:
@@ -239,10 +243,9 @@ class CaptureLedger:
                 f"{self._root.full(move.final)} has {found:,} bytes, and {move.bytes:,} were captured under that"
                 " name: somebody has changed it. Nothing was changed here; move it elsewhere and start again."
             )
-        return True
 
-    def _take_back(self, promise: _Promise) -> None:
-        folder = self._notes / _TAKEN_BACK / promise.name.folder
+    def _take_back(self, promise: Promise) -> None:
+        folder = self._taken_back / promise.name.folder
         for move in promise.moves:
             if self._is_in_place(move):
                 self._root.make_folder(folder)
@@ -254,7 +257,7 @@ class CaptureLedger:
         self._root.delete(self._notes / MOVING)
         self._root.sync_folder(self._notes)
 
-    def _sync_folders(self, promise: _Promise) -> None:
+    def _sync_folders(self, promise: Promise) -> None:
         """Those of the files, and those that these may have been made in."""
         folders = {parent for move in promise.moves for parent in move.final.parents}
         for folder in sorted(folders, key=lambda each: len(each.parts), reverse=True):
@@ -264,7 +267,7 @@ class CaptureLedger:
     def _is_there(self, file: StagedFile) -> bool:
         """The same messages are in place already. Raises CaptureFailed when others are."""
         path = PurePosixPath(file.final)
-        if not self._root.exists(path):
+        if self._root.file_size(path) is None:
             return False
         if span_of(self._root, path) == file.span:
             return True
@@ -302,9 +305,25 @@ def check_left_out(name: BatchName, left_out: Extents | None) -> None:
         )
 
 
-def _records_of(files: Sequence[StagedFile]) -> dict[str, list[int]]:
-    """As notes hold them (`manifests`)."""
-    return {file.final: [file.bytes, *file.span] for file in files}
+def promise_note(name: BatchName, files: Sequence[StagedFile], moved: Sequence[StagedFile]) -> dict[str, Any]:
+    """Of all files of a batch, and of those among them that are not in place yet."""
+    return {
+        "query": name.query,
+        "batch": name.batch,
+        "rows": to_note(extents_of_files(files)),
+        "moves": [[file.staged, file.final] for file in moved],
+        "bytes": {file.final: file.bytes for file in files},
+        # As notes hold them (`manifests`).
+        "files": {file.final: [file.bytes, *file.span] for file in files},
+    }
+
+
+def promised_files(root: CaptureRoot, entity: str) -> set[str]:
+    """Which files a capture is putting in place right now."""
+    notes = [read_note(root, notes_of(entity) / MOVING)]
+    if root.objects is not None:
+        notes.append(read_note(root, notes_of(entity) / COMMITTED).get(MOVING_KEY) or {})
+    return {str(final) for note in notes for _, final in note.get("moves", ())}
 
 
 def missing_sentence(root: CaptureRoot, path: PurePosixPath) -> str:

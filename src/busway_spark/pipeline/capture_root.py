@@ -1,7 +1,7 @@
-"""The place where captured files lie: a directory, or a URI that Arrow knows (file://, s3://, gs://, hdfs://).
+"""The place where captured files lie: a directory, a store of objects, or another URI that Arrow knows (`places`).
 
-In a directory a file is moved in one step and is on the disk before anybody is told so. An object store knows no
-moving: there it is a copy and a deletion, and a text is written in one step by itself.
+In a directory a file is moved in one step and is on the disk before anybody is told so. A store of objects knows no
+moving: there it is a copy and a deletion, and a text is written in one step by itself; it knows no folders either.
 
 Beside the data lie our own notes, in folders that no reader of Parquet looks into: `_capture` and `_checkpoints`.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, Final
 from uuid import uuid4
 
@@ -21,36 +21,65 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.object_files import ObjectFiles
+from busway_spark.pipeline.object_lock import ObjectLock
+from busway_spark.pipeline.object_store import ObjectStore
+from busway_spark.pipeline.places import SCHEME_MARK, object_place, our_location, spark_location
 
 TOP: Final = PurePosixPath()
 NOTES: Final = PurePosixPath("_capture")
 CHECKPOINTS: Final = PurePosixPath("_checkpoints")
-_SCHEME_MARK: Final = "://"
+
+
+#: Raises JobFailed when a lock was lost.
+Held = Callable[[], None]
 
 
 class CaptureRoot:
     """Travels to executors by its location. Paths are below it."""
 
-    def __init__(self, location: str) -> None:
-        if not location.strip():
-            raise JobFailed("The place of captured files has no name.")
-        is_uri = _SCHEME_MARK in location
-        self.location = location.rstrip("/") if is_uri else str(Path(location).expanduser().resolve())
+    def __init__(self, location: str, owner: str | None = None) -> None:
+        self.location = our_location(location)
+        #: Who has the locks that were taken here, in a store of objects; None: nobody asks.
+        self.owner = owner
 
     def __getstate__(self) -> dict[str, object]:
-        return {"location": self.location}
+        return {"location": self.location, "owner": self.owner}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
 
     @cached_property
     def _place(self) -> tuple[pafs.FileSystem, str]:
+        place = object_place(self.location)
+        if place is not None:
+            _, authority, folder = place
+            handler = ObjectFiles(self._objects_at(place), authority)
+            return pafs.PyFileSystem(handler), f"{authority}/{folder}".rstrip("/")
         try:
-            if _SCHEME_MARK in self.location:
+            if SCHEME_MARK in self.location:
                 return pafs.FileSystem.from_uri(self.location)
             return pafs.LocalFileSystem(), self.location
         except (pa.ArrowInvalid, OSError, ValueError) as error:
             raise JobFailed(f"Files cannot be kept at '{self.location}': {error}") from error
+
+    def _objects_at(self, place: tuple[str, str, str]) -> ObjectStore:
+        return ObjectStore(place[0], place[1])
+
+    @cached_property
+    def objects(self) -> ObjectStore | None:
+        """None where there are files."""
+        place = object_place(self.location)
+        return None if place is None else self._objects_at(place)
+
+    def key(self, path: PurePosixPath) -> str:
+        """In a store of objects."""
+        return self.full(path).split("/", 1)[1] if "/" in self.full(path) else ""
+
+    @property
+    def spark_location(self) -> str:
+        """As Spark spells it."""
+        return spark_location(self.location)
 
     @property
     def filesystem(self) -> pafs.FileSystem:
@@ -73,8 +102,14 @@ class CaptureRoot:
 
     def file_size(self, path: PurePosixPath) -> int | None:
         """None where there is no file."""
+        if self.objects is not None:
+            return self.objects.size(self.key(path))
         info = self._info(path)
         return int(info.size) if info.type == pafs.FileType.File else None
+
+    def written_size(self, path: PurePosixPath, told: int) -> int:
+        """Of a file that was just closed, after that many bytes. An object is there whole or not at all."""
+        return told if self.objects is not None else self.size(path)
 
     def _info(self, path: PurePosixPath) -> pafs.FileInfo:
         found: Any = self.filesystem.get_file_info(self.full(path))
@@ -83,6 +118,10 @@ class CaptureRoot:
 
     def files(self, folder: PurePosixPath) -> list[tuple[PurePosixPath, int]]:
         """Every file below the folder with its size, sorted; nothing where there is no such folder."""
+        if self.objects is not None:
+            start = len(self.key(TOP)) + 1 if self.key(TOP) else 0
+            found = self.objects.below(self.key(folder))
+            return sorted((PurePosixPath(key[start:]), size) for key, size in found)
         selector = pafs.FileSelector(self.full(folder), allow_not_found=True, recursive=True)
         start = len(self._place[1]) + 1
         return sorted(
@@ -93,29 +132,52 @@ class CaptureRoot:
 
     def folders(self, folder: PurePosixPath) -> list[PurePosixPath]:
         """The folders right below it."""
+        if self.objects is not None:
+            start = len(self.key(TOP)) + 1 if self.key(TOP) else 0
+            return sorted(PurePosixPath(key[start:]) for key in self.objects.folders(self.key(folder)))
         selector = pafs.FileSelector(self.full(folder), allow_not_found=True)
         start = len(self._place[1]) + 1
         found = self.filesystem.get_file_info(selector)
         return sorted(PurePosixPath(each.path[start:]) for each in found if not each.is_file)
 
     def make_folder(self, path: PurePosixPath) -> None:
-        self.filesystem.create_dir(self.full(path), recursive=True)
+        if self.objects is None:
+            self.filesystem.create_dir(self.full(path), recursive=True)
 
     def move(self, source: PurePosixPath, target: PurePosixPath) -> None:
         """Replaces what is there."""
         self.filesystem.move(self.full(source), self.full(target))
 
+    def move_all(self, moves: Sequence[tuple[PurePosixPath, PurePosixPath]]) -> None:
+        """Objects many at a time."""
+        if self.objects is None:
+            for source, target in moves:
+                self.make_folder(target.parent)
+                self.move(source, target)
+            return
+        self.objects.copy([(self.key(source), self.key(target)) for source, target in moves])
+        self.objects.delete([self.key(source) for source, _ in moves])
+
     def delete(self, path: PurePosixPath) -> None:
         """It may be gone already."""
+        if self.objects is not None:
+            self.objects.delete([self.key(path)])
+            return
         with contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_file(self.full(path))
 
     def delete_files(self, paths: Sequence[PurePosixPath]) -> None:
         """They may be gone already."""
+        if self.objects is not None:
+            self.objects.delete([self.key(path) for path in paths])
+            return
         for path in paths:
             self.delete(path)
 
     def delete_folder(self, path: PurePosixPath) -> None:
+        if self.objects is not None:
+            self.objects.delete([key for key, _ in self.objects.below(self.key(path))])
+            return
         with contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_dir(self.full(path))
 
@@ -143,6 +205,9 @@ class CaptureRoot:
 
     def read_bytes(self, path: PurePosixPath) -> bytes | None:
         """None where there is no file."""
+        if self.objects is not None:
+            found = self.objects.get(self.key(path))
+            return None if found is None else found.data
         try:
             with self.filesystem.open_input_stream(self.full(path)) as stream:
                 return bytes(stream.read())
@@ -155,6 +220,9 @@ class CaptureRoot:
 
     def write_bytes(self, path: PurePosixPath, data: bytes) -> None:
         """In one step, as a text."""
+        if self.objects is not None:
+            self.objects.put(self.key(path), data)
+            return
         self.make_folder(path.parent)
         written = path.with_name(f".{path.name}.{uuid4().hex}") if self.is_local else path
         with self.filesystem.open_output_stream(self.full(written)) as stream:
@@ -181,18 +249,29 @@ class CaptureRoot:
     # -- one process at a time
 
     @contextlib.contextmanager
-    def locked(self, path: PurePosixPath, sentence: str) -> Iterator[None]:
-        """In a directory. Raises JobFailed with the sentence when another process has it."""
+    def locked(self, path: PurePosixPath, sentence: str) -> Iterator[Held]:
+        """Raises JobFailed with the sentence when another process has it. Where there are neither files of a
+        directory nor objects, nobody is kept out."""
+        if self.objects is not None:
+            self.owner = self.owner or uuid4().hex
+            lock = ObjectLock(self.objects, self.key(path), sentence)
+            with lock.held():
+                yield lock.check
+            return
         if not self.is_local:
-            yield
+            yield _is_held
             return
         self.make_folder(path.parent)
         handle = os.open(self.full(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             _lock(handle, sentence)
-            yield
+            yield _is_held
         finally:
             os.close(handle)
+
+
+def _is_held() -> None:
+    """The lock of a file is held as long as its process lives."""
 
 
 def _lock(handle: int, sentence: str) -> None:

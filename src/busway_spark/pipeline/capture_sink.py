@@ -31,6 +31,7 @@ from busway_spark.pipeline.captured_rows import captured_runs
 from busway_spark.pipeline.captured_writer import ZSTD, CapturedWriter, StagedFile, staged_name
 from busway_spark.pipeline.delta import DeltaLedger
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.object_commit import capture_ledger
 
 SINK: Final = "busway-capture"
 PARQUET: Final = "parquet"
@@ -40,7 +41,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 class CaptureSink(DataSource):
-    """Options: `root`, `entity`, `layout` (parquet, delta), `compression`."""
+    """Options: `root`, `owner` (of its locks), `entity`, `layout` (parquet, delta), `compression`."""
 
     @classmethod
     def name(cls) -> str:
@@ -53,7 +54,7 @@ class CaptureSink(DataSource):
         del schema, overwrite
         options = self.options
         return CaptureStreamWriter(
-            CaptureRoot(options["root"]),
+            CaptureRoot(options["root"], options.get("owner") or None),
             options["entity"],
             options.get("layout", PARQUET),
             options.get("compression", ZSTD),
@@ -142,7 +143,7 @@ class CaptureStreamWriter(DataSourceStreamArrowWriter):
 
 
 def ledger_of(root: CaptureRoot, entity: str, layout: str) -> CaptureLedger | DeltaLedger:
-    return DeltaLedger(root, entity) if layout == DELTA else CaptureLedger(root, entity)
+    return DeltaLedger(root, entity) if layout == DELTA else capture_ledger(root, entity)
 
 
 def _staged_path(ledger: CaptureLedger | DeltaLedger, name: BatchName, file: CapturedFile) -> PurePosixPath:

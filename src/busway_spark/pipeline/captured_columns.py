@@ -8,7 +8,7 @@ be another form of the one in `captured.SCHEMA` (texts with long offsets, times 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +36,24 @@ def check_columns(found: pa.Schema, where: str, wanted: pa.Schema = SCHEMA) -> l
             )
         there.append(field.name)
     return there
+
+
+def with_others(found: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
+    """Our columns, and behind them those of others, for whoever puts files together and must keep them. Each comes with
+    where it was found. Raises JobFailed where one has two types."""
+    others: dict[str, pa.Field[Any]] = {}
+    for where, schema in found:
+        check_columns(schema, where)
+        for field in schema:
+            if SCHEMA.get_field_index(field.name) >= 0:
+                continue
+            known = others.setdefault(field.name, field.with_nullable(True))
+            if not known.type.equals(field.type):
+                raise JobFailed(
+                    f"{where} cannot be put together with others: its column '{field.name}' is {field.type}, and"
+                    f" {known.type} elsewhere."
+                )
+    return pa.schema([*SCHEMA, *others.values()])
 
 
 def fitted(batch: pa.RecordBatch, wanted: pa.Schema = SCHEMA) -> pa.RecordBatch:

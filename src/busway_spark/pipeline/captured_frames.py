@@ -30,8 +30,9 @@ def captured_frame(
     strange = [each for each in files if each.path.parent != _usual_folder(each.file)]
     frames: list[DataFrame] = []
     if usual:
-        paths = [f"{root.location}/{each.path}" for each in usual]
-        frames.append(spark.read.schema(schema).option("basePath", root.location).parquet(*paths))
+        place = root.spark_location
+        paths = [f"{place}/{each.path}" for each in usual]
+        frames.append(spark.read.schema(schema).option("basePath", place).parquet(*paths))
     if strange:
         frames.append(_looked_up(spark, root, strange, schema))
     if not frames:
@@ -52,7 +53,7 @@ def _looked_up(
     told = [(each.path.name, *_folder_values(each.file)) for each in files]
     folders = spark.createDataFrame(told, _FOLDERS_DDL)
     own = StructType([field for field in schema.fields if field.name not in FOLDERS])
-    paths = [f"{root.location}/{each.path}" for each in files]
+    paths = [f"{root.spark_location}/{each.path}" for each in files]
     rows = spark.read.schema(own).parquet(*paths).withColumn(_NAME, F.col("_metadata.file_name"))
     return rows.join(F.broadcast(folders), _NAME).select(*(field.name for field in schema.fields))
 

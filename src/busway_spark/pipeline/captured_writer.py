@@ -141,13 +141,14 @@ class _OpenFile:
     def close(self) -> StagedFile:
         self._write_group()
         self._writer.close()
+        told = self._sink.tell()
         self._sink.close()
         self._root.sync_file(self._path)
         return StagedFile(
             str(self._path),
             str(self._target.path),
             self._rows,
-            self._root.size(self._path),
+            self._root.written_size(self._path, told),
             self._target.first_number,
             self.last_number,
             *self._times,
@@ -167,14 +168,14 @@ class _OpenFile:
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
 
-def parquet_writer(sink: Any, compression: str) -> pq.ParquetWriter:
+def parquet_writer(sink: Any, compression: str, schema: pa.Schema = SCHEMA) -> pq.ParquetWriter:
     settings: dict[str, Any] = {
         "compression": compression,
         "compression_level": _LEVELS.get(compression),
         "use_dictionary": [name for name in SCHEMA.names if name not in _WITHOUT_DICTIONARY],
         "write_statistics": ["sequenceNumber", "enqueuedTime", "enqueuedSequenceNumber"],
     }
-    return pq.ParquetWriter(sink, SCHEMA, **settings)
+    return pq.ParquetWriter(sink, schema, **settings)
 
 
 def staged_name(file: CapturedFile) -> str:

@@ -19,12 +19,13 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Final
 
-from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.capture_root import CaptureRoot, Held
 from busway_spark.pipeline.captured_writer import COMPRESSIONS, ZSTD
 from busway_spark.pipeline.compact_merge import FolderMerge, MergedFolder, MergedFolders
 from busway_spark.pipeline.compact_plan import FolderPlan, plan_folders
 from busway_spark.pipeline.compact_swap import COMPACTION, Swap, carry_out, read_swaps
 from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.manifests import RecordedFile, Records, rewrite
 
 TARGET_BYTES: Final = 128 * 1024 * 1024
 _DELTA_LOG: Final = PurePosixPath("_delta_log")
@@ -72,13 +73,13 @@ def compact(
         raise JobFailed(f"The compression must be one of {', '.join(COMPRESSIONS)}.")
     root = CaptureRoot(options.root)
     lock = root.locked(COMPACTION / "lock", f"Another compaction of {root.location} is running.")
-    with root.telling(), lock:
+    with root.telling(), lock as check_lock:
         if root.exists(_DELTA_LOG):
             raise JobFailed(f"{root.location} is a Delta table: its own 'optimize' puts files together.")
         if not options.dry_run:
             recover(root)
         plans = plan_folders(root, options.entity, options.target_bytes, now or datetime.now(UTC))
-        compaction = _Compaction(root, options, progress)
+        compaction = _Compaction(root, options, progress, check_lock)
         if options.dry_run:
             compaction.look(plans)
         else:
@@ -105,8 +106,13 @@ def _forget_staging(root: CaptureRoot) -> None:
 
 
 class _Compaction:
-    def __init__(self, root: CaptureRoot, options: CompactOptions, progress: Progress) -> None:
+    def __init__(
+        self, root: CaptureRoot, options: CompactOptions, progress: Progress, check_lock: Held
+    ) -> None:
         self._root = root
+        self._check_lock = check_lock
+        self._gone: dict[str, set[PurePosixPath]] = {}
+        self._new: dict[str, Records] = {}
         self._options = options
         self._progress = progress
         self.result = CompactResult()
@@ -129,6 +135,8 @@ class _Compaction:
             _forget_staging(self._root)
             raise
         _forget_staging(self._root)
+        for entity, gone in self._gone.items():
+            rewrite(self._root, entity, gone, self._new[entity])
 
     def _until_stopped(self, plans: Iterator[FolderPlan]) -> Iterator[FolderPlan]:
         for plan in plans:
@@ -146,8 +154,14 @@ class _Compaction:
                 f"What was merged for {plan.folder} is not at {self._root.location}, and nothing was changed: all"
                 " machines of the cluster must share that place."
             )
+        self._check_lock()
         self._root.write_text(swap.note, swap.to_json())
         carry_out(self._root, swap)
+        entity = plan.files[0].file.entity
+        self._gone.setdefault(entity, set()).update(each.file.path for each in plan.files)
+        self._new.setdefault(entity, {}).update(
+            {plan.folder / each.name: RecordedFile(each.bytes, each.span) for each in merged.files}
+        )
 
     def _count(self, plan: FolderPlan) -> None:
         self.result.folders += 1

@@ -9,11 +9,10 @@ from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Final
 
-from busway_spark.pipeline.capture_commit import MOVING, notes_of
+from busway_spark.pipeline.capture_commit import promised_files
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import CapturedFile
 from busway_spark.pipeline.captured_files import listed_files
-from busway_spark.pipeline.notes import read_note
 
 #: An hour is over when nothing of it can come any more but from a capture that lags behind.
 _OVER_AFTER: Final = timedelta(minutes=10)
@@ -47,8 +46,7 @@ def plan_folders(
         found = list(files)
         name = found[0].file.entity
         if name not in moving:
-            note = read_note(root, notes_of(name) / MOVING)
-            moving[name] = {final for _, final in note.get("moves", ())}
+            moving[name] = promised_files(root, name)
         still = [each for each in found if str(each.file.path) not in moving[name]]
         groups = tuple(_groups(still, target_bytes)) if _is_over(found[0].file.hour, now) else ()
         if groups:

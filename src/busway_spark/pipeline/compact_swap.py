@@ -89,20 +89,19 @@ def hidden_by(root: CaptureRoot, swaps: Sequence[Swap]) -> set[PurePosixPath]:
     """Files that a reader must leave out while swaps are under way."""
     hidden: set[PurePosixPath] = set()
     for swap in swaps:
-        is_in_place = all(root.exists(swap.folder / name) for name in swap.merged)
+        is_in_place = all(root.file_size(swap.folder / name) is not None for name in swap.merged)
         hidden.update(swap.folder / name for name in (swap.replaced if is_in_place else swap.merged))
     return hidden
 
 
 def carry_out(root: CaptureRoot, swap: Swap) -> None:
     """Whatever of it was done before. Raises JobFailed, with nothing removed, where merged files are missing."""
-    outside = [name for name in swap.merged if not root.exists(swap.folder / name)]
+    outside = [name for name in swap.merged if root.file_size(swap.folder / name) is None]
     if outside:
         _check_staged(root, swap, outside)
         if not _exchange(root, swap):
             _move_in(root, swap)
-    for name in swap.replaced:
-        root.delete(swap.folder / name)
+    root.delete_files([swap.folder / name for name in swap.replaced])
     _drain(root, swap)
     root.sync_folder(swap.folder)
     root.delete(swap.note)
@@ -110,11 +109,22 @@ def carry_out(root: CaptureRoot, swap: Swap) -> None:
 
 def _check_staged(root: CaptureRoot, swap: Swap, names: Sequence[str]) -> None:
     for name in names:
-        if not root.exists(swap.staging / name):
+        if root.file_size(swap.staging / name) is None:
+            _forget_void(root, swap)
             raise JobFailed(
                 f"{root.full(swap.staging / name)} is gone, so {swap.folder} keeps its files as they are. Remove"
                 f" {root.full(swap.note)} to go on."
             )
+
+
+def _forget_void(root: CaptureRoot, swap: Swap) -> None:
+    """A compaction that has lost its lock may write a note behind the back of the next one, which has removed what
+    was merged. Where every old file is in place nothing was begun, and the note is of no use. In a directory a lock
+    is not lost."""
+    if root.objects is not None and all(
+        root.file_size(swap.folder / name) is not None for name in swap.replaced
+    ):
+        root.delete(swap.note)
 
 
 def _exchange(root: CaptureRoot, swap: Swap) -> bool:
@@ -149,13 +159,15 @@ def _exchange_names(one: str, other: str) -> None:
 
 
 def _move_in(root: CaptureRoot, swap: Swap) -> None:
-    for name in swap.merged:
-        if root.exists(swap.staging / name):
-            root.move(swap.staging / name, swap.folder / name)
+    there = [name for name in swap.merged if root.file_size(swap.staging / name) is not None]
+    root.move_all([(swap.staging / name, swap.folder / name) for name in there])
 
 
 def _drain(root: CaptureRoot, swap: Swap) -> None:
     """Until nothing is left in what was the live folder."""
+    if root.objects is not None:
+        root.delete_folder(swap.staging)  # nothing but what was merged is ever there
+        return
     while root.exists(swap.staging):
         for path, _ in root.files(swap.staging):
             if path.name in swap.replaced or root.exists(swap.folder / path.name):

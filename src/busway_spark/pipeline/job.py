@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from busway_spark.bus import Bus
 from busway_spark.no_session import NoSession
+from busway_spark.pipeline.hadoop_driver import hadoop_settings
 from busway_spark.session import spark_session
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Place:
 def job_session(job_name: str, master: str, config: Mapping[str, str]) -> SparkSession:
     """Raises JobFailed."""
     try:
-        return spark_session(f"busway {job_name}", master=master, config=config)
+        return spark_session(f"busway {job_name}", master=master, config={**hadoop_settings(), **config})
     except NoSession as error:
         raise JobFailed(str(error)) from error
 

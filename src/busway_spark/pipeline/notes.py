@@ -17,6 +17,8 @@ from busway_spark.pipeline.job import JobFailed
 
 #: The last batch of an entity that is captured.
 COMMITTED: Final = "committed.json"
+#: In it, where there are objects: what is being put in place.
+MOVING_KEY: Final = "moving"
 _VERSION: Final = 1
 _NAME: Final = "version"
 
@@ -32,11 +34,14 @@ def note_text(facts: Mapping[str, object]) -> str:
 
 def read_note(root: CaptureRoot, path: PurePosixPath) -> dict[str, Any]:
     """Empty where there is none. Raises JobFailed when it is damaged, or of a later version."""
-    text = root.read_text(path)
-    if text is None:
-        return {}
+    data = root.read_bytes(path)
+    return {} if data is None else parsed_note(root, path, data)
+
+
+def parsed_note(root: CaptureRoot, path: PurePosixPath, data: bytes) -> dict[str, Any]:
+    """Raises JobFailed."""
     try:
-        note = json.loads(text)
+        note = json.loads(data)
     except ValueError:
         note = None
     if not isinstance(note, dict):

@@ -59,13 +59,12 @@ def chosen(
 def _choose(place: Place, root: CaptureRoot, history: History, where: str, folder: PurePosixPath) -> None:
     from pyspark.errors import PySparkException
 
-    base = root.location
     spark = place.session("replay")
     try:
         rows = captured_frame(spark, root, history.files, history_schema()).where(where)
         chosen_rows = rows.select("date", "hour", "partition", _NUMBER)
         chosen_rows.write.mode("overwrite").partitionBy("date", "hour", "partition").parquet(
-            f"{base}/{folder}"
+            f"{root.spark_location}/{folder}"
         )
     except PySparkException as error:
         raise JobFailed(f"The condition '{where[:200]}' cannot be used: {str(error)[:_WORDS_MAX]}") from error
