@@ -57,7 +57,7 @@ def test_compaction_keeps_every_column(tmp_path: Path) -> None:
     """Columns: what is put together has a column of each of its files; who lacked it has null there."""
     mixed(tmp_path, PARQUET)
     compact(CompactOptions(str(tmp_path)), Progress(), NINE + timedelta(days=1))
-    [merged] = tmp_path.rglob("0-*.parquet")
+    [merged] = tmp_path.glob("entity=*/**/*.parquet")
     rows = pq.ParquetFile(merged).read().to_pylist()
     assert [row["sequenceNumber"] for row in rows] == [*range(30)]
     assert [row[TRACE.name] for row in rows] == [None] * 20 + [f"trace-{at}" for at in range(20, 30)]

@@ -39,8 +39,8 @@ def check_columns(found: pa.Schema, where: str, wanted: pa.Schema = SCHEMA) -> l
 
 
 def with_others(found: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
-    """Our columns, and behind them those of others, for whoever puts files together and must keep them. Each comes with
-    where it was found. Raises JobFailed where one has two types."""
+    """Our columns, and behind them those of others, for whoever puts files together and must keep them. `found`: of
+    each file where it lies and what it has. Raises JobFailed where a column has two types."""
     others: dict[str, pa.Field[Any]] = {}
     for where, schema in found:
         check_columns(schema, where)
