@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
 
-from busway_spark.pipeline import capture_root, delta
+from busway_spark.pipeline import capture_root, delta, delta_table
 from busway_spark.pipeline.capture_root import CaptureRoot
 
 
@@ -213,6 +213,7 @@ class _Deltalake:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """For the length of a test every root of `FaultyRoot` and every Delta table counts."""
     monkeypatch.setattr(capture_root, "_sync", lambda path: CALLS.make("sync", partial(os.stat, path)))
-    monkeypatch.setattr(delta, "require_delta", _Deltalake)
+    for module in (delta, delta_table):
+        monkeypatch.setattr(module, "require_delta", _Deltalake)
     CALLS.arm()
     return CALLS

@@ -168,7 +168,7 @@ class PlayedCapture:
         planned = {key for tasks in self.checkpoint.planned for task in tasks for key in task}
         if planned or self.bus.kind != HUB:
             return planned
-        positions: dict[str, Any] = capture._captured_positions(root, self.bus.entity.name, self.layout)
+        positions: dict[str, Any] = capture._captured_positions(root, self.bus.entity.name)
         return {
             (partition, number)
             for partition, number in self.bus.keys

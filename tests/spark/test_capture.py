@@ -21,7 +21,7 @@ from busway_spark.pipeline.capture import CaptureOptions, capture, sentence_of
 from busway_spark.pipeline.capture_commit import BatchName
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.capture_sink import DELTA
-from busway_spark.pipeline.delta import DeltaLedger
+from busway_spark.pipeline.captured_files import last_numbers
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.property_types import properties_of
 from tests.harness.running_server import RunningServer
@@ -195,8 +195,8 @@ def test_a_delta_table_takes_any_name(tmp_path: Path) -> None:
     assert sorted(row["sequenceNumber"] for row in found) == list(range(5, 20))
     assert {(row["entity"], row["hour"]) for row in found} == {("a/b c%ä", "10")}
     assert len(list(tmp_path.rglob("*.parquet"))) == len(table.file_uris()) == 3
-    assert DeltaLedger(CaptureRoot(str(tmp_path)), "a/b c%ä").last_numbers() == {0: 19}
-    assert DeltaLedger(CaptureRoot(str(tmp_path)), "other").last_numbers() == {}
+    assert last_numbers(CaptureRoot(str(tmp_path)), "a/b c%ä") == {0: 19}
+    assert last_numbers(CaptureRoot(str(tmp_path)), "other") == {}
     aborted = sink.write_batch(BatchName("query", 7), iter([events([99])]))
     sink.abort([aborted, None], 7)
     assert len(list(tmp_path.rglob("*.parquet"))) == 3

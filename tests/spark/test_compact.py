@@ -12,7 +12,7 @@ import pytest
 from busway_spark.pipeline import compact_swap
 from busway_spark.pipeline.capture_commit import BatchName
 from busway_spark.pipeline.capture_root import CaptureRoot
-from busway_spark.pipeline.captured_history import captured_files
+from busway_spark.pipeline.captured_files import listed_files
 from busway_spark.pipeline.compact import CompactOptions, CompactResult, Merging, compact, merge_here
 from busway_spark.pipeline.compact_tasks import SparkMerging
 from busway_spark.pipeline.job import JobFailed, Progress
@@ -211,7 +211,9 @@ def test_a_compaction_that_dies_anywhere_loses_and_doubles_nothing(
 def ours(root: Path) -> list[tuple[int, int]]:
     place = CaptureRoot(str(root))
     rows = [
-        (file.partition, number) for file in captured_files(place) for number in numbers_in(root / file.path)
+        (each.file.partition, number)
+        for each in listed_files(place)
+        for number in numbers_in(root / each.path)
     ]
     return sorted(rows)
 

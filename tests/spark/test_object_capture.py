@@ -11,7 +11,8 @@ from busway_spark.pipeline import manifests, object_store
 from busway_spark.pipeline.capture_commit import BatchName, CaptureFailed, notes_of, span_of
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.capture_sink import PARQUET, CaptureStreamWriter
-from busway_spark.pipeline.captured_history import History, captured_files
+from busway_spark.pipeline.captured_files import listed_files
+from busway_spark.pipeline.captured_history import History
 from busway_spark.pipeline.captured_writer import ZSTD
 from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
 from busway_spark.pipeline.job import JobFailed
@@ -68,7 +69,7 @@ def test_a_batch_of_one_file_takes_eight_requests(s3: S3Server) -> None:
         written = travelled(sink.write_batch(BatchName("q", number), iter([rows])))
         travelled(sink).commit([written], number)
         assert len(s3.requests) <= 8, s3.requests
-    assert len(captured_files(root, "clicks")) == 3
+    assert len(listed_files(root, "clicks")) == 3
 
 
 def test_files_of_a_batch_are_put_in_place_many_at_a_time(s3: S3Server) -> None:
@@ -80,7 +81,7 @@ def test_files_of_a_batch_are_put_in_place_many_at_a_time(s3: S3Server) -> None:
     sink.commit(list(rows), 0)
     assert len(s3.requests) <= 2 * 40 + 4, s3.requests
     assert s3.most_together > 1
-    assert len(captured_files(root, "clicks")) == 40
+    assert len(listed_files(root, "clicks")) == 40
 
 
 @pytest.mark.parametrize("kind", [HUB, QUEUE_KIND])
@@ -198,7 +199,7 @@ def test_what_is_recorded_and_read_is_what_was_captured(s3: S3Server) -> None:
     sink.commit([sink.write_batch(BatchName("q", 0), iter([rows]))], 0)
     recorded = recorded_spans(root, "shop/orders")
     assert {path: each.span for path, each in recorded.items()} == {
-        file.path: span_of(root, file.path) for file in captured_files(root)
+        each.path: span_of(root, each.path) for each in listed_files(root)
     }
     assert [row.number for row in History(root, "shop/orders").rows(0)] == list(range(20))
     assert any("entity=shop%2Forders" in key for key in s3.objects())

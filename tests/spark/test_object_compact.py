@@ -12,7 +12,8 @@ import pytest
 from busway_spark.pipeline.capture_commit import BatchName
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.capture_sink import PARQUET, CaptureStreamWriter
-from busway_spark.pipeline.captured_history import History, captured_files
+from busway_spark.pipeline.captured_files import listed_files
+from busway_spark.pipeline.captured_history import History
 from busway_spark.pipeline.captured_writer import ZSTD
 from busway_spark.pipeline.compact import CompactOptions, CompactResult, compact
 from busway_spark.pipeline.compact_swap import COMPACTION
@@ -71,7 +72,7 @@ def check_happenings(s3: S3Server, happenings: Iterator[Happening]) -> None:
         assert set(plain_numbers(s3, name)) == set(NUMBERS), happening
         run(root)
         assert plain_numbers(s3, name) == own_numbers(root) == NUMBERS, happening
-        assert len(captured_files(root, "clicks")) == 1, happening
+        assert len(listed_files(root, "clicks")) == 1, happening
         assert strays(s3, name) == [], happening
 
 
@@ -81,7 +82,7 @@ def test_small_objects_become_one(s3: S3Server) -> None:
     result = run(root)
     assert (result.files_before, result.files_after) == (4, 1)
     assert plain_numbers(s3, "small") == own_numbers(root) == NUMBERS
-    (file,) = captured_files(root, "clicks")
+    (file,) = (each.file for each in listed_files(root, "clicks"))
     assert recorded_spans(root, "clicks")[file.path].span == span_of(root, file.path)
     assert strays(s3, "small") == []
 

@@ -2,6 +2,9 @@
 
 job                what all jobs share: the bus, the session, how progress is told
 captured           files of captured messages: their columns, their names, their folders
+captured_files     which of them there are, in folders and in a Delta table
+captured_columns   their columns, whoever wrote them and when
+captured_frames    the same files as a table of Spark
 capture            hubs, topics and queues into captured files
   entity_kind          hub, queue, topic or subscription
   capture_root         the directory or object store where files lie
@@ -21,6 +24,7 @@ capture            hubs, topics and queues into captured files
   file_span            what a captured file holds, by its footer
   manifests            the same of many files, without opening them
   delta                the same into a Delta table
+  delta_table          the table itself: its columns, its files
 compact            small files into larger ones
   compact_plan         which become one
   compact_merge        put together, not yet seen by anybody
@@ -50,6 +54,7 @@ deadletters        triage of dead letters and their way back
   deadletters_report   told: Parquet and a page
 report             what captured data and the journal tell
   report_events        both as one table
+  report_overlap       what is in both, once
   report_figures       counted and measured
   report_remarks       what is remarkable, in sentences
   report_page          shown

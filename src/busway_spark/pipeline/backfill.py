@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from busway_spark.bus_failure import BusFailure
 from busway_spark.pipeline.backfill_matches import FRAGMENT, NUMBER, counts, matches
-from busway_spark.pipeline.backfill_plan import BackfillOptions, BackfillPlan, PlannedFile, plan
+from busway_spark.pipeline.backfill_plan import BackfillOptions, BackfillPlan, plan
 from busway_spark.pipeline.backfill_sending import COUNTS_DDL, Sending
 from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.captured_files import SpannedFile
 from busway_spark.pipeline.entity_kind import QUEUE_KIND, find_entity
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.rule_columns.rule_columns import RuleColumns
@@ -139,7 +140,7 @@ class _Backfill:
             self._progress.tell(sentence, detects_duplicates=False)
         return queue.detects_duplicates
 
-    def _look(self, spark: SparkSession, files: Sequence[PlannedFile]) -> None:
+    def _look(self, spark: SparkSession, files: Sequence[SpannedFile]) -> None:
         found = counts(self._matches(spark, files), self._plan)
         before = {str(each["rule"]): each for each in self._result.rules}
         for each in found:
@@ -148,7 +149,7 @@ class _Backfill:
                 each[name] = _number(each[name]) + (0 if known is None else _number(known[name]))
         self._result.rules = found
 
-    def _send(self, spark: SparkSession, files: Sequence[PlannedFile]) -> None:
+    def _send(self, spark: SparkSession, files: Sequence[SpannedFile]) -> None:
         fragments = len({each.file.partition for each in files})
         found = (
             self._matches(spark, files)
@@ -171,20 +172,20 @@ class _Backfill:
         except BusFailure as error:
             raise JobFailed(f"{error} Start the same backfill again to go on.") from error
 
-    def _write(self, files: Sequence[PlannedFile]) -> WriteName | None:
+    def _write(self, files: Sequence[SpannedFile]) -> WriteName | None:
         """The same for the same files, rules and target."""
         if not self._stages:
             return None
         options, plan = self._options, self._plan
         looked_at = (options.path.lower(), options.through.lower(), plan.rules, plan.cuts, options.before_us)
-        facts = repr((*looked_at, [(each.file.path.name, each.span) for each in files]))
+        facts = repr((*looked_at, [(each.path.name, each.span) for each in files]))
         given = GivenName(f"'{str(options.into).lower()}'", f"backfill {_digest(facts)}")
         return of_job(given, "", Running())
 
-    def _matches(self, spark: SparkSession, files: Sequence[PlannedFile]) -> Any:
+    def _matches(self, spark: SparkSession, files: Sequence[SpannedFile]) -> Any:
         return matches(spark, self._root, files, self._plan, self._columns, self._options.before_us)
 
-    def _sending(self, files: Sequence[PlannedFile]) -> Sending:
+    def _sending(self, files: Sequence[SpannedFile]) -> Sending:
         return Sending(
             self._place.bus,
             self._root.location,
@@ -192,7 +193,7 @@ class _Backfill:
             self._options.through,
             self._plan.rules,
             self._plan.cuts,
-            {each.file.path.name: str(each.file.path) for each in files},
+            {each.path.name: str(each.path) for each in files},
             self._options.into,
             self._detects_duplicates,
             self._write(files),
@@ -203,8 +204,8 @@ def _digest(facts: str) -> str:
     return hashlib.sha256(facts.encode()).hexdigest()[:32]
 
 
-def _steps(files: Sequence[PlannedFile], rows_max: int) -> Iterator[list[PlannedFile]]:
-    step: list[PlannedFile] = []
+def _steps(files: Sequence[SpannedFile], rows_max: int) -> Iterator[list[SpannedFile]]:
+    step: list[SpannedFile] = []
     rows = 0
     for each in files:
         if step and (len(step) >= _STEP_FILES or rows + each.span.rows > rows_max):

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from busway_spark.pipeline.backfill_plan import FRAGMENT_SHIFT, BackfillPlan, PlannedFile
+from busway_spark.pipeline.backfill_plan import FRAGMENT_SHIFT, BackfillPlan
 from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.captured_files import SpannedFile
 from busway_spark.rule_columns.rule_columns import (
     NOT_SELECTED,
     SELECTED,
@@ -34,13 +35,13 @@ _TIME: Final = "enqueuedTime"
 def matches(
     spark: SparkSession,
     root: CaptureRoot,
-    files: Sequence[PlannedFile],
+    files: Sequence[SpannedFile],
     plan: BackfillPlan,
     columns: RuleColumns,
     before_us: int | None,
 ) -> DataFrame:
     """Columns FILE (its name), PLACE (row in it), NUMBER, FRAGMENT, and of each rule its verdict and sets."""
-    paths = [root.full(each.file.path) for each in files]
+    paths = [f"{root.spark_location}/{each.path}" for each in files]
     rows = spark.read.schema(_schema(columns)).parquet(*paths)
     rows = rows.selectExpr(
         "*",

@@ -17,10 +17,8 @@ from busway.client.errors import ClientError, Unreachable
 from busway.rules.rule import Rule
 from busway_spark.bus import BUSWAY
 from busway_spark.pipeline.backfill_door import BackfillDoor
-from busway_spark.pipeline.capture_commit import FileSpan, span_of
 from busway_spark.pipeline.capture_root import CaptureRoot
-from busway_spark.pipeline.captured import CapturedFile
-from busway_spark.pipeline.captured_history import captured_files
+from busway_spark.pipeline.captured_files import SpannedFile, listed_files, spanned
 from busway_spark.pipeline.entity_kind import administration
 from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.rule_columns.rule_columns import not_captured
@@ -52,18 +50,12 @@ class BackfillOptions:
 
 
 @dataclass(frozen=True)
-class PlannedFile:
-    file: CapturedFile
-    span: FileSpan
-
-
-@dataclass(frozen=True)
 class BackfillPlan:
     """`cuts`: for each rule, by fragment, the last number that the rule has not seen."""
 
     rules: tuple[Rule, ...]
     cuts: tuple[tuple[int, ...], ...]
-    files: tuple[PlannedFile, ...]
+    files: tuple[SpannedFile, ...]
     #: Messages before the cuts: wanted, and of these captured. Without cuts (`before`) both are what is captured.
     wanted: int
     captured: int
@@ -74,8 +66,7 @@ class BackfillPlan:
 def plan(place: Place, root: CaptureRoot, options: BackfillOptions) -> BackfillPlan:
     """Raises JobFailed."""
     rules = _rules(place, options)
-    files = [PlannedFile(file, span_of(root, file.path)) for file in captured_files(root, options.topic)]
-    files = [each for each in files if each.span.rows > 0]
+    files = spanned(root, listed_files(root, options.topic))
     if not files:
         raise JobFailed(
             f"{root.location} holds no messages of '{options.topic}': capture them first"
@@ -111,7 +102,7 @@ def _rules(place: Place, options: BackfillOptions) -> list[Rule]:
 
 
 def _cuts(
-    place: Place, options: BackfillOptions, rules: Sequence[Rule], files: Sequence[PlannedFile]
+    place: Place, options: BackfillOptions, rules: Sequence[Rule], files: Sequence[SpannedFile]
 ) -> list[tuple[int, ...]]:
     try:
         kind = place.bus.kind()
@@ -156,10 +147,10 @@ def _at(numbers: Sequence[int], partition: int) -> int:
     return numbers[partition] if partition < len(numbers) else -1
 
 
-def _rows_up_to(root: CaptureRoot, each: PlannedFile, cut: int) -> int:
+def _rows_up_to(root: CaptureRoot, each: SpannedFile, cut: int) -> int:
     if each.span.last_number <= cut:
         return each.span.rows
-    with root.filesystem.open_input_file(root.full(each.file.path)) as source:
+    with root.filesystem.open_input_file(root.full(each.path)) as source:
         numbers: Any = pq.ParquetFile(source).read(["sequenceNumber"]).column(0).to_numpy()
     return int((numbers <= cut).sum())
 
@@ -173,5 +164,5 @@ def _missing(options: BackfillOptions, root: CaptureRoot, wanted: int, captured:
     ]
 
 
-def _in_order(files: Sequence[PlannedFile]) -> list[PlannedFile]:
+def _in_order(files: Sequence[SpannedFile]) -> list[SpannedFile]:
     return sorted(files, key=lambda each: (each.span.first_number & ((1 << FRAGMENT_SHIFT) - 1), each.file))

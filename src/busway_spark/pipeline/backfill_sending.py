@@ -35,6 +35,7 @@ from busway_spark.pipeline.backfill_door import BackfillDoor, SentCopy
 from busway_spark.pipeline.backfill_matches import FILE, FRAGMENT, NUMBER, PLACE
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import SCHEMA
+from busway_spark.pipeline.captured_columns import fitted_batches
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.property_types import UnknownProperties
 from busway_spark.rule_columns.captured_message import captured_message, payload_of
@@ -43,6 +44,7 @@ from busway_spark.rule_columns.rule_columns import NOT_SELECTED, SELECTED, sets_
 from busway_spark.two_phase import Stage
 from busway_spark.write_names import WriteName
 
+_BATCH_ROWS: Final = 64 * 1024
 _LOT_COPIES: Final = 1_000
 _LOT_BYTES: Final = 2 * 1024 * 1024
 _ID_CHARACTERS_MAX: Final = 128
@@ -159,12 +161,18 @@ class _RowReader:
         self, key: tuple[str, int] | None, run: Sequence[dict[str, Any]]
     ) -> Iterable[tuple[dict[str, Any], dict[str, Any]]]:
         assert key is not None
-        _, file, starts = self._file(key[0])
+        starts = self._file(key[0])[2]
         if self._group != key:
-            self._table, self._group = file.read_row_group(key[1], columns=SCHEMA.names), key
+            self._table, self._group = self._whole_group(key), key
         assert self._table is not None
         taken = self._table.take(pa.array([match[PLACE] - starts[key[1]] for match in run], pa.int64()))
         return zip(run, taken.to_pylist(), strict=True)
+
+    def _whole_group(self, key: tuple[str, int]) -> pa.Table:
+        name, group = key
+        file = self._file(name)[1]
+        batches = fitted_batches(file, self._paths[name], _BATCH_ROWS, row_groups=[group])
+        return pa.Table.from_batches(list(batches), SCHEMA)
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 from busway.client.entity_properties import Value
 from busway.client.errors import ClientError, EntityExists, EntityMissing, NotAuthorised
 from busway_spark.bus import Bus
-from busway_spark.pipeline.capture_commit import check_source, notes_of, span_of
+from busway_spark.pipeline.capture_commit import check_source, notes_of
 from busway_spark.pipeline.capture_retry import Retry
 from busway_spark.pipeline.capture_root import CHECKPOINTS, CaptureRoot
 from busway_spark.pipeline.capture_sink import DELTA, PARQUET, SINK, CaptureSink, ledger_of
 from busway_spark.pipeline.captured import SCHEMA, entity_folder
-from busway_spark.pipeline.captured_history import captured_files
+from busway_spark.pipeline.captured_files import last_numbers
 from busway_spark.pipeline.captured_writer import ZSTD
-from busway_spark.pipeline.delta import DeltaLedger, require_delta
+from busway_spark.pipeline.delta_table import require_delta
 from busway_spark.pipeline.entity_kind import (
     HUB,
     SUBSCRIPTION_KIND,
@@ -242,7 +242,7 @@ def _events(
         "eventhubs.startingPosition": json.dumps(_position(options.start)),
         "eventhubs.failOnDataLoss": "false" if options.allows_loss else "true",
     }
-    positions = _captured_positions(root, entity.name, options.layout)
+    positions = _captured_positions(root, entity.name)
     if positions:
         given["eventhubs.startingPositions"] = json.dumps(positions)
     if options.batch_rows is not None:
@@ -256,16 +256,10 @@ def _position(start: str) -> dict[str, object]:
     return {"offset": "@latest"} if start == LATEST else {"enqueuedTime": start}
 
 
-def _captured_positions(root: CaptureRoot, entity: str, layout: str) -> dict[str, object]:
+def _captured_positions(root: CaptureRoot, entity: str) -> dict[str, object]:
     """Behind the last captured number of each partition. Counts only where there is no checkpoint."""
-    last = DeltaLedger(root, entity).last_numbers() if layout == DELTA else _last_numbers(root, entity)
+    last = last_numbers(root, entity)
     return {str(partition): {"seqNo": number + 1, "isInclusive": True} for partition, number in last.items()}
-
-
-def _last_numbers(root: CaptureRoot, entity: str) -> dict[int, int]:
-    files = sorted(captured_files(root, entity), key=lambda file: file.first_number)
-    newest = {file.partition: file for file in files}
-    return {partition: span_of(root, file.path).last_number for partition, file in newest.items()}
 
 
 def _messages(spark: SparkSession, place: Place, entity: KnownEntity, options: CaptureOptions) -> DataFrame:

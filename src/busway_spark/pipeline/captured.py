@@ -17,10 +17,10 @@ Application properties are kept twice: `properties` is one JSON object that peop
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -65,9 +65,8 @@ _NAME: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, order=True)
-class CapturedFile:
-    """A file by what its path says."""
+class CapturedFile(NamedTuple):
+    """What a file is, by what its path or a table's log says of it. Sorts as it is read."""
 
     entity: str
     hour: datetime
@@ -100,13 +99,28 @@ def folder_of(entity: str, hour: datetime, partition: int) -> PurePosixPath:
 
 def parse_path(path: PurePosixPath) -> CapturedFile | None:
     """What a path below the root says; None for what is no captured file."""
-    parts = dict(part.split("=", 1) for part in path.parts[:-1] if "=" in part)
-    name = _NAME.fullmatch(path.name)
-    if tuple(parts) != FOLDERS or name is None or parts["partition"] != name[1]:
+    return parse_text(str(path))
+
+
+def parse_text(path: str) -> CapturedFile | None:
+    """The same of a path as text."""
+    folder, _, file_name = path.rpartition("/")
+    name = _NAME.fullmatch(file_name)
+    told = None if name is None else _parse_folder(folder)
+    if name is None or told is None or told[2] != name[1]:
+        return None
+    last = NOT_TOLD if name[3] is None else int(name[3])
+    return CapturedFile(told[0], told[1], int(name[1]), int(name[2]), last)
+
+
+@lru_cache(maxsize=1024)
+def _parse_folder(folder: str) -> tuple[str, datetime, str] | None:
+    """Entity, hour and partition. Files come folder by folder, many of each."""
+    parts = dict(part.split("=", 1) for part in folder.split("/") if "=" in part)
+    if tuple(parts) != FOLDERS:
         return None
     try:
         hour = datetime.strptime(f"{parts['date']} {parts['hour']}", "%Y-%m-%d %H").replace(tzinfo=UTC)
     except ValueError:
         return None
-    last = NOT_TOLD if name[3] is None else int(name[3])
-    return CapturedFile(unquote(parts["entity"]), hour, int(name[1]), int(name[2]), last)
+    return unquote(parts["entity"]), hour, parts["partition"]

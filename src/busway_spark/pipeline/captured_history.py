@@ -1,16 +1,15 @@
-"""Captured files as history: which there are, and their rows in order.
+"""Captured files as history: their rows in order.
 
 Files of a partition are read one behind the other, hour by hour. Where the numbers of some overlap (sessions, several
-stores) these are read together and merged, so that rows of a partition and hour come in the order of their numbers.
+stores) these are read together and merged, and a file whose rows stand in another order is sorted, so that rows of a
+partition and hour come in the order of their numbers.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby, repeat
-from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,15 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from busway_spark.pipeline.capture_commit import FileSpan, span_of
-from busway_spark.pipeline.capture_root import TOP, CaptureRoot
-from busway_spark.pipeline.captured import SCHEMA, CapturedFile, entity_folder, parse_path
-from busway_spark.pipeline.compact_swap import hidden_by, read_swaps
+from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.captured import SCHEMA, CapturedFile
+from busway_spark.pipeline.captured_columns import fitted_batches
+from busway_spark.pipeline.captured_files import SpannedFile, listed_files, spanned
+from busway_spark.pipeline.file_span import FileSpan
 from busway_spark.pipeline.job import JobFailed
 
 _BATCH_ROWS: Final = 2_048
-_LISTINGS_MAX: Final = 20
-_HOUR_US: Final = 3_600_000_000
+_SORTED_ROWS: Final = 64 * 1024
 _TIMES: Final = ("enqueuedTime", "expiresAt", "scheduledEnqueueTime")
 
 
@@ -65,41 +64,6 @@ START: Final = Mark(0, -1)
 END: Final = Mark(1 << 60, 1 << 62)
 
 
-def captured_files(root: CaptureRoot, entity: str | None = None) -> dict[CapturedFile, int]:
-    """With their sizes, sorted by entity, hour, partition and number. What a compaction is replacing right now is
-    left out; a listing that it has overtaken is made again."""
-    for _ in range(_LISTINGS_MAX):
-        swaps = read_swaps(root)
-        hidden = hidden_by(root, swaps)
-        found = {path: size for folder in _entity_folders(root, entity) for path, size in root.files(folder)}
-        if read_swaps(root) == swaps and hidden_by(root, swaps) == hidden:
-            files = {parse_path(path): size for path, size in found.items() if path not in hidden}
-            known = {file: size for file, size in files.items() if file is not None}
-            return {file: known[file] for file in sorted(known)}
-    raise JobFailed(f"{root.location} is compacted all the time; try again later.")
-
-
-def _entity_folders(root: CaptureRoot, entity: str | None) -> list[PurePosixPath]:
-    if entity is not None:
-        return [entity_folder(entity)]
-    return [folder for folder in root.folders(TOP) if folder.name.startswith("entity=")]
-
-
-@dataclass(frozen=True)
-class HistoryFile:
-    file: CapturedFile
-    span: FileSpan
-
-    @property
-    def hour(self) -> int:
-        """Hours since 1970."""
-        return int(self.file.hour.timestamp()) // 3600
-
-    @property
-    def end(self) -> Mark:
-        return Mark(self.hour, self.span.last_number)
-
-
 class Selection:
     """Which numbers of a partition and hour are wanted."""
 
@@ -118,23 +82,18 @@ class History:
         self._root = root
         self._since_us = -(1 << 62) if since_us is None else since_us
         self._until_us = 1 << 62 if until_us is None else until_us
-        found = [file for file in captured_files(root, entity) if self._may_have(file)]
-        files = [HistoryFile(file, span_of(root, file.path)) for file in found]
+        files = spanned(root, listed_files(root, entity, since_us, until_us))
         self.files = [each for each in files if self._is_wanted(each.span)]
 
-    def _may_have(self, file: CapturedFile) -> bool:
-        start_us = int(file.hour.timestamp()) * 1_000_000
-        return start_us < self._until_us and start_us + _HOUR_US > self._since_us
-
     def _is_wanted(self, span: FileSpan) -> bool:
-        return span.rows > 0 and span.last_time_us >= self._since_us and span.first_time_us < self._until_us
+        return span.last_time_us >= self._since_us and span.first_time_us < self._until_us
 
     def partitions(self) -> dict[int, Mark]:
         """With the end of each."""
         ends: dict[int, Mark] = {}
         for each in self.files:
             partition = each.file.partition
-            ends[partition] = max(each.end, ends.get(partition, START))
+            ends[partition] = max(_end(each), ends.get(partition, START))
         return ends
 
     def rows(
@@ -143,21 +102,22 @@ class History:
         """Behind one mark, up to and with another."""
         files = sorted(
             (each for each in self.files if each.file.partition == partition),
-            key=lambda each: (each.hour, each.span.first_number),
+            key=lambda each: (each.file.hour, each.span.first_number),
         )
         for chain in _chains(files):
-            if max(each.end for each in chain) <= after or chain[0].hour > last.hour:
+            if max(_end(each) for each in chain) <= after or _end(chain[0]).hour > last.hour:
                 continue
             wanted = (selection or Selection()).numbers(chain[0].file)
             parts = [self._file_rows(each, after, last, wanted) for each in chain]
             yield from parts[0] if len(parts) == 1 else heapq.merge(*parts, key=_number)
 
     def _file_rows(
-        self, file: HistoryFile, after: Mark, last: Mark, wanted: NDArray[np.int64] | None
+        self, file: SpannedFile, after: Mark, last: Mark, wanted: NDArray[np.int64] | None
     ) -> Iterator[HistoryRow]:
-        low = after.number if file.hour == after.hour else -1 if file.hour > after.hour else END.number
-        high = last.number if file.hour == last.hour else END.number
-        for batch in _batches(self._root, file.file.path):
+        hour = _end(file).hour
+        low = after.number if hour == after.hour else -1 if hour > after.hour else END.number
+        high = last.number if hour == last.hour else END.number
+        for batch in _batches(self._root, file):
             numbers: Any = batch.column(0).to_numpy()
             times: Any = batch.column(1).cast(pa.int64()).to_numpy()
             keep = (numbers > low) & (numbers <= high) & (times >= self._since_us) & (times < self._until_us)
@@ -169,14 +129,18 @@ class History:
                 yield from _rows(batch.filter(pa.array(keep)))
 
 
+def _end(file: SpannedFile) -> Mark:
+    return Mark(int(file.file.hour.timestamp()) // 3600, file.span.last_number)
+
+
 def _number(row: HistoryRow) -> int:
     return row.number
 
 
-def _chains(files: Iterable[HistoryFile]) -> Iterator[list[HistoryFile]]:
+def _chains(files: Iterable[SpannedFile]) -> Iterator[list[SpannedFile]]:
     """Files of one hour whose numbers overlap, together."""
-    for _, of_hour in groupby(files, key=lambda each: each.hour):
-        chain: list[HistoryFile] = []
+    for _, of_hour in groupby(files, key=lambda each: each.file.hour):
+        chain: list[SpannedFile] = []
         reach = -1
         for each in of_hour:
             if chain and each.span.first_number > reach:
@@ -187,17 +151,33 @@ def _chains(files: Iterable[HistoryFile]) -> Iterator[list[HistoryFile]]:
         yield chain
 
 
-def _batches(root: CaptureRoot, path: PurePosixPath) -> Iterator[pa.RecordBatch]:
+def _batches(root: CaptureRoot, file: SpannedFile) -> Iterator[pa.RecordBatch]:
+    """In the order of their numbers."""
+    where = root.full(file.path)
     try:
-        with root.filesystem.open_input_file(root.full(path)) as source:
-            for batch in pq.ParquetFile(source).iter_batches(_BATCH_ROWS):
-                yield batch.select(SCHEMA.names)
+        with root.filesystem.open_input_file(where) as source:
+            parquet = pq.ParquetFile(source)
+            if file.is_rising or _rises(parquet):
+                yield from fitted_batches(parquet, where, _BATCH_ROWS)
+            else:
+                yield from _sorted_batches(parquet, where)
     except FileNotFoundError:
         raise JobFailed(
-            f"{root.full(path)} is gone: its folder was compacted meanwhile. Start again; it goes on where it was."
+            f"{where} is gone: it was put together with others meanwhile. Start again; it goes on where it was."
         ) from None
     except (pa.ArrowException, KeyError) as error:
-        raise JobFailed(f"{root.full(path)} cannot be read: {error}") from error
+        raise JobFailed(f"{where} cannot be read: {error}") from error
+
+
+def _rises(parquet: pq.ParquetFile) -> bool:
+    numbers: Any = parquet.read([SCHEMA.names[0]]).column(0).to_numpy()
+    return bool((np.diff(numbers) > 0).all())
+
+
+def _sorted_batches(parquet: pq.ParquetFile, where: str) -> Iterator[pa.RecordBatch]:
+    """Of a file that a table's optimize has put together. It is in memory, whole, while it is read."""
+    table = pa.Table.from_batches(list(fitted_batches(parquet, where, _SORTED_ROWS)), SCHEMA)
+    yield from table.sort_by(SCHEMA.names[0]).to_batches(_BATCH_ROWS)
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[HistoryRow]:

@@ -168,14 +168,14 @@ class _OpenFile:
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
 
-def parquet_writer(sink: Any, compression: str) -> pq.ParquetWriter:
+def parquet_writer(sink: Any, compression: str, schema: pa.Schema = SCHEMA) -> pq.ParquetWriter:
     settings: dict[str, Any] = {
         "compression": compression,
         "compression_level": _LEVELS.get(compression),
         "use_dictionary": [name for name in SCHEMA.names if name not in _WITHOUT_DICTIONARY],
         "write_statistics": ["sequenceNumber", "enqueuedTime", "enqueuedSequenceNumber"],
     }
-    return pq.ParquetWriter(sink, SCHEMA, **settings)
+    return pq.ParquetWriter(sink, schema, **settings)
 
 
 def staged_name(file: CapturedFile) -> str:

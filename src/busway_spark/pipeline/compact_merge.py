@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from busway_spark.pipeline.capture_root import CaptureRoot
-from busway_spark.pipeline.captured import SCHEMA, CapturedFile, folder_of
+from busway_spark.pipeline.captured import CapturedFile, folder_of
+from busway_spark.pipeline.captured_columns import fitted, with_others
 from busway_spark.pipeline.captured_writer import parquet_writer
 from busway_spark.pipeline.compact_plan import FolderPlan, SizedFile
 from busway_spark.pipeline.compact_swap import COMPACTION
@@ -79,9 +80,10 @@ class FolderMerge:
         target = CapturedFile(one.entity, one.hour, one.partition, first, last)
         overlap = any(before.last_number >= after.first_number for before, after in pairwise(spans))
         paths = [each.file.path for each in group]
-        batches = _sorted_batches(self.root, paths) if overlap else _batches(self.root, paths)
+        schema = with_others((self.root.full(path), _schema(self.root, path)) for path in paths)
+        batches = (_sorted_batches if overlap else _batches)(self.root, paths, schema)
         path = staging / target.path.name
-        rows, size = _write(self.root, path, batches, self.compression)
+        rows, size = _write(self.root, path, batches, self.compression, schema)
         if rows != sum(each.rows for each in spans):
             raise JobFailed(
                 f"{folder_of(one.entity, one.hour, one.partition)} changed while it was compacted."
@@ -91,13 +93,17 @@ class FolderMerge:
 
 
 def _write(
-    root: CaptureRoot, path: PurePosixPath, batches: Iterator[pa.RecordBatch], compression: str
+    root: CaptureRoot,
+    path: PurePosixPath,
+    batches: Iterator[pa.RecordBatch],
+    compression: str,
+    schema: pa.Schema,
 ) -> tuple[int, int]:
     """Its rows and bytes."""
     root.make_folder(path.parent)
     rows, last = 0, -1
     with root.filesystem.open_output_stream(root.full(path)) as sink:
-        with parquet_writer(sink, compression) as writer:
+        with parquet_writer(sink, compression, schema) as writer:
             for table in _tables(batches):
                 last = _check_rising(table, last, path)
                 writer.write_table(table, row_group_size=table.num_rows)
@@ -128,19 +134,26 @@ def _check_rising(table: pa.Table, last: int, path: PurePosixPath) -> int:
     return int(numbers[-1])
 
 
-def _batches(root: CaptureRoot, paths: list[PurePosixPath]) -> Iterator[pa.RecordBatch]:
+def _schema(root: CaptureRoot, path: PurePosixPath) -> pa.Schema:
+    try:
+        with root.filesystem.open_input_file(root.full(path)) as source:
+            return pq.read_schema(source)
+    except pa.ArrowException as error:
+        raise JobFailed(f"{root.full(path)} cannot be read: {error}") from error
+
+
+def _batches(root: CaptureRoot, paths: list[PurePosixPath], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for path in paths:
         try:
             with root.filesystem.open_input_file(root.full(path)) as source:
-                file = pq.ParquetFile(source)
-                if file.schema_arrow.names != SCHEMA.names:
-                    raise JobFailed(f"{root.full(path)} has other columns than captured messages have.")
-                for batch in file.iter_batches(_BATCH_ROWS):
-                    yield batch.cast(SCHEMA)
+                for batch in pq.ParquetFile(source).iter_batches(_BATCH_ROWS):
+                    yield fitted(batch, schema)
         except pa.ArrowException as error:
             raise JobFailed(f"{root.full(path)} cannot be read: {error}") from error
 
 
-def _sorted_batches(root: CaptureRoot, paths: list[PurePosixPath]) -> Iterator[pa.RecordBatch]:
-    table = pa.Table.from_batches(list(_batches(root, paths)))
+def _sorted_batches(
+    root: CaptureRoot, paths: list[PurePosixPath], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches(list(_batches(root, paths, schema)))
     yield from table.sort_by("sequenceNumber").to_batches(_BATCH_ROWS)

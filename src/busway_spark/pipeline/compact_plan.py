@@ -12,7 +12,7 @@ from typing import Final
 from busway_spark.pipeline.capture_commit import promised_files
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import CapturedFile
-from busway_spark.pipeline.captured_history import captured_files
+from busway_spark.pipeline.captured_files import listed_files
 
 #: An hour is over when nothing of it can come any more but from a capture that lags behind.
 _OVER_AFTER: Final = timedelta(minutes=10)
@@ -40,7 +40,7 @@ def plan_folders(
     root: CaptureRoot, entity: str | None, target_bytes: int, now: datetime
 ) -> Iterator[FolderPlan]:
     """The files are listed before notes of captures are read: a file that is in place and in no note stays so."""
-    sizes = [SizedFile(file, size) for file, size in captured_files(root, entity).items()]
+    sizes = [SizedFile(each.file, each.bytes) for each in listed_files(root, entity)]
     moving: dict[str, set[str]] = {}
     for folder, files in groupby(sizes, key=lambda each: each.file.path.parent):
         found = list(files)

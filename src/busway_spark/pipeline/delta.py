@@ -24,7 +24,8 @@ that was never given to `commit`. `_settle`: the files of `adding.json`, after t
 were written again for a batch that is in the log by others. What else the log does not name, as what a killed task
 leaves, goes with the table's next vacuum.
 
-Columns are those of `captured`, with the folders' own behind them.
+Columns are those of `captured`, with the folders' own behind them; a table that lacks one gains it before step 1, and
+one that has more keeps them (`delta_table`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -52,36 +54,23 @@ from busway_spark.pipeline.capture_commit import (
 )
 from busway_spark.pipeline.capture_extent import Extents, extents_of, extents_of_files, of_note, to_note
 from busway_spark.pipeline.capture_root import CaptureRoot
-from busway_spark.pipeline.captured import FOLDERS, SCHEMA, CapturedFile, entity_folder, folder_of, parse_path
+from busway_spark.pipeline.captured import FOLDERS, CapturedFile, entity_folder, folder_of, parse_path
 from busway_spark.pipeline.captured_writer import StagedFile
-from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.delta_table import (
+    delta_error,
+    keep_columns_up,
+    made_table,
+    open_table,
+    require_delta,
+    sync_version,
+)
 from busway_spark.pipeline.notes import note_text, read_note
 
-_FOLDER_TYPES: Final = (pa.string(), pa.string(), pa.string(), pa.int32())
-TABLE_SCHEMA: Final = pa.schema(
-    [
-        *(pa.field(each.name, each.type) for each in SCHEMA),
-        *(pa.field(name, kind) for name, kind in zip(FOLDERS, _FOLDER_TYPES, strict=True)),
-    ]
-)
 _TRIES: Final = 10
 #: That are looked through for a batch that is repeated: others write to the table too.
 _VERSIONS_MAX: Final = 1_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ADDING: Final = "adding.json"
-_LOG: Final = PurePosixPath("_delta_log")
-
-
-def require_delta() -> Any:
-    try:
-        return import_module("deltalake")
-    except ImportError as error:
-        raise JobFailed("Delta tables need the package deltalake: pip install deltalake.") from error
-
-
-def _delta_error() -> type[Exception]:
-    require_delta()
-    found: type[Exception] = import_module("deltalake.exceptions").DeltaError
-    return found
 
 
 class DeltaLedger:
@@ -114,8 +103,10 @@ class DeltaLedger:
         not written, since they found the batch there."""
         with self._telling():
             self._settle()
-            # One reading of the log is asked for the batch and followed: what comes between is a conflict.
-            table = self._table() or (self._made_table() if files else None)
+            table = self._table() or (made_table(self._root) if files else None)
+            if files:
+                keep_columns_up(self._root, table)
+            # From here on one reading of the log is asked and followed: what comes between is a conflict.
             if is_repeated(name, self._noted(table, name.query)):
                 rows = extents_of([*extents_of_files(files).items(), *(left_out or {}).items()])
                 check_repeated(name, rows, self._extents(table, name))
@@ -176,8 +167,8 @@ class DeltaLedger:
     def _lands_before_fence(self, name: BatchName) -> bool:
         """From now on the log has the batch, or never will."""
         try:
-            self._write_version(self._table() or self._made_table(), name.query, name.batch - 1, [])
-        except _delta_error():
+            self._write_version(self._table() or made_table(self._root), name.query, name.batch - 1, [])
+        except delta_error():
             if not self._has(name):
                 raise
         return self._has(name)
@@ -197,23 +188,14 @@ class DeltaLedger:
             max_commit_retries=_TRIES,
             app_transactions=[delta.Transaction(self._application(query), batch)],
         )
-        schema = delta.Schema.from_arrow(TABLE_SCHEMA)
-        table.create_write_transaction(actions, "append", schema, list(FOLDERS), commit_properties=properties)
-        for path in (_LOG / f"{table.version():020}.json", _LOG):
-            self._root.sync_file(path)
-
-    def _made_table(self) -> Any:
-        delta = require_delta()
-        schema = delta.Schema.from_arrow(TABLE_SCHEMA)
-        return delta.DeltaTable.create(
-            self._root.location, schema=schema, mode="ignore", partition_by=list(FOLDERS)
+        # Its own columns: it may have more than ours.
+        table.create_write_transaction(
+            actions, "append", table.schema(), list(FOLDERS), commit_properties=properties
         )
+        sync_version(self._root, table)
 
     def _table(self) -> Any | None:
-        delta = require_delta()
-        if not delta.DeltaTable.is_deltatable(self._root.location):
-            return None
-        return delta.DeltaTable(self._root.location)
+        return open_table(self._root)
 
     def _has(self, name: BatchName) -> bool:
         return self._noted(self._table(), name.query) >= name.batch
@@ -236,30 +218,22 @@ class DeltaLedger:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        failures = _delta_error()
+        failures = delta_error()
         try:
             yield
         except failures as error:
             raise CaptureFailed(store_sentence(self._root, error)) from error
-
-    def last_numbers(self) -> dict[int, int]:
-        """By partition, what the table holds of this entity."""
-        with self._telling():
-            table = self._table()
-            rows = [] if table is None else _added_files(table)
-        last: dict[int, int] = {}
-        for row in rows:
-            if row["partition.entity"] == self._entity:
-                partition, number = int(row["partition.partition"]), int(row["max.sequenceNumber"])
-                last[partition] = max(number, last.get(partition, -1))
-        return last
 
 
 def _action(file: StagedFile) -> dict[str, object]:
     target = parse_path(PurePosixPath(file.final))
     assert target is not None
     values = (target.entity, f"{target.hour:%Y-%m-%d}", f"{target.hour:%H}", str(target.partition))
-    bounds = {"sequenceNumber": (file.first_number, file.last_number)}
+    bounds: dict[str, tuple[object, object]] = {
+        "sequenceNumber": (file.first_number, file.last_number),
+        # Delta keeps milliseconds: outwards, so that they hold for every row.
+        "enqueuedTime": (_instant(file.first_time_us // 1000), _instant(-(-file.last_time_us // 1000))),
+    }
     stats = {
         "numRecords": file.rows,
         "minValues": {column: least for column, (least, _) in bounds.items()},
@@ -272,6 +246,11 @@ def _action(file: StagedFile) -> dict[str, object]:
         "data_change": True,
         "stats": json.dumps(stats),
     }
+
+
+def _instant(milliseconds: int) -> str:
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
 
 
 def _added_files(table: Any) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import FOLDERS, SCHEMA, CapturedFile, folder_of
+from busway_spark.pipeline.captured_frames import captured_frame
 from busway_spark.pipeline.captured_history import History, Selection
 from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.pipeline.replay_state import ReplayState
@@ -58,14 +59,12 @@ def chosen(
 def _choose(place: Place, root: CaptureRoot, history: History, where: str, folder: PurePosixPath) -> None:
     from pyspark.errors import PySparkException
 
-    base = root.location
-    paths = [f"{base}/{each.file.path}" for each in history.files]
     spark = place.session("replay")
     try:
-        rows = spark.read.schema(history_schema()).option("basePath", base).parquet(*paths).where(where)
+        rows = captured_frame(spark, root, history.files, history_schema()).where(where)
         chosen_rows = rows.select("date", "hour", "partition", _NUMBER)
         chosen_rows.write.mode("overwrite").partitionBy("date", "hour", "partition").parquet(
-            f"{base}/{folder}"
+            f"{root.spark_location}/{folder}"
         )
     except PySparkException as error:
         raise JobFailed(f"The condition '{where[:200]}' cannot be used: {str(error)[:_WORDS_MAX]}") from error

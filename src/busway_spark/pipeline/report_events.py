@@ -3,6 +3,8 @@
 Columns: `source` (captured or journal), `time`, `operation`, `entity`, `fragment`, `sessionId`, `partitionKey`,
 `sizeBytes`, `deliveryCount`, `enqueuedTime`, `reason`. A captured message is an event `captured` at the time when it
 was enqueued. Only the columns and folders that are needed are read: of a year of files, those of the days asked for.
+
+A message that is captured and that the journal tells of as well is counted once (`report_overlap`).
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ from pyspark.sql.types import (
 from busway.journal import columns as journal
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured import FOLDERS
-from busway_spark.pipeline.captured_history import captured_files
+from busway_spark.pipeline.captured_files import listed_files
+from busway_spark.pipeline.captured_frames import captured_frame
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.report_overlap import not_told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
 
 CAPTURED: Final = "captured"
 JOURNAL: Final = "journal"
+#: Some messages of an entity from the one, some from the other.
+BOTH: Final = "captured and journal"
 #: What brings a message in.
 ARRIVALS: Final = (journal.SEND, journal.PUBLISH, CAPTURED)
 COLUMNS: Final = ("source", *journal.COLUMNS)
@@ -78,15 +84,16 @@ def events(
     with_sizes: bool,
 ) -> DataFrame:
     """Raises JobFailed when a folder is not there."""
+    if captured is None and journal_folder is None:
+        raise JobFailed("Nothing to report on: give --captured or --journal.")
+    operations = None if journal_folder is None else _journal(spark, journal_folder)
     frames: list[DataFrame] = []
     if captured is not None:
-        frames.append(_captured(spark, captured, since, until, with_sizes))
-    if journal_folder is not None:
-        frames.append(_journal(spark, journal_folder))
-    if not frames:
-        raise JobFailed("Nothing to report on: give --captured or --journal.")
-    chosen = [_chosen(frame, since, until, entities) for frame in frames]
-    return reduce(lambda one, other: one.unionByName(other), chosen).select(*COLUMNS)
+        rows = _chosen(_captured(spark, captured, since, until, with_sizes), since, until, entities)
+        frames.append(rows if operations is None else not_told(rows, operations, since, until))
+    if operations is not None:
+        frames.append(_chosen(operations, since, until, entities))
+    return reduce(lambda one, other: one.unionByName(other), frames).select(*COLUMNS)
 
 
 def _captured(
@@ -95,16 +102,9 @@ def _captured(
     """From the files that count: those that a compaction is just replacing do not."""
     _check_folder(folder, "--captured")
     root = CaptureRoot(folder)
-    hour = timedelta(hours=1)
-    paths = [
-        f"{root.location}/{file.path}"
-        for file in captured_files(root)
-        if (since is None or file.hour + hour > since) and (until is None or file.hour < until)
-    ]
-    if paths:
-        rows = spark.read.schema(_CAPTURED).option("basePath", root.location).parquet(*paths)
-    else:
-        rows = spark.createDataFrame([], _CAPTURED)
+    with root.telling():
+        files = listed_files(root, None, _microseconds(since), _microseconds(until))
+    rows = captured_frame(spark, root, files, _CAPTURED)
     size: Column = F.octet_length("body").cast("long") if with_sizes else F.lit(None).cast("long")
     known = {
         "source": F.lit(CAPTURED),
@@ -153,6 +153,10 @@ def _is_of(entity: str) -> Column:
 
 def _day(moment: datetime) -> Any:
     return F.lit(f"{moment.astimezone(UTC):%Y-%m-%d}")
+
+
+def _microseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else int(moment.timestamp() * 1_000_000)
 
 
 def slot_of(slot_s: int) -> Column:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from busway.journal import columns as journal
 from busway_spark.pipeline.deadletters_groups import slot_seconds
-from busway_spark.pipeline.report_events import ARRIVALS, CAPTURED, JOURNAL, seconds_between, slot_of
+from busway_spark.pipeline.report_events import ARRIVALS, BOTH, CAPTURED, JOURNAL, seconds_between, slot_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -135,15 +135,17 @@ def _count(cube: DataFrame, found: Figures) -> None:
         .orderBy("source", "entity", "operation", "start")
     )
     arrivals = cube.where(F.col("operation").isin(*ARRIVALS) & F.col("entity").isin(busy))
-    found.skew = skew_of(_fragment_totals(arrivals))
+    sources = _sources(found.operations)
+    found.skew = skew_of(_of_sources(_fragment_totals(arrivals), sources))
     spread = [row["entity"] for row in found.skew if row["fragments"] > 1]
-    found.fragment_slots = _rows(
+    slots = _rows(
         arrivals.where(F.col("entity").isin([each for each in top if each in spread]))
-        .groupBy("source", "entity", "fragment", "start")
+        .groupBy("entity", "fragment", "start")
         .agg(F.sum("count").alias("count"))
-        .orderBy("source", "entity", "fragment", "start")
+        .orderBy("entity", "fragment", "start")
         .limit(_FRAGMENT_ROWS_MAX)
     )
+    found.fragment_slots = _of_sources(slots, sources)
     found.locks = _locks(found.operations)
     found.duplicates = _duplicates(found.operations)
 
@@ -154,9 +156,23 @@ def _busiest(cube: DataFrame, count: int) -> list[str]:
 
 
 def _fragment_totals(arrivals: DataFrame) -> Rows:
-    counted = arrivals.groupBy("source", "entity", F.coalesce("fragment", F.lit(0)).alias("fragment"))
+    counted = arrivals.groupBy("entity", F.coalesce("fragment", F.lit(0)).alias("fragment"))
     totals = counted.agg(F.sum("count").alias("count"))
-    return _rows(totals.orderBy("source", "entity", "fragment").limit(_FRAGMENT_ROWS_MAX))
+    return _rows(totals.orderBy("entity", "fragment").limit(_FRAGMENT_ROWS_MAX))
+
+
+def _sources(operations: Rows) -> dict[str, str]:
+    """By entity, where its arrivals are told of."""
+    found: dict[str, str] = {}
+    for row in operations:
+        if row["operation"] in ARRIVALS:
+            source, entity = row["source"], row["entity"]
+            found[entity] = source if found.get(entity, source) == source else BOTH
+    return found
+
+
+def _of_sources(rows: Rows, sources: dict[str, str]) -> Rows:
+    return [{"source": sources[row["entity"]], **row} for row in rows]
 
 
 def skew_of(totals: Rows) -> Rows:
@@ -291,8 +307,10 @@ def _keys(events: DataFrame) -> Rows:
     arrived = events.where(F.col("operation").isin(*ARRIVALS))
     key = F.coalesce("sessionId", "partitionKey")
     kind = F.when(F.col("sessionId").isNotNull(), "session").otherwise("partition key")
-    counted = arrived.groupBy("source", "entity", key.alias("key"), kind.alias("kind")).count()
-    share = F.col("count") / F.sum("count").over(Window.partitionBy("source", "entity"))
+    counted = arrived.groupBy("entity", key.alias("key"), kind.alias("kind")).agg(
+        _source().alias("source"), F.count("*").alias("count")
+    )
+    share = F.col("count") / F.sum("count").over(Window.partitionBy("entity"))
     top = counted.withColumn("share", share).where("key is not null")
     return _rows(
         top.orderBy(F.desc("count"), "entity", "key")
@@ -301,15 +319,24 @@ def _keys(events: DataFrame) -> Rows:
     )
 
 
+def _source() -> Column:
+    """Of what is grouped; what is of both stays so."""
+    first, last = F.min("source"), F.max("source")
+    return F.when(first == last, first).otherwise(BOTH)
+
+
 # -- sessions
 
 
 def _session_sizes(events: DataFrame) -> Rows:
     arrived = events.where(F.col("operation").isin(*ARRIVALS) & F.col("sessionId").isNotNull())
-    sizes = arrived.groupBy("source", "entity", "sessionId").agg(F.count("*").alias("messages"))
+    sizes = arrived.groupBy("entity", "sessionId").agg(
+        _source().alias("source"), F.count("*").alias("messages")
+    )
     rows = (
-        sizes.groupBy("source", "entity")
+        sizes.groupBy("entity")
         .agg(
+            _source().alias("source"),
             F.count("*").alias("sessions"),
             _percentiles("messages").alias("p"),
             F.max("messages").alias("max"),
