@@ -5,6 +5,7 @@ captured           files of captured messages: their columns, their names, their
 capture            hubs, topics and queues into captured files
   entity_kind          hub, queue, topic or subscription
   capture_root         the directory or object store where files lie
+  capture_sources      what Spark reads from
   capture_sink         what Spark writes to
   captured_rows        rows of both formats in the columns of captured files
   captured_writer      the files of a task, not yet seen by anybody
