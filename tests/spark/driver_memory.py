@@ -15,10 +15,8 @@ class Process:
     #: The command.
     words: tuple[str, ...]
     mib: float
-
-    @property
-    def is_python(self) -> bool:
-        return any("python" in Path(word).name for word in self.words[:1])
+    #: That no other process has.
+    own_mib: float
 
 
 def processes_of_session(session: int) -> list[Process]:
@@ -43,11 +41,11 @@ def _all() -> Iterator[tuple[Process, int]]:
             if state in "ZX":
                 continue
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-            yield Process(int(folder.name), int(parent), tuple(words), _mib(folder)), int(session)
+            pages = (folder / "smaps_rollup").read_text()
+            its, own = _mib(pages, "Pss"), _mib(pages, "Private_Clean") + _mib(pages, "Private_Dirty")
+            yield Process(int(folder.name), int(parent), tuple(words), its, own), int(session)
 
 
-def _mib(folder: Path) -> float:
-    for line in (folder / "smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+def _mib(pages: str, kind: str) -> float:
+    lines = [line.split() for line in pages.splitlines()]
+    return sum(int(words[1]) for words in lines if words[0] == f"{kind}:") / 1024

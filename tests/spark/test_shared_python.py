@@ -29,27 +29,46 @@ def nursery() -> Iterator[LentPython]:
     lent.end()
 
 
-def started(nursery: LentPython, *more_path: str, parent: int | None = None) -> subprocess.Popen[bytes]:
-    """As Spark starts it: a daemon that says where it listens."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ENTRANCE), *more_path]),
-        "PYTHONHASHSEED": "0",
-        NURSERY: f"{os.getpid() if parent is None else parent}:{nursery.address}",
-    }
-    process = subprocess.Popen(
-        [sys.executable, *DAEMON], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-    )
-    assert process.stdout is not None
-    assert int.from_bytes(process.stdout.read(4), "big") > 0
-    return process
+class Daemons:
+    """Processes as Spark starts them, each of which says where it listens."""
+
+    def __init__(self) -> None:
+        self._all: list[subprocess.Popen[bytes]] = []
+
+    def start(
+        self, nursery: LentPython, *more_path: str, parent: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ENTRANCE), *more_path]),
+            "PYTHONHASHSEED": "0",
+            NURSERY: f"{os.getpid() if parent is None else parent}:{nursery.address}",
+        }
+        process = subprocess.Popen(
+            [sys.executable, *DAEMON], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        self._all.append(process)
+        assert process.stdout is not None
+        assert int.from_bytes(process.stdout.read(4), "big") > 0
+        return process
+
+    def end(self) -> None:
+        for process in self._all:
+            end(process)
+
+
+@pytest.fixture
+def daemons(nursery: LentPython) -> Iterator[Daemons]:
+    daemons = Daemons()
+    yield daemons
+    daemons.end()
+    wait_until(lambda: not forks(nursery))
 
 
 def end(process: subprocess.Popen[bytes]) -> int:
-    assert process.stdin is not None
-    process.stdin.close()
-    assert process.stdout is not None
-    process.stdout.close()
+    for stream in (process.stdin, process.stdout):
+        assert stream is not None
+        stream.close()
     return process.wait(_WAIT_S_MAX)
 
 
@@ -68,44 +87,43 @@ def program(process: subprocess.Popen[bytes]) -> str:
     return Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")[0].decode()
 
 
-def test_what_spark_starts_is_a_fork_with_little_of_its_own(nursery: LentPython) -> None:
+def test_what_spark_starts_is_a_fork_with_little_of_its_own(nursery: LentPython, daemons: Daemons) -> None:
     """Driver memory: what Spark knows is a shell; the fork has imported Arrow and Spark and shares them."""
-    both = [started(nursery) for _ in range(2)]
+    both = [daemons.start(nursery) for _ in range(2)]
     assert [program(process) for process in both] == ["/bin/sh", "/bin/sh"]
     found = forks(nursery)
     assert len(found) == 2
-    assert max(fork.mib for fork in found) < 30
+    assert max(fork.own_mib for fork in found) < 15
     assert [end(process) for process in both] == [ENDED, ENDED]
-    wait_until(lambda: not forks(nursery))
 
 
-def test_a_process_that_spark_kills_takes_its_fork_along(nursery: LentPython) -> None:
+def test_a_process_that_spark_kills_takes_its_fork_along(nursery: LentPython, daemons: Daemons) -> None:
     """Driver memory: no fork outlives what Spark knows it by, and the others do not notice."""
-    killed, other = started(nursery), started(nursery)
+    killed, other = daemons.start(nursery), daemons.start(nursery)
     killed.kill()
     killed.wait(_WAIT_S_MAX)
     wait_until(lambda: len(forks(nursery)) == 1)
     assert end(other) == ENDED
-    end(killed)
 
 
-def test_a_fork_that_dies_is_seen_by_spark(nursery: LentPython) -> None:
+def test_a_fork_that_dies_is_seen_by_spark(nursery: LentPython, daemons: Daemons) -> None:
     """Driver memory: the process that Spark knows ends with it."""
-    process = started(nursery)
+    process = daemons.start(nursery)
     (fork,) = forks(nursery)
     os.kill(fork.pid, 9)
     assert process.wait(_WAIT_S_MAX) == (-9) & 255
-    end(process)
 
 
-def test_whoever_cannot_be_served_goes_on_by_itself(nursery: LentPython, tmp_path: Path) -> None:
+def test_whoever_cannot_be_served_goes_on_by_itself(
+    nursery: LentPython, daemons: Daemons, tmp_path: Path
+) -> None:
     """Driver memory: a process of an executor, one with another path, one that finds nobody."""
-    served = started(nursery)
-    of_an_executor = started(nursery, parent=os.getppid())
-    with_other_code = started(nursery, str(tmp_path))
+    served = daemons.start(nursery)
+    of_an_executor = daemons.start(nursery, parent=os.getppid())
+    with_other_code = daemons.start(nursery, str(tmp_path))
     gone = LentPython({})
     gone.end()
-    alone = started(gone)
+    alone = daemons.start(gone)
     for process in (of_an_executor, with_other_code, alone):
         assert program(process) == sys.executable
     assert len(forks(nursery)) == 1

@@ -219,8 +219,9 @@ def _run(asked: dict[str, Any], streams: list[int]) -> int:
 def main(address: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)
+        listener.bind(f"{address}.new")
         listener.listen(128)
+        os.rename(f"{address}.new", address)  # whoever finds it can connect
         Nursery(listener).serve()
 
 
