@@ -12,6 +12,8 @@ that works; in any other session the formats are found by themselves (modules `p
   kept_interrupt          Ctrl-C stays with the program that had it
   shipping                our code on executors that lack it (`cache_folder`: where its archive lies)
   carried_source          our code in the process that plans a stream
+  small_java              a Java on the driver that gives back what it does not use
+  shared_python           Python processes of the driver that share their memory
   authority               the bus's certificate authority on executors
   bus                     the server: its address, its kind, connections to it
   administration          its entities, asked by HTTP

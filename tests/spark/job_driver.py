@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.harness.running_server import BUSWAY
@@ -30,9 +30,11 @@ class Job:
     """`with Job(folder, connection, "backfill", …) as job:`. What it leaves behind when it is killed is below the
     folder."""
 
-    def __init__(self, folder: Path, connection: str, *arguments: str) -> None:
-        settings = [word for name, value in _SETTINGS.items() for word in ("--conf", f"{name}={value}")]
-        self._command = [str(BUSWAY), "pipeline", *arguments, "--master", "local[2]", *settings]
+    def __init__(
+        self, folder: Path, connection: str, *arguments: str, settings: Mapping[str, str] = _SETTINGS
+    ) -> None:
+        words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        self._command = [str(BUSWAY), "pipeline", *arguments, "--master", "local[2]", *words]
         left = folder / "left"
         left.mkdir(parents=True, exist_ok=True)
         self._output = folder / "output"
@@ -58,6 +60,12 @@ class Job:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+    @property
+    def pid(self) -> int:
+        """Of its driver, and of the session of all its processes."""
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def said(self) -> str:

@@ -17,7 +17,7 @@ from busway.amqp.types import Int, Timestamp
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage
 from busway_spark.bus import Bus
-from busway_spark.pipeline.capture import CaptureOptions, capture, sentence_of
+from busway_spark.pipeline.capture import CaptureOptions, capture
 from busway_spark.pipeline.capture_commit import BatchName
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.capture_sink import DELTA
@@ -249,12 +249,3 @@ def test_a_stream_that_cannot_start_stops_those_before_it(
         run(server, tmp_path, hub, f"{hub}-2", follows=True)
     assert "\tat " not in str(failure.value)
     assert f"capture {hub}" not in [query.name for query in spark.streams.active]
-
-
-def test_the_sentence_is_found_in_what_spark_tells() -> None:
-    """Capture: Spark wraps the error of a Python worker in pages of its own."""
-    text = (
-        "[STREAM_FAILED] x\nTraceback (most recent call last):\n  File\na.b.DataLoss: Events are gone.\nJVM"
-    )
-    assert sentence_of(text) == "Events are gone."
-    assert sentence_of("something else") == "something else"

@@ -13,6 +13,7 @@ capture            hubs, topics and queues into captured files
   object_store         objects of a bucket
   object_files         objects as files of Arrow
   object_lock          a lock that is an object
+  capture_sources      what Spark reads from
   capture_sink         what Spark writes to
   captured_rows        rows of both formats in the columns of captured files
   captured_writer      the files of a task, not yet seen by anybody

@@ -5,6 +5,8 @@ through a subscription made for that, whose messages are taken as they are captu
 subscription, would be emptied the same way, so it must be asked for (`takes`).
 
 A capture that goes on after its checkpoint was lost begins where the captured files of the hub end.
+
+Many streams are many Python processes on the driver; those of a capture share their memory (`shared_python`).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from busway_spark.pipeline.capture_commit import check_source, notes_of
 from busway_spark.pipeline.capture_retry import Retry
 from busway_spark.pipeline.capture_root import CHECKPOINTS, CaptureRoot
 from busway_spark.pipeline.capture_sink import DELTA, PARQUET, SINK, CaptureSink, ledger_of
+from busway_spark.pipeline.capture_sources import CAPTURED_HUB, CAPTURED_QUEUE, CapturedHub, CapturedQueue
 from busway_spark.pipeline.captured import SCHEMA, entity_folder
 from busway_spark.pipeline.captured_files import last_numbers
 from busway_spark.pipeline.captured_writer import ZSTD
@@ -38,9 +41,12 @@ from busway_spark.pipeline.entity_kind import (
     find_entity,
 )
 from busway_spark.pipeline.hadoop_driver import driver_sentence
-from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.pipeline.job import JobFailed, Place, Progress, job_session
 from busway_spark.pipeline.places import spark_location
+from busway_spark.pipeline.spark_sentence import sentence_of
 from busway_spark.servicebus.options import JSON
+from busway_spark.shared_python.lent_python import shared_python
+from busway_spark.small_java import small_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,17 +68,8 @@ _SUBSCRIPTION: Final[Mapping[str, Value]] = {
 _SERVICEBUS_COLUMNS: Final = ",".join(
     ["fragment", *(name for name in SCHEMA.names if name not in ("offset", "publisher"))]
 )
-_SENTENCE: Final = re.compile(
-    r"^[\w.]*(?:Error|Failed|Failure|Loss|Missing|Option|Rows|Unreachable|Refused): (.+)$", re.M
-)
-#: Where a query's state or a stack begins.
-_REST: Final = re.compile(r"^(?:=== Streaming Query|\tat )", re.M)
-_JAVA_NAMES: Final = re.compile(
-    r"^An error occurred while calling \S+\s*: |\b(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error): "
-)
 #: As operating systems say it, through Java.
 _NO_ROOM: Final = re.compile("No space left on device|Disk quota exceeded")
-_WORDS_MAX: Final = 600
 
 
 @dataclass(frozen=True)
@@ -116,8 +113,10 @@ def capture(place: Place, options: CaptureOptions, progress: Progress) -> Captur
     with root.telling(), ExitStack() as stack:
         for entity in entities:
             _begin(stack, root, entity, options)
-        spark = place.session("capture")
-        spark.dataSource.register(CaptureSink)
+        spark = job_session("capture", place.master, small_java(place.config))
+        with shared_python(spark):
+            for source in (CaptureSink, CapturedHub, CapturedQueue):
+                spark.dataSource.register(source)
         started = time.monotonic()
         captures: list[_Capture] = []
         try:
@@ -212,7 +211,7 @@ def _start(
     try:
         return writer.start()
     except Exception as error:
-        raise _stopped(entity.name, checkpoint, str(error)) from error
+        raise _stopped(entity.name, checkpoint, error) from error
 
 
 def _started_again(
@@ -224,7 +223,7 @@ def _started_again(
     except JobFailed:
         raise
     except Exception as error:
-        raise _stopped(entity.name, _checkpoint(root, entity.name, options), str(error)) from error
+        raise _stopped(entity.name, _checkpoint(root, entity.name, options), error) from error
     return _start(spark, place, root, entity, options)
 
 
@@ -247,7 +246,7 @@ def _events(
         given["eventhubs.startingPositions"] = json.dumps(positions)
     if options.batch_rows is not None:
         given["eventhubs.maxEventsPerTrigger"] = str(options.batch_rows)
-    return spark.readStream.format("eventhubs").options(**given).load()
+    return spark.readStream.format(CAPTURED_HUB).options(**given).load()
 
 
 def _position(start: str) -> dict[str, object]:
@@ -277,7 +276,7 @@ def _messages(spark: SparkSession, place: Place, entity: KnownEntity, options: C
         messagesPerPartition=str(_TASK_MESSAGES),
         failOnDataLoss="false" if options.allows_loss else "true",
     )
-    return spark.readStream.format("servicebus").options(**given).load()
+    return spark.readStream.format(CAPTURED_QUEUE).options(**given).load()
 
 
 # -- progress
@@ -319,7 +318,7 @@ class _Capture:
         """Raises JobFailed."""
         error = self.query.exception()
         if error is not None:
-            raise _stopped(self.entity.name, self._checkpoint, str(error)) from error
+            raise _stopped(self.entity.name, self._checkpoint, error) from error
 
     def is_over(self) -> bool:
         """It has ended, and not by a failure."""
@@ -376,18 +375,11 @@ def _lag(progress: dict[str, Any]) -> int | None:
     return sum(max(int(number) - int(done.get(name, 0)), 0) for name, number in latest["partitions"].items())
 
 
-def _stopped(entity: str, checkpoint: str, text: str) -> JobFailed:
-    sentence = driver_sentence(text) or sentence_of(text)
+def _stopped(entity: str, checkpoint: str, error: Exception) -> JobFailed:
+    sentence = driver_sentence(str(error)) or sentence_of(error)
     if _NO_ROOM.search(sentence):
         sentence = (
             f"There is no room left at {checkpoint}, where progress is kept, or in the temporary folder of Spark."
             " Nothing is lost: when there is room start the capture again."
         )
     return JobFailed(f"The capture of '{entity}' stopped: {sentence}")
-
-
-def sentence_of(text: str) -> str:
-    """Out of Spark's report of an error in Python its own sentence; else what Java says, without plan and stack."""
-    found = _SENTENCE.findall(text)
-    said = found[-1] if found else _REST.split(text, maxsplit=1)[0]
-    return _JAVA_NAMES.sub("", said).strip()[:_WORDS_MAX]

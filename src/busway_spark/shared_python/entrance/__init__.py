@@ -1,0 +1,1 @@
+"""Nothing but `sitecustomize`, which Python runs at its start where this folder is on its path."""
