@@ -224,27 +224,31 @@ class HttpGateway:
         address = message_address(call.method, call.request.scope["raw_path"])
         if address is not None:
             return await self._messages.handle(call, address)
-        segments = call.segments
-        routes: dict[tuple[str, int], Handler] = {
-            ("$stores", 1): self._operators.stores,
-            ("$stores", 3): self._operators.switch_store,
-            ("$rules", 1): self._operators.rules,
-            ("$rules", 2): self._operators.rule,
+        return await self._own_route(call.segments)(call)
+
+    def _own_route(self, segments: list[str]) -> Handler:
+        """Addresses that Busway has beside those of the service; everything else is managed."""
+        many: dict[str, Handler] = {
+            "$fragments": self._operators.fragments,
+            "$backfill": self._backfill.handle,
+            LETTERS_KEYWORD: self._letters.handle,
         }
-        handler = routes.get((segments[0], len(segments)), self._management.handle)
-        if segments[0] == "$fragments" and len(segments) > 1:
-            handler = self._operators.fragments
-        if segments[0] == STAGING_KEYWORD and self._staging is not None:
-            handler = self._staging.handle
-        if segments[0] == PIPELINES_KEYWORD:
-            handler = self._pipelines.handle
-        if segments[0] == "$backfill" and len(segments) > 1:
-            handler = self._backfill.handle
-        if segments[0] == LETTERS_KEYWORD and len(segments) > 1:
-            handler = self._letters.handle
-        if segments[0] == "$stores" and len(segments) == 3 and segments[2] not in ("enable", "disable"):
-            handler = self._management.handle
-        return await handler(call)
+        match segments:
+            case ["$stores"]:
+                return self._operators.stores
+            case ["$stores", _, "enable" | "disable"]:
+                return self._operators.switch_store
+            case ["$rules"]:
+                return self._operators.rules
+            case ["$rules", _]:
+                return self._operators.rule
+            case [first, *_] if first == PIPELINES_KEYWORD:
+                return self._pipelines.handle
+            case [first, *_] if first == STAGING_KEYWORD and self._staging is not None:
+                return self._staging.handle
+            case [first, _, *_] if first in many:
+                return many[first]
+        return self._management.handle
 
     def _special(self, call: Call) -> Response | None:
         """What needs no key. A queue may be called `health`: whoever shows a token means the queue."""
