@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 #: Rows that come to the driver together.
 _ROWS_PER_PART: Final = 10_000
 _MOVES: Final = "isChosen and not isHeld"
+_PLANNED: Final = ("source", "sequenceNumber", "state", "messageId", "isChosen", "isHeld")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _REFUSALS_TOLD: Final = 3
 _TRIES: Final = 3
@@ -177,8 +178,17 @@ class _Work:
         if not wants_all and not self._options.resubmits:
             return
         with aside.open("w", encoding="ascii") as file:
-            rows = _rows(kept if wants_all else kept.where(_MOVES), total)
-            plan.add(self._planned(rows, file if wants_all else None))
+            if wants_all:
+                plan.add(self._planned(_rows(kept, total), file))
+            else:
+                plan.add(self._planned(self._rows_to_move(kept, total), None))
+
+    def _rows_to_move(self, kept: DataFrame, total: int) -> Iterator[Any]:
+        """Only what the plan wants of them. It has an order of its own; without fixes, which may be large, the rows
+        are so small that Spark's own parts will do."""
+        fixes = [f"fix{at}" for at in range(len(self._options.fixes))]
+        wanted = kept.where(_MOVES).select(*_PLANNED, *fixes)
+        return _rows(wanted, total) if fixes else iter(wanted.toLocalIterator(prefetchPartitions=True))
 
     def _planned(self, rows: Iterator[Any], aside: IO[str] | None) -> Iterator[PlanRow]:
         for row in rows:
