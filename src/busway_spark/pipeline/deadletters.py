@@ -4,9 +4,9 @@ Theory of operation. The dead letters are browsed, which touches nothing, and ke
 and report speak of the same ones. Kept means that they cannot be computed again: a cache whose block is lost with
 its executor would silently browse once more and find others. When a block is lost here, everything begins anew,
 which it may, because nothing was moved yet. Behind the groups the rows are read once more, into the plan and what
-the report wants of them (files beside the job); from then on Spark is not asked any more. Without `resubmits` that
-is all: what would be done is told. With it the plan is moved one source after the other (`deadletters_move`), each
-once. The report is written last.
+the report wants of them (files beside the job); from then on Spark is not asked for them any more. Without
+`resubmits` that is all: what would be done is told. With it the plan is moved one source after the other, each once:
+on Busway by tasks (`deadletters_tasks`), elsewhere by the driver (`deadletters_move`). The report is written last.
 
 Stopping and starting again, kill -9 included: a new run browses anew, finds what is still dead-lettered, and goes
 on.
