@@ -43,6 +43,7 @@ backfill           history for a new subscription, by its rules
   backfill_door        the server's door for them
 deadletters        triage of dead letters and their way back
   deadletters_columns  browsed and chosen, as a table
+  deadletters_spans    by several tasks where there are many
   deadletters_groups   counted
   deadletters_fix      changed
   deadletters_route    where to, and what keeps each from going twice

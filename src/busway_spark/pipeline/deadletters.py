@@ -4,9 +4,9 @@ Theory of operation. The dead letters are browsed, which touches nothing, and ke
 and report speak of the same ones. Kept means that they cannot be computed again: a cache whose block is lost with
 its executor would silently browse once more and find others. When a block is lost here, everything begins anew,
 which it may, because nothing was moved yet. Behind the groups the rows are read once more, into the plan and what
-the report wants of them (files beside the job); from then on Spark is not asked any more. Without `resubmits` that
-is all: what would be done is told. With it the plan is moved one source after the other (`deadletters_move`), each
-once. The report is written last.
+the report wants of them (files beside the job); from then on Spark is not asked for them any more. Without
+`resubmits` that is all: what would be done is told. With it the plan is moved one source after the other, each once:
+on Busway by tasks (`deadletters_tasks`), elsewhere by the driver (`deadletters_move`). The report is written last.
 
 Stopping and starting again, kill -9 included: a new run browses anew, finds what is still dead-lettered, and goes
 on.
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 #: Rows that come to the driver together.
 _ROWS_PER_PART: Final = 10_000
 _MOVES: Final = "isChosen and not isHeld"
+_PLANNED: Final = ("source", "sequenceNumber", "state", "messageId", "isChosen", "isHeld")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _REFUSALS_TOLD: Final = 3
 _TRIES: Final = 3
@@ -177,8 +178,17 @@ class _Work:
         if not wants_all and not self._options.resubmits:
             return
         with aside.open("w", encoding="ascii") as file:
-            rows = _rows(kept if wants_all else kept.where(_MOVES), total)
-            plan.add(self._planned(rows, file if wants_all else None))
+            if wants_all:
+                plan.add(self._planned(_rows(kept, total), file))
+            else:
+                plan.add(self._planned(self._rows_to_move(kept, total), None))
+
+    def _rows_to_move(self, kept: DataFrame, total: int) -> Iterator[Any]:
+        """Only what the plan wants of them. It has an order of its own; without fixes, which may be large, the rows
+        are so small that Spark's own parts will do."""
+        fixes = [f"fix{at}" for at in range(len(self._options.fixes))]
+        wanted = kept.where(_MOVES).select(*_PLANNED, *fixes)
+        return _rows(wanted, total) if fixes else iter(wanted.toLocalIterator(prefetchPartitions=True))
 
     def _planned(self, rows: Iterator[Any], aside: IO[str] | None) -> Iterator[PlanRow]:
         for row in rows:

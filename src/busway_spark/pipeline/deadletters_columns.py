@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 
 from busway_spark.pipeline.deadletters_fix import BODY, PROPERTY_MARK, SCHEDULED, TIME_TO_LIVE, Fix
 from busway_spark.pipeline.deadletters_route import DEAD_LETTER
+from busway_spark.pipeline.deadletters_spans import spans_of
 from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.pipeline.spark_sentence import sentence_of
 from busway_spark.servicebus.columns import readable_schema
@@ -77,10 +78,17 @@ def browse(spark: SparkSession, place: Place, sources: Sequence[str]) -> DataFra
     """All dead letters, with the columns of the format, `source`, `fingerprint` and `age`."""
     frames = [
         spark.read.format("servicebus")
-        .options(**place.servicebus_options(entity=source + DEAD_LETTER))
+        .options(
+            **place.servicebus_options(
+                entity=source + DEAD_LETTER,
+                startingSequenceNumber=str(first),
+                endingSequenceNumber=str(last),
+            )
+        )
         .load()
         .withColumn("source", F.lit(at))
         for at, source in enumerate(sources)
+        for first, last in spans_of(place.bus, source + DEAD_LETTER)
     ]
     return reduce(lambda one, other: one.unionByName(other), frames)
 
