@@ -1,8 +1,9 @@
 """What the benchmark of Spark stands on: a server, a session, messages, and what each process costs.
 
 CPU time is read of four groups: the server, Spark's JVM, the Python workers, in which tasks run, and the planners,
-which are all other processes that the JVM started: those that make and plan sources. CPU time of what comes and goes
-is sampled while a run lasts.
+which are all other processes that the JVM started: those that make and plan sources. Both may be forks of a process
+of ours instead (`busway_spark.shared_python`), which counts as a planner. CPU time of what comes and goes is sampled
+while a run lasts.
 
 Memory is sampled only in runs that are not timed. It is the proportional set size: workers are forked, and a page
 that four of them share counts once, not four times. Planners come and go by Spark's own timers, so they are told
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +42,9 @@ _PIECE = 2_000
 SERVER, JVM, WORKERS, PLANNERS = "server", "JVM", "workers", "planners"
 #: What the command of a process ends with that runs tasks, or that such processes are forked from.
 _TASKS = "pyspark.worker"
+#: The same of what is forked by the nursery: its command is the nursery's, its name is not.
+_FORKED_TASKS = "worker"
+_NURSERY = "nursery.py"
 
 
 @dataclass(frozen=True)
@@ -98,11 +103,21 @@ class Processes:
         return _memory(self._server) / (1 << 20)
 
     def _children(self) -> Iterator[tuple[psutil.Process, str]]:
-        for each in self._jvm.children(recursive=True):
+        for each in [*self._jvm.children(recursive=True), *_forks()]:
             with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
                 if each not in self._groups:
-                    self._groups[each] = WORKERS if each.cmdline()[-1:] == [_TASKS] else PLANNERS
+                    is_task = each.cmdline()[-1:] == [_TASKS] or each.name() == _FORKED_TASKS
+                    self._groups[each] = WORKERS if is_task else PLANNERS
                 yield each, self._groups[each]
+
+
+def _forks() -> Iterator[psutil.Process]:
+    """The nursery of this process, if there is one, and all below it."""
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if any(Path(word).name == _NURSERY for word in child.cmdline()):
+                yield child
+                yield from child.children(recursive=True)
 
 
 def _cpu_s(process: psutil.Process) -> float:

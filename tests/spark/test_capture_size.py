@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -17,6 +19,7 @@ from busway_spark.bus import Bus
 from busway_spark.pipeline import capture as capturing
 from busway_spark.pipeline.capture import CaptureOptions, capture
 from busway_spark.pipeline.job import Place, Progress
+from busway_spark.shared_python import lent_python
 from busway_spark.small_java import JAVA_OPTIONS, small_java
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import captured
@@ -68,6 +71,39 @@ def test_streams_of_a_capture_are_forks_of_one_process(
     assert rows == dict.fromkeys(hubs, 10)
     assert alone == []
     assert "BUSWAY_PYTHON_NURSERY" not in context.environment
+
+
+@pytest.mark.long
+def test_a_capture_goes_on_when_the_process_that_forks_is_killed(
+    spark: SparkSession, server: RunningServer, tmp_path: Path
+) -> None:
+    """Driver memory: what was forked works on, what is started later is on its own; nothing is lost or doubled."""
+    assert spark is not None
+    hubs = made_hubs(server, 2)
+    for hub in hubs:
+        fill(server.connection_string, hub, 5)
+    done: dict[object, object] = {}
+
+    def tell(_sentence: str, figures: Mapping[str, object]) -> None:
+        done[figures["entity"]] = figures.get("captured", done.get(figures["entity"]))
+        if len(done) == len(hubs) and set(done.values()) == {10}:
+            assert lent_python._lent is not None
+            os.kill(lent_python._lent.process_id, signal.SIGKILL)
+            for hub in hubs:
+                fill(server.connection_string, hub, 5, first=5)
+        elif set(done.values()) == {20}:
+            progress.stop()
+
+    progress = Progress(tell)
+    options = CaptureOptions(tuple(hubs), str(tmp_path), follows=True, every_s=0.2)
+    capture(Place(Bus(server.connection_string), "local[2]"), options, progress)
+    rows = captured(tmp_path)
+    for hub in hubs:
+        assert sorted(row["body"].decode() for row in rows if row["entity"] == hub) == expected(10)
+    again = CaptureOptions(tuple(hubs), str(tmp_path))
+    assert capture(Place(Bus(server.connection_string), "local[2]"), again, Progress()).rows == dict.fromkeys(
+        hubs, 0
+    )
 
 
 def test_a_capture_goes_on_where_the_version_before_has_stopped(

@@ -90,10 +90,11 @@ def program(process: subprocess.Popen[bytes]) -> str:
 def test_what_spark_starts_is_a_fork_with_little_of_its_own(nursery: LentPython, daemons: Daemons) -> None:
     """Driver memory: what Spark knows is a shell; the fork has imported Arrow and Spark and shares them."""
     both = [daemons.start(nursery) for _ in range(2)]
-    assert [program(process) for process in both] == ["/bin/sh", "/bin/sh"]
+    wait_until(lambda: [program(process) for process in both] == ["/bin/sh", "/bin/sh"])
     found = forks(nursery)
     assert len(found) == 2
     assert max(fork.own_mib for fork in found) < 15
+    assert {Path(f"/proc/{fork.pid}/comm").read_text() for fork in found} == {"worker\n"}
     assert [end(process) for process in both] == [ENDED, ENDED]
 
 

@@ -2,8 +2,8 @@
 
 Theory of operation. For each stream that is read Spark keeps a process of its own on the driver, for each kind of
 question about a source or a sink one more, and behind each of these as many as are asked at once. Each imports
-Spark, Arrow and our formats, some 45 MB that no other process shares: twenty captured hubs are 3 GB. As forks of one
-process that has imported all of it they share these pages, and each costs only what it changes.
+Spark, Arrow and our formats, some 45 MB that no other process shares: twenty captured hubs are 2.7 GiB. As forks of
+one process that has imported all of it they share these pages, and each costs only what it changes.
 
 Spark starts Python by `python -m MODULE`, with an environment that goes with each format that is registered. So a
 format that is registered within `shared_python` brings along a path with our `sitecustomize` on it, which Python runs

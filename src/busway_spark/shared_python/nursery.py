@@ -199,6 +199,7 @@ def _run(asked: dict[str, Any], streams: list[int]) -> int:
     sys.path[:] = [asked["folder"], *_of_python(asked["path"])]
     sys.argv = [module, *words]
     sys.orig_argv = [sys.executable, "-m", module, *words]
+    _take_name((words or [module])[-1])
     sys.modules.pop(module, None)  # it is run under another name, as it would be without us
     status = 0
     try:
@@ -214,6 +215,12 @@ def _run(asked: dict[str, Any], streams: list[int]) -> int:
         with suppress(OSError, ValueError):
             said.flush()
     return status & 255
+
+
+def _take_name(module: str) -> None:
+    """What `ps` and `top` show: the command that they have of a fork is that of the nursery."""
+    with suppress(OSError), open("/proc/self/comm", "w") as name:
+        name.write(module.rpartition(".")[2])
 
 
 def main(address: str) -> None:
