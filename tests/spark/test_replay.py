@@ -274,7 +274,7 @@ def test_overlapping_files_are_read_in_the_order_of_numbers(tmp_path: Path) -> N
     sink.commit([sink.write_batch(name, iter([batch([event(at) for at in lot])])) for lot in lots], 0)
     history = History(CaptureRoot(str(tmp_path)), "clicks")
     assert [row.number for row in history.rows(0)] == [1, 2, 3, 4, 9, 20, 30, 31]
-    hour = history.files[0].hour
+    hour = history.partitions()[0].hour
     assert [row.number for row in history.rows(0, Mark(hour, 3), Mark(hour, 30))] == [4, 9, 20, 30]
     assert history.partitions() == {0: Mark(hour, 31)}
 
