@@ -7,13 +7,15 @@ import time
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from busway_spark.pipeline import manifests
 from busway_spark.pipeline.capture_commit import COMMITTED, BatchName, notes_of, span_of
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.capture_sink import PARQUET
-from busway_spark.pipeline.captured import CapturedFile
+from busway_spark.pipeline.captured import NOT_TOLD, CapturedFile
 from busway_spark.pipeline.entity_kind import HUB
 from busway_spark.pipeline.file_span import FileSpan
 from busway_spark.pipeline.manifests import (
@@ -47,7 +49,7 @@ def by_footers(root: Path) -> Records:
 
 
 def made_up(count: int, entity: str = ENTITY) -> Records:
-    """Records of files that nobody has written: 64 partitions, an hour of each a hundred files."""
+    """Records of files that nobody has written."""
     found: Records = {}
     for at in range(count):
         partition, number = at % 64, 50 * (at // 64)
@@ -171,18 +173,21 @@ def test_a_fault_at_any_call_while_records_move_leaves_nothing_wrong(
 
 
 def planned_in(root: Path, count: int) -> float:
-    """CPU seconds to know a made-up entity's files."""
+    """CPU seconds to know the made-up files of 64 partitions, a hundred an hour of each, by eight manifests."""
     place = CaptureRoot(str(root))
-    records = made_up(count)
-    paths = list(records)
-    for start in range(0, count, count // 8):
-        write_manifest(place, ENTITY, {path: records[path] for path in paths[start : start + count // 8]})
-    del records
+    for rows in np.array_split(np.arange(count), 8):
+        partition, number = rows % 64, 50 * (rows // 64)
+        hour = int(NINE.timestamp()) // 3600 + rows // 6400
+        columns = (hour, partition, np.full_like(rows, NOT_TOLD), 4096 + rows % 7, np.full_like(rows, 50))
+        columns += (number, number + 49, rows, rows + 1)
+        table = pa.Table.from_arrays([pa.array(each) for each in columns], schema=manifests._SCHEMA)
+        manifests._write(place, ENTITY, table, 3)
     started = time.process_time()
     found = recorded_spans(place, ENTITY)
     took = time.process_time() - started
     assert len(found) == count
-    assert found[paths[-1]].span.rows == 50
+    ((path, record),) = made_up(1).items()
+    assert found[path] == record
     return took
 
 

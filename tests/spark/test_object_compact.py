@@ -93,7 +93,7 @@ def test_a_request_that_fails_costs_no_message(s3: S3Server) -> None:
     s3.arm()
     run(root)
     count = len(s3.requests)
-    check_happenings(s3, (Happening(at, HAPPENINGS[at % len(HAPPENINGS)]) for at in range(4, count + 1, 6)))
+    check_happenings(s3, (Happening(at, HAPPENINGS[at % len(HAPPENINGS)]) for at in range(9, count + 1, 14)))
 
 
 @pytest.mark.long

@@ -14,8 +14,8 @@ from typing import Final
 
 from busway.client.errors import ClientError
 from busway_spark.bus import Bus
+from busway_spark.given_options import NUMBER_MAX
 from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
-from busway_spark.servicebus.options import NUMBER_MAX
 from busway_spark.servicebus.peek import number_of
 
 #: Numbers of one span, and spans, at most: then they are wider.

@@ -1,0 +1,67 @@
+"""Whole commands into a store of objects, checkpoints too. Spark's own driver comes from Maven Central (700 MB), so
+`make test-spark` alone runs them. Where jars lie already, name them: BUSWAY_S3A_JARS=a.jar,b.jar."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+
+import pyarrow.parquet as pq
+import pytest
+
+from busway_spark.pipeline.hadoop_driver import hadoop_version
+from tests.harness.running_server import BUSWAY, RunningServer
+from tests.spark.hub_traffic import expected, fill
+from tests.spark.s3_server import BUCKET, S3Server, s3, s3_server
+
+__all__ = ["s3", "s3_server"]
+_JARS = os.environ.get("BUSWAY_S3A_JARS")
+DRIVER = (
+    f"spark.jars={_JARS}" if _JARS else f"spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop_version()}"
+)
+
+
+def busway(
+    server: RunningServer, *arguments: str, conf: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    settings = [word for each in ("spark.ui.enabled=false", *conf) for word in ("--conf", each)]
+    return subprocess.run(
+        [str(BUSWAY), "pipeline", *arguments, "--connection-string", server.connection_string, *settings],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+
+def bodies(s3: S3Server) -> list[str]:
+    data = [each for key, each in s3.objects().items() if key.startswith("x/entity=")]
+    tables = [pq.read_table(io.BytesIO(each), columns=["body"]) for each in data]
+    return sorted(row["body"].decode() for table in tables for row in table.to_pylist())
+
+
+@pytest.mark.long
+def test_a_capture_keeps_data_and_checkpoint_in_one_bucket(
+    s3: S3Server, server: RunningServer, hub: str
+) -> None:
+    """Places: a second call goes on behind the first, by the checkpoint that lies beside the data."""
+    call = ("capture", hub, "--to", f"s3://{BUCKET}/x", "--master", "local[1]")
+    fill(server.connection_string, hub, 10)
+    done = busway(server, *call, conf=(DRIVER,))
+    assert done.returncode == 0, done.stderr
+    fill(server.connection_string, hub, 5, first=10)
+    done = busway(server, *call, conf=(DRIVER,))
+    assert done.returncode == 0, done.stderr
+    assert bodies(s3) == expected(15)
+    assert any(key.startswith(f"x/_checkpoints/entity={hub}/commits/") for key in s3.objects())
+
+
+@pytest.mark.long
+def test_a_driver_that_is_missing_is_told(s3: S3Server, server: RunningServer, hub: str) -> None:
+    """Places: PySpark brings none; the sentence says how to get it, and nothing is captured."""
+    fill(server.connection_string, hub, 10)
+    done = busway(server, "capture", hub, "--to", f"s3a://{BUCKET}/x", "--master", "local[1]")
+    assert done.returncode == 1
+    assert f"spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop_version()}" in done.stderr
+    assert bodies(s3) == []
