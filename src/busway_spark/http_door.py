@@ -32,12 +32,13 @@ from busway_spark.bus import CONNECT_TIMEOUT_S, HEALTH, HTTP_TIMEOUT_S, Bus
 from busway_spark.kept_connections import connected, kept_connections
 from busway_spark.patience import OPERATION_S, Patience, meet
 
-RETRY_AFTER: Final = "Retry-After"
+_RETRY_AFTER: Final = "Retry-After"
 _SUPPLEMENT: Final = "ServiceBusSupplementaryAuthorization"
 _REFUSAL_BYTES_MAX: Final = 64 * 1024
+_TOLD_BYTES_MAX: Final = 1024 * 1024
 _RETRY_AFTER_MAX_S: Final = 3600.0
 #: The server, or somebody before it, is busy.
-_BUSY: Final = frozenset({429, 502, 503, 504})
+BUSY: Final = frozenset({429, 502, 503, 504})
 #: It did not end well, but may the next time when the server says so by Retry-After.
 _FAILED: Final = 500
 _DETAIL: Final = re.compile(r"<Detail>(?:SubCode=\d+\. )?(.*?)(?: TrackingId:.*)?</Detail>", re.DOTALL)
@@ -61,6 +62,16 @@ class Question:
     wait_s: float = 0.0
     #: Another entity that the request is about: it goes with a token for that, too.
     also_for: str | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a server answered to one request, whatever it means."""
+
+    status: int
+    body: bytes
+    #: 0 when it does not say.
+    retry_after_s: float
 
 
 class HttpDoor:
@@ -111,6 +122,22 @@ class HttpDoor:
             raise
         self._rest(answer, connection)
 
+    def told(self, question: Question) -> Told:
+        """A short answer to one request; whoever asks knows what each status means, and whether to ask again. Raises
+        Unreachable: it may have taken effect nevertheless."""
+        connection: http.client.HTTPConnection | None = None
+        try:
+            connection = kept_connections().resting(self._bus) or connected(self._bus, HTTP_TIMEOUT_S)
+            answer = self._sent(question, connection)
+            body = answer.read(_TOLD_BYTES_MAX)
+        except (OSError, http.client.HTTPException) as error:
+            if connection is not None:
+                connection.close()
+            raise self._unreachable(error) from error
+        meet(self._bus.target.authority)
+        self._rest(answer, connection)
+        return Told(answer.status, body, _retry_after_s(answer) or 0.0)
+
     # -- how
 
     def _body_of(self, question: Question) -> bytes:
@@ -141,7 +168,7 @@ class HttpDoor:
             refusal = _refusal(answer)
             connection.close()
             told_s = _retry_after_s(answer)
-            is_passing = answer.status in _BUSY or (
+            is_passing = answer.status in BUSY or (
                 answer.status == _FAILED and told_s is not None and question.is_repeatable
             )
             if not is_passing or not patience.pause(told_s or 0.0):
@@ -200,11 +227,12 @@ class HttpDoor:
 
 def error_of(status: int, refusal: bytes) -> ClientError:
     """What a refusal means, in the server's own sentence."""
+    return _ERRORS.get(status, Refused)(refusal_sentence(status, refusal))
+
+
+def refusal_sentence(status: int, refusal: bytes) -> str:
     match = _DETAIL.search(refusal.decode(errors="replace"))
-    sentence = (
-        f"The server answered with status {status}." if match is None else html.unescape(match.group(1))
-    )
-    return _ERRORS.get(status, Refused)(sentence)
+    return f"The server answered with status {status}." if match is None else html.unescape(match.group(1))
 
 
 def _refusal(answer: http.client.HTTPResponse) -> bytes:
@@ -216,7 +244,7 @@ def _refusal(answer: http.client.HTTPResponse) -> bytes:
 
 def _retry_after_s(answer: http.client.HTTPResponse) -> float | None:
     """Whole seconds; a date is nothing that Busway says."""
-    text = (answer.headers.get(RETRY_AFTER) or "").strip()
+    text = (answer.headers.get(_RETRY_AFTER) or "").strip()
     if not (text.isascii() and text.isdigit() and len(text) <= 6):
         return None
     return min(float(text), _RETRY_AFTER_MAX_S)

@@ -7,29 +7,21 @@ that its rows are looked for where the first try may have left them.
 
 from __future__ import annotations
 
-import http.client
 import json
-import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from html import unescape
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Refused, Unreachable
-from busway_spark.bus import BUSWAY, HTTP_TIMEOUT_S, Bus
-from busway_spark.http_door import RETRY_AFTER
-from busway_spark.kept_connections import connected, kept_connections
-from busway_spark.patience import OPERATION_S, Patience, meet
+from busway_spark.bus import BUSWAY, Bus
+from busway_spark.http_door import BUSY, HttpDoor, Question, Told, refusal_sentence
+from busway_spark.patience import OPERATION_S, Patience
 from busway_spark.write_names import WriteName
 
 #: How long a decision waits for its rows to be seen by everybody.
 PUBLISHED_WAIT_S: Final = 30
 _ROOT: Final = "/$staging"
-_BUSY: Final = frozenset({429, 502, 503, 504})
-_ANSWER_BYTES_MAX: Final = 1 << 20
-_DETAIL: Final = re.compile(r"<Detail>(?:SubCode=\d+\. )?(.*?)(?: TrackingId:.*)?</Detail>", re.DOTALL)
 #: A server that does not speak HTTP is asked once more after this: Busway opens its doors one after the other.
 _SECOND_LOOK_S: Final = 0.5
 
@@ -56,15 +48,6 @@ class WriteRefused(ClientError):
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    #: Empty where the body is no object of JSON.
-    found: Mapping[str, Any]
-    text: str
-    retry_after_s: float = 0.0
 
 
 class StagingRoutes:
@@ -114,46 +97,25 @@ class StagingRoutes:
         wait_s: float = 0.0,
     ) -> Mapping[str, Any]:
         """Until there is an answer that is not put off, or no time is left."""
+        door = HttpDoor(self._bus, entity)
         patience = Patience(self._bus.target.authority, self._limit_s)
         failure: ClientError
         again = ""
         while True:
             pause_s = 0.0
             try:
-                answer = self.request(method, target + again, entity, body, wait_s)
+                answer = door.told(Question(method, target + again, body, wait_s=wait_s))
             except Unreachable as error:
                 failure = error
             else:
                 if answer.status == 200:
-                    return answer.found
+                    return _object(answer.body)
                 failure, pause_s = _error(answer), answer.retry_after_s
-                if answer.status not in _BUSY:
+                if answer.status not in BUSY:
                     raise failure
             if not patience.pause(pause_s):
                 raise patience.over(failure) from failure
             again = when_again
-
-    def request(self, method: str, target: str, entity: str, body: bytes, wait_s: float = 0.0) -> Answer:
-        """One exchange. Raises Unreachable: it may have taken place nevertheless."""
-        headers = {"Authorization": self._bus.authorization(entity), "Content-Length": str(len(body))}
-        connection: http.client.HTTPConnection | None = None
-        try:
-            connection = kept_connections().resting(self._bus) or connected(self._bus, HTTP_TIMEOUT_S)
-            connection.sock.settimeout(HTTP_TIMEOUT_S + wait_s)
-            connection.request(method, target, body, headers)
-            answer = connection.getresponse()
-            text = answer.read(_ANSWER_BYTES_MAX).decode(errors="replace")
-        except (OSError, http.client.HTTPException) as error:
-            if connection is not None:
-                connection.close()
-            place = self._bus.target
-            raise Unreachable.at(place.host, place.http_port, error) from error
-        meet(self._bus.target.authority)
-        if answer.will_close or not answer.isclosed():
-            connection.close()
-        else:
-            kept_connections().keep(self._bus, connection)
-        return Answer(answer.status, _object(text), text, _seconds(answer.headers.get(RETRY_AFTER)))
 
 
 def can_stage(bus: Bus, limit_s: float = OPERATION_S) -> bool:
@@ -180,7 +142,8 @@ def _of(entity: str, before: str) -> str:
     return f"{before}entity={quote(entity, safe='')}" if entity else ""
 
 
-def _object(text: str) -> Mapping[str, Any]:
+def _object(text: bytes) -> Mapping[str, Any]:
+    """Empty where it is no object of JSON."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -188,26 +151,16 @@ def _object(text: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _seconds(text: str | None) -> float:
-    told = (text or "").strip()
-    return float(told) if told.isascii() and told.isdigit() and len(told) <= 4 else 0.0
-
-
-def _error(answer: Answer) -> ClientError:
-    sentence = _sentence(answer)
-    row, code = answer.found.get("row"), answer.found.get("code")
+def _error(answer: Told) -> ClientError:
+    found = _object(answer.body)
+    named = (found.get(name) for name in ("reason", "detail", "message", "error"))
+    sentence = next((each for each in named if isinstance(each, str) and each), None)
+    if sentence is None:
+        sentence = refusal_sentence(answer.status, answer.body)
+    row, code = found.get("row"), found.get("code")
     if answer.status == 400 and isinstance(row, int):
         return PartRefused(row, sentence)
     if answer.status == 409:
         return WriteRefused(str(code), sentence)
     kinds: dict[int, type[ClientError]] = {401: NotAuthorised, 404: EntityMissing, 413: PartTooLarge}
     return kinds.get(answer.status, Refused)(sentence)
-
-
-def _sentence(answer: Answer) -> str:
-    for name in ("reason", "detail", "message", "error"):
-        told = answer.found.get(name)
-        if isinstance(told, str) and told:
-            return told
-    match = _DETAIL.search(answer.text)
-    return f"The server answered with status {answer.status}." if match is None else unescape(match.group(1))

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 
 from busway.client.errors import ClientError, Unreachable
 from busway.rules.rule import Rule
+from busway_spark.administration import administration
 from busway_spark.bus import BUSWAY
 from busway_spark.pipeline.backfill_door import BackfillDoor
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured_files import SpannedFile, listed_files, spanned
-from busway_spark.pipeline.entity_kind import administration
 from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.rule_columns.rule_columns import not_captured
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from busway.client.entity_properties import Value
 from busway.client.errors import ClientError, EntityExists, EntityMissing, NotAuthorised
+from busway_spark.administration import administration
 from busway_spark.bus import Bus
 from busway_spark.pipeline.capture_commit import check_source, notes_of
 from busway_spark.pipeline.capture_retry import Retry
@@ -37,7 +38,6 @@ from busway_spark.pipeline.entity_kind import (
     SUBSCRIPTION_KIND,
     TOPIC_KIND,
     KnownEntity,
-    administration,
     find_entity,
 )
 from busway_spark.pipeline.hadoop_driver import driver_sentence

@@ -14,7 +14,6 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceStreamArrowWriter,
@@ -32,12 +31,11 @@ from busway_spark.pipeline.captured_writer import ZSTD, CapturedWriter, StagedFi
 from busway_spark.pipeline.delta import DeltaLedger
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.pipeline.object_commit import capture_ledger
+from busway_spark.write_names import running
 
 SINK: Final = "busway-capture"
 PARQUET: Final = "parquet"
 DELTA: Final = "delta"
-_BATCH_ID: Final = "streaming.sql.batchId"
-_QUERY_ID: Final = "sql.streaming.queryId"
 
 
 class CaptureSink(DataSource):
@@ -163,9 +161,7 @@ def _extents(batches: Iterator[pa.RecordBatch]) -> Extents:
 
 
 def _batch_name() -> BatchName:
-    context = TaskContext.get()
-    query = None if context is None else context.getLocalProperty(_QUERY_ID)
-    batch = None if context is None else context.getLocalProperty(_BATCH_ID)
-    if query is None or batch is None:
+    at = running()
+    if at.query is None or at.batch is None:
         raise CaptureFailed("Spark does not tell which batch of which query this task belongs to.")
-    return BatchName(query, int(batch))
+    return BatchName(at.query, at.batch)

@@ -13,13 +13,12 @@ such an id. So there every message gets an id of its own: the old one and the pl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.entity_entry import BadAnswer, EntityEntry
 from busway.client.errors import ClientError, EntityMissing, Unreachable
 from busway.client.resubmitted_id import resubmitted_id
+from busway_spark.administration import administration
 from busway_spark.bus import BUSWAY, Bus
 from busway_spark.pipeline.job import JobFailed
 
@@ -107,10 +106,9 @@ def _check_open(destination: str, entry: EntityEntry) -> None:
 
 def _ask(bus: Bus, destination: str) -> EntityEntry | None:
     """None when the key does not allow the question."""
-    ca_file = None if bus.ca_file is None else Path(bus.ca_file)
     try:
-        with ServiceBusAdministrationClient(bus.target, ca_file) as administration:
-            return administration.get_queue_or_topic(destination)
+        with administration(bus) as client:
+            return client.get_queue_or_topic(destination)
     except EntityMissing as error:
         raise JobFailed(f"There is no queue or topic '{destination}' to send dead letters into.") from error
     except Unreachable as error:

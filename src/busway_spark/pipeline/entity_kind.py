@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.entity_entry import QUEUE
 from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Unreachable
+from busway_spark.administration import administration
 from busway_spark.bus import Bus
 from busway_spark.eventhubs.facts import read_hub
 from busway_spark.pipeline.job import JobFailed
@@ -30,10 +29,6 @@ class KnownEntity:
     #: Of a queue or topic: whether a message that is sent twice is kept once.
     detects_duplicates: bool = False
     is_partitioned: bool = False
-
-
-def administration(bus: Bus) -> ServiceBusAdministrationClient:
-    return ServiceBusAdministrationClient(bus.target, None if bus.ca_file is None else Path(bus.ca_file))
 
 
 def find_entity(bus: Bus, name: str) -> KnownEntity:
