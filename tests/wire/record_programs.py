@@ -34,7 +34,12 @@ _QUEUE = (
     "dead_letter",
 )
 _SESSIONS = ("session_in_order", "next_session", "session_state", "session_settlements", "peek_in_a_session")
-_TRANSACTIONS = ("sends_are_committed", "sends_are_rolled_back", "every_settlement_is_committed")
+_TRANSACTIONS = (
+    "sends_are_committed",
+    "sends_are_rolled_back",
+    "every_settlement_is_committed",
+    "abandoned_comes_to_an_open_request",
+)
 _EVENTS = ("publish_and_read", "every_property_comes_back", "by_key", "from_a_number")
 _JMS = (
     "text_message",
@@ -61,6 +66,7 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "defer_and_fetch",
         "session_state",
         "every_settlement_is_committed",
+        "abandoned_comes_to_an_open_request",
     ),
     "java-event-hubs": (
         "publish_a_batch",
