@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +30,28 @@ if TYPE_CHECKING:
 
 FROM_START = '{"offset": "-1"}'
 SECRET = "c2VjcmV0IGtleSBvZiBhIGJ1cywgMzIgYnl0ZXMgbG8="
+#: A client of Spark Connect with a server of its own on this machine, which watches what it starts.
+_CLIENT = """
+import sys, time
+from pyspark.sql import SparkSession
+import busway_spark
+from busway_spark.session import prepare_environment
+from tests.spark.hub_traffic import stream
+
+connection, hub, checkpoint = sys.argv[1:]
+prepare_environment()
+spark = SparkSession.builder.remote("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+watch = busway_spark.watch(spark, connection, every_s=1.0)
+rows = stream(spark, connection, hub, startingPosition='{"offset": "-1"}').load()
+writer = rows.writeStream.format("noop").queryName(f"connect-{hub}").trigger(availableNow=True)
+writer.option("checkpointLocation", checkpoint).start().awaitTermination()
+deadline = time.monotonic() + 30
+while not any(each.is_told and each.state == "stopped" for each in watch.watched.all()):
+    assert time.monotonic() < deadline, watch.watched.all()
+    time.sleep(0.05)
+watch.stop()
+spark.stop()
+"""
 
 
 @contextmanager
@@ -149,6 +174,23 @@ def test_after_a_restart_of_the_bus_the_next_report_brings_everything_back(
             assert query.isActive
     assert after["lagEvents"] == before["lagEvents"] == 180
     assert after["run"] == before["run"]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(find_spec("grpc") is None, reason="make setup-spark installs what Spark Connect needs")
+def test_with_spark_connect_the_client_watches(server: RunningServer, hub: str, tmp_path: Path) -> None:
+    """Pipelines: listeners run in the client there; what they hear is the same."""
+    fill(server.connection_string, hub, 100)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _CLIENT, server.connection_string, hub, str(tmp_path / "c")],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = seen(server.connection_string, f"connect-{hub}", "stopped")
+    assert (found["lagEvents"], found["rows"], found["failures"]) == (0, 200, 0)
+    assert found["sources"][0]["consumerGroup"] == "$Default"
 
 
 def test_jobs_are_watched_unless_somebody_says_no(spark: SparkSession, server: RunningServer) -> None:

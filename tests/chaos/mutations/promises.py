@@ -168,4 +168,43 @@ PROMISES: Final = (
 """,
         ("tests/unit/broker/test_authorization.py",),
     ),
+    Fault(
+        "show pipelines of others",
+        "A-2: who may listen to one entity learns nothing about others",
+        "busway/gateway/http/pipelines_route.py",
+        """    return entity is None or pipeline.report.entity_keys() == {path_key(entity)}
+""",
+        """    return entity is None or path_key(entity) in pipeline.report.entity_keys()
+""",
+        ("tests/unit/gateway/test_http_pipelines.py",),
+    ),
+    Fault(
+        "report for others",
+        "A-2: who may listen to one entity says nothing about others",
+        "busway/gateway/http/pipelines_route.py",
+        """        await self._require_all(call, report, entity)
+        known =""",
+        """        known =""",
+        ("tests/unit/gateway/test_http_pipelines.py",),
+    ),
+    Fault(
+        "keep pipelines for ever",
+        "what reports itself no more is forgotten",
+        "busway/signals/pipelines.py",
+        """            if now - oldest.came_at_s <= FORGOTTEN_AFTER_S:
+""",
+        """            if now:
+""",
+        ("tests/unit/signals/test_pipelines.py",),
+    ),
+    Fault(
+        "report positions of another bus",
+        "two buses with hubs of one name are not mistaken for each other",
+        "busway_spark/watching/read_positions.py",
+        """        if authority is not None and latest.get(BUS, authority) != authority:
+            continue
+""",
+        "",
+        ("tests/spark/test_reports.py",),
+    ),
 )
