@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -129,6 +130,15 @@ def test_whoever_cannot_be_served_goes_on_by_itself(
         assert program(process) == sys.executable
     assert len(forks(nursery)) == 1
     assert [end(process) for process in (served, of_an_executor, with_other_code, alone)] == [ENDED] * 4
+
+
+def test_a_caller_that_says_nothing_holds_up_nobody_for_long(nursery: LentPython, daemons: Daemons) -> None:
+    """Driver memory: it is let go after ten seconds, and whoever came behind it is served."""
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(nursery.address)
+        process = daemons.start(nursery)
+        wait_until(lambda: len(forks(nursery)) == 1)
+        assert end(process) == ENDED
 
 
 def test_a_customisation_behind_ours_is_kept(tmp_path: Path) -> None:

@@ -378,6 +378,27 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway_spark/pipeline/object_lock.py",
+        Timer(
+            "ObjectLock._renew_until_the_end",
+            WAITS,
+            "between two signs of life of whoever holds a lock in an object store",
+            "the end of the job",
+            "the next sign",
+            "spark/test_object_lock::test_an_owner_that_speaks_keeps_its_lock",
+            longest_s=10,
+        ),
+        Timer(
+            "ObjectLock.take",
+            LOOKS,
+            "a lease, in which an owner that is alive gives a sign",
+            "a sign: then the lock is refused",
+            "the lock is taken over",
+            "spark/test_object_lock::test_an_owner_that_is_silent_for_a_lease_loses_its_lock",
+            longest_s=30,
+        ),
+    ),
+    *timers_in(
         "busway_spark/pipeline/replay.py",
         Timer(
             "_Replay._send",
@@ -483,6 +504,39 @@ CLIENT_TIMERS: Final = (
             "the program ends without it",
             "spark/test_reports::test_a_bus_that_never_answers_holds_up_nobody",
             longest_s=2,
+        ),
+    ),
+    *timers_in(
+        "busway_spark/shared_python/lent_python.py",
+        Timer(
+            "LentPython.wait",
+            LOOKS,
+            "the process that lends itself, to listen",
+            "its listening, or its end",
+            "Spark's processes start by themselves",
+            "spark/test_shared_python::test_whoever_cannot_be_served_goes_on_by_itself",
+            longest_s=60,
+        ),
+        Timer(
+            "LentPython.wait",
+            WAITS,
+            "between two looks",
+            "",
+            "the next look",
+            "spark/test_shared_python::test_the_nursery_ends_with_its_driver",
+            longest_s=0.01,
+        ),
+    ),
+    *timers_in(
+        "busway_spark/shared_python/nursery.py",
+        Timer(
+            "Nursery._accept",
+            WAITS,
+            "what a caller wants",
+            "its words",
+            "it is let go, and the next one is heard",
+            "spark/test_shared_python::test_a_caller_that_says_nothing_holds_up_nobody_for_long",
+            longest_s=10,
         ),
     ),
     *timers_in(
