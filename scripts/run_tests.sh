@@ -48,6 +48,7 @@ collector=$!
 echo "== pure Python: what concerns compiled modules"
 # shellcheck disable=SC2086
 BUSWAY_PURE=1 $python -m pytest -n 2 -q --basetemp "$files/pure" $both_ways $pure_only $cannot_differ
+rm -rf "$files/pure"
 wait $collector || true # what cannot be collected is told by the tests themselves
 wait $compiler || { cat build/compile.log >&2; exit 1; }
 
