@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.harness.running_server import RunningServer
 from tests.spark.deadletter_rig import bury, dead_letters_of, peek_all
 from tests.spark.scripted_door import HANG_UP, answer, scripted
 
+_ARRIVAL_S_MAX = 60.0
 NOTHING: dict[str, list[object]] = {"gone": [], "locked": [], "refused": [], "later": [], "unknown": []}
 
 
@@ -110,11 +112,11 @@ def test_a_bus_that_is_killed_on_the_way_has_each_letter_in_one_place(tmp_path: 
             mover.join()
         server.start()
         bus = Bus(server.connection_string)
-        dead, moved = asyncio.run(_both(bus))
+        dead, moved = asyncio.run(_both(bus, count))
         assert Counter(dead + moved).most_common(1)[0][1] == 1
         assert len(dead + moved) == count
         LettersDoor(bus, "source", "target").move(plain(*numbers), is_first=False)
-        dead, moved = asyncio.run(_both(bus))
+        dead, moved = asyncio.run(_both(bus, count))
         assert (dead, sorted(moved)) == ([], [str(at) for at in sorted(range(count), key=str)])
 
 
@@ -124,12 +126,14 @@ async def _bury(bus: Bus, queue: str, count: int) -> list[int]:
         return [each.sequence_number or 0 for each in await peek_all(client, dead_letters_of(queue))]
 
 
-async def _both(bus: Bus) -> tuple[list[str], list[str]]:
-    """Once what is on its way to the other queue has arrived."""
+async def _both(bus: Bus, count: int) -> tuple[list[str], list[str]]:
+    """Once what is on its way to the other queue has arrived: all are there, or will never be."""
+    deadline = time.monotonic() + _ARRIVAL_S_MAX
     async with bus.client() as client:
         while True:
             dead = await peek_all(client, dead_letters_of("source"))
             moved = await peek_all(client, "target")
             await asyncio.sleep(0.3)
-            if len(await peek_all(client, "target")) == len(moved):
+            is_still = len(await peek_all(client, "target")) == len(moved)
+            if is_still and (len(dead) + len(moved) >= count or time.monotonic() > deadline):
                 return [each.body.decode() for each in dead], [each.body.decode() for each in moved]

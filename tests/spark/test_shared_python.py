@@ -152,13 +152,16 @@ def test_a_customisation_behind_ours_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_nursery_ends_with_its_driver(tmp_path: Path) -> None:
-    """Driver memory: also when the driver is killed: nothing is left running."""
+    """Driver memory: also when the driver is killed: nothing is left running. Nor does it mind a folder for temporary
+    files whose name is too long for a socket's."""
+    temporary = tmp_path / ("long" * 30)
+    temporary.mkdir()
     code = (
         "import sys, time; from busway_spark.shared_python.lent_python import LentPython;"
         "lent = LentPython({}); assert lent.wait(); print(lent.process_id, flush=True); time.sleep(600)"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(temporary)}
     ) as driver:
         assert driver.stdout is not None
         pid = int(driver.stdout.readline())

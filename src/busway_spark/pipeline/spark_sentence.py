@@ -53,9 +53,8 @@ def sentence_of(error: Exception) -> str:
 
 
 def _text(error: Exception) -> str:
-    """The message alone, unless only the whole report has the traceback."""
+    """The message alone, unless it is empty or only the whole report has the traceback."""
     message = error.getMessage() if isinstance(error, PySparkException) else None
     whole = str(error)
-    return (
-        whole if message is None or (_TRACEBACK in whole and _TRACEBACK not in message) else message
-    ).strip()
+    has_more = _TRACEBACK in whole and _TRACEBACK not in (message or "")
+    return whole.strip() if not message or has_more else message.strip()

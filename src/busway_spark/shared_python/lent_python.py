@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NURSERY: Final = "BUSWAY_PYTHON_NURSERY"
 _PATH: Final = "PYTHONPATH"
 _FOLDER: Final = Path(__file__).parent
+_FOLDER_LETTERS_MAX: Final = 60
 _START_S_MAX: Final = 60.0
 _END_S_MAX: Final = 10.0
 
@@ -37,7 +38,7 @@ class LentPython:
     def __init__(self, environment: dict[str, str]) -> None:
         """Raises OSError."""
         self.pid = os.getpid()
-        self._folder = tempfile.mkdtemp(prefix="busway-python-")
+        self._folder = tempfile.mkdtemp(prefix="busway-python-", dir=_short_folder())
         self.address = f"{self._folder}/socket"
         command = [sys.executable, "-P", str(_FOLDER / "nursery.py"), self.address]
         # Arithmetic of NumPy is not done here: no threads for it, which a fork would not have.
@@ -70,6 +71,12 @@ class LentPython:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_S_MAX)
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _short_folder() -> str:
+    """For temporary files; the name of a socket has room for little more than a hundred letters."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) <= _FOLDER_LETTERS_MAX else "/tmp"
 
 
 _lent: LentPython | None = None
