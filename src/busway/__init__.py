@@ -22,6 +22,7 @@ event_record event_chunk   an event as it lies in a log and leaves it; runs of e
 chunk_parts    runs of events without their bodies
 changed_payload   an encoded message with parts of it changed
 claimed_run    messages of a claim as they travel in bulk
+short_slices   processor time in short turns, so that answers do not wait for what else the machine does
 loop_entries   where the event loop enters our code: what takes long is noted with its name
 redaction      secrets taken out of text
 host_addresses where the name of a host leads, asked once

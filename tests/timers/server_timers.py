@@ -7,6 +7,8 @@ from typing import Final
 from tests.timers.scan import LOOKS, RINGS, WAITS
 from tests.timers.timer import Timer, timers_in
 
+_SLOW_STORE: Final = "unit/gateway/test_bulk_admission::test_a_slow_store_holds_up_no_other"
+
 SERVER_TIMERS: Final = (
     *timers_in(
         "busway/gateway/amqp/connection.py",
@@ -221,7 +223,7 @@ SERVER_TIMERS: Final = (
     *timers_in(
         "busway/gateway/http/bulk_answer.py",
         Timer(
-            "BulkAnswer._room",
+            "BulkAnswer._wait_for",
             WAITS,
             "a client that takes nothing of a bulk answer",
             "the client, which takes something",
@@ -232,6 +234,36 @@ SERVER_TIMERS: Final = (
             ),
             longest_s=10,
             ends_connections=True,
+        ),
+    ),
+    *timers_in(
+        "busway/gateway/http/bulk_work.py",
+        Timer(
+            "WorkLines._go_on",
+            RINGS,
+            "bulk work that others wait for",
+            "",
+            "what takes so long waits for a disk: it counts no longer, and the others go on",
+            _SLOW_STORE,
+            longest_s=0.05,
+        ),
+        Timer(
+            "WorkLines._look",
+            LOOKS,
+            "how long a piece of bulk work has lasted that others wait for",
+            "its end",
+            "it counts no longer",
+            _SLOW_STORE,
+            longest_s=0.05,
+        ),
+        Timer(
+            "WorkLines.worked",
+            LOOKS,
+            "how long a piece of bulk work lasted",
+            "",
+            "what follows it there counts, or does not",
+            _SLOW_STORE,
+            longest_s=0.05,
         ),
     ),
     *timers_in(

@@ -11,10 +11,11 @@ import pytest
 
 from busway.broker.errors import OperationCancelled, ServerBusy
 from busway.gateway.connection_budget import ConnectionBudget
-from busway.gateway.http import bulk_admission, bulk_answer
-from busway.gateway.http.bulk_admission import SLICE_BYTES, WORKING_MAX, BulkAdmission, BulkPlace
+from busway.gateway.http import bulk_admission, bulk_answer, bulk_work
+from busway.gateway.http.bulk_admission import SLICE_BYTES, BulkAdmission, BulkPlace
 from busway.gateway.http.bulk_answer import BulkAnswer, slices
 from busway.gateway.http.bulk_route import _looked_at
+from busway.gateway.http.bulk_work import CORES, WORKING_MAX
 from busway.gateway.http.presence import ClientPresence
 
 MIB = 1 << 20
@@ -217,26 +218,72 @@ def test_chunks_whose_events_are_looked_at_have_a_turn_each_and_are_let_go_of() 
     run(work)
 
 
-def test_few_work_at_once_at_one_store_and_a_slow_one_holds_up_no_other() -> None:
-    """Admission: threads of a store are few; what waits for a dead disk waits there."""
+def test_no_more_work_at_once_than_there_are_cores_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Admission: threads that read and write take cores from everybody else."""
+    monkeypatch.setattr(bulk_work, "SLOW_S", 3_600)
+
+    async def work() -> None:
+        admission, end, working = BulkAdmission(), asyncio.Event(), set[int]()
+
+        async def read(number: int) -> None:
+            with entered(admission) as place:
+                async with place.working(f"store {number % 3}"):
+                    working.add(number)
+                    await end.wait()
+
+        tasks = [asyncio.create_task(read(number)) for number in range(9)]
+        await settled()
+        assert len(working) == CORES
+        end.set()
+        await asyncio.gather(*tasks)
+        assert len(working) == 9
+
+    run(work)
+
+
+def test_a_slow_store_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Admission: what waits for a dead disk takes no core, and waits there."""
+    monkeypatch.setattr(bulk_work, "SLOW_S", 0.01)
 
     async def work() -> None:
         admission = BulkAdmission()
-        end, began = asyncio.Event(), list[str]()
+        end, others, began = asyncio.Event(), asyncio.Event(), list[str]()
 
         async def read(store: str) -> None:
             with entered(admission) as place:
                 async with place.working(store):
                     began.append(store)
+                    if "quick" in began and len(began) > WORKING_MAX:
+                        others.set()
                     await end.wait()
 
         tasks = [asyncio.create_task(read("slow")) for _ in range(20)]
         tasks.append(asyncio.create_task(read("quick")))
-        await settled()
+        async with asyncio.timeout(5):
+            await others.wait()
         assert (began.count("slow"), began.count("quick")) == (WORKING_MAX, 1)
         end.set()
         await asyncio.gather(*tasks)
-        assert (len(began), admission._works) == (21, {})
+        assert (len(began), admission._works._places, admission._works._counted) == (21, {}, set())
+
+    run(work)
+
+
+def test_stores_work_in_turn_however_many_wait_at_one() -> None:
+    """Admission: sixty readers of one store leave the others their share of the cores."""
+
+    async def work() -> None:
+        admission, order = BulkAdmission(), list[str]()
+
+        async def read(store: str) -> None:
+            with entered(admission) as place:
+                async with place.working(store):
+                    order.append(store)
+                    await asyncio.sleep(0)
+
+        await asyncio.gather(*[read("many") for _ in range(60)], *[read("few") for _ in range(3)])
+        assert order.index("few") <= CORES + 1
+        assert len(order) - order[::-1].index("few") <= 3 * (CORES + 1) + 1
 
     run(work)
 
@@ -270,7 +317,7 @@ def test_whoever_goes_leaves_the_line_and_nothing_behind(what: str, how: str) ->
         await asyncio.wait_for(_wanted(last, what), 1)
         for each in (first, place, last):
             each.close()
-        assert (admission.held_bytes, admission._works, admission.is_short) == (0, {}, False)
+        assert (admission.held_bytes, admission._works._places, admission.is_short) == (0, {}, False)
         await settled()
         assert not admission._is_turning
 

@@ -16,7 +16,8 @@ backfill_route   history for a subscription
 metrics_route    the figures for Prometheus
 pipelines_route  streams that report themselves, and how far behind they are (`pipeline_report`: a report as JSON)
 status_page      the page at the console's address
-bulk_admission   who may move megabytes, when, and how many at once (`bulk_answer`: an answer of megabytes)
+bulk_admission   who may move megabytes, when, and how many at once (`fair_line`: callers in turn; `bulk_work`: cores)
+bulk_answer      an answer of megabytes (`direct_writer`: past the loop, from memory to the socket)
 statuses         the table of errors: status, sub-code, body
 websocket        AMQP over WebSocket, handed to the AMQP gateway
 

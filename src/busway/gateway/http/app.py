@@ -8,6 +8,7 @@ did not expect is logged under the TrackingId that the client gets.
 import asyncio
 import logging
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import partial
@@ -33,6 +34,7 @@ from busway.clock import Clock, Entropy
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.backfill_route import BackfillRoute
 from busway.gateway.http.bulk_admission import BYTES_MAX_DEFAULT, BulkAdmission, is_bulk
+from busway.gateway.http.bulk_work import CORES
 from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
 from busway.gateway.http.claims_route import CLAIMS_KEYWORD, ClaimsRoute, claim_address
 from busway.gateway.http.hub_door import HubDoor
@@ -122,6 +124,7 @@ class HttpGateway:
         self._metrics = MetricsRoute(namespace, hubs, process, pipelines, is_open=is_open)
         self._state = ServerState()
         self._idlers = Idlers()
+        self._bulk_threads = ThreadPoolExecutor(CORES, "busway-bulk")
         self._routes = Starlette(
             routes=[
                 Route("/{path:path}", self._answer, methods=_METHODS),
@@ -141,7 +144,7 @@ class HttpGateway:
 
     def protocol(self) -> asyncio.Protocol:
         """For one connection; call it on the event loop."""
-        return HttpProtocol(self._config, self._state, self._idlers)
+        return HttpProtocol(self._config, self._state, self._idlers, self._bulk_threads)
 
     @property
     def connections(self) -> int:
@@ -165,6 +168,7 @@ class HttpGateway:
                 task.cancel()
         for connection in list(self._state.connections):
             connection.transport.abort()
+        self._bulk_threads.shutdown(wait=False)
 
     # -- requests --
 

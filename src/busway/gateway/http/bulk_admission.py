@@ -10,8 +10,8 @@ The contract of a route that does it:
            `place.holds(size)` when it turned out otherwise, 0 when it was written out or given on. Who waits holds
            nothing, so nobody waits for one another; `place.extend(size)` never waits. All together hold `bytes_max`
            (a setting)
-  work     `async with place.working(what)` around a read that keeps threads of a store busy: WORKING_MAX at once at
-           one store or entity, so that one that is slow holds up nobody else
+  work     `async with place.working(what)` around what keeps a thread busy, a read of a store or a write to a
+           socket: as many at once as there are cores to spare (`bulk_work`)
   time     `await place.turn()` before each piece of work on the loop that may take a millisecond (SLICE_BYTES to
            write, a thousand rows to change): one piece in each turn of the loop, over all routes, so nobody else
            waits for more than one
@@ -29,18 +29,18 @@ nothing for STALLED_S keeps its memory as long as nobody else waits for it (`is_
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
 from busway.broker.errors import OperationCancelled, ServerBusy
 from busway.gateway.connection_budget import ConnectionBudget
+from busway.gateway.http.bulk_work import WorkLines
+from busway.gateway.http.fair_line import FairLine, Waiter
 from busway.gateway.http.presence import ClientPresence
 
 BYTES_MAX_DEFAULT: Final = 32 * 1024 * 1024
 REQUESTS_MAX: Final = 512
-WORKING_MAX: Final = 4
 SLICE_BYTES: Final = 256 * 1024
 STALLED_S: Final = 10.0
 
@@ -51,81 +51,6 @@ _TARGETS: Final = (b"/$claims/", b"/$backfill/", b"/$deadletters/")
 def is_bulk(target: bytes) -> bool:
     """Whether a request for this path will do bulk work, as far as one can see."""
     return target.endswith(b"/events") or any(mark in target for mark in _TARGETS)
-
-
-class Waiter:
-    """One place in one line."""
-
-    __slots__ = ("caller", "come", "size", "what")
-
-    def __init__(self, caller: str, size: int = 0, what: str = "") -> None:
-        self.caller = caller
-        self.size = size
-        self.what = what
-        self.come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def give(self) -> bool:
-        """False when it has gone, and was not yet there to say so."""
-        if self.come.done():
-            return False
-        self.come.set_result(None)
-        return True
-
-
-class FairLine:
-    """Callers in turn; of one caller whoever came first."""
-
-    __slots__ = ("_by_caller",)
-
-    def __init__(self) -> None:
-        self._by_caller: OrderedDict[str, deque[Waiter]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return sum(map(len, self._by_caller.values()))
-
-    def __bool__(self) -> bool:
-        return bool(self._by_caller)
-
-    def add(self, waiter: Waiter) -> None:
-        self._by_caller.setdefault(waiter.caller, deque()).append(waiter)
-
-    def first(self) -> Waiter:
-        return next(iter(self._by_caller.values()))[0]
-
-    def heads(self) -> list[Waiter]:
-        """The first of each caller, whose turn it is first."""
-        return [own[0] for own in self._by_caller.values()]
-
-    def served(self, waiter: Waiter) -> None:
-        """It leaves, and its caller has had its turn."""
-        self.left(waiter)
-        if waiter.caller in self._by_caller:
-            self._by_caller.move_to_end(waiter.caller)
-
-    def left(self, waiter: Waiter) -> None:
-        own = self._by_caller.get(waiter.caller)
-        if own is None or waiter not in own:
-            return
-        own.remove(waiter)
-        if not own:
-            del self._by_caller[waiter.caller]
-
-
-class _Work:
-    """At one store or entity."""
-
-    __slots__ = ("line", "running")
-
-    def __init__(self) -> None:
-        self.line = FairLine()
-        self.running = 0
-
-    def go_on(self) -> None:
-        while self.line and self.running < WORKING_MAX:
-            waiter = self.line.first()
-            self.line.served(waiter)
-            if waiter.give():
-                self.running += 1
 
 
 class BulkAdmission:
@@ -140,7 +65,7 @@ class BulkAdmission:
         self.held_bytes = 0
         self._for_memory = FairLine()
         self._for_turns = FairLine()
-        self._works: dict[str, _Work] = {}
+        self._works = WorkLines()
         self._is_turning = False
 
     @property
@@ -206,22 +131,14 @@ class BulkAdmission:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def line_up_for_work(self, waiter: Waiter) -> None:
-        work = self._works.setdefault(waiter.what, _Work())
-        work.line.add(waiter)
-        work.go_on()
+        self._works.line_up(waiter)
 
     def worked(self, waiter: Waiter) -> None:
-        work = self._works[waiter.what]
-        work.running -= 1
-        work.go_on()
-        if not work.running:
-            del self._works[waiter.what]
+        self._works.worked(waiter)
 
     def forget(self, waiter: Waiter) -> None:
         """It waits no longer; others may have stood behind it."""
-        work = self._works.get(waiter.what)
-        if work is not None:
-            work.line.left(waiter)
+        self._works.forget(waiter)
         self._for_turns.left(waiter)
         self._for_memory.left(waiter)
         self._give_memory()

@@ -5,10 +5,12 @@ process whole, it can be given back. ASGI tells of a lost connection only to who
 to nobody look like any other; so the connection itself keeps this account and hands it to its requests.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from starlette.requests import Request
+
+from busway.gateway.http.direct_writer import DirectWriter
 
 #: Under these names the connection's account and the headers' own spelling lie in a request's state.
 PRESENCE: Final = "presence"
@@ -27,21 +29,35 @@ def _stay() -> None:
     """There is no connection to end."""
 
 
+def _nothing_direct() -> DirectWriter | None:
+    return None
+
+
+def _unframed(pieces: Sequence[bytes]) -> list[bytes]:
+    return list(pieces)
+
+
 class ClientPresence:
     """Of one connection. `flush` returns True when everything that was written has left this process, False when it
-    never will. `room` is None when more may be written, else what to wait for; `abort` ends the connection."""
+    never will. `room` is None when more may be written, else what to wait for; `abort` ends the connection. `direct`
+    makes a writer past the transport, None where there can be none; `framed` are pieces of a body as they go on the
+    wire."""
 
-    __slots__ = ("_watchers", "abort", "answers", "flush", "is_gone", "room")
+    __slots__ = ("_watchers", "abort", "answers", "direct", "flush", "framed", "is_gone", "room")
 
     def __init__(
         self,
         flush: Callable[[], Awaitable[bool]] = _at_once,
         room: Callable[[], Awaitable[None] | None] = _has_room,
         abort: Callable[[], None] = _stay,
+        direct: Callable[[], DirectWriter | None] = _nothing_direct,
+        framed: Callable[[Sequence[bytes]], list[bytes]] = _unframed,
     ) -> None:
         self.flush = flush
         self.room = room
         self.abort = abort
+        self.direct = direct
+        self.framed = framed
         self.is_gone = False
         #: Answers that were written to their last byte.
         self.answers = 0

@@ -8,7 +8,8 @@ with an upgrade to WebSocket: from then on the connection is AMQP's, which has d
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +20,7 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
 from wsproto import events
 
+from busway.gateway.http.direct_writer import DirectWriter
 from busway.gateway.http.presence import PRESENCE, SPELLED_HEADERS, ClientPresence
 from busway.gateway.http.request_target import in_origin_form
 from busway.loop_entries import LOOP
@@ -40,12 +42,15 @@ UNREAD_BYTES_MAX = 512 * 1024
 class HttpProtocol(H11Protocol):
     """Made by `HttpGateway.protocol` for each connection the listener hands over."""
 
-    def __init__(self, config: Config, server_state: ServerState, idlers: "Idlers") -> None:
-        self.presence = ClientPresence(self.flush, self.room, self.abort)
+    def __init__(
+        self, config: Config, server_state: ServerState, idlers: "Idlers", bulk_threads: Executor
+    ) -> None:
+        self.presence = ClientPresence(self.flush, self.room, self.abort, self.direct_writer, self.framed)
         super().__init__(config=config, server_state=server_state, app_state={PRESENCE: self.presence})
         self.conn = SpellingConnection(self.app_state, config.h11_max_incomplete_event_size)
         self.ws_protocol_class = StreamingWebSocket
         self._idlers = idlers
+        self._bulk_threads = bulk_threads
         self._head_timer: asyncio.TimerHandle | None = None
         #: The transport has another protocol: nothing that happens here concerns it any more.
         self._is_upgraded = False
@@ -99,6 +104,23 @@ class HttpProtocol(H11Protocol):
     def room(self) -> Awaitable[None] | None:
         return self.flow.drain() if self.flow.write_paused else None
 
+    def direct_writer(self) -> DirectWriter | None:
+        """To be used when what was written by the transport has gone to the socket (`flush`)."""
+        transport = self.transport
+        if transport.is_closing() or transport.get_extra_info("sslcontext") is not None:
+            return None
+        return DirectWriter(transport.get_extra_info("socket").fileno(), self._bulk_threads)
+
+    def framed(self, pieces: Sequence[bytes]) -> list[bytes]:
+        """A part of the answer's body, behind and before what HTTP wants there."""
+        size = sum(map(len, pieces))
+        if not size:
+            return []
+        framed: list[bytes] = []
+        for part in self.conn.send_with_data_passthrough(h11.Data(data=cast(bytes, _Sized(size)))) or ():
+            framed += [part] if isinstance(part, bytes) else pieces
+        return framed
+
     async def flush(self) -> bool:
         """True when what was written has gone to the socket; False when the connection ends before, or is ended here
         because that takes too long. To be called right after writing, before anything else can happen."""
@@ -142,6 +164,18 @@ class HttpProtocol(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+class _Sized:
+    """Stands for bytes of which h11 wants to know only how many they are."""
+
+    __slots__ = ("_size",)
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
 
 
 class StreamingWebSocket(WSProtocol):
