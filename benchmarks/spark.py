@@ -29,7 +29,7 @@ from uuid import uuid4
 
 from benchmarks.busway_server import BuswayServer
 from benchmarks.report import Report
-from benchmarks.spark_jobs import JobMissing, backfill_work, capture_work, deadletters_work
+from benchmarks.spark_jobs import EVERYTHING, JobMissing, backfill_work, capture_work, deadletters_work
 from benchmarks.spark_rig import JVM, SERVER, WORKERS, Rig, Run, load
 
 if TYPE_CHECKING:
@@ -151,6 +151,10 @@ def _backfilling(bench: Bench, rows: int) -> Callable[[], None]:
     return backfill_work(bench.rig, bench.fresh_folder(), rows)
 
 
+def _backfilling_all(bench: Bench, rows: int) -> Callable[[], None]:
+    return backfill_work(bench.rig, bench.fresh_folder(), rows, EVERYTHING)
+
+
 def _resubmitting(bench: Bench, rows: int) -> Callable[[], None]:
     return deadletters_work(bench.rig, rows)
 
@@ -164,6 +168,9 @@ PARTS: dict[str, Part] = {
     "claim": Part("servicebus claim stream", 8_000, 100_000, _claiming, takes=True),
     "capture": Part("capture of a hub to Parquet", 30_000, 400_000, _capturing, takes=True),
     "backfill": Part("backfill, a selective filter", 0, 1_000_000, _backfilling, takes=True, seconds_max=60),
+    "backfill-all": Part(
+        "backfill, a filter that selects all", 40_000, 400_000, _backfilling_all, takes=True
+    ),
     "deadletters": Part("dead letters resubmitted", 5_000, 1_000_000, _resubmitting, takes=True),
 }
 
@@ -283,7 +290,7 @@ def _run(bench: Bench, names: list[str]) -> None:
 
 
 def _options() -> argparse.Namespace:
-    lines = [f"  {name:<12}{part.title}" for name, part in PARTS.items()]
+    lines = [f"  {name:<14}{part.title}" for name, part in PARTS.items()]
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.spark",
         description=__doc__,

@@ -23,6 +23,8 @@ from tests.harness.running_server import BUSWAY
 
 #: One of so many captured messages passes the filter of a backfill.
 SELECTED = 1_000
+#: A condition that is evaluated for each message and holds for each.
+EVERYTHING = "quantity >= 0"
 FILTER = "region = 'r0' AND quantity < 7"
 _FILE_ROWS = 50_000
 _FIRST_HOUR = datetime(2026, 11, 1, tzinfo=UTC)
@@ -78,15 +80,15 @@ def _captured(first: int, count: int, hour: datetime) -> pa.Table:
     return pa.table([{**columns, **empty}[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def backfill_work(rig: Rig, root: str, rows: int) -> Callable[[], None]:
+def backfill_work(rig: Rig, root: str, rows: int, condition: str = FILTER) -> Callable[[], None]:
     """A subscription that is made after its topic's messages were captured gets those that its rule selects."""
     job = _job("backfill")
     topic, subscription = f"topic-{uuid4().hex[:8]}", "late"
     write_captured(Path(root), topic, rows)
     for command in (
-        ("topic", "create", topic),
+        ("topic", "create", topic, "--max-size-in-megabytes", "5120"),
         ("subscription", "create", topic, subscription),
-        ("rule", "create", topic, subscription, "selective", "--filter", FILTER),
+        ("rule", "create", topic, subscription, "selective", "--filter", condition),
         ("rule", "delete", topic, subscription, "$Default"),
     ):
         subprocess.run(
@@ -99,7 +101,9 @@ def backfill_work(rig: Rig, root: str, rows: int) -> Callable[[], None]:
     place = Place(Bus(rig.connection_string))
 
     def work() -> None:
-        job.backfill(place, options, Progress())
+        result = job.backfill(place, options, Progress())
+        if condition == EVERYTHING:
+            assert result.sent == rows, f"{result.sent} of {rows} messages were sent"
 
     return work
 

@@ -106,6 +106,7 @@ HOT_MODULES: Final = (
     "busway.journal.run_column",
     "busway.journal.recorder",
     "busway.gateway.amqp.message_ids",
+    "busway.gateway.amqp.payloads",
     "busway.staging.staged_record",
     "busway.staging.slices",
     "busway.staging.targets",

@@ -195,6 +195,10 @@ class Chunk:
             return bisect_left(self._numbers, number)
         return min(max(number - self.first_number, 0), self.count)
 
+    def index_ending(self, offset: int) -> int:
+        """The first event whose record ends at that offset in `data` or later; `count` when there is none."""
+        return bisect_left(self._ends, offset - self.records_at)
+
     def index_since(self, at_ms: int) -> int:
         """The first event enqueued at that time or later; `count` when there is none."""
         return bisect_left(self._times, at_ms)

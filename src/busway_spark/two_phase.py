@@ -1,7 +1,7 @@
 """Writing in two phases, for both formats: tasks stage their rows, `commit` has them decided.
 
 Theory of operation. Each call of `write` fills a stage of its own, under a random id: whatever an earlier try of
-the task, or of the batch, has left behind is never mixed with it. Rows go in parts of about a mebibyte, one under
+the task, or of the batch, has left behind is never mixed with it. Rows go in parts of about two mebibytes, one under
 way while the next is encoded. Whatever can refuse a row refuses it then. Nobody sees staged rows.
 
 `commit` names the stages that count, and the bus decides about all of them at once (`staging`). An answer that is
@@ -32,7 +32,7 @@ from busway_spark.patience import OPERATION_S, meet
 from busway_spark.staging import PartRefused, PartTooLarge, StagingRoutes
 from busway_spark.write_names import STREAM, WriteName
 
-PART_BYTES: Final = 1024 * 1024
+PART_BYTES: Final = 2 * 1024 * 1024
 PART_ROWS: Final = 10_000
 #: What a task holds back while it gathers parts for several targets.
 _GATHERED_BYTES_MAX: Final = 32 * 1024 * 1024

@@ -12,19 +12,20 @@ from busway.staging.refusals import RowRefused, TooManyRows
 from busway.staging.targets import LOOSE, Target
 
 ROWS_MAX: Final = 10_000
-#: A chunk with so many bytes of records takes no more.
+#: A chunk with so many bytes of payloads takes no more. Theirs and not its own: so a part of as many bytes is one
+#: chunk, not one and a crumb.
 CHUNK_BYTES_MAX: Final = 1024 * 1024
 #: Of the number before each row: how long it is.
 _LENGTH_BYTES: Final = 4
 #: Taken apart in one turn of the loop.
-_PIECE_ROWS: Final = 200
-_PIECE_BYTES: Final = 128 * 1024
+_PIECE_ROWS: Final = 400
+_PIECE_BYTES: Final = 256 * 1024
 
 
 class Share:
     """What a part has for one fragment."""
 
-    __slots__ = ("builders", "bytes", "first", "rows")
+    __slots__ = ("_payload_bytes", "builders", "bytes", "first", "rows")
 
     def __init__(self, first: int) -> None:
         self.builders: list[ChunkBuilder] = []
@@ -32,10 +33,14 @@ class Share:
         self.first = first
         self.rows = 0
         self.bytes = 0
+        #: In the last builder.
+        self._payload_bytes = 0
 
-    def add(self, at_ms: int, record: bytes, size: int) -> None:
-        if not self.builders or self.builders[-1].record_bytes >= CHUNK_BYTES_MAX:
+    def add(self, at_ms: int, record: bytes, size: int, payload_bytes: int) -> None:
+        if not self.builders or self._payload_bytes >= CHUNK_BYTES_MAX:
             self.builders.append(ChunkBuilder())
+            self._payload_bytes = 0
+        self._payload_bytes += payload_bytes
         self.builders[-1].add(self.first + self.rows, at_ms, record, BODY_ELSEWHERE)
         self.rows += 1
         self.bytes += size
@@ -101,5 +106,5 @@ class Part:
         share = self.shares.get(index)
         if share is None:
             share = self.shares[index] = Share(self._firsts[index])
-        share.add(self._at_ms, record, size)
+        share.add(self._at_ms, record, size, len(payload))
         self.bytes += size

@@ -28,7 +28,7 @@ from busway.broker.store_keeper import StoreKeeper
 from busway.broker.timers import Timer
 from busway.event_chunk import Chunk, ChunkDamaged
 from busway.staging.pace import Pace
-from busway.staging.slices import Slice, records_from
+from busway.staging.slices import Slice, slice_end
 from busway.staging.stage import Stage, StageLog
 from busway.staging.stage_table import StageTable
 from busway.staging.staged_record import sizes_in
@@ -40,7 +40,7 @@ _log = logging.getLogger("busway.staging")
 
 _PAGE_BYTES: Final = 1024 * 1024
 #: A slice that joins at once, and one whose entity cuts it as it needs.
-_SLICE_ROWS: Final = 200
+_SLICE_ROWS: Final = 400
 _LONG_SLICE_ROWS: Final = 1_000
 #: On their way into one store, of all lines.
 _FLYING_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -278,12 +278,12 @@ class Publisher:
     ) -> tuple[Slice, asyncio.Future[None] | None]:
         """One slice; and what to wait for before the next one."""
         is_eager = target.is_eager(work.log.index)
-        records = records_from(chunk, at, _SLICE_ROWS if is_eager else _LONG_SLICE_ROWS)
-        size_bytes = sum(map(len, records))
+        end = slice_end(chunk, at, _SLICE_ROWS if is_eager else _LONG_SLICE_ROWS)
+        size_bytes = chunk.start(end) - chunk.start(at)
         waits: asyncio.Future[None] | None = None
         if not is_eager:
             waits = asyncio.get_running_loop().create_future()
-        is_last = chunk.number(at) + len(records) >= work.log.counters.last_counter
+        is_last = chunk.number(at) + end - at >= work.log.counters.last_counter
 
         def over(piece: Slice) -> None:
             flying.landed(size_bytes)
@@ -291,10 +291,10 @@ class Publisher:
                 waits.set_result(None)
             self._slice_over(work, piece, is_last)
 
-        piece = Slice(work, chunk.number(at), sizes_in(records), over)
+        piece = Slice(work, chunk.number(at), sizes_in(chunk, at, end), over)
         flying.bytes += size_bytes
         try:
-            target.publish(work.log.index, records, piece)
+            target.publish(work.log.index, chunk, at, end, piece)
         except ServerBusy as error:
             piece.done([(0, error)])
         return piece, waits

@@ -11,23 +11,15 @@ from busway.event_chunk import Chunk
 from busway.message import Message
 from busway.store.contract import CommitBatch
 
-_BYTES: Final = 256 * 1024
+_BYTES: Final = 512 * 1024
 
 #: Told once, when everything about it is certain.
 SliceOver = Callable[["Slice"], None]
 
 
-def records_from(chunk: Chunk, at: int, rows_max: int) -> list[bytes]:
-    """What fits into a slice of the rows from there on: one at least."""
-    records: list[bytes] = []
-    size_bytes = 0
-    for index in range(at, min(at + rows_max, chunk.count)):
-        record = chunk.record(index)
-        size_bytes += len(record)
-        records.append(record)
-        if size_bytes >= _BYTES:
-            break
-    return records
+def slice_end(chunk: Chunk, at: int, rows_max: int) -> int:
+    """Behind the rows from there on that fit into a slice: one at least."""
+    return min(at + rows_max, chunk.index_ending(chunk.start(at) + _BYTES) + 1, chunk.count)
 
 
 class Leaving(Protocol):

@@ -1,5 +1,9 @@
 """A row as it lies in the log of a stage: what the broker works by, and the sender's bytes behind it, so that
-publishing takes no message apart a second time.
+publishing takes no message apart a second time. Rows are read where they lie in their chunk: what is copied out of
+it is what the entity keeps.
+
+Most rows of a task begin alike: same time to live, same head, no texts. Such a beginning is made once and read once
+(`_Beginning`), for as long as the rows that follow have it too.
 
   1 byte     what there is: 1 session id, 2 partition key, 4 message id
   8 bytes    time to live, -1 for none; of an event the offset of its body
@@ -14,22 +18,55 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from busway.event_chunk import Chunk
 from busway.event_record import Event
 from busway.message import Message
 
 _FRONT: Final = Struct("<BqqHHHHII")
-_LENGTHS: Final = Struct("<HHH")
+_FRONT_BYTES: Final = _FRONT.size
+#: Where the lengths of the three texts stand.
 _LENGTHS_AT: Final = 17
 _SESSION: Final = 1
 _KEY: Final = 2
 _ID: Final = 4
 
 
-def message_record(message: Message) -> bytes:
+class _Beginning:
+    """Of a row without texts: everything before the bare message."""
+
+    __slots__ = ("bytes", "head", "scheduled_at_ms", "ttl_ms")
+
+    def __init__(self, ttl_ms: int, scheduled_at_ms: int, head: bytes) -> None:
+        self.ttl_ms = ttl_ms
+        self.scheduled_at_ms = scheduled_at_ms
+        self.head = head
+        self.bytes = _FRONT.pack(0, ttl_ms, scheduled_at_ms, 0, 0, 0, 0, len(head), 0) + head
+
+
+class MessageRecords:
+    """Makes rows of messages."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last = _Beginning(-1, 0, b"")
+
+    def record(self, message: Message) -> bytes:
+        if (
+            message.session_id is not None
+            or message.partition_key is not None
+            or message.message_id is not None
+        ):
+            return _record_with_texts(message)
+        last = self._last
+        ttl_ms, scheduled_at_ms, head = message.ttl_ms, message.scheduled_at_ms, message.head
+        if ttl_ms != last.ttl_ms or scheduled_at_ms != last.scheduled_at_ms or head != last.head:
+            last = self._last = _Beginning(ttl_ms, scheduled_at_ms, head)
+        return last.bytes + message.bare
+
+
+def _record_with_texts(message: Message) -> bytes:
     session, key, name = message.session_id, message.partition_key, message.message_id
-    if session is None and key is None and name is None:
-        front = _FRONT.pack(0, message.ttl_ms, message.scheduled_at_ms, 0, 0, 0, 0, len(message.head), 0)
-        return b"".join((front, message.head, message.bare))
     texts = [b"" if text is None else text.encode() for text in (session, key, name)]
     flags = (0 if session is None else _SESSION) | (0 if key is None else _KEY) | (0 if name is None else _ID)
     lengths = map(len, texts)
@@ -37,23 +74,50 @@ def message_record(message: Message) -> bytes:
     return b"".join((front, *texts, message.head, message.bare))
 
 
-def message_in(record: bytes) -> Message:
-    flags, ttl_ms, scheduled_ms, session, key, name, _, head, _ = _FRONT.unpack_from(record)
-    at = _FRONT.size
+def messages_in(chunk: Chunk, first: int, end: int) -> list[Message]:
+    """The rows from one index to another."""
+    messages: list[Message] = []
+    data, at = chunk.data, chunk.start(first)
+    last = _Beginning(-1, 0, b"")
+    for index in range(first, end):
+        after = chunk.end(index)
+        bare_at = at + len(last.bytes)
+        if bare_at > after or data[at:bare_at] != last.bytes:
+            if data[at] != 0:
+                messages.append(_message_with_texts(data, at, after))
+                at = after
+                continue
+            last = _beginning(data, at)
+            bare_at = at + len(last.bytes)
+        messages.append(
+            Message(last.head, data[bare_at:after], ttl_ms=last.ttl_ms, scheduled_at_ms=last.scheduled_at_ms)
+        )
+        at = after
+    return messages
+
+
+def _beginning(data: bytes, at: int) -> _Beginning:
+    _, ttl_ms, scheduled_ms, _, _, _, _, head, _ = _FRONT.unpack_from(data, at)
+    at += _FRONT_BYTES
+    return _Beginning(ttl_ms, scheduled_ms, data[at : at + head])
+
+
+def _message_with_texts(data: bytes, at: int, end: int) -> Message:
+    flags, ttl_ms, scheduled_ms, session, key, name, _, head, _ = _FRONT.unpack_from(data, at)
+    at += _FRONT_BYTES
     session_id = partition_key = message_id = None
-    if flags:
-        if flags & _SESSION:
-            session_id = record[at : at + session].decode()
-        at += session
-        if flags & _KEY:
-            partition_key = record[at : at + key].decode()
-        at += key
-        if flags & _ID:
-            message_id = record[at : at + name].decode()
-        at += name
+    if flags & _SESSION:
+        session_id = data[at : at + session].decode()
+    at += session
+    if flags & _KEY:
+        partition_key = data[at : at + key].decode()
+    at += key
+    if flags & _ID:
+        message_id = data[at : at + name].decode()
+    at += name
     return Message(
-        record[at : at + head],
-        record[at + head :],
+        data[at : at + head],
+        data[at + head : end],
         ttl_ms=ttl_ms,
         message_id=message_id,
         session_id=session_id,
@@ -62,16 +126,18 @@ def message_in(record: bytes) -> Message:
     )
 
 
-def messages_in(records: list[bytes]) -> list[Message]:
-    return [message_in(record) for record in records]
-
-
-def sizes_in(records: list[bytes]) -> list[int]:
-    """What counts of each toward the entity's size."""
+def sizes_in(chunk: Chunk, first: int, end: int) -> list[int]:
+    """What counts of each row toward the entity's size."""
     sizes: list[int] = []
-    for record in records:
-        session, key, name = _LENGTHS.unpack_from(record, _LENGTHS_AT)
-        sizes.append(len(record) - _FRONT.size - int(session) - int(key) - int(name))
+    data, at = chunk.data, chunk.start(first)
+    for index in range(first, end):
+        after = chunk.end(index)
+        size = after - at - _FRONT_BYTES
+        if data[at] != 0:
+            for length_at in range(at + _LENGTHS_AT, at + _LENGTHS_AT + 6, 2):
+                size -= data[length_at] | data[length_at + 1] << 8
+        sizes.append(size)
+        at = after
     return sizes
 
 
@@ -91,17 +157,25 @@ def event_record(event: Event) -> bytes:
     return b"".join((front, key, event.annotations, event.delivery_annotations, event.bare))
 
 
-def events_in(records: list[bytes]) -> list[Event]:
-    return [event_in(record) for record in records]
+def events_in(chunk: Chunk, first: int, end: int) -> list[Event]:
+    """The rows from one index to another."""
+    events: list[Event] = []
+    data, at = chunk.data, chunk.start(first)
+    for index in range(first, end):
+        after = chunk.end(index)
+        events.append(_event_in(data, at, after))
+        at = after
+    return events
 
 
-def event_in(record: bytes) -> Event:
-    flags, body_at, count, _, key, _, _, annotations, delivery = _FRONT.unpack_from(record)
-    at = _FRONT.size + key
-    event = Event(record[at + annotations + delivery :], body_at)
+def _event_in(data: bytes, start: int, end: int) -> Event:
+    flags, body_at, count, _, key, _, _, annotations, delivery = _FRONT.unpack_from(data, start)
+    key_at = start + _FRONT_BYTES
+    at = key_at + key
+    event = Event(data[at + annotations + delivery : end], body_at)
     if flags & _KEY:  # it stands among the annotations already
-        event.partition_key = record[_FRONT.size : at].decode()
-    event.annotations = record[at : at + annotations]
+        event.partition_key = data[key_at:at].decode()
+    event.annotations = data[at : at + annotations]
     event.annotation_count = count
-    event.delivery_annotations = record[at + annotations : at + annotations + delivery]
+    event.delivery_annotations = data[at + annotations : at + annotations + delivery]
     return event

@@ -8,9 +8,10 @@ where its first try did.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final, Protocol
 
-from busway.broker.admission import fault_of
+from busway.broker.admission import fault_of, has_keys
 from busway.broker.catalogue_rows import EntityRow
 from busway.broker.descriptions import SubscriptionDescription, TopicDescription
 from busway.broker.entity_path import path_key, shown
@@ -20,11 +21,12 @@ from busway.broker.fragment_settings import FragmentSettings
 from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
 from busway.broker.partition_keys import fragment_of_key, key_of
+from busway.event_chunk import Chunk
 from busway.event_record import event_of
 from busway.message import Message
 from busway.staging.slices import Slice
 from busway.staging.stage import EntityName
-from busway.staging.staged_record import event_record, events_in, message_record, messages_in
+from busway.staging.staged_record import MessageRecords, event_record, events_in, messages_in
 from busway.store.contract import FragmentKey
 from busway.streams.event_hub import EventHub
 from busway.streams.event_hubs import EventHubs
@@ -44,34 +46,44 @@ class MessageCodec(Protocol):
     def message(self, payload: bytes, wants_message_id: bool, limits: Limits) -> Message: ...
 
 
-class Target(Protocol):
-    """An entity, for one step: who waits looks it up again."""
+class Target(ABC):
+    """An entity, for one step: who waits looks it up again. No protocol: compiled, a call of one is looked up by
+    name, and `row` is called for each row."""
 
     name: EntityName
 
+    @abstractmethod
     def is_same(self, other: Target) -> bool:
         """Nothing was changed in between that a check may have looked at."""
 
+    @abstractmethod
     def places(self) -> list[tuple[str, FragmentKey]]:
         """Store and key of each fragment."""
 
+    @abstractmethod
     def check_open(self) -> None:
         """Raises why nothing can be sent to it."""
 
+    @abstractmethod
     def row(self, payload: bytes) -> tuple[int, bytes, int]:
         """Its fragment or LOOSE, what is stored of it, the bytes that count. Raises BrokerError, DecodeError."""
 
+    @abstractmethod
     def fault(self, index: int, size_bytes: int) -> BrokerError | None:
         """Why so many bytes cannot be staged for that fragment now."""
 
+    @abstractmethod
     def touch(self, index: int, now_ms: int) -> None:
         """Something was staged for the fragment, which is a use of the entity (E-41)."""
 
+    @abstractmethod
     def is_eager(self, index: int) -> bool:
         """A slice joins in the very step in which it is handed over, or is refused in it."""
 
-    def publish(self, index: int, records: list[bytes], piece: Slice) -> None:
-        """Hands a slice over. Raises ServerBusy while the fragment is not there."""
+    @abstractmethod
+    def publish(self, index: int, chunk: Chunk, first: int, end: int, piece: Slice) -> None:
+        """Hands a slice over: rows of a chunk, from one index to another. Raises ServerBusy while the fragment is
+        not there."""
 
 
 class Targets:
@@ -79,6 +91,8 @@ class Targets:
         self._namespace = namespace
         self._hubs = hubs
         self._codec = codec
+        #: The queue or topic that was looked up last: publishing asks for the same one slice by slice.
+        self._last: MessageTarget | None = None
 
     def find(self, path: str, partition: str | None) -> Target:
         """Raises EntityNotFound, InvalidOperation, ArgumentOutOfRange."""
@@ -107,14 +121,17 @@ class Targets:
         return self._of_row(row)
 
     def _of_row(self, row: EntityRow) -> Target:
-        return MessageTarget(self._namespace, row, self._codec)
+        last = self._last
+        if last is None or not last.is_of(row):
+            last = self._last = MessageTarget(self._namespace, row, self._codec)
+        return last
 
     def _of_hub(self, row: HubRow, partition: str | None) -> Target:
         assert self._hubs is not None
         return HubTarget(self._hubs, row, partition, self._namespace.limits)
 
 
-class MessageTarget:
+class MessageTarget(Target):
     """A queue or a topic."""
 
     def __init__(self, namespace: Namespace, row: EntityRow, codec: MessageCodec) -> None:
@@ -122,8 +139,17 @@ class MessageTarget:
         self._namespace = namespace
         self._entity_row = row
         self._codec = codec
+        self._records = MessageRecords()
         self._limits = namespace.limits
-        self._settings = _settings(row, namespace.limits)
+        settings = self._settings = _settings(row, namespace.limits)
+        # Of these each row asks.
+        self._bytes_max = settings.message_bytes_max
+        self._requires_session = settings.requires_session
+        self._detects_duplicates = settings.detects_duplicates
+        self._is_partitioned = settings.is_partitioned
+
+    def is_of(self, row: EntityRow) -> bool:
+        return self._entity_row is row
 
     def is_same(self, other: Target) -> bool:
         return isinstance(other, MessageTarget) and other._entity_row is self._entity_row
@@ -136,20 +162,20 @@ class MessageTarget:
             raise EntityDisabled
 
     def row(self, payload: bytes) -> tuple[int, bytes, int]:
-        settings, count = self._settings, len(self._entity_row.shares)
-        detects = settings.detects_duplicates
+        detects = self._detects_duplicates
         message = self._codec.message(payload, detects, self._limits)
         size = message.size()
-        fault = fault_of(message, size, settings, self._limits)
-        if fault is not None:
-            raise fault
-        key = key_of(message, detects) if settings.is_partitioned else None
-        if key is None and detects and settings.is_partitioned:
-            raise InvalidOperation(_NO_KEY)
-        index = LOOSE if settings.is_partitioned else 0
-        if key is not None:
-            index = fragment_of_key(key, count)
-        return index, message_record(message), size
+        if size > self._bytes_max or self._requires_session or has_keys(message):
+            fault = fault_of(message, size, self._settings, self._limits)
+            if fault is not None:
+                raise fault
+        index = 0
+        if self._is_partitioned:
+            key = key_of(message, detects)
+            if key is None and detects:
+                raise InvalidOperation(_NO_KEY)
+            index = LOOSE if key is None else fragment_of_key(key, len(self._entity_row.shares))
+        return index, self._records.record(message), size
 
     def _fragment(self, index: int) -> Fragment:
         """Raises ServerBusy."""
@@ -172,14 +198,14 @@ class MessageTarget:
         is_topic = isinstance(self._entity_row.description, TopicDescription)
         return not is_topic and not self._settings.detects_duplicates
 
-    def publish(self, index: int, records: list[bytes], piece: Slice) -> None:
+    def publish(self, index: int, chunk: Chunk, first: int, end: int, piece: Slice) -> None:
         fragment = self._fragment(index)
-        messages = messages_in(records)
+        messages = messages_in(chunk, first, end)
         piece.carries(messages)
         fragment.intake.append_admitted(messages, piece.done, piece)
 
 
-class HubTarget:
+class HubTarget(Target):
     def __init__(self, hubs: EventHubs, row: HubRow, partition: str | None, limits: Limits) -> None:
         self.name = EntityName(row.row_key, row.description.path, row.incarnation)
         self._hubs = hubs
@@ -229,11 +255,11 @@ class HubTarget:
         del index
         return True
 
-    def publish(self, index: int, records: list[bytes], piece: Slice) -> None:
+    def publish(self, index: int, chunk: Chunk, first: int, end: int, piece: Slice) -> None:
         log = self._hub().present_partition(index)
         if log is None:
             raise ServerBusy(f"The partition {index} of '{self.name.path}' is not available just now.")
-        log.append(events_in(records), piece.appended)
+        log.append(events_in(chunk, first, end), piece.appended)
         if not piece.is_over:  # it has joined the batch that is open
             piece.joined_whole(log.batch())
 
