@@ -16,8 +16,8 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
 from busway.client.messages import ServiceBusMessage
 from busway_spark.bus import Bus
-from busway_spark.pipeline.deadletters_door import LettersDoor, Parcel, Told
-from busway_spark.pipeline.deadletters_plan import GONE, LOCKED, REFUSED, RESUBMITTED, Plan
+from busway_spark.pipeline.deadletters_door import LettersDoor, Told, packed, unpacked
+from busway_spark.pipeline.deadletters_plan import GONE, LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
 from busway_spark.pipeline.deadletters_tasks import parcels_left
 from tests.harness.running_server import RunningServer
 from tests.spark.deadletter_rig import bury, dead_letters_of, peek_all
@@ -31,25 +31,28 @@ def said(**more: object) -> bytes:
     return answer(body=json.dumps({**NOTHING, **more}).encode())
 
 
-def plain(*numbers: int) -> Parcel:
-    return Parcel(numbers, [b""] * len(numbers))
+def plain(*numbers: int) -> bytes:
+    return packed((number, b"") for number in numbers)
 
 
 @pytest.mark.parametrize(
     ("answers", "is_first", "told"),
     [
-        ([said(gone=[2])], True, {RESUBMITTED: [1, 3], GONE: [2]}),
-        ([said(gone=[2])], False, {RESUBMITTED: [1, 2, 3]}),
-        ([HANG_UP, said(gone=[1, 2])], True, {RESUBMITTED: [1, 2, 3]}),
-        ([said(later=[2, 3]), said(gone=[3])], True, {RESUBMITTED: [1, 2], GONE: [3]}),
-        ([said(unknown=[2, 3]), said(gone=[3])], True, {RESUBMITTED: [1, 2, 3]}),
-        ([said(locked=[1], refused=[[3, "no"]])], True, {RESUBMITTED: [2], LOCKED: [1], REFUSED: [3]}),
+        ([said(gone=[2])], True, {GONE: [2]}),
+        ([said(gone=[2])], False, {}),
+        ([HANG_UP, said(gone=[1, 2])], True, {}),
+        ([said(later=[2, 3]), said(gone=[3])], True, {GONE: [3]}),
+        ([said(later=[2, 3]), HANG_UP, said(gone=[3])], True, {}),
+        ([said(unknown=[2, 3]), said(gone=[3])], True, {}),
+        ([said(unknown=[2], later=[3]), said(gone=[2, 3])], True, {GONE: [3]}),
+        ([said(locked=[1], refused=[[3, "no"]])], True, {LOCKED: [1], REFUSED: [3]}),
     ],
 )
 def test_what_is_gone_was_moved_if_somebody_had_tried_before(
     answers: list[bytes], is_first: bool, told: dict[str, list[int]]
 ) -> None:
-    """Dead letters: a lost answer, a task that Spark repeats, a store that failed; and what others took."""
+    """Dead letters: a lost answer, a task that Spark repeats, a store that failed; and what others took. What is not
+    told was moved."""
     with scripted(*answers) as door:
         found = LettersDoor(door.bus, "q", "q", 20.0).move(plain(1, 2, 3), is_first=is_first)
     assert counted(found) == told
@@ -69,9 +72,25 @@ def test_a_plan_is_cut_into_parcels_that_one_request_can_move(tmp_path: Path) ->
         plan.add((1, number, False, {"body": bytes(900_000)}) for number in range(1, 8))
         plan.mark(0, range(1, 101), RESUBMITTED)
         small = list(parcels_left(plan, 0))
-        assert [len(each.numbers) for each in small] == [1_000, 100]
-        assert [number for each in small for number in each.numbers] == list(range(101, 1_201))
-        assert [len(each.numbers) for each in parcels_left(plan, 1)] == [4, 3]
+        assert [(each.first, each.last) for each in small] == [(101, 1_100), (1_101, 1_200)]
+        assert [number for each in small for number, _ in unpacked(each.letters)] == list(range(101, 1_201))
+        large = list(parcels_left(plan, 1))
+        assert [(each.first, each.last) for each in large] == [(1, 4), (5, 7)]
+        assert [len(changes) > 900_000 for each in large for _, changes in unpacked(each.letters)] == [
+            True
+        ] * 7
+
+
+def test_all_that_is_left_of_a_parcel_is_marked_but_what_stays(tmp_path: Path) -> None:
+    """Dead letters: not what was done before, not what is told apart, not what lies before or behind the parcel."""
+    with Plan(tmp_path / "plan") as plan:
+        plan.add_plain((source, number, False) for source in (0, 1) for number in range(1, 21))
+        plan.mark(0, [4], GONE)
+        assert plan.mark_between(0, 3, 10, RESUBMITTED, {3, 6, 7, 10}) == 3
+        assert plan.counts() == {RESUBMITTED: 3, GONE: 1, PLANNED: 36}
+        assert [plan.outcome_of(0, number) for number in (5, 8, 9)] == [(RESUBMITTED, None)] * 3
+        assert plan.mark_between(0, 1, 20, RESUBMITTED) == 16
+        assert [number for number, _ in plan.letters_left(1)] == list(range(1, 21))
 
 
 def test_a_server_without_the_door_is_told_from_one_that_has_it(server: RunningServer) -> None:
@@ -99,7 +118,7 @@ def test_a_bus_that_is_killed_on_the_way_has_each_letter_in_one_place(tmp_path: 
             door = LettersDoor(bus, "source", "target", 1.0)
             for at in range(0, count, 20):
                 try:
-                    door.move(Parcel(numbers[at : at + 20], [changes] * 20), is_first=False)
+                    door.move(packed((number, changes) for number in numbers[at : at + 20]), is_first=False)
                 except ClientError:
                     return
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from busway_spark.pipeline import deadletters_tasks, deadletters_triage
-from busway_spark.pipeline.deadletters_door import Parcel, Told
+from busway_spark.pipeline.deadletters_door import Told
 from busway_spark.pipeline.deadletters_plan import LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
 from busway_spark.pipeline.deadletters_policy import Policy, Rule
 from busway_spark.pipeline.deadletters_route import TRANSACTION, Route
-from busway_spark.pipeline.deadletters_tasks import TaskMover
+from busway_spark.pipeline.deadletters_tasks import Parcel, ParcelTold, TaskMover
 from busway_spark.pipeline.deadletters_triage import Round, TriageOptions, _followed
 from busway_spark.pipeline.job import JobFailed, Progress
 
@@ -54,14 +54,14 @@ def plan(tmp_path: Path) -> Iterator[Plan]:
 
 
 def mover(plan: Plan, naps: Naps, answers: list[list[Told]], wait_s: float = 5.0) -> TaskMover:
-    """Whose tasks answer this in turn, the last for ever."""
+    """Whose tasks tell this in turn of what was not moved, the last for ever."""
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
     bus: Any = None
     made = TaskMover(spark, bus, Route("q", "q", TRANSACTION), 0, plan, naps, wait_s=wait_s)
 
-    def moved(parcels: list[Parcel]) -> list[Told]:
-        assert parcels
-        return answers.pop(0) if len(answers) > 1 else answers[0]
+    def moved(parcels: list[Parcel]) -> list[ParcelTold]:
+        [parcel] = parcels
+        return [(parcel, answers.pop(0) if len(answers) > 1 else answers[0])]
 
     made._moved = moved  # type: ignore[method-assign]
     return made
@@ -69,8 +69,7 @@ def mover(plan: Plan, naps: Naps, answers: list[list[Told]], wait_s: float = 5.0
 
 def test_what_somebody_holds_is_tried_again_for_a_while(plan: Plan, naps: Naps) -> None:
     """Dead letters: with pauses; time begins anew with each that went, and in the end it is told as locked."""
-    free, held = list(range(1, 200)), [200]
-    work = mover(plan, naps, [[Told(RESUBMITTED, free), Told(LOCKED, held)], [Told(LOCKED, held)]])
+    work = mover(plan, naps, [[Told(LOCKED, [200])]])
     work.run()
     assert plan.counts() == {RESUBMITTED: 199, LOCKED: 1}
     assert (work.moved, work.ended_early, sum(naps.waits)) == (199, None, 5.0)
@@ -79,7 +78,8 @@ def test_what_somebody_holds_is_tried_again_for_a_while(plan: Plan, naps: Naps) 
 
 def test_a_destination_that_refuses_everything_is_left_alone(plan: Plan, naps: Naps) -> None:
     """Dead letters: the rest is not tried, and the next run finds it."""
-    work = mover(plan, naps, [[Told(REFUSED, list(range(1, 101)), "it is full")]])
+    later = Told(PLANNED, list(range(101, 201)), "the server was busy")
+    work = mover(plan, naps, [[Told(REFUSED, list(range(1, 101)), "it is full"), later]])
     work.run()
     assert plan.counts() == {REFUSED: 100, PLANNED: 100}
     assert work.ended_early == "'q' refused 100 messages one after the other"

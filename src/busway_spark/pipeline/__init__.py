@@ -49,6 +49,7 @@ deadletters        triage of dead letters and their way back
   deadletters_route    where to, and what keeps each from going twice
   deadletters_plan     which ones, and what became of them
   deadletters_tasks    moved by tasks, each once
+  deadletters_blobs    what driver and tasks hand each other
   deadletters_door     the server's door for them
   deadletters_move     moved by the driver over AMQP, where there is no such door
   deadletters_triage   the same by policy, once or as a stream

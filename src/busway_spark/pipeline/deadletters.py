@@ -31,6 +31,7 @@ from pyspark.sql.types import VariantVal
 from busway.changed_payload import MESSAGE_ID
 from busway.client.errors import ClientError
 from busway_spark.pipeline import deadletters_columns as columns
+from busway_spark.pipeline.deadletters_blobs import packed_numbers
 from busway_spark.pipeline.deadletters_fix import BODY, SCHEDULED, TIME_TO_LIVE, Fix
 from busway_spark.pipeline.deadletters_groups import USUAL_KEYS, Survey, survey
 from busway_spark.pipeline.deadletters_move import Mover
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 _ROWS_PER_PART: Final = 10_000
 _MOVES: Final = "isChosen and not isHeld"
 _PLANNED: Final = ("source", "sequenceNumber", "state", "messageId", "isChosen", "isHeld")
+#: What is browsed where no report and no expression of the user wants more.
+_BROWSED: Final = (*columns.COUNTED, "body", "properties")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _REFUSALS_TOLD: Final = 3
 _TRIES: Final = 3
@@ -111,11 +114,14 @@ def run(place: Place, options: DeadLetters, progress: Progress | None = None) ->
     now = datetime.now(UTC)
     table = columns.described(columns.empty(spark, place), now)
     columns.check_expressions(table, options.where, options.fixes)
+    names = None if options.report is not None else columns.names_for(table, _BROWSED, _expressions(options))
     for tries_left in reversed(range(_TRIES)):
         try:
             with _failing():
-                letters = columns.described(columns.browse(spark, place, sources), now)
-                kept = columns.chosen(letters, options.where, options.fixes)
+                letters = columns.described(columns.browse(spark, place, sources, names), now)
+                kept = columns.chosen(
+                    letters, options.where, options.fixes, reports=options.report is not None
+                )
                 kept = kept.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)
                 return _Work(place, options, routes, told).run(kept, now)
         except JobFailed as error:
@@ -130,6 +136,10 @@ def _sources(entities: Sequence[str]) -> list[str]:
     if not sources or not all(sources):
         raise JobFailed("Name at least one queue, or TOPIC/Subscriptions/NAME.")
     return sources
+
+
+def _expressions(options: DeadLetters) -> list[str]:
+    return [*([] if options.where is None else [options.where]), *(fix.expression for fix in options.fixes)]
 
 
 @contextmanager
@@ -177,11 +187,15 @@ class _Work:
         wants_all = self._options.report is not None
         if not wants_all and not self._options.resubmits:
             return
-        with aside.open("w", encoding="ascii") as file:
-            if wants_all:
+        if wants_all:
+            with aside.open("w", encoding="ascii") as file:
                 plan.add(self._planned(_rows(kept, total), file))
-            else:
-                plan.add(self._planned(self._rows_to_move(kept, total), None))
+        elif self._options.fixes or any(route.derives_id for route in self._routes):
+            plan.add(self._planned(self._rows_to_move(kept, total), None))
+        else:
+            going = kept.where(_MOVES).withColumn("isDeferred", kept["state"] == "deferred")
+            for some in packed_numbers(going.select("source", "sequenceNumber", "isDeferred")):
+                plan.add_plain(some)
 
     def _rows_to_move(self, kept: DataFrame, total: int) -> Iterator[Any]:
         """Only what the plan wants of them. It has an order of its own; without fixes, which may be large, the rows

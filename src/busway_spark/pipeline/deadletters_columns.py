@@ -56,7 +56,12 @@ OLDEST: Final = "older"
 AGE_NAMES: Final = (*(name for _, name in AGES), OLDEST)
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _START_LETTERS: Final = 160
-#: What is kept of a dead letter, beside what is computed.
+#: What groups and plan want of a dead letter.
+COUNTED: Final = (
+    "sequenceNumber", "enqueuedTime", "messageId", "subject", "deliveryCount", "state", "deadLetterReason",
+    "deadLetterErrorDescription",
+)  # fmt: skip
+#: What is kept of it for a report, beside what is computed.
 KEPT: Final = (
     "sequenceNumber", "enqueuedTime", "messageId", "sessionId", "partitionKey", "subject", "contentType",
     "correlationId", "to", "replyTo", "deliveryCount", "state", "fragment", "deadLetterReason",
@@ -74,8 +79,11 @@ COMPUTED: Final = (
 )
 
 
-def browse(spark: SparkSession, place: Place, sources: Sequence[str]) -> DataFrame:
-    """All dead letters, with the columns of the format, `source`, `fingerprint` and `age`."""
+def browse(
+    spark: SparkSession, place: Place, sources: Sequence[str], names: Sequence[str] | None = None
+) -> DataFrame:
+    """All dead letters, with these columns of the format (all, where none are named) and `source`."""
+    narrowing = {} if names is None else {"columns": ",".join(names)}
     frames = [
         spark.read.format("servicebus")
         .options(
@@ -83,6 +91,7 @@ def browse(spark: SparkSession, place: Place, sources: Sequence[str]) -> DataFra
                 entity=source + DEAD_LETTER,
                 startingSequenceNumber=str(first),
                 endingSequenceNumber=str(last),
+                **narrowing,
             )
         )
         .load()
@@ -120,21 +129,40 @@ def _age(now: datetime) -> Column:
     return reduce(younger, reversed(AGES), F.lit(OLDEST))
 
 
-def chosen(letters: DataFrame, where: str | None, fixes: Sequence[Fix]) -> DataFrame:
-    """Only what is kept and computed, and a column `fix0`… for each fix, which is computed for the chosen only."""
-    is_held = F.col("properties").getItem(CLAIM_PROPERTY).isNotNull() & (F.col("state") == "deferred")
+def names_for(table: DataFrame, names: Sequence[str], expressions: Sequence[str]) -> Sequence[str] | None:
+    """These, if they are enough for the expressions of the user, which were checked; None means all there are."""
+    narrow = table.select(*names, "source", "fingerprint", "age")
+    for expression in expressions:
+        if "*" in expression:  # it may stand for all columns
+            return None
+        try:
+            _kind("", narrow, expression)
+        except JobFailed:
+            return None
+    return names
+
+
+def is_held() -> Column:
+    """By a stream that reads this dead-letter queue: it deferred them."""
+    held = F.col("properties").getItem(CLAIM_PROPERTY).isNotNull() & (F.col("state") == "deferred")
+    return F.coalesce(held, F.lit(False))
+
+
+def chosen(letters: DataFrame, where: str | None, fixes: Sequence[Fix], *, reports: bool) -> DataFrame:
+    """Only what is kept and computed, and a column `fix0`… for each fix, which is computed for the chosen only.
+    `reports`: also what only a report shows."""
     matches = F.lit(True) if where is None else F.coalesce(F.expr(where), F.lit(False))
     text = F.col("body").cast("string")
     start = F.when(F.is_valid_utf8(text), F.substring(text, 1, _START_LETTERS))
-    marked = letters.withColumns({"isHeld": F.coalesce(is_held, F.lit(False)), "isChosen": matches})
+    marked = letters.withColumns({"isHeld": is_held(), "isChosen": matches})
     return marked.select(
-        *KEPT,
+        *(KEPT if reports else COUNTED),
         "source",
         "fingerprint",
         "age",
         F.octet_length("body").alias("bodyBytes"),
         start.alias("bodyStart"),
-        F.to_json("properties").alias("properties"),
+        *([F.to_json("properties").alias("properties")] if reports else []),
         "isHeld",
         "isChosen",
         *(

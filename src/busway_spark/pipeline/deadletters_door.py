@@ -3,12 +3,15 @@
 A dead letter leaves the dead-letter queue in the commit that stores it where it goes, so it is its own token: a
 request may be made again, by this task or another, and moves only what is still there. What is gone when a request is
 made again was moved by the one before, whose answer was lost; what is gone at the first request somebody else took.
+
+Letters are packed by the driver as the request wants them, and only what is asked for again is unpacked here: a task
+does nothing for each letter that goes well.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Final
@@ -18,20 +21,29 @@ from busway.client.errors import EntityMissing, Refused, Unreachable
 from busway_spark.bus import Bus
 from busway_spark.http_door import HttpDoor
 from busway_spark.patience import OPERATION_S, Patience
-from busway_spark.pipeline.deadletters_plan import GONE, LOCKED, PLANNED, REFUSED, RESUBMITTED
+from busway_spark.pipeline.deadletters_plan import GONE, LOCKED, PLANNED, REFUSED
 
 #: Of one request.
 LETTERS_MAX: Final = 1_000
 BYTES_MAX: Final = 4 * 1024 * 1024
 _LETTER: Final = Struct(">QI")
 
+#: A number, and what is changed as an encoded map, or nothing.
+Letter = tuple[int, bytes]
 
-@dataclass(frozen=True)
-class Parcel:
-    """What one request moves: numbers, and the changes of each as an encoded map, or nothing."""
 
-    numbers: Sequence[int]
-    changes: Sequence[bytes]
+def packed(letters: Iterable[Letter]) -> bytes:
+    """The body of a request."""
+    pack = _LETTER.pack
+    return b"".join([pack(number, len(changes)) + changes for number, changes in letters])
+
+
+def unpacked(body: bytes) -> Iterator[Letter]:
+    at = 0
+    while at < len(body):
+        number, length = _LETTER.unpack_from(body, at)
+        at += _LETTER.size + length
+        yield number, body[at - length : at]
 
 
 @dataclass(frozen=True)
@@ -56,46 +68,48 @@ class LettersDoor:
     def is_there(self) -> bool:
         """False for a server that has none. Raises ClientError, also when the key does not allow it."""
         try:
-            return "gone" in self._ask({})
+            return "gone" in self._ask(b"")
         except (EntityMissing, Refused):
             return False
 
-    def move(self, parcel: Parcel, *, is_first: bool) -> list[Told]:
-        """`is_first`: nobody has tried before to move these. Raises ClientError."""
+    def move(self, letters: bytes, *, is_first: bool) -> list[Told]:
+        """What became of those packed letters that were not moved; all others were. `is_first`: nobody has tried them
+        before. Raises ClientError."""
         patience = Patience(self._bus.target.authority, self._limit_s)
-        left = dict(zip(parcel.numbers, parcel.changes, strict=True))
-        tried = set() if is_first else set(left)
-        gone: list[int] = []
+        left = letters
+        are_tried, tried = not is_first, set[int]()
         told: list[Told] = []
-        while left:
+        while True:
             try:
                 answer = self._ask(left)
             except Unreachable as error:
                 if not patience.pause():
                     raise patience.over(error) from error
-                tried.update(left)
+                are_tried = True
                 continue
-            again = {*answer["later"], *answer["unknown"]}
-            tried.update(answer["unknown"])
-            gone += answer["gone"]
             told += _told(answer)
-            others = {*again, *(number for each in told for number in each.numbers), *gone}
-            told.append(Told(RESUBMITTED, [number for number in left if number not in others]))
-            left = {number: changes for number, changes in left.items() if number in again}
-            if left and not patience.pause():
-                told.append(Told(PLANNED, list(left), "the server was busy"))
+            if not are_tried:
+                told.append(Told(GONE, [number for number in answer["gone"] if number not in tried]))
+            tried.update(answer["unknown"])
+            again = {*answer["later"], *answer["unknown"]}
+            if not again:
                 break
-        told.append(Told(RESUBMITTED, [number for number in gone if number in tried]))
-        told.append(Told(GONE, [number for number in gone if number not in tried]))
+            left = _only(left, again)
+            if not patience.pause():
+                told.append(Told(PLANNED, sorted(again), "the server was busy"))
+                break
         return [each for each in told if each.numbers]
 
-    def _ask(self, letters: Mapping[int, bytes]) -> dict[str, Any]:
-        body = b"".join(_LETTER.pack(number, len(changes)) + changes for number, changes in letters.items())
+    def _ask(self, letters: bytes) -> dict[str, Any]:
         # Not by the door itself: what was asked twice must be known here.
         found = json.loads(
-            self._door.post(self._target, body, is_repeatable=False, also_for=self._destination)
+            self._door.post(self._target, letters, is_repeatable=False, also_for=self._destination)
         )
         return found if isinstance(found, dict) else {}
+
+
+def _only(letters: bytes, wanted: Container[int]) -> bytes:
+    return packed(letter for letter in unpacked(letters) if letter[0] in wanted)
 
 
 def _told(answer: Mapping[str, Any]) -> list[Told]:

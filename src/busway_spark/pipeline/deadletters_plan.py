@@ -8,7 +8,7 @@ bus itself knows what was moved.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -33,12 +33,15 @@ _TABLE: Final = """
     ) WITHOUT ROWID
 """
 #: So that what is left is found without passing what is done; it helps where the same words stand in the question.
-_INDEX: Final = (
-    "CREATE INDEX letter_left ON letter (source, number) WHERE outcome IN ('planned', 'uncertain')"
-)
-_ROWS_AT_ONCE: Final = 250
+#: Made behind the first rows, which is quicker.
+_INDEX: Final = """
+    CREATE INDEX IF NOT EXISTS letter_left ON letter (source, number) WHERE outcome IN ('planned', 'uncertain')
+"""
+_ROWS_AT_ONCE: Final = 1_000
 
 Row = tuple[int, int, bool, Mapping[str, Any]]
+#: Without changes.
+PlainRow = tuple[int, int, bool]
 
 
 class Plan:
@@ -50,7 +53,6 @@ class Plan:
         self._database.execute("PRAGMA synchronous = OFF")
         self._database.execute("PRAGMA journal_mode = MEMORY")
         self._database.execute(_TABLE)
-        self._database.execute(_INDEX)
 
     def __enter__(self) -> Plan:
         return self
@@ -60,19 +62,25 @@ class Plan:
     ) -> None:
         self._database.close()
 
-    def add(self, rows: Iterable[Row]) -> int:
-        """Rows of (source, number, is it deferred, changes); how many."""
-        count = 0
+    def add(self, rows: Iterable[Row]) -> None:
+        """Rows of (source, number, is it deferred, changes)."""
+        self._add(
+            "INSERT OR REPLACE INTO letter VALUES (?, ?, ?, ?, 'planned', NULL)",
+            (
+                (source, number, is_deferred, encode_value(dict(changes)) if changes else None)
+                for source, number, is_deferred, changes in rows
+            ),
+        )
+
+    def add_plain(self, rows: Iterable[PlainRow]) -> None:
+        """The same of those that go as they are."""
+        self._add("INSERT OR REPLACE INTO letter VALUES (?, ?, ?, NULL, 'planned', NULL)", rows)
+
+    def _add(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         self._database.execute("BEGIN")
-        for source, number, is_deferred, changes in rows:
-            packed = encode_value(dict(changes)) if changes else None
-            self._database.execute(
-                "INSERT OR REPLACE INTO letter VALUES (?, ?, ?, ?, ?, NULL)",
-                (source, number, is_deferred, packed, PLANNED),
-            )
-            count += 1
+        self._database.executemany(statement, rows)
+        self._database.execute(_INDEX)
         self._database.execute("COMMIT")
-        return count
 
     def changes_of(self, source: int, number: int) -> Mapping[str, Any] | None:
         """None when it is not to be moved, or no more."""
@@ -91,6 +99,24 @@ class Plan:
             "UPDATE letter SET outcome = ?, detail = ? WHERE source = ? AND number = ?", rows
         )
         self._database.execute("COMMIT")
+
+    def mark_between(
+        self, source: int, first: int, last: int, outcome: str, but: Collection[int] = ()
+    ) -> int:
+        """All that are still to be moved from the first number to the last, without some; how many."""
+        begins = [first, *(number + 1 for number in sorted(but))]
+        ends = [*(number - 1 for number in sorted(but)), last]
+        marked = 0
+        self._database.execute("BEGIN")
+        for begin, end in zip(begins, ends, strict=True):
+            if begin <= end:
+                marked += self._database.execute(
+                    "UPDATE letter SET outcome = ? WHERE source = ? AND number BETWEEN ? AND ?"
+                    " AND outcome IN ('planned', 'uncertain')",
+                    (outcome, source, begin, end),
+                ).rowcount
+        self._database.execute("COMMIT")
+        return marked
 
     def outcome_of(self, source: int, number: int) -> tuple[str, str | None] | None:
         found = self._database.execute(

@@ -1,8 +1,9 @@
 """Dead letters moved by tasks of Spark: exactly those of a plan, each once, whatever is killed meanwhile.
 
 Theory of operation. The plan lies with the driver (`deadletters_plan`). It is handed out in parcels, some at a time,
-as a small table of which each task moves its rows (`deadletters_door`), and every outcome comes back into the plan
-before more is handed out: the driver holds no more than that. A move is one step of the server's, so a task that
+as a small table whose rows are bodies of requests (`deadletters_door`). A task posts its rows one after the other and
+tells of each parcel only what was not moved; that comes into the plan before more is handed out: the driver holds no
+more than that. A move is one step of the server's, so a task that
 Spark repeats or speculates with, an executor that is lost, a driver or a bus that is killed and started again neither
 lose nor double a letter. What somebody holds locked is tried again, with pauses, as long as `wait_s`.
 
@@ -12,15 +13,18 @@ sessions, whose messages have an order, one task moves everything, in the order 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from busway.client.errors import ClientError
-from busway_spark.pipeline.deadletters_door import BYTES_MAX, LETTERS_MAX, LettersDoor, Parcel, Told
+from busway_spark.pipeline.deadletters_blobs import column_of_blobs
+from busway_spark.pipeline.deadletters_door import BYTES_MAX, LETTERS_MAX, Letter, LettersDoor, Told, packed
 from busway_spark.pipeline.deadletters_plan import LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
 from busway_spark.pipeline.deadletters_route import Route
 from busway_spark.pipeline.job import JobFailed, Progress
@@ -31,28 +35,35 @@ if TYPE_CHECKING:
 
     from busway_spark.bus import Bus
 
-#: Parcels that are under way together, at least and at most; and of one task, and their changes in bytes.
-_PARCELS_MIN, _PARCELS_MAX = 32, 512
-_PARCELS_OF_TASK: Final = 4
+#: Parcels that are under way together, at least and at most; and for each core, and their bytes.
+_PARCELS_MIN, _PARCELS_MAX = 64, 512
+_PARCELS_OF_CORE: Final = 16
 _ROUND_BYTES: Final = 32 * 1024 * 1024
 _PAUSE_S: Final = 1.0
 #: So many refusals with nothing taken between them are not the messages' fault.
 _REFUSALS_MAX: Final = 100
-_PARCEL: Final[list[pa.Field[Any]]] = [
-    pa.field("numbers", pa.list_(pa.int64())),
-    pa.field("changes", pa.list_(pa.binary())),
-]
-_GIVEN: Final = pa.schema(_PARCEL)
-_RETURNED: Final = "outcome string, detail string, numbers array<bigint>"
-_TOLD: Final = pa.schema(
-    [
-        pa.field("outcome", pa.string()),
-        pa.field("detail", pa.string()),
-        pa.field("numbers", pa.list_(pa.int64())),
-    ]
-)
+_GIVEN: Final = "letters"
+_RETURNED: Final = "told binary"
 
 _Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What one request moves: everything of the plan that is left from the first number to the last."""
+
+    first: int
+    last: int
+    #: Packed.
+    letters: bytes
+
+    @classmethod
+    def of(cls, letters: list[Letter]) -> Parcel:
+        return cls(letters[0][0], letters[-1][0], packed(letters))
+
+
+#: What became of those letters of a parcel that were not moved.
+ParcelTold = tuple[Parcel, list[Told]]
 
 
 class TaskMover:
@@ -76,7 +87,7 @@ class TaskMover:
         self._plan = plan
         self._progress = progress
         self._wait_s = wait_s
-        self._parcels_max = min(max(_PARCELS_MIN, _PARCELS_OF_TASK * _parallelism(spark)), _PARCELS_MAX)
+        self._parcels_max = min(max(_PARCELS_MIN, _PARCELS_OF_CORE * _parallelism(spark)), _PARCELS_MAX)
         self._refusals = 0
         self.moved = 0
         #: Why it ended before everything was tried; None when it did not.
@@ -125,35 +136,35 @@ class TaskMover:
         size = 0
         for parcel in parcels_left(self._plan, self._source):
             some.append(parcel)
-            size += sum(map(len, parcel.changes))
+            size += len(parcel.letters)
             if len(some) == self._parcels_max or size >= _ROUND_BYTES:
                 yield some
                 some, size = [], 0
         if some:
             yield some
 
-    def _moved(self, parcels: list[Parcel]) -> list[Told]:
-        table = pa.table(
-            [[list(each.numbers) for each in parcels], [list(each.changes) for each in parcels]],
-            schema=_GIVEN,
-        )
-        tasks = 1 if self.route.needs_session else -(-len(parcels) // _PARCELS_OF_TASK)
-        frame = self._spark.createDataFrame(table).repartition(tasks)
+    def _moved(self, parcels: list[Parcel]) -> list[ParcelTold]:
+        table = pa.Table.from_batches([column_of_blobs(_GIVEN, [each.letters for each in parcels])])
+        frame = self._spark.createDataFrame(table)  # as many tasks as there are cores, each with neighbours
+        if self.route.needs_session:
+            frame = frame.coalesce(1)
         speculates = self._spark.conf.get("spark.speculation", "false") == "true"
         work = _task(self._bus, self.route.source, self.route.destination, not speculates)
         rows: list[Any] = frame.mapInArrow(work, _RETURNED).collect()
-        return [Told(row["outcome"], list(row["numbers"]), row["detail"]) for row in rows]
+        told = [[Told(*each) for each in json.loads(bytes(row[0]))] for row in rows]
+        return list(zip(parcels, told, strict=True))  # Spark keeps the order
 
-    def _note(self, told: list[Told]) -> None:
+    def _note(self, told: list[ParcelTold]) -> None:
         moved = 0
-        for each in told:
-            if each.outcome in (LOCKED, PLANNED):
-                continue  # tried again
-            self._plan.mark(self._source, each.numbers, each.outcome, each.detail)
-            if each.outcome == RESUBMITTED:
-                moved += len(each.numbers)
-            elif each.outcome == REFUSED:
-                self._refusals += len(each.numbers)
+        for parcel, others in told:
+            stay = {number for each in others for number in each.numbers}
+            moved += self._plan.mark_between(self._source, parcel.first, parcel.last, RESUBMITTED, stay)
+            for each in others:
+                if each.outcome in (LOCKED, PLANNED):
+                    continue  # tried again
+                self._plan.mark(self._source, each.numbers, each.outcome, each.detail)
+                if each.outcome == REFUSED:
+                    self._refusals += len(each.numbers)
         self.moved += moved
         if moved:
             self._refusals = 0
@@ -166,18 +177,16 @@ class TaskMover:
 
 def parcels_left(plan: Plan, source: int) -> Iterator[Parcel]:
     """What is still to be moved, ascending. It may be marked meanwhile."""
-    numbers: list[int] = []
-    changes: list[bytes] = []
+    some: list[Letter] = []
     size = 0
-    for number, changed in plan.letters_left(source):
-        if numbers and (len(numbers) == LETTERS_MAX or size + len(changed) > BYTES_MAX):
-            yield Parcel(numbers, changes)
-            numbers, changes, size = [], [], 0
-        numbers.append(number)
-        changes.append(changed)
-        size += len(changed)
-    if numbers:
-        yield Parcel(numbers, changes)
+    for letter in plan.letters_left(source):
+        if some and (len(some) == LETTERS_MAX or size + len(letter[1]) > BYTES_MAX):
+            yield Parcel.of(some)
+            some, size = [], 0
+        some.append(letter)
+        size += len(letter[1])
+    if some:
+        yield Parcel.of(some)
 
 
 def _task(bus: Bus, source: str, destination: str, is_certain: bool) -> Callable[[_Batches], _Batches]:
@@ -190,16 +199,10 @@ def _task(bus: Bus, source: str, destination: str, is_certain: bool) -> Callable
         is_first = is_certain and (context is None or context.attemptNumber() == 0)
         door = LettersDoor(bus, source, destination)
         for batch in batches:
-            told: list[Told] = []
-            for row in sorted(batch.to_pylist(), key=lambda row: row["numbers"][0]):
-                told += door.move(Parcel(row["numbers"], row["changes"]), is_first=is_first)
-            yield pa.record_batch(
-                [
-                    [each.outcome for each in told],
-                    [each.detail for each in told],
-                    [each.numbers for each in told],
-                ],
-                schema=_TOLD,
+            told = [door.move(letters.as_py(), is_first=is_first) for letters in batch.column(0)]
+            yield column_of_blobs(
+                _RETURNED.split()[0],
+                [json.dumps([astuple(each) for each in parcel]).encode() for parcel in told],
             )
 
     return work

@@ -36,7 +36,6 @@ from busway_spark.pipeline.deadletters_route import TRANSACTION, Route, find_rou
 from busway_spark.pipeline.deadletters_tasks import TaskMover
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.pipeline.spark_sentence import failing
-from busway_spark.servicebus.message_columns import CLAIM_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -132,6 +131,8 @@ class _Triage:
         self._routes: list[Route] = []
         #: (source, quarantine queue or None) → place in `_routes`.
         self._places: dict[tuple[int, str | None], int] = {}
+        #: Columns that are browsed; None: all.
+        self._names: Sequence[str] | None = None
 
     def begin(self) -> None:
         """Everything that can be wrong with what was asked for. Raises JobFailed."""
@@ -149,6 +150,8 @@ class _Triage:
         for at, rule in enumerate(self._options.policy.rules, 1):
             if rule.where is not None:
                 columns.check_condition(f"rule {at}: where", table, rule.where)
+        conditions = [rule.where for rule in self._options.policy.rules if rule.where is not None]
+        self._names = columns.names_for(table, (*columns.COUNTED, "properties"), conditions)
 
     def _session(self) -> SparkSession:
         return self._place.session("triage")
@@ -199,8 +202,8 @@ class _Triage:
 
     def _letters(self, spark: SparkSession) -> DataFrame:
         """What the plan needs of each dead letter, and nothing that is large."""
-        browsed = columns.described(columns.browse(spark, self._place, self._sources), datetime.now(UTC))
-        held = F.col("properties").getItem(CLAIM_PROPERTY).isNotNull() & (F.col("state") == "deferred")
+        letters = columns.browse(spark, self._place, self._sources, self._names)
+        browsed = columns.described(letters, datetime.now(UTC))
         return browsed.select(
             "source",
             "sequenceNumber",
@@ -209,7 +212,7 @@ class _Triage:
             "deadLetterErrorDescription",
             "fingerprint",
             (F.col("state") == "deferred").alias("isDeferred"),
-            F.coalesce(held, F.lit(False)).alias("isHeld"),
+            columns.is_held().alias("isHeld"),
             _number(COUNT, "int").alias("count"),
             _number(FIRST, "bigint").alias("first"),
             _fitting(self._options.policy.rules, self._sources).alias("rule"),

@@ -49,7 +49,7 @@ LETTERS: Final = (
         "a lost answer is told as somebody else's doing",
         "Dead letters: what is gone at a second request was moved by the first",
         "busway_spark/pipeline/deadletters_door.py",
-        """                tried.update(left)
+        """                are_tried = True
 """,
         "",
         ("tests/spark/test_deadletter_door.py",),
