@@ -46,6 +46,10 @@ Target = tuple[str, str | None]
 class RowsRefused(BusFailure):
     """Some rows cannot be written; the sentence names them."""
 
+    #: The first of them and why, where it was the bus that refused it.
+    row: int | None = None
+    reason: str = ""
+
 
 @dataclass
 class RowsStaged(WriterCommitMessage):
@@ -167,7 +171,9 @@ class Stage:
 def _refusal(entity: str, gathered: _Gathered, error: ClientError) -> RowsRefused:
     """Names the row that is at fault, or the first of those that are."""
     at = gathered.row(error.at if isinstance(error, PartRefused) else 0)
-    return RowsRefused(f"Could not write to '{entity}': row {at} of its task: {error}")
+    refused = RowsRefused(f"Could not write to '{entity}': row {at} of its task: {error}")
+    refused.row, refused.reason = at, str(error)
+    return refused
 
 
 class _Gathered:

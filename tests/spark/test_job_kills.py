@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -16,8 +17,10 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.bus import Bus
+from busway_spark.pipeline.capture_commit import BatchName
 from busway_spark.pipeline.deadletters_route import DEAD_LETTER
 from tests.harness.running_server import RunningServer
+from tests.spark.capture_rig import events, writer
 from tests.spark.captured_topic import CapturedTopic
 from tests.spark.deadletter_rig import peek_all
 from tests.spark.job_driver import Job
@@ -31,6 +34,8 @@ FILES = 20
 #: Of each queue; every third is not chosen.
 DEAD_LETTERS = 6_000
 CHOSEN = [number for number in range(DEAD_LETTERS) if number % 3]
+#: Of each of two partitions.
+REPLAYED = 1_000
 LEFT = [number for number in range(DEAD_LETTERS) if number % 3 == 0]
 
 
@@ -122,6 +127,32 @@ def test_a_triage_that_is_killed_counts_each_message_once(server: RunningServer,
             assert {each.application_properties["busway-resubmitted"] for each in found} == {1}
             if place == queue:
                 asyncio.run(bury_all(server.connection_string, queue))
+
+
+def test_a_replay_that_is_killed_again_and_again_sends_each_message_once(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    """Replay: into a queue that does not detect duplicates, at a pace; killed three times, wherever it is then."""
+    queue = f"replayed-{uuid4().hex[:10]}"
+    sink = writer(tmp_path / "lake")
+    times = timedelta(milliseconds=10)
+    rows = [events(range(REPLAYED), partition=at, every=times) for at in range(2)]
+    sink.commit([sink.write_batch(BatchName("q", 0), iter([each])) for each in rows], 0)
+    command = ("replay", str(tmp_path / "lake"), "--entity", "clicks", "--into", queue, "--speed", "2x")
+    with ServiceBusAdministrationClient.from_connection_string(server.connection_string) as client:
+        client.create_queue(queue)
+        for wanted in (0, REPLAYED // 2, REPLAYED):
+            with Job(tmp_path, server.connection_string, *command, settings={}) as job:
+                job.kill_when(lambda more=wanted: waiting(client, queue) > more)  # type: ignore[misc]
+            assert waiting(client, queue) < 2 * REPLAYED
+        with Job(tmp_path, server.connection_string, *command, settings={}) as job:
+            job.end()
+    found = [each.body for each in asyncio.run(peeked(server.connection_string, queue))]
+    assert found == [b"%d-%d" % (part, number) for number in range(REPLAYED) for part in range(2)]
+
+
+def waiting(client: ServiceBusAdministrationClient, queue: str) -> int:
+    return int(str(client.get_queue(queue).numbers["MessageCount"]))
 
 
 async def peeked(connection: str, place: str) -> list[ServiceBusReceivedMessage]:

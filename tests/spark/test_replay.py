@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,19 +26,24 @@ from busway_spark.eventhubs.offsets import EventRange
 from busway_spark.pipeline import replay as replay_module
 from busway_spark.pipeline.capture_commit import BatchName
 from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.capture_sink import PARQUET, CaptureStreamWriter
 from busway_spark.pipeline.captured_history import History, Mark
 from busway_spark.pipeline.captured_rows import captured_batch
+from busway_spark.pipeline.captured_writer import ZSTD
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.pipeline.replay import MAX, ReplayOptions, ReplayResult, replay
-from busway_spark.pipeline.replay_state import ReplayState
+from busway_spark.pipeline.replay_state import REPLAYS, ReplayState, load_state
 from busway_spark.property_types import types_of
 from busway_spark.servicebus.variant import json_of
+from busway_spark.staging import StagingRoutes
 from tests.harness.running_server import RunningServer
-from tests.spark.capture_rig import NINE, Crash, batch, event, writer
+from tests.spark.capture_rig import NINE, Crash, batch, event, events, writer
+from tests.spark.s3_server import BUCKET, S3Server, s3, s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["s3", "s3_server"]
 COUNT = 60
 
 
@@ -73,7 +78,7 @@ def rich(number: int, partition: int) -> dict[str, Any]:
 
 
 def run(
-    server: RunningServer, root: Path, into: str, progress: Progress | None = None, **more: Any
+    server: RunningServer, root: Path | str, into: str, progress: Progress | None = None, **more: Any
 ) -> ReplayResult:
     place = Place(Bus(server.connection_string), "local[2]")
     options = ReplayOptions(str(root), "clicks", into, **{"speed": MAX, **more})
@@ -119,18 +124,45 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_module, "_NOTE_EVERY_S", 0.0)
 
 
-def dying(monkeypatch: pytest.MonkeyPatch, saves: int) -> None:
-    """The process dies with a note, after its events are stored."""
-    save = ReplayState.save
-    left = [saves]
+def without_staging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another service: by AMQP alone."""
+    monkeypatch.setattr(replay_module, "can_stage", lambda _: False)
 
-    def crash(state: ReplayState, root: CaptureRoot) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            raise Crash
-        save(state, root)
 
-    monkeypatch.setattr(ReplayState, "save", crash)
+class Dying:
+    """The process dies before or behind one of its calls to the bus or to its note: nothing of it runs any more."""
+
+    def __init__(self, call: int, *, comes_after: bool = False) -> None:
+        self.left = call
+        self.comes_after = comes_after
+
+    def arm(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for kind, names in ((ReplayState, ("save",)), (StagingRoutes, ("stage", "decide", "drop"))):
+            for name in names:
+                monkeypatch.setattr(kind, name, self.mortal(getattr(kind, name)))
+
+    def mortal(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            self.left -= 1
+            if self.left < 0 or (self.left == 0 and not self.comes_after):
+                raise Crash
+            found = method(*args)
+            if self.left == 0:
+                raise Crash
+            return found
+
+        return call
+
+
+def killed(server: RunningServer, root: Path | str, into: str, dying: Dying) -> bool:
+    """False when it was done before."""
+    with pytest.MonkeyPatch.context() as patch:
+        dying.arm(patch)
+        try:
+            run(server, root, into)
+        except Crash:
+            return True
+    return False
 
 
 def test_history_comes_back_into_a_hub_as_it_was(server: RunningServer, hub: str, lake: Path) -> None:
@@ -152,16 +184,15 @@ def test_history_comes_back_into_a_hub_as_it_was(server: RunningServer, hub: str
 def test_a_replay_killed_anywhere_stores_each_event_once(
     server: RunningServer, hub: str, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Replay: producers know what was stored behind the last note; the same call goes on."""
+    """Replay: before and behind each of its first calls to the bus and to its note, so that a step is staged, noted
+    or decided when it dies; the same call goes on."""
     quick(monkeypatch)
-    for saves in (3, 6, 1, 4):
-        with monkeypatch.context() as patch:
-            dying(patch, saves)
-            with pytest.raises(Crash):
-                run(server, lake, hub)
+    deaths = [Dying(call, comes_after=after) for call in range(1, 11) for after in (False, True)]
+    assert all([killed(server, lake, hub, each) for each in deaths])
     result = run(server, lake, hub)
     assert result.is_done
     assert 0 < result.rows_before < 2 * COUNT
+    assert result.rows_before + result.rows == 2 * COUNT
     rows = hub_rows(server, hub)
     assert [row["body"] for row in rows[0]] == expected(0)
     assert [row["body"] for row in rows[1]] == expected(1)
@@ -170,21 +201,116 @@ def test_a_replay_killed_anywhere_stores_each_event_once(
     assert sum(len(found) for found in hub_rows(server, hub).values()) == 4 * COUNT
 
 
+def test_any_queue_and_topic_gets_each_message_once(
+    server: RunningServer,
+    admin: ServiceBusAdministrationClient,
+    lake: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Replay: also without duplicate detection, partitioned or not; nobody is warned."""
+    quick(monkeypatch)
+    queue, partitioned, topic = (f"target-{uuid4().hex[:8]}" for _ in range(3))
+    admin.create_queue(queue)
+    admin.create_queue(partitioned, {"EnablePartitioning": True})
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "all")
+    bodies = [b"%d-%d" % (source, number) for number in range(COUNT) for source in range(2)]
+    for into, place in ((queue, queue), (partitioned, partitioned), (topic, f"{topic}/Subscriptions/all")):
+        deaths = [Dying(3, comes_after=True), Dying(5), Dying(6, comes_after=True), Dying(10)]
+        assert all([killed(server, lake, into, each) for each in deaths])
+        told: list[str] = []
+        assert run(server, lake, into, Progress(lambda sentence, _, to=told: to.append(sentence))).is_done
+        assert not any("duplicates" in sentence for sentence in told)
+        found = [message.body for message in received(server, place)]
+        assert found == bodies if place != partitioned else sorted(found) == sorted(bodies), into
+
+
+def test_a_replay_of_an_earlier_version_goes_on(
+    server: RunningServer, hub: str, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compatibility: begun by producers, whose count is in its note, it ends by them; the next run is staged."""
+    quick(monkeypatch)
+    with monkeypatch.context() as patch:
+        without_staging(patch)
+        for saves in (3, 6, 1, 4):
+            assert killed(server, lake, hub, Dying(saves))
+    (state,) = lake.glob("_capture/replay/*/state.json")
+    assert json.loads(state.read_text())["version"] == 1
+    assert run(server, lake, hub).is_done
+    rows = hub_rows(server, hub)
+    assert [row["body"] for row in rows[0]] == expected(0)
+    assert [row["body"] for row in rows[1]] == expected(1)
+    assert run(server, lake, hub, again=True).is_done
+    assert json.loads(state.read_text())["version"] == 2
+
+
+def test_a_done_replay_is_forgotten_by_the_bus(server: RunningServer, hub: str, lake: Path) -> None:
+    """Replay: its write becomes one of those that are forgotten within an hour."""
+    run(server, lake, hub)
+    (state,) = lake.glob("_capture/replay/*/state.json")
+    decided = StagingRoutes(Bus(server.connection_string)).decided(json.loads(state.read_text())["write"])
+    assert decided is not None
+    assert (decided["kind"], decided["published"]) == ("job", True)
+
+
+def test_a_message_that_is_refused_is_named(
+    server: RunningServer, admin: ServiceBusAdministrationClient, lake: Path
+) -> None:
+    """Replay: by its number, and nothing of its step is sent."""
+    queue = f"queue-{uuid4().hex[:8]}"
+    admin.create_queue(queue, {"RequiresSession": True})
+    with pytest.raises(JobFailed, match=f"'{queue}' does not take message 0: .*[Ss]ession"):
+        run(server, lake, queue)
+    assert str(admin.get_queue(queue).numbers["MessageCount"]) == "0"
+
+
+def test_a_hub_that_was_made_again_is_told(
+    server: RunningServer, hub: str, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replay: what it had is gone, so the rest alone would be half a replay."""
+    quick(monkeypatch)
+    assert killed(server, lake, hub, Dying(6))
+    (state,) = lake.glob("_capture/replay/*/state.json")
+    note = json.loads(state.read_text())
+    state.write_text(json.dumps({**note, "made_ms": note["made_ms"] - 1}))
+    with pytest.raises(JobFailed, match="was made again"):
+        run(server, lake, hub)
+    assert run(server, lake, hub, again=True).is_done
+
+
+def test_history_comes_out_of_a_store_of_objects(
+    server: RunningServer, hub: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replay: s3://, killed behind a decision; a process that slept meanwhile cannot note anything any more."""
+    quick(monkeypatch)
+    root = CaptureRoot(f"s3://{BUCKET}/lake")
+    sink, name = CaptureStreamWriter(root, "clicks", PARQUET, ZSTD), BatchName("query", 0)
+    sink.commit([sink.write_batch(name, iter([events(range(20))]))], 0)
+    assert killed(server, root.location, hub, Dying(4, comes_after=True))
+    (folder,) = root.folders(REPLAYS)
+    asleep = load_state(root, folder.name)
+    assert asleep is not None
+    assert run(server, root.location, hub).is_done
+    assert [row["body"] for row in hub_rows(server, hub)[0]] == [b"0-%d" % number for number in range(20)]
+    with pytest.raises(JobFailed, match="Another process goes on with this replay"):
+        asleep.save(root)
+    assert s3.requests
+
+
 def test_a_queue_that_detects_duplicates_gets_each_message_once(
     server: RunningServer,
     admin: ServiceBusAdministrationClient,
     lake: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Replay: ids tell where a message stands in the history, so what is sent again is dropped."""
+    """Replay: of another service too: ids tell where a message stands in the history, so what is sent again is
+    dropped."""
     quick(monkeypatch)
+    without_staging(monkeypatch)
     queue = f"queue-{uuid4().hex[:8]}"
     admin.create_queue(queue, {"RequiresDuplicateDetection": True})
     for saves in (3, 5):
-        with monkeypatch.context() as patch:
-            dying(patch, saves)
-            with pytest.raises(Crash):
-                run(server, lake, queue)
+        assert killed(server, lake, queue, Dying(saves))
     assert run(server, lake, queue).is_done
     messages = received(server, queue)
     assert [message.body for message in messages] == [
@@ -195,11 +321,18 @@ def test_a_queue_that_detects_duplicates_gets_each_message_once(
     assert (messages[24].subject, messages[24].partition_key) == ("s0", "key-2")
 
 
+@pytest.mark.parametrize("is_staged", [True, False])
 def test_types_ids_and_lives_come_back(
-    server: RunningServer, admin: ServiceBusAdministrationClient, tmp_path: Path
+    server: RunningServer,
+    admin: ServiceBusAdministrationClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_staged: bool,
 ) -> None:
     """Replay: AMQP types out of propertyTypes, the life that a message had, its own id where that is asked for; and a
-    queue without duplicate detection is warned of."""
+    queue of another service that does not detect duplicates is warned of."""
+    if not is_staged:
+        without_staging(monkeypatch)
     properties = {"id": UUID(int=5), "at": Timestamp(1_700_000_000_000), "small": Int(7), "raw": b"\x00\x01"}
     rows = pa.RecordBatch.from_pydict(
         {
@@ -221,7 +354,7 @@ def test_types_ids_and_lives_come_back(
     admin.create_queue(queue)
     told: list[str] = []
     run(server, tmp_path, queue, Progress(lambda sentence, _: told.append(sentence)), keeps_ids=True)
-    assert "does not detect duplicates" in told[0]
+    assert ("does not detect duplicates" in told[0]) == (not is_staged)
     (message,) = received(server, queue)
     assert message.application_properties == properties
     assert isinstance(message.application_properties["small"], Int)

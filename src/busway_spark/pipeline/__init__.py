@@ -34,7 +34,8 @@ compact            small files into larger ones
 captured_history   captured files as history, in order
 replay             history back into a hub, a queue or a topic
   replay_selection     only what a condition holds for
-  replay_target        sent once
+  replay_staged        each message once, where the bus stages
+  replay_target        by AMQP alone
   replay_state         how far it has come
 backfill           history for a new subscription, by its rules
   backfill_plan        which rules, up to where, out of which files

@@ -7,7 +7,7 @@ wrote it may have meant something else by the same words.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -28,8 +28,8 @@ def notes_of(entity: str) -> PurePosixPath:
     return NOTES / entity_folder(entity)
 
 
-def note_text(facts: Mapping[str, object]) -> str:
-    return json.dumps({_NAME: _VERSION, **facts})
+def note_text(facts: Mapping[str, object], version: int = _VERSION) -> str:
+    return json.dumps({_NAME: version, **facts})
 
 
 def read_note(root: CaptureRoot, path: PurePosixPath) -> dict[str, Any]:
@@ -38,15 +38,17 @@ def read_note(root: CaptureRoot, path: PurePosixPath) -> dict[str, Any]:
     return {} if data is None else parsed_note(root, path, data)
 
 
-def parsed_note(root: CaptureRoot, path: PurePosixPath, data: bytes) -> dict[str, Any]:
-    """Raises JobFailed."""
+def parsed_note(
+    root: CaptureRoot, path: PurePosixPath, data: bytes, versions: Collection[int] = (_VERSION,)
+) -> dict[str, Any]:
+    """`versions`: those that the caller knows. Raises JobFailed."""
     try:
         note = json.loads(data)
     except ValueError:
         note = None
     if not isinstance(note, dict):
         raise JobFailed(f"{root.full(path)} is damaged: it is no JSON object.")
-    if note.pop(_NAME, _VERSION) != _VERSION:
+    if note.pop(_NAME, _VERSION) not in versions:
         raise JobFailed(
             f"{root.full(path)} was written by a later version of Busway: go on with that version."
         )

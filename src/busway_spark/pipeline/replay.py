@@ -2,9 +2,10 @@
 
 Theory of operation. The partitions of the history are merged by the times at which messages were enqueued; those
 of a partition stay in their order. The first message goes at once and every other one as much later as it came then,
-divided by the speed. What is due is sent together. Once a second, when everything before is stored, the places that
-were reached are noted (`replay_state`); a replay that is started again goes on there, and what was stored behind the
-note is not stored again (`replay_target`).
+divided by the speed. What is due is sent together. The places that were reached are noted (`replay_state`), and a
+replay that is started again goes on there. What was stored behind the note is not stored again: on Busway because
+each step is noted before the bus decides about it (`replay_staged`), elsewhere as far as the service can tell
+(`replay_target`); there a note is made once a second, when everything before is stored.
 
 With a condition (`where`) Spark evaluates it over all files first and writes down the numbers of the messages that it
 holds for, once for a replay. Without one there is no Spark at all.
@@ -15,20 +16,24 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final
 
 from busway.client.errors import ClientError
+from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.pipeline.capture_root import CaptureRoot
 from busway_spark.pipeline.captured_history import History, HistoryRow, Mark, Selection
 from busway_spark.pipeline.entity_kind import HUB, SUBSCRIPTION_KIND, KnownEntity, find_entity
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.pipeline.replay_selection import chosen
-from busway_spark.pipeline.replay_state import ReplayState, load_state, replay_name
+from busway_spark.pipeline.replay_staged import StagedTarget, new_write
+from busway_spark.pipeline.replay_state import ReplayState, Step, load_state, replay_name
 from busway_spark.pipeline.replay_target import MessageNaming, ReplayTarget, Sourced, target_of
+from busway_spark.staging import can_stage
 
 #: As fast as it goes.
 MAX: Final = 0.0
@@ -82,11 +87,12 @@ def replay(place: Place, options: ReplayOptions, progress: Progress) -> ReplayRe
         root.telling(),
         root.locked(ReplayState(name, 1, {}).folder / "lock", "The same replay is running already."),
     ):
-        state = _state(root, history, options, name)
+        state = _state(place, root, history, target, options, name)
         if state.is_done:
             progress.tell("This replay is done already; --again replays once more.", rows=state.rows)
             return ReplayResult(0, state.rows, is_done=True)
-        _warn(target, progress)
+        _check_hub(target, state)
+        _warn(target, state, progress)
         selection = chosen(place, root, history, options.where, state)
         running = _Replay(place, root, history, target, options, state, progress)
         return running.run(selection)
@@ -105,16 +111,43 @@ def _name(place: Place, options: ReplayOptions) -> str:
     )
 
 
-def _state(root: CaptureRoot, history: History, options: ReplayOptions, name: str) -> ReplayState:
-    state = load_state(root, name)
-    if state is None or options.again:
-        state = ReplayState(name, 1 if state is None else state.run + 1, history.partitions())
-        state.save(root)
+def _state(
+    place: Place,
+    root: CaptureRoot,
+    history: History,
+    target: KnownEntity,
+    options: ReplayOptions,
+    name: str,
+) -> ReplayState:
+    """The one that is noted, or a new one, whose write has a new name: nothing of an earlier run passes for it."""
+    found = load_state(root, name)
+    if found is not None and not options.again:
+        return found
+    state = ReplayState(name, 1 if found is None else found.run + 1, history.partitions())
+    state.tag = None if found is None else found.tag
+    if _can_stage(place):
+        state.write, state.made_ms = new_write(name), target.created_at_ms
+    state.save(root)
     return state
 
 
-def _warn(target: KnownEntity, progress: Progress) -> None:
-    if target.kind != HUB and not target.detects_duplicates:
+def _can_stage(place: Place) -> bool:
+    try:
+        return can_stage(place.bus)
+    except ClientError as error:
+        raise JobFailed(f"The bus cannot be reached: {error}") from error
+
+
+def _check_hub(target: KnownEntity, state: ReplayState) -> None:
+    """What it had is gone with it."""
+    if state.write is not None and state.made_ms != target.created_at_ms:
+        raise JobFailed(
+            f"The hub '{target.name}' was made again since this replay began. Say --again to begin anew."
+        )
+
+
+def _warn(target: KnownEntity, state: ReplayState, progress: Progress) -> None:
+    if state.write is None and target.kind != HUB and not target.detects_duplicates:
         progress.tell(
             f"'{target.name}' does not detect duplicates: if this is killed, what it sent in its last second is sent"
             " twice.",
@@ -180,21 +213,44 @@ class _Replay:
 
     async def _run(self, selection: Selection) -> None:
         async with self._place.bus.client() as client:
-            target = target_of(client, self._place.bus, self._entity, self._naming, self._state.counts)
+            target = self._target(client)
             await target.open()
             try:
+                if self._state.step is not None:
+                    await self._repeat(target, self._state.step, selection)
                 ended = await self._send_all(target, selection)
                 await self._note(target, is_done=ended)
+                if ended:
+                    await target.end()
             finally:
                 # What the server refused is told by the error that is on its way.
                 with suppress(ClientError):
                     await target.close()
         self._tell()
 
+    def _target(self, client: ServiceBusClient) -> ReplayTarget:
+        bus, state = self._place.bus, self._state
+        if state.write is None:
+            return target_of(client, bus, self._entity, self._naming, state.counts)
+        return StagedTarget(bus, self._entity, self._naming, state.write, state.steps)
+
+    async def _repeat(self, target: ReplayTarget, step: Step, selection: Selection) -> None:
+        """The step of the note: the same rows under the same number, whether it was decided or not."""
+        rows = self._merged(selection, step.marks)
+        while lot := list(islice(rows, _LOT_ROWS)):
+            await target.put(lot)
+        await target.flush()
+        if await target.decide():
+            self._result.rows += step.rows
+        else:
+            self._result.rows_before += step.rows
+        self._state.is_over(step)
+        self._marks = dict(step.marks)
+
     async def _send_all(self, target: ReplayTarget, selection: Selection) -> bool:
         """False when somebody stopped it."""
         lot: list[Sourced] = []
-        for partition, row in self._merged(selection):
+        for partition, row in self._merged(selection, self._state.ends):
             if len(lot) >= _LOT_ROWS:
                 await self._send(target, lot)
                 lot = []
@@ -210,9 +266,9 @@ class _Replay:
             await self._send(target, lot)
         return True
 
-    def _merged(self, selection: Selection) -> Iterator[Sourced]:
+    def _merged(self, selection: Selection, ends: Mapping[int, Mark]) -> Iterator[Sourced]:
         """By time; which one comes next depends on nothing but the marks."""
-        streams = [self._sourced(partition, end, selection) for partition, end in self._state.ends.items()]
+        streams = [self._sourced(partition, end, selection) for partition, end in ends.items()]
         return heapq.merge(*streams, key=lambda each: (each[1].time_us, each[0]))
 
     def _sourced(self, partition: int, end: Mark, selection: Selection) -> Iterator[Sourced]:
@@ -228,7 +284,8 @@ class _Replay:
         self._reached_us = last.time_us
         self._result.rows += len(lot)
         now_s = time.monotonic()
-        if now_s - self._noted_s >= _NOTE_EVERY_S:
+        is_due = target.is_staged and self._options.speed != MAX  # and nobody sees it before
+        if is_due or now_s - self._noted_s >= _NOTE_EVERY_S:
             await self._note(target)
         if now_s - self._told_s >= _TELL_EVERY_S:
             self._tell()
@@ -246,10 +303,16 @@ class _Replay:
     async def _note(self, target: ReplayTarget, *, is_done: bool = False) -> None:
         state = self._state
         state.counts = await target.flush()
-        state.marks = dict(self._marks)
-        state.rows = self._result.rows_before + self._result.rows
-        state.is_done = self._result.is_done = is_done
-        state.save(self._root)
+        rows = self._result.rows_before + self._result.rows
+        if target.is_staged and self._marks != state.marks:
+            state.step = Step(state.steps + 1, dict(self._marks), rows - state.rows)
+            state.save(self._root)
+            await target.decide()
+            state.is_over(state.step)
+        state.marks, state.rows = dict(self._marks), rows
+        if is_done or not target.is_staged:
+            state.is_done = self._result.is_done = is_done
+            state.save(self._root)
         self._noted_s = time.monotonic()
 
     def _tell(self) -> None:

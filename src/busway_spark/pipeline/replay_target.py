@@ -1,9 +1,10 @@
-"""Where replayed messages go: the partitions of a hub, or a queue or topic.
+"""Where replayed messages go: the partitions of a hub, or a queue or topic. Here by AMQP alone.
 
-Each message is stored once although a replay may be stopped anywhere. In a hub, a producer for each partition counts
-what the server has stored (`busway.client.event_producer`): a replay that goes on behind its last note leaves out
-what the count says is there. Into a queue or topic that detects duplicates, ids that are made of where a message
-stands in the history do the same. Elsewhere a replay that was killed may repeat what it sent after its last note.
+A bus that can stage gets them in another way (`replay_staged`). This one is for other services, and for replays that
+an earlier version has begun. In a hub of Busway a producer for each partition counts what the server has stored
+(`busway.client.event_producer`): a replay that goes on behind its last note leaves out what the count says is there.
+Into a queue or topic that detects duplicates, ids that are made of where a message stands in the history do the same.
+Elsewhere a replay that was killed may repeat what it sent after its last note.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ Sourced = tuple[int, HistoryRow]
 
 
 class ReplayTarget(ABC):
+    @property
+    def is_staged(self) -> bool:
+        """Nothing is seen before `decide`, and that is called when it is noted what it is about."""
+        return False
+
     @abstractmethod
     async def open(self) -> None: ...
 
@@ -47,6 +53,13 @@ class ReplayTarget(ABC):
     @abstractmethod
     async def flush(self) -> dict[str, int]:
         """What each producer has stored in all, for the note."""
+
+    async def decide(self) -> bool:
+        """About what was staged since the last call. False when that was done before."""
+        return True
+
+    async def end(self) -> None:  # noqa: B027 - by AMQP there is nothing to end
+        """The replay is done, and it is noted."""
 
     @abstractmethod
     async def close(self) -> None: ...
@@ -90,9 +103,13 @@ class MessageNaming:
 # -- hubs
 
 
-class HubTarget(ReplayTarget):
+def hub_partition(source: int, row: HistoryRow, count: int) -> str:
     """A key goes where keys go; a row without one to the partition of the same number, as far as there is one."""
+    at = source if row.partition_key is None else partition_of_key(row.partition_key, count)
+    return str(at % count)
 
+
+class HubTarget(ReplayTarget):
     def __init__(
         self,
         client: ServiceBusClient,
@@ -117,13 +134,14 @@ class HubTarget(ReplayTarget):
     async def put(self, rows: Sequence[Sourced]) -> None:
         routed: dict[str, list[HistoryRow]] = {}
         for partition, row in rows:
-            routed.setdefault(self._partition(partition, row), []).append(row)
+            target = hub_partition(partition, row, self._hub.partition_count)
+            routed.setdefault(target, []).append(row)
         for target, found in routed.items():
             producer = self._producers.get(target) or await self._open(target)
             skipped = min(self._skips[target], len(found))
             self._skips[target] -= skipped
             if skipped < len(found):
-                await producer.send([_event(row) for row in found[skipped:]])
+                await producer.send([event_of(row) for row in found[skipped:]])
 
     async def flush(self) -> dict[str, int]:
         for target, producer in self._producers.items():
@@ -134,11 +152,6 @@ class HubTarget(ReplayTarget):
     async def close(self) -> None:
         for producer in self._producers.values():
             await producer.close()
-
-    def _partition(self, partition: int, row: HistoryRow) -> str:
-        if row.partition_key is not None:
-            return str(partition_of_key(row.partition_key, self._hub.partition_count))
-        return str(partition % self._hub.partition_count)
 
     async def _open(self, target: str) -> EventProducer:
         known = self._counts.get(target, 0)
@@ -155,7 +168,7 @@ class HubTarget(ReplayTarget):
         return producer
 
 
-def _event(row: HistoryRow) -> AmqpMessage:
+def event_of(row: HistoryRow) -> AmqpMessage:
     return AmqpMessage(
         [row.body or b""],
         DATA,
@@ -202,7 +215,7 @@ class QueueTarget(ReplayTarget):
 
     async def put(self, rows: Sequence[Sourced]) -> None:
         for group in self._groups(rows):
-            payloads = [_message(row, self._naming.message_id(at, row)) for at, row in group]
+            payloads = [message_of(row, self._naming.message_id(at, row)) for at, row in group]
             for (_, row), error in zip(group, await self._sender.send_each(payloads), strict=True):
                 if error is not None:
                     raise JobFailed(f"'{self._entity.name}' does not take message {row.number}: {error}")
@@ -224,7 +237,7 @@ class QueueTarget(ReplayTarget):
         await self._sender.close()
 
 
-def _message(row: HistoryRow, message_id: str) -> bytes:
+def message_of(row: HistoryRow, message_id: str) -> bytes:
     life_ms = None if row.expires_us is None else (row.expires_us - row.time_us) // 1000
     return ServiceBusMessage(
         row.body or b"",
