@@ -39,6 +39,10 @@ _STAGING_BYTES_MAX = (
     " on the disk, not in memory."
 )
 _STAGING_HOURS = "Staged batches that nobody has committed, or gone on with, for so many hours are dropped."
+_ALLOW_RESET = (
+    "Let whoever may Manage the namespace empty the bus (busway reset), for test suites; on loopback only."
+)
+_STOP_AT_EOF = "Stop when standard input ends, so that the server does not outlive whoever started it."
 _TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."
 _CAPTURE = "Where event hubs with --capture write their files; below the data directory if not given."
 _JOURNAL = "Write what happens to each message to Parquet files there; needs pyarrow (busway[arrow])."
@@ -117,6 +121,8 @@ def start(
     dev_key: Annotated[
         bool, typer.Option("--dev-key", help="Accept the emulator's well-known key SAS_KEY_VALUE too.")
     ] = False,
+    allow_reset: Annotated[bool, typer.Option("--allow-reset", help=_ALLOW_RESET)] = False,
+    stop_at_eof: Annotated[bool, typer.Option("--stop-at-eof", help=_STOP_AT_EOF)] = False,
     ready_file: Annotated[Path | None, _file("--ready-file", _READY_FILE)] = None,
     tls_cert: Annotated[Path | None, _file("--tls-cert", "The certificate to show, with its chain.")] = None,
     tls_key: Annotated[Path | None, _file("--tls-key", "The certificate's private key.")] = None,
@@ -147,6 +153,8 @@ def start(
         staging_bytes_max=staging_bytes_max,
         staging_hours=staging_hours,
         dev_key=dev_key,
+        allow_reset=allow_reset,
+        stop_at_eof=stop_at_eof,
         ready_file=ready_file,
         tls_cert=tls_cert,
         tls_key=tls_key,
