@@ -133,8 +133,8 @@ SUFFIX: Final = importlib.machinery.EXTENSION_SUFFIXES[0]
 class Manifest:
     """What was compiled, from what, and where it lies."""
 
-    #: The very one, by `sys.version`. In a wheel, which the next patch of a Python may run too, the kind of interpreter
-    #: and platform as the names of its extensions have it (`packaging/wheel_hook.py`).
+    #: The very one, by `sys.version`. In a wheel, which the next patch of a Python may run too, its kind and platform
+    #: as the names of extensions have them (`packaging/wheel_hook.py`).
     interpreter: str
     #: source file, relative to the folder of the package, → its digest
     sources: dict[str, str]
