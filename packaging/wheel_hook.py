@@ -1,7 +1,7 @@
 """Hatchling asks this file when it builds a wheel: `BUSWAY_WHEEL=compiled` puts the compiled modules into it.
 
 Such a wheel is for one version of Python on one platform, and says so in its name. Its manifest names that pair
-instead of the very interpreter that compiled (`busway.compiled.Manifest`). The digests of the sources stay, so that in
+instead of the very interpreter that compiled (`busway.compiled.Manifest`). Digests of the sources stay, so that in
 an installed package too a twin runs only beside the sources that it was made of. Without the variable, and for an
 editable installation, a wheel has the Python sources alone.
 """
