@@ -189,6 +189,30 @@ def test_a_store_that_is_away_is_emptied_when_it_is_back() -> None:
     on_a_staging_bench(test, 3)
 
 
+def test_what_cannot_be_forgotten_yet_is_told_and_goes_the_next_time() -> None:
+    """ERR-17: rows of a decided batch lie in a store that hangs; nobody is told that the bus is empty."""
+
+    async def test(bench: StagingBench) -> None:
+        await bench.create("home")
+        await bench.create("hanging")  # in store-1
+        await bench.stage("hanging", 1, *texts(0, 3))
+        bench.stores[1].hold_commits()
+        await bench.decide({1: 3})
+        asked = asyncio.create_task(make_new(bench.namespace))
+        await settle()
+        await bench.advance(11.0, 1.0)
+        with pytest.raises(ServerBusy, match="still being published"):
+            await asked
+        assert await bench.leftovers() != []
+        bench.stores[1].release_commits()
+        await make_new(bench.namespace)
+        await settle(400)
+        assert await bench.leftovers() == []
+        assert bench.namespace.queues() == []
+
+    on_a_staging_bench(test, 2)
+
+
 def test_whoever_asked_and_has_gone_gets_it_done_all_the_same() -> None:
     """Reset: half a reset would be worse than none."""
 
