@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest
 
 export PYTHON
 
-.PHONY: help setup setup-spark run test test-quick test-sdk test-spark lint format pages bench bench-compare bench-spark chaos soak clean
+.PHONY: help setup setup-spark run test test-quick test-sdk test-spark lint format pages bench bench-compare bench-spark chaos soak dist clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -65,5 +65,8 @@ soak: setup ## the same for hours, and connections held for one: make soak HOURS
 bench-spark: setup setup-spark ## measure the pipeline on Spark (python -m benchmarks.spark --help for parts)
 	@$(BIN)/python -m benchmarks.spark $(ARGS)
 
+dist: ## build wheels: dist/busway-*.whl with compiled modules for this Python and platform, dist/pure for all others
+	@scripts/dist.sh
+
 clean: ## remove what setup made; your data stays
-	@rm -rf .venv build src/busway/_compiled node_modules
+	@rm -rf .venv build dist src/busway/_compiled node_modules

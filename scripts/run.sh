@@ -16,4 +16,4 @@ case "$(.venv/bin/busway --version)" in
     fi
     ;;
 esac
-exec .venv/bin/busway serve --data data
+exec .venv/bin/busway serve --data "${BUSWAY_DATA:-data}"

@@ -34,6 +34,7 @@ SLOW = {
         "unit/cli/test_claims_against_a_server.py",
         "unit/cli/test_definitions.py",
         "unit/cli/test_event_hubs_against_a_server.py",
+        "unit/cli/test_own_server.py",
         "unit/cli/test_partitions_against_a_server.py",
         "unit/cli/test_topics_against_a_server.py",
         "unit/client/test_against_a_server.py",

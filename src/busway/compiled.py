@@ -134,6 +134,8 @@ SUFFIX: Final = importlib.machinery.EXTENSION_SUFFIXES[0]
 class Manifest:
     """What was compiled, from what, and where it lies."""
 
+    #: The very one, by `sys.version`. In a wheel, which the next patch of a Python may run too, its kind and platform
+    #: as the names of extensions have them (`packaging/wheel_hook.py`).
     interpreter: str
     #: source file, relative to the folder of the package, → its digest
     sources: dict[str, str]
@@ -158,7 +160,7 @@ class Manifest:
 
     def fits(self) -> bool:
         """Whether it stands for the sources as they are now, and for this interpreter."""
-        if self.interpreter != sys.version or set(self.entries) != set(HOT_MODULES):
+        if self.interpreter not in (sys.version, SUFFIX) or set(self.entries) != set(HOT_MODULES):
             return False
         return self.sources == digests(self.sources)
 

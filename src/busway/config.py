@@ -102,6 +102,7 @@ _SERVER_KEYS: Final[Mapping[str, type]] = {
     "StagingBytesMax": int,
     "StagingHours": int,
     "DevKey": bool,
+    "AllowReset": bool,
     "ReadyFile": str,
     "TlsCert": str,
     "TlsKey": str,

@@ -68,6 +68,8 @@ class ServeOptions:
     staging_bytes_max: int = 8 * 1024 * 1024 * 1024  # of all batches that are staged and not committed
     staging_hours: int = 24  # then what nobody has committed is dropped
     dev_key: bool = False  # accept the emulator's placeholder key, loopback only
+    allow_reset: bool = False  # whoever may Manage may make the bus as new, loopback only
+    stop_at_eof: bool = False  # the server ends with its standard input
     ready_file: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -112,6 +114,8 @@ class ServeOptions:
             raise WrongOptions(
                 "--dev-key is a key that everybody knows: it works on a loopback address only."
             )
+        if self.allow_reset and not self.is_loopback:
+            raise WrongOptions("--allow-reset is for test suites: it works on a loopback address only.")
 
 
 def _check_partitions(options: ServeOptions) -> None:

@@ -10,10 +10,13 @@ import contextlib
 import gc
 import hmac
 import logging
+import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from busway.announcement import AMQPS_PORT, HTTPS_PORT, Announcement, public_host
@@ -90,12 +93,22 @@ async def _serve(options: ServeOptions, config: Config | None) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    if options.stop_at_eof:
+        Thread(target=_wait_for_end_of_input, args=(loop, stopping), daemon=True).start()
     async with contextlib.AsyncExitStack() as stack:
         await server.start(stack)
         server.announce()
         _freeze_what_is_there()
         await stopping.wait()
         _log.info("stopping")
+
+
+def _wait_for_end_of_input(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """In a thread, because standard input may be a file, which no loop can watch. Nobody waits for it at the end."""
+    while os.read(0, 4096):
+        pass
+    with contextlib.suppress(RuntimeError):  # the loop has ended already
+        loop.call_soon_threadsafe(stopping.set)
 
 
 class Server:
@@ -159,7 +172,20 @@ class Server:
             amqp.budget,
             self._stagings,
             self._options.bulk_bytes_max,
+            partial(self._make_new, namespace, hubs) if self._options.allow_reset else None,
         )
+
+    async def _make_new(self, namespace: Namespace, hubs: EventHubs) -> None:
+        """With what the configuration file describes, as at a first start."""
+        from busway.broker.reset import make_new  # for those who allow it
+
+        await make_new(namespace)
+        if self._options.config is not None:
+            from busway.config import read_config
+            from busway.config_changes import apply_config
+
+            config = await asyncio.to_thread(read_config, self._options.config, _limits(self._options))
+            await apply_config(config, namespace, hubs)
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
         """Besides the terminal; the oldest lines go when it has grown."""

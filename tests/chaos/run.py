@@ -68,8 +68,8 @@ SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "simulator": (simulated_seeds, 300),
     "mutations": (break_on_purpose, len(FAULTS)),
     "spark": (spark_kills.kill_streams, 10),
-    "spark-jobs": (long_tests.jobs_on_spark, 13),
-    "long-tests": (long_tests.every_point, 51),
+    "spark-jobs": (long_tests.jobs_on_spark, 14),
+    "long-tests": (long_tests.every_point, 56),
 }
 #: Only with --long, or by name: minutes of waiting.
 LONG_SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {

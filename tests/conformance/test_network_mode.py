@@ -156,6 +156,14 @@ def test_sb_885_the_javascript_sdk_works_over_tls(network: Network) -> None:
         assert found == {"lengths": [5, 200_000]}
 
 
+def test_the_health_of_a_server_of_a_network_is_asked_on_its_own_machine(network: Network) -> None:
+    """busway health: over HTTPS, by whatever name its certificate has."""
+    done = subprocess.run(
+        [BUSWAY, "health", "--data", network.server.data], capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stdout) == (0, "healthy\n"), done.stderr
+
+
 def refusal_of(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(BUSWAY), "serve", "--data", str(folder / "data"), "--port", "0", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
@@ -175,6 +183,10 @@ def refusal_of(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
         (
             ["--host", "0.0.0.0", "--tls-cert", "c", "--tls-key", "k", "--key-file", "f", "--dev-key"],
             "loopback address only",
+        ),
+        (
+            ["--host", "0.0.0.0", "--tls-cert", "c", "--tls-key", "k", "--key-file", "f", "--allow-reset"],
+            "--allow-reset is for test suites: it works on a loopback address only",
         ),
     ],
 )

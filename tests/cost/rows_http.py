@@ -280,6 +280,11 @@ def switch_store(scene: Scene, n: int) -> None:
     scene.ask_http("POST", "$stores/store-1/disable")
 
 
+@row(MANAGE, HTTP, "ResetRoute.handle", "ask for an empty bus that is not allowed")
+def reset(scene: Scene, _n: int) -> None:
+    scene.ask_http("POST", "$reset")
+
+
 @row(MANAGE, HTTP, "OperatorRoutes.fragments", "look at {n} fragments of a queue", 16)
 def fragments(scene: Scene, _n: int) -> None:
     path = scene.queue(enable_partitioning=True)

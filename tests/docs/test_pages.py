@@ -9,18 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.page import ROOT, SETUP, blocks, run, starts_spark
+from tests.docs.page import ROOT, SETUP, blocks, is_seen, run, shown, starts_spark
 from tests.harness.running_server import BUSWAY, RunningServer
 
 pytestmark = pytest.mark.sdk
 
 HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+TOUR = ROOT / "docs" / "tour.md"
 PAGES = [ROOT / "README.md", *HOW_TO]
+#: One screen and a half.
+README_LINES_MAX = 75
 TEXTS = [
     *PAGES,
     ROOT / "ARCHITECTURE.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "docs" / "evidence.md",
     ROOT / "docs" / "settings.md",
+    TOUR,
 ]
 _LINK = re.compile(r"\]\(([^)#:]+)\)")
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -36,6 +41,21 @@ def test_every_command_of_a_page_works(page: Path, tmp_path: Path) -> None:
     assert blocks(page)
     done = run(page, tmp_path)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_tour_shows_what_one_sees(tmp_path: Path) -> None:
+    """Documentation: from `make run` to the stream; the report at its end is for the tests of Spark."""
+    done = run(TOUR, tmp_path, with_spark=False)
+    assert done.returncode == 0, done.stdout
+    texts = shown(TOUR, with_spark=False)
+    assert len(texts) == 5
+    for text in texts:
+        assert is_seen(text, done.stdout), f"{text}\nis not in\n{done.stdout}"
+
+
+def test_the_readme_fits_on_a_screen_and_a_half() -> None:
+    """Documentation: what does not fit is a link away."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
 
 
 def test_the_readme_begins_with_the_set_up() -> None:
@@ -72,7 +92,8 @@ def test_files_that_are_named_exist(text: Path) -> None:
     links = [link for link in _LINK.findall(_FENCED.sub("", content)) if not (text.parent / link).exists()]
     assert links == []
     named = [name for name in _NAMED.findall(content) if "/" in name or name.endswith(_FILE_ENDINGS)]
-    assert [name for name in named if not _exists(name)] == []
+    ours = [name for name in named if not name.startswith("/")]  # the others are the machine's, or addresses
+    assert [name for name in ours if not _exists(name)] == []
 
 
 def _exists(name: str) -> bool:

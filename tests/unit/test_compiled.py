@@ -54,6 +54,17 @@ def test_compiled_modules_run_when_they_fit_their_sources(folder: Path) -> None:
     assert {file.name for file in folder.iterdir()} == {compiled.MANIFEST, FITTING.twin}
 
 
+def test_a_shipped_twin_runs_on_the_kind_of_interpreter_it_was_made_for(folder: Path) -> None:
+    """Shipping: the next patch of the same Python; never beside other sources, never on another kind."""
+    shipped = replace(FITTING, interpreter=compiled.SUFFIX)
+    shipped.write(folder)
+    assert compiled.status() == "compiled"
+    replace(shipped, sources={**shipped.sources, "message.py": "of another day"}).write(folder)
+    assert compiled.status().startswith("pure Python (the compiled modules are stale")
+    replace(shipped, interpreter=".cpython-399-x86_64-linux-gnu.so").write(folder)
+    assert compiled.status().startswith("pure Python (the compiled modules are stale")
+
+
 def test_a_manifest_whose_twin_is_gone_counts_as_none(folder: Path) -> None:
     """Bad input: somebody cleaned up by hand."""
     FITTING.write(folder)

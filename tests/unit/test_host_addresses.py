@@ -78,6 +78,10 @@ def test_a_name_is_what_all_its_addresses_are(
             ServeOptions(
                 host=host, dev_key=True, tls_cert=Path("c"), tls_key=Path("k"), key_file=Path("f")
             ).check()
+        with pytest.raises(WrongOptions, match=r"--allow-reset .* loopback address only"):
+            ServeOptions(
+                host=host, allow_reset=True, tls_cert=Path("c"), tls_key=Path("k"), key_file=Path("f")
+            ).check()
 
 
 def test_what_was_tested_is_what_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:

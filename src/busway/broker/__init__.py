@@ -65,6 +65,7 @@ Follow a change of the namespace:
   store_keeper       one store: in service, failed and coming back, or out of service (`store_entry`: what is done
                      before it goes into service)
   auto_delete        entities that nobody uses
+  reset              the namespace made as new, for test suites
   operations_log     what was done to the namespace (`caller`: by whom)
   background         work that nobody waits for
   descriptions       what an entity is (`description_checks`: what it may be; `durations`; `entity_path`: names)

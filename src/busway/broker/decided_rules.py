@@ -24,7 +24,7 @@ from busway.broker.rule_rows import subscription_key_of
 
 #: Where the text lies in a store. It is no row of the catalogue.
 DECIDED_KEY: Final = "decided-rules"
-_TAKEN_OVER_PREFIX: Final = "rules-taken-over:"
+TAKEN_OVER_PREFIX: Final = "rules-taken-over:"
 
 #: The text of a rule's row; None when there is no such rule.
 Text = str | None
@@ -61,7 +61,7 @@ def to_take_over(
     changes: dict[str, Text] = {}
     for store_name, text in decided.items():
         found = DecidedRules.parse(text)
-        mark = _TAKEN_OVER_PREFIX + store_name
+        mark = TAKEN_OVER_PREFIX + store_name
         if found.number <= _number_in(mark, rows.get(mark)):
             continue
         changes[mark] = written_row({"number": found.number}, None)

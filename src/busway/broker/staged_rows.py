@@ -21,6 +21,10 @@ class StagedRows(Protocol):
 
     def keys_in(self, store_name: str) -> set[FragmentKey]: ...
 
+    async def forget_all(self) -> None:
+        """The namespace is made as new: neither rows nor the memory of those that were written stay. Raises
+        ServerBusy when something could not be forgotten."""
+
 
 class NoStagedRows:
     """A namespace that nobody stages for."""
@@ -30,6 +34,8 @@ class NoStagedRows:
     def regain_store(self, store_name: str) -> None: ...
 
     def lose_store(self, store_name: str) -> None: ...
+
+    async def forget_all(self) -> None: ...
 
     def keys_in(self, store_name: str) -> set[FragmentKey]:
         del store_name

@@ -19,8 +19,10 @@ pipeline            jobs on Spark: pipeline capture|compact|backfill|deadletters
 keys                key list|create|rotate|delete
 definitions         export, import; `remote_definition` reads and changes a namespace by its management API
 stores              stores [disable|enable]
+health resetting    health, reset
 connection_strings  connection-string
-programs            exec
+programs            exec; `program_environment`: what programs find; `own_server`: the server of `exec --serve` and of
+                    the pytest plug-in
 failures instants output   errors, points in time and tables as people read and type them
 """
 

@@ -37,6 +37,8 @@ FAMILIES: Final = {
     "pipeline": "pipeline",
     "key": "keys",
     "stores": "stores",
+    "health": "health",
+    "reset": "resetting",
     **dict.fromkeys(("export", "import"), "definitions"),
     "connection-string": "connection_strings",
     "exec": "programs",

@@ -39,6 +39,11 @@ _STAGING_BYTES_MAX = (
     " on the disk, not in memory."
 )
 _STAGING_HOURS = "Staged batches that nobody has committed, or gone on with, for so many hours are dropped."
+_DEV_KEY = "Accept the emulator's well-known key SAS_KEY_VALUE too."
+_ALLOW_RESET = (
+    "Let whoever may Manage the namespace empty the bus (busway reset), for test suites; on loopback only."
+)
+_STOP_AT_EOF = "Stop when standard input ends, so that the server does not outlive whoever started it."
 _TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."
 _CAPTURE = "Where event hubs with --capture write their files; below the data directory if not given."
 _JOURNAL = "Write what happens to each message to Parquet files there; needs pyarrow (busway[arrow])."
@@ -70,6 +75,10 @@ def _word(name: str, variable: str, meaning: str) -> object:
 
 
 _Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help=_HOST, show_default=True)]
+_PartitionCount = Annotated[int, typer.Option("--partition-count", metavar="NUMBER", help=_PARTITION_COUNT)]
+_NamespacePartitions = Annotated[
+    int, typer.Option("--namespace-partitions", metavar="NUMBER", help=_NAMESPACE_PARTITIONS)
+]
 _Port = Annotated[int, _number("--port", "BUSWAY_PORT", "The one port on loopback; 0 takes a free one.")]
 _FetchBytesMax = Annotated[int, _number("--fetch-bytes-max", "BUSWAY_FETCH_BYTES_MAX", _FETCH_BYTES_MAX)]
 _ConnectionsBytesMax = Annotated[
@@ -102,21 +111,17 @@ def start(
     ] = None,
     stores: Annotated[int | None, typer.Option("--stores", metavar="NUMBER", help=_STORES)] = None,
     store: Annotated[list[str] | None, typer.Option("--store", metavar="URL", help=_STORE)] = None,
-    partition_count: Annotated[
-        int, typer.Option("--partition-count", metavar="NUMBER", help=_PARTITION_COUNT)
-    ] = 16,
-    namespace_partitions: Annotated[
-        int, typer.Option("--namespace-partitions", metavar="NUMBER", help=_NAMESPACE_PARTITIONS)
-    ] = 0,
+    partition_count: _PartitionCount = 16,
+    namespace_partitions: _NamespacePartitions = 0,
     fetch_bytes_max: _FetchBytesMax = 16_777_216,
     connections_bytes_max: _ConnectionsBytesMax = 1_073_741_824,
     bulk_bytes_max: _BulkBytesMax = 33_554_432,
     publish_copies_max: _PublishCopiesMax = 100_000,
     staging_bytes_max: _StagingBytesMax = 8_589_934_592,
     staging_hours: _StagingHours = 24,
-    dev_key: Annotated[
-        bool, typer.Option("--dev-key", help="Accept the emulator's well-known key SAS_KEY_VALUE too.")
-    ] = False,
+    dev_key: Annotated[bool, typer.Option("--dev-key", help=_DEV_KEY)] = False,
+    allow_reset: Annotated[bool, typer.Option("--allow-reset", help=_ALLOW_RESET)] = False,
+    stop_at_eof: Annotated[bool, typer.Option("--stop-at-eof", help=_STOP_AT_EOF)] = False,
     ready_file: Annotated[Path | None, _file("--ready-file", _READY_FILE)] = None,
     tls_cert: Annotated[Path | None, _file("--tls-cert", "The certificate to show, with its chain.")] = None,
     tls_key: Annotated[Path | None, _file("--tls-key", "The certificate's private key.")] = None,
@@ -147,6 +152,8 @@ def start(
         staging_bytes_max=staging_bytes_max,
         staging_hours=staging_hours,
         dev_key=dev_key,
+        allow_reset=allow_reset,
+        stop_at_eof=stop_at_eof,
         ready_file=ready_file,
         tls_cert=tls_cert,
         tls_key=tls_key,

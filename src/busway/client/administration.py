@@ -75,6 +75,10 @@ class ServiceBusAdministrationClient:
     def close(self) -> None:
         self._connection.close()
 
+    def reset(self) -> None:
+        """Makes the bus as new, where the server allows it (`serve --allow-reset`)."""
+        self._request("POST", "/$reset")
+
     # -- queues
     def create_queue(self, name: str, properties: Mapping[str, Value] | None = None) -> EntityEntry:
         return self.create(EntityEntry(QUEUE, name, dict(properties or {}), {}))

@@ -163,6 +163,12 @@ class Pipelines:
             self._drop(known)
         return known is not None
 
+    def clear(self) -> None:
+        """The bus is as new."""
+        self._by_name.clear()
+        self._of_entity.clear()
+        self._positions = 0
+
     def _make_room(self, report: Report, known: Pipeline | None) -> None:
         """For a report that takes the place of `known`."""
         before = set[str]() if known is None else known.report.entity_keys()

@@ -27,6 +27,7 @@ away or full.
   stagings       the surface: stage a part, decide, drop; stores that come and go
   decider        which stages count, and what nobody decides for
   time_limits    what time ends
+  forgetting     everything, when the namespace is made as new
   part           one request: rows checked and laid into chunks, over several turns of the loop
   targets        queues, topics and hubs as rows go to them: check, choose a fragment, publish
   staged_record  a row as it lies in a log

@@ -16,6 +16,7 @@ from busway.broker.namespace import Namespace
 from busway.broker.store_keeper import StoreKeeper
 from busway.staging.decider import Decided, Decider, MaySend, WriteName
 from busway.staging.decisions import Decision, Decisions, read_decisions
+from busway.staging.forgetting import Forgetting
 from busway.staging.joined import Joined, all_durable, open_batch
 from busway.staging.pace import Pace
 from busway.staging.part import Part
@@ -91,6 +92,9 @@ class Stagings:
 
     def keys_in(self, store_name: str) -> set[FragmentKey]:
         return self.table.keys_in(store_name)
+
+    async def forget_all(self) -> None:
+        await Forgetting(self.decider, self.table, self.decisions).all()
 
     def figures(self) -> list[float]:
         """`signals.metric_names.STAGING_METRICS`."""

@@ -5,6 +5,7 @@ import base64
 import hmac
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from xml.etree.ElementTree import Element, fromstring
 
 from busway.broker.limits import Limits
 from busway.broker.namespace import Namespace
+from busway.broker.reset import make_new
 from busway.gateway.amqp.payloads import Payloads
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.presence import PRESENCE, ClientPresence
@@ -63,7 +65,7 @@ ROOT_TOKEN = sas_token(f"https://{HOST}")
 class Exchange:
     """A gateway over a real namespace in memory; requests carry the root token unless another is given."""
 
-    def __init__(self, settings: HttpSettings | None = None) -> None:
+    def __init__(self, settings: HttpSettings | None = None, *, allows_reset: bool = False) -> None:
         self.clock = ManualClock()
         self._runner = asyncio.Runner()
         stores = [MemoryStore("store-0"), MemoryStore("store-1")]
@@ -82,6 +84,7 @@ class Exchange:
             settings,
             self.hubs,
             stagings=self.stagings,
+            make_new=partial(make_new, self.namespace) if allows_reset else None,
         )
 
     def __enter__(self) -> "Exchange":

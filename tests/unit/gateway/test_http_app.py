@@ -20,6 +20,7 @@ ROUTES = [
     ("GET", "/"),
     ("GET", "/$stores"),
     ("POST", "/$stores/store-0/disable"),
+    ("POST", "/$reset"),
     ("GET", "/$rules"),
     ("GET", "/$rules/RootManageSharedAccessKey"),
     ("PUT", "/$rules/x"),

@@ -12,6 +12,7 @@ atom             those documents, read and written (`xml_input`: XML from strang
 entity_xml       queues, topics, subscriptions in them; `rule_xml` rules, `typed_value_xml` their values
 manage_right     whether the caller may manage; `forward_targets`: whether it may forward there
 operator_routes  stores and namespace rules in JSON
+reset_route      a bus made as new, for test suites
 backfill_route   history for a subscription
 metrics_route    the figures for Prometheus
 pipelines_route  streams that report themselves, and how far behind they are (`pipeline_report`: a report as JSON)

@@ -46,6 +46,7 @@ from busway.gateway.http.metrics_route import MetricsRoute
 from busway.gateway.http.operator_routes import OperatorRoutes
 from busway.gateway.http.pipelines_route import PIPELINES_KEYWORD, PipelinesRoute
 from busway.gateway.http.protocol import HttpProtocol, Idlers
+from busway.gateway.http.reset_route import MakeNew, ResetRoute
 from busway.gateway.http.staging_route import STAGING_KEYWORD, StagingRoute
 from busway.gateway.http.status_page import CONSOLE_PATH, status_page
 from busway.gateway.http.statuses import HttpRefusal, error_response
@@ -101,6 +102,7 @@ class HttpGateway:
         budget: ConnectionBudget | None = None,
         stagings: Stagings | None = None,
         bulk_bytes_max: int = BYTES_MAX_DEFAULT,
+        make_new: MakeNew | None = None,
     ) -> None:
         self._namespace = namespace
         #: Shared with AMQP.
@@ -120,6 +122,7 @@ class HttpGateway:
         self._operators = OperatorRoutes(namespace, clock, entropy)
         pipelines = MeasuredPipelines(Pipelines(clock), LagMeter(namespace, hubs, clock))
         self._pipelines = PipelinesRoute(pipelines, hubs)
+        self._reset = ResetRoute(make_new, pipelines.table)
         is_open = self._settings.loopback_hosts is not None
         self._metrics = MetricsRoute(namespace, hubs, process, pipelines, is_open=is_open)
         self._state = ServerState()
@@ -242,6 +245,8 @@ class HttpGateway:
                 return self._operators.stores
             case ["$stores", _, "enable" | "disable"]:
                 return self._operators.switch_store
+            case ["$reset"]:
+                return self._reset.handle
             case ["$rules"]:
                 return self._operators.rules
             case ["$rules", _]:
