@@ -1,8 +1,8 @@
 """Writes the last column of docs/rules.md, "tested in", and docs/proofs.md: every rule and every test that proves it.
 
-A test proves a rule by naming its id at the head of its docstring, `R-17, ERR-11: a lost lock …`. The other columns of
-docs/rules.md are written by hand, and are the one list of rules there is. `--check` fails when a page is stale or a
-rule has no test.
+A test proves a rule by naming its id at the head of its docstring, `R-17, ERR-11: a lost lock …`. The other columns
+of docs/rules.md are written by hand, and are the one list of rules there is. `--check` fails when a page is stale or
+a rule has no test.
 """
 
 from __future__ import annotations

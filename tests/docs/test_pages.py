@@ -20,6 +20,7 @@ TEXTS = [
     *PAGES,
     ROOT / "ARCHITECTURE.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "COMPATIBILITY.md",
     ROOT / "docs" / "settings.md",
 ]
 _LINK = re.compile(r"\]\(([^)#:]+)\)")

@@ -1,4 +1,4 @@
-"""docs/rules.md has a sentence for every rule that anybody names, and nobody names rules instead of saying something."""
+"""docs/rules.md has a sentence for every rule that is named, and no docstring is a list of rules and nothing else."""
 
 from __future__ import annotations
 
