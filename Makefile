@@ -45,7 +45,8 @@ format: ## what lint would complain about and can be mended by itself
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-pages: setup ## write COMPATIBILITY.md, docs/settings.md and docs/timers.md anew from tests and code
+pages: setup ## write docs/rules.md, docs/proofs.md, COMPATIBILITY.md, docs/settings.md and docs/timers.md anew from tests and code
+	@$(BIN)/python scripts/rules.py
 	@$(BIN)/python scripts/compatibility.py
 	@$(BIN)/python scripts/settings.py
 	@$(BIN)/python -m tests.timers

@@ -203,7 +203,7 @@ def _namespace(node: Node, is_ours: bool, limits: Limits) -> Config:
 
 
 def _namespace_name(node: Node) -> str:
-    """E-3."""
+    """E-3: of 1 to 50 characters."""
     name = node.text()
     if not 1 <= len(name) <= _NAMESPACE_NAME_CHARACTERS_MAX:
         raise node.error(

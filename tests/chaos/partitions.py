@@ -154,7 +154,7 @@ class _Run:
         return [str(each.availability_status) for each in found]
 
     def _check_lost(self, kind: str, key: str, began: float, ended: float) -> None:
-        """P-25."""
+        """P-25: sends with a key of a lost store are refused, soon, and none is stored elsewhere."""
         sends = [send for send in self._load.sends_since(began, key) if send.invoked < ended]
         for send in sends:
             self._seen[f"{send.result} while it {kind}"] += 1

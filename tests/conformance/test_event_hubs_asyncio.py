@@ -150,7 +150,7 @@ def test_eh_201_send_and_read(new_hub: NewHub) -> None:
 
 
 def test_eh_202_runtime_information(new_hub: NewHub) -> None:
-    """H-27."""
+    """H-27: hub and partitions tell what they are."""
     hub = new_hub(PartitionCount=3)
 
     async def work() -> None:
@@ -188,7 +188,7 @@ def test_eh_203_a_checkpoint_is_where_the_next_one_goes_on(new_hub: NewHub) -> N
 
 
 def test_eh_204_a_newcomer_with_the_same_owner_level_takes_over(new_hub: NewHub) -> None:
-    """H-24."""
+    """H-24: a newcomer with the same owner level takes over."""
     hub = new_hub(PartitionCount=1)
 
     async def work() -> None:
@@ -232,7 +232,7 @@ def test_eh_205_readers_and_writers_at_once(new_hub: NewHub) -> None:
 
 
 def test_eh_206_a_buffering_producer(new_hub: NewHub) -> None:
-    """H-11."""
+    """H-11: what it gathers without a key arrives, on several partitions."""
     hub = new_hub(PartitionCount=2)
     sent: list[Any] = []
     failures: list[Any] = []

@@ -62,7 +62,7 @@ def test_eh_303_sizes(run: Run, new_hub: NewHub) -> None:
 
 
 def test_eh_304_runtime_information(run: Run, new_hub: NewHub) -> None:
-    """H-4, H-16, H-27, H-12."""
+    """H-4, H-16, H-27, H-12: hub and partitions tell what they are, empty ones too; a missing one is told."""
     hub = new_hub(PartitionCount=2)
     found = run("information", hub)
     assert 0 <= found.pop("ageMs") < 60_000
@@ -91,7 +91,7 @@ def test_eh_305_positions(run: Run, new_hub: NewHub) -> None:
 
 
 def test_eh_306_the_end(run: Run, new_hub: NewHub) -> None:
-    """H-20."""
+    """H-20: a reader that begins at the end sees only what comes after."""
     assert run("latest", new_hub(PartitionCount=1)) == "new"
 
 
@@ -105,7 +105,7 @@ def test_eh_307_a_higher_owner_level_takes_over(run: Run, new_hub: NewHub) -> No
 
 
 def test_eh_308_a_reader_can_follow_the_end_of_its_partition(run: Run, new_hub: NewHub) -> None:
-    """H-26."""
+    """H-26: a reader can follow the end of its partition."""
     assert run("tracking", new_hub(PartitionCount=1)) == {"number": 1, "offset": "1", "isLater": True}
 
 

@@ -213,7 +213,7 @@ def test_eh_110_a_reader_begins_where_it_wants(
 
 
 def test_eh_111_a_reader_begins_at_a_time_or_at_the_end(new_hub: NewHub) -> None:
-    """H-20."""
+    """H-20: a reader begins at a time or at the end."""
     hub = new_hub(PartitionCount=1)
     hub.send("old")
     time.sleep(0.02)
@@ -234,7 +234,7 @@ def _is_attached(reading: Reading) -> bool:
 
 
 def test_eh_112_a_position_behind_the_end_is_refused(new_hub: NewHub) -> None:
-    """H-22."""
+    """H-22: a position behind the end is refused."""
     hub = new_hub(PartitionCount=1)
     with Reading(hub.consumer(retry_total=0), starting_position=5, partition_id="0") as reading:
         problem = str(reading.wait_for_error())
@@ -254,7 +254,7 @@ def test_eh_113_reading_removes_nothing(new_hub: NewHub) -> None:
 
 
 def test_eh_114_a_higher_owner_level_takes_over(new_hub: NewHub) -> None:
-    """H-24, H-25."""
+    """H-24, H-25: a higher owner level takes over."""
     hub = new_hub(PartitionCount=1)
     hub.send("a")
     with Reading(hub.consumer(), owner_level=1, partition_id="0") as first:
@@ -271,7 +271,7 @@ def test_eh_114_a_higher_owner_level_takes_over(new_hub: NewHub) -> None:
 
 
 def test_eh_115_the_sixth_reader_is_refused(new_hub: NewHub) -> None:
-    """H-23."""
+    """H-23: the sixth reader is refused."""
     hub = new_hub(PartitionCount=1)
     hub.send("a")
     readings = [Reading(hub.consumer(), partition_id="0") for _ in range(5)]
@@ -288,7 +288,7 @@ def test_eh_115_the_sixth_reader_is_refused(new_hub: NewHub) -> None:
 
 
 def test_eh_116_a_reader_can_follow_the_end_of_its_partition(new_hub: NewHub) -> None:
-    """H-26."""
+    """H-26: a reader can follow the end of its partition."""
     hub = new_hub(PartitionCount=1)
     hub.send("a", "b")
     with Reading(hub.consumer(), track_last_enqueued_event_properties=True) as reading:

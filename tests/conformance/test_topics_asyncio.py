@@ -186,7 +186,7 @@ def test_sb_934_competing_receivers_share_a_subscription(server: RunningServer, 
 def test_sb_935_a_topic_is_not_received_from_and_a_subscription_not_sent_to(
     server: RunningServer, new_topic: NewTopic
 ) -> None:
-    """E-9, E-10, ERR-6."""
+    """E-9, E-10, ERR-6: a topic is not received from and a subscription not sent to."""
     topic = new_topic()
     topic.subscribe("s")
 

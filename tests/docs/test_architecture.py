@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import re
+import tomllib
 
 import pytest
 
@@ -69,3 +70,12 @@ def test_every_limit_of_the_bus_is_in_the_table() -> None:
 
     told = {where.removeprefix("broker.limits.Limits.") for _, _, where in LIMITS}
     assert set(inspect.signature(Limits).parameters) - told == {"sku"}
+
+
+def test_every_claim_about_who_knows_whom_is_a_contract() -> None:
+    """Documentation: the table names all contracts of import-linter, and no other."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = [contract["name"] for contract in project["tool"]["importlinter"]["contracts"]]
+    section = PAGE[PAGE.index("| claim | contract |") :].split("\n\n")[0]
+    rows = [line.strip("|").split("|")[1].strip() for line in section.splitlines()[2:]]
+    assert sorted(rows) == sorted(contracts)

@@ -24,6 +24,7 @@ TEXTS = [
     ROOT / "ARCHITECTURE.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "docs" / "evidence.md",
+    ROOT / "COMPATIBILITY.md",
     ROOT / "docs" / "settings.md",
     TOUR,
 ]

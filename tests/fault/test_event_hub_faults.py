@@ -56,5 +56,5 @@ def test_one_flipped_bit_costs_one_chunk_and_its_numbers_are_told(tmp_path: Path
 
 @pytest.mark.parametrize("scenario", STREAM_SCENARIOS, ids=lambda scenario: scenario.name)
 def test_a_crash_at_any_write_leaves_whole_steps(tmp_path: Path, scenario: CrashScenario) -> None:
-    """F2, F15, H-18, H-30, H-31"""
+    """F2, F15, H-18, H-30, H-31: a crash at any write leaves whole steps."""
     _check(crash_scenarios((scenario,), tmp_path, 3, EVERY))

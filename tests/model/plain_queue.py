@@ -144,7 +144,7 @@ class PlainQueue:
             del self.rows[number]
 
     def _expire_if_due(self, number: int, now_ms: int) -> None:
-        """M-43, M-45."""
+        """M-43, M-45: only an active message that nobody holds expires by itself."""
         row = self.rows[number]
         if row.state == ACTIVE and row.expires_at_ms <= now_ms:
             self.sweep(number)

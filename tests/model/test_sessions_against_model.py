@@ -137,7 +137,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @rule(credit=st.integers(0, 5))
     def accept_next(self, credit: int) -> None:
-        """X-6, X-7."""
+        """X-6, X-7: the session that the model names, or a time-out."""
         expected = self.plain.next_session()
         if expected is None:
             with pytest.raises(OperationTimedOut):
@@ -200,7 +200,7 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.receivers)
     @rule(data=st.data(), state=st.sampled_from([None, b"", b"one", b"longer"]))
     def set_state(self, data: st.DataObject, state: bytes | None) -> None:
-        """X-15."""
+        """X-15: the holder sets the state, and no bytes clear it."""
         session_id = self._held(data)
         self.run(self.rig.main.set_session_state(session_id, state))
         self.plain.states.pop(session_id, None)

@@ -203,7 +203,7 @@ class Game:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_transactions_behave_like_the_model(seed: int) -> None:
-    """TX-6, TX-8, TX-9, TX-10."""
+    """TX-6, TX-8, TX-9, TX-10: transactions behave like the model."""
 
     async def scenario(rig: Rig) -> None:
         await Game(rig, seed).play()

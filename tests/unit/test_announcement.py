@@ -82,5 +82,5 @@ def test_an_address_of_all_interfaces_becomes_the_certificates_name(tmp_path: Pa
 
 
 def test_without_a_name_in_the_certificate_the_machines_own_is_used(tmp_path: Path) -> None:
-    """A-11."""
+    """A-11: without a name in the certificate the machines own is used."""
     assert public_host("0.0.0.0", tmp_path / "absent.pem") == socket.gethostname()

@@ -282,7 +282,7 @@ def test_the_emulators_shortest_windows_become_ours(caplog: pytest.LogCaptureFix
 
 
 def test_a_schema_for_editors_is_passed_over() -> None:
-    """E-1."""
+    """E-1: a schema for editors is passed over."""
     assert parse_config('{"$schema": "x", "UserConfig": {}}') == Config()
 
 

@@ -85,7 +85,7 @@ def test_rules_are_brought_to_what_the_file_says_and_others_stay() -> None:
 
 
 def test_an_empty_list_of_rules_is_none_in_our_format_and_everything_in_the_emulators() -> None:
-    """T-5, E-64."""
+    """T-5, E-64: an empty list of rules is none in our format and everything in the emulators."""
 
     async def test(bench: NamespaceBench) -> None:
         await apply_config(parse_config(_with_rules()), bench.namespace)
@@ -240,7 +240,7 @@ def test_what_is_exported_can_be_imported() -> None:
 
 
 def test_an_export_without_keys_has_none() -> None:
-    """A-1."""
+    """A-1: an export without keys has none."""
 
     async def test(bench: NamespaceBench) -> None:
         definition = definition_of(bench.namespace)

@@ -83,7 +83,7 @@ def test_the_emulator_s_file_is_taken_as_it_is() -> None:
 
 
 def test_applying_a_file_again_changes_nothing_and_what_others_made_stays() -> None:
-    """H-2"""
+    """H-2: applying a file again changes nothing and what others made stays."""
 
     async def work(bus: Bus) -> None:
         await bus.hubs.create(EventHubDescription("mine", 1))
@@ -136,7 +136,7 @@ def test_an_exported_namespace_is_the_same_after_its_import() -> None:
 
 
 def test_a_hub_in_the_file_is_changed_where_the_file_speaks() -> None:
-    """H-2"""
+    """H-2: a hub in the file is changed where the file speaks."""
 
     async def work(bus: Bus) -> None:
         await bus.apply(ours({"Name": "h", "PartitionCount": 2, "Properties": {"UserMetadata": "kept"}}))
@@ -178,7 +178,7 @@ def test_a_mistake_is_told_with_its_place(text: str, complaint: str) -> None:
 
 
 def test_another_number_of_partitions_is_an_error_before_anything_changes() -> None:
-    """H-3"""
+    """H-3: another number of partitions is an error before anything changes."""
 
     async def work(bus: Bus) -> None:
         await bus.apply(ours({"Name": "h", "PartitionCount": 2}))

@@ -93,7 +93,7 @@ def test_what_a_producer_says_is_read_and_not_handed_on() -> None:
 
 @pytest.mark.parametrize("value", [Byte(-5), Short(-300), Int(5), Int(1 << 30), Long(-5), Long(1 << 40)])
 def test_integers_of_a_producer_may_have_any_signed_width(value: int) -> None:
-    """H-18."""
+    """H-18: integers of a producer may have any signed width."""
     event = event_of(annotated({Symbol("com.microsoft:producer-id"): value}) + BODY)
     assert event.producer_id == value
 
@@ -101,20 +101,20 @@ def test_integers_of_a_producer_may_have_any_signed_width(value: int) -> None:
 @pytest.mark.parametrize("value", ["5", UInt(5), 1.5, True, [1], b"5"])
 @pytest.mark.parametrize("name", PRODUCER)
 def test_a_producer_that_says_no_integer_is_refused(name: Symbol, value: object) -> None:
-    """H-18."""
+    """H-18: a producer that says no integer is refused."""
     with pytest.raises(DecodeError, match="not a signed integer"):
         event_of(annotated({name: value}) + BODY)
 
 
 @pytest.mark.parametrize("value", [5, b"\xff", ["list"], True])
 def test_a_partition_key_that_is_no_text_is_refused(value: object) -> None:
-    """H-10."""
+    """H-10: a partition key that is no text is refused."""
     with pytest.raises(DecodeError, match="x-opt-partition-key"):
         event_of(annotated({KEY: value}) + BODY)
 
 
 def test_a_partition_key_that_is_no_utf_8_is_refused() -> None:
-    """H-10."""
+    """H-10: a partition key that is no utf 8 is refused."""
     raw = b"\xa3\x13x-opt-partition-key\xa1\x01\xff"
     with pytest.raises(DecodeError, match="UTF-8"):
         event_of(b"\x00Sr\xc1" + bytes((len(raw) + 1, 2)) + raw + BODY)
@@ -193,7 +193,7 @@ def test_a_body_of_one_data_section_is_found_without_decoding(front: bytes, cont
     ids=["none", "footer", "two", "sequence", "value", "binary value", "footer alone"],
 )
 def test_any_other_body_must_be_looked_for(back: bytes) -> None:
-    """H-16."""
+    """H-16: any other body must be looked for."""
     event = event_of(PROPERTIES + back)
     assert event.body_at == BODY_ELSEWHERE
     record = record_of(event, NUMBER, AT_MS)

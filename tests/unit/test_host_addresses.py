@@ -49,7 +49,7 @@ def test_this_machine_is_loopback(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "::ffff:10.1.2.3"])
 def test_an_address_of_the_network_is_not(host: str) -> None:
-    """A-11."""
+    """A-11: an address of the network is not."""
     assert not ServeOptions(host=host).is_loopback
 
 

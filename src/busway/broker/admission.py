@@ -63,7 +63,7 @@ def quota_fault(settings: FragmentSettings, used_bytes: int) -> QuotaExceeded:
 
 
 def namespace_fault(bytes_max: int) -> QuotaExceeded:
-    """L-4."""
+    """L-4: what the sender is told when the namespace is full."""
     return QuotaExceeded(
         f"The maximum size of the namespace, {bytes_max} bytes over all entities, has been reached or exceeded."
     )

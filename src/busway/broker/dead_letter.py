@@ -40,12 +40,12 @@ SESSION_ID_IS_NULL: Final = dead_letter_properties(
 
 
 def rule_failed(reason: str, sentence: str) -> dict[str, object]:
-    """D-15."""
+    """D-15: why a message is dead whose filter or action failed."""
     return dead_letter_properties(reason, sentence)
 
 
 def hops_used_up(hops_max: int) -> dict[str, object]:
-    """D-14."""
+    """D-14: why a message is dead that was forwarded too often."""
     return dead_letter_properties(
         "MaxTransferHopCountExceeded",
         f"The message was forwarded {hops_max} times, which is the most allowed.",
@@ -53,7 +53,7 @@ def hops_used_up(hops_max: int) -> dict[str, object]:
 
 
 def transfer_failed(target_path: str, error: BrokerError) -> dict[str, object]:
-    """D-17."""
+    """D-17: why a message is dead that its destination refused."""
     reason = "TransferDestinationRefused"
     if isinstance(error, EntityNotFound):
         reason = "TransferDestinationNotFound"
@@ -104,7 +104,7 @@ def reason_in(properties: dict[str, object] | None) -> str | None:
 
 
 def deliveries_used_up(delivery_count: int) -> dict[str, object]:
-    """D-10."""
+    """D-10: why a message is dead that failed as often as it may."""
     return dead_letter_properties(
         "MaxDeliveryCountExceeded",
         f"Message could not be consumed after {delivery_count} delivery attempts.",
@@ -167,7 +167,7 @@ class DeadLetterRun:
             )
 
     def add_expired(self, place: int, messages: list[Message]) -> None:
-        """D-11."""
+        """D-11: those whose time to live is over."""
         for message in messages:
             self.add(
                 place,

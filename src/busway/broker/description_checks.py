@@ -246,7 +246,7 @@ def _check_express(wanted: QueueDescription | TopicDescription, limits: Limits) 
 
 
 def _check_sku(wanted: Description, limits: Limits) -> None:
-    """E-42."""
+    """E-42: what Basic lacks is refused by name."""
     if limits.sku != BASIC:
         return
     if not isinstance(wanted, QueueDescription):

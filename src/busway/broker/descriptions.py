@@ -119,7 +119,7 @@ class TopicDescription:
 
     @property
     def reported_size_in_megabytes(self) -> int:
-        """P-8."""
+        """P-8: what all fragments hold together."""
         return self.max_size_in_megabytes * self.fragment_count
 
 

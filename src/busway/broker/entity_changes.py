@@ -529,7 +529,7 @@ class EntityChanges:
         return row
 
     def _record(self, verb: str, description: Description, status: str = "Succeeded") -> None:
-        """O-7."""
+        """O-7: a line of the operations log."""
         event = f"{verb} {KIND_NAMES[type(description)]}"
         self._room.operations.record(event, description.path, status=status)
 

@@ -150,7 +150,7 @@ class FragmentChoice:
             part.error = error
 
     def of_key(self, key: str, settings: FragmentSettings) -> Fragment:
-        """P-24, P-25."""
+        """The one fragment of a key (P-24). Raises ServerBusy while it is away (P-25)."""
         return self._usable(fragment_of_key(key, len(self._members)), settings)
 
     def _usable(self, index: int, settings: FragmentSettings) -> Fragment:

@@ -445,7 +445,7 @@ class FragmentGroup(Outlet):
         session_id: str | None = None,  # noqa: ARG002
         holds_session: Callable[[str], bool] | None = None,  # noqa: ARG002
     ) -> int:
-        """R-82."""
+        """R-82: refused on partitioned entities."""
         raise InvalidOperation(
             f"'{self.settings.path}' is partitioned: its messages cannot be deleted in batches."
         )

@@ -82,7 +82,7 @@ class MessageSession:
         self._sessions.end(self, MessageInput.RELEASED)
 
     def lock_ended(self) -> None:
-        """X-10."""
+        """X-10: its time is over, and the receiver loses it."""
         self._sessions.lock_ended(self)
 
 
@@ -368,7 +368,7 @@ class MessageSessions:
         await fragment.durable()
 
     def _check_state_growth(self, growth_bytes: int) -> None:
-        """L-3, L-4."""
+        """A state that grows needs room in its entity (L-3) and in the namespace (L-4)."""
         fragment = self._fragment
         used = fragment.entity_bytes()
         if growth_bytes <= 0:

@@ -1,7 +1,8 @@
 """What messages go into and come out of, as everything around the broker sees it.
 
 A plain queue has one fragment behind each of its outlets (`fragment`), a partitioned one several (`fragment_group`).
-Whoever sends, receives or settles works with this surface and cannot tell which it is (P-4).
+Whoever receives or settles works with this surface and need not know which it is (P-4). A sending link does know: a
+group answers a run in parts.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def check_rule_text(rule: Rule, limits: Limits) -> None:
 
 
 def check_filter_counts(entities: EntityTable, topic_key: str, added: Sequence[Rule], limits: Limits) -> None:
-    """E-72."""
+    """E-72: a topic has a bounded number of filters of each kind."""
     correlation = sum(isinstance(rule.filter, CorrelationFilter) for rule in added)
     sql = len(added) - correlation
     present_sql, present_correlation = entities.filter_counts(topic_key)

@@ -1,7 +1,7 @@
 """A subscription's rules as rows of the catalogue, one row for each: a topic may have a hundred thousand.
 
 The row's key is `rule:<key of the subscription>/rules/<folded name>`. `order` counts up inside the subscription,
-so that rules list in the order of their creation (E-64). `began_after` is the topic's last number at the moment
+in the order of creation; clients see rules by name (E-64). `began_after` is the topic's last number at the moment
 the rule began to apply: what was published up to it can be filled in later from history (E-70).
 """
 

@@ -91,7 +91,7 @@ def take_destination(head: Head) -> str:
 
 
 def via_partition_key(message: Message) -> str | None:
-    """TX-18."""
+    """TX-18: the key that chooses the fragment of the via entity, if the sender gave one."""
     count, entries = read_head(message.head).message_annotations
     at = 0
     for _ in range(count // 2):

@@ -471,7 +471,7 @@ class Transaction:
         self._timer = None  # it refers to us: nobody should have to collect the two
 
     def _timed_out(self) -> None:
-        """TX-6."""
+        """TX-6: rolled back at once; its discharge says why."""
         if self._state == _OPEN:
             self._undo()
             self._state = _OVER

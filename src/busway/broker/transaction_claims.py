@@ -120,7 +120,7 @@ class TransactionClaims:
             fragment.flow.settled(settlement.verb, 1)
 
     def release(self) -> None:
-        """TX-9."""
+        """TX-9: everything is as it was before it was claimed."""
         fragment = self.fragment
         for token, lock, _ in self._settled:
             fragment.locks.unreserve(token, lock)

@@ -31,7 +31,7 @@ class TypedValue:
 
 @dataclass(frozen=True)
 class SqlFilter:
-    """T-20…T-36."""
+    """A condition in the language of T-20…T-36."""
 
     expression: str
     parameters: tuple[tuple[str, TypedValue], ...] = ()
@@ -48,7 +48,7 @@ class TrueFilter(SqlFilter):
 
 @dataclass(frozen=True)
 class FalseFilter(SqlFilter):
-    """E-73."""
+    """E-73: no message."""
 
     expression: str = "1=0"
 
@@ -73,7 +73,7 @@ Filter = SqlFilter | CorrelationFilter
 
 @dataclass(frozen=True)
 class SqlAction:
-    """T-50…T-54."""
+    """Statements that change a copy, in the language of T-50…T-54."""
 
     expression: str
     parameters: tuple[tuple[str, TypedValue], ...] = ()

@@ -100,7 +100,7 @@ def _replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def file_name(name_format: str, namespace: str, hub: str, partition: int, at_ms: int, suffix: str) -> str:
-    """H-41."""
+    """H-41: the name of a file, from the tokens of the format."""
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
     tokens = {
         "{Namespace}": namespace,

@@ -60,7 +60,7 @@ class EventHub:
         return len(self._logs)
 
     def partition_ids(self) -> list[str]:
-        """H-4"""
+        """H-4: "0" and so on."""
         return [str(index) for index in range(len(self._logs))]
 
     def partition(self, partition_id: str) -> PartitionLog:
@@ -105,7 +105,7 @@ class EventHub:
             log.append(events, done)
 
     def publish_keyed(self, key: str, events: list[Event], done: AppendDone) -> None:
-        """H-10"""
+        """H-10: to the partition of the key, which must be there."""
         index = partition_of_key(key, len(self._logs))
         log = self._logs[index]
         if log is None:
@@ -205,7 +205,7 @@ class EventHub:
         self._attachments.evict(EntityUpdated())
 
     def add_partition(self, log: PartitionLog | None) -> None:
-        """H-3"""
+        """H-3: one more behind the last."""
         self._logs.append(log)
         if log is not None:
             log.start()

@@ -109,7 +109,7 @@ def _check_retention(retention: RetentionDescription) -> None:
 
 
 def _check_capture(capture: CaptureDescription) -> None:
-    """H-40, H-41."""
+    """H-40, H-41: encoding, window, destination and the tokens of the name."""
     if capture.encoding not in ENCODINGS:
         raise BadArgument(f"Encoding: {shown(capture.encoding)} is none of {', '.join(ENCODINGS)}.")
     if not 60 <= capture.interval_s <= 900:
@@ -137,7 +137,7 @@ def _check_capture(capture: CaptureDescription) -> None:
 
 
 def check_group(group: ConsumerGroupDescription, limits: Limits) -> None:
-    """H-5."""
+    """H-5: raises BadArgument with a sentence."""
     is_default = path_key(group.name) == path_key(DEFAULT_GROUP)
     if not is_default and _GROUP_NAME.fullmatch(group.name) is None:
         raise BadArgument(

@@ -657,7 +657,7 @@ def log_name(hub_path: str, index: int) -> str:
 
 
 def _too_large(size_bytes: int, bytes_max: int) -> MessageTooLarge:
-    """H-14"""
+    """H-14: what the publisher is told."""
     return MessageTooLarge(
         f"An event of {size_bytes} bytes is larger than the {bytes_max} bytes that are allowed."
     )

@@ -97,7 +97,7 @@ def test_heartbeats_keep_two_quiet_engines_together_for_ever() -> None:
 
 
 def test_a_dead_client_is_noticed() -> None:
-    """R-22, ERR-24."""
+    """R-22, ERR-24: a dead client is noticed."""
     pair = EnginePair().opened()
     pair.sender()
     pair.clock.advance(240)

@@ -531,7 +531,7 @@ def test_a_drain_without_credit_is_answered_too() -> None:
 
 
 def test_a_drain_can_be_taken_back() -> None:
-    """R-9."""
+    """R-9: a drain can be taken back."""
     factory = FrameFactory().begun()
     link = attached(factory, sends=False)
     factory.credit(10, drain=True)

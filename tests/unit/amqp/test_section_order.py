@@ -66,14 +66,14 @@ def test_a_footer_before_the_body_is_taken_and_stored_behind_it() -> None:
 
 
 def test_sections_of_a_body_keep_their_order_whatever_lies_between() -> None:
-    """M-28."""
+    """M-28: sections of a body keep their order whatever lies between."""
     first, second = section(body=[b"1"], kind=DATA), section(body=[b"2"], kind=DATA)
     ordered = in_order(first + SECTIONS["footer"] + second + SECTIONS["header"])
     assert decode_message(ordered).body == [b"1", b"2"]
 
 
 def test_an_envelope_in_another_order_is_taken_apart() -> None:
-    """S-20."""
+    """S-20: an envelope in another order is taken apart."""
     inner = section(body=[b"x"], kind=DATA)
     envelope = SECTIONS["footer"] + section(body=[inner, inner], kind=DATA) + SECTIONS["header"]
     assert split_batch(envelope) == [inner, inner]

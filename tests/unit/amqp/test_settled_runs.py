@@ -54,7 +54,7 @@ def test_a_run_arrives_settled_in_order_with_empty_tags() -> None:
 
 
 def test_a_run_ends_where_credit_ends_and_goes_on_from_there() -> None:
-    """R-70."""
+    """R-70: a run ends where credit ends and goes on from there."""
     pair, to_client, link = in_frames_of(65_536, 2)
     data, bounds = cut([1, 2, 3, 4])
     assert link.send_settled_run(data, bounds, 0, b"") == 2
@@ -68,7 +68,7 @@ def test_a_run_ends_where_credit_ends_and_goes_on_from_there() -> None:
 
 
 def test_what_stands_before_each_record_is_written_each_time() -> None:
-    """H-26."""
+    """H-26: what stands before each record is written each time."""
     pair, _, link = in_frames_of(65_536, 100)
     data, bounds = cut([3, 4])
     link.send_settled_run(data, bounds, 0, b"front")

@@ -165,7 +165,7 @@ def test_an_activator_survives_what_nobody_expects() -> None:
 
 
 def test_a_sweep_of_own_times_survives_what_nobody_expects() -> None:
-    """M-44."""
+    """M-44: a sweep of own times survives what nobody expects."""
 
     async def test(bench: TopicBench) -> None:
         await bench.queue("q")
@@ -181,7 +181,7 @@ def test_a_sweep_of_own_times_survives_what_nobody_expects() -> None:
 
 
 def test_a_sweep_of_a_head_survives_what_nobody_expects() -> None:
-    """M-44."""
+    """M-44: a sweep of a head survives what nobody expects."""
 
     async def test(bench: TopicBench) -> None:
         await bench.queue("q", default_message_time_to_live_ms=5_000)

@@ -118,7 +118,7 @@ def test_when_one_store_fails_what_the_others_have_cancelled_is_scheduled_again(
 
 
 def test_a_store_that_goes_between_the_look_and_the_deletion_changes_nothing() -> None:
-    """S-33, P-48."""
+    """S-33, P-48: a store that goes between the look and the deletion changes nothing."""
 
     async def test(bench: PartitionBench) -> None:
         numbers = await schedule_one_in_each(bench)

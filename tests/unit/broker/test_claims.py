@@ -535,7 +535,7 @@ def test_a_taking_waits_for_the_first_message(play: Play) -> None:
 
 
 def test_nothing_is_claimed_where_nobody_may_receive(play: Play) -> None:
-    """E-82."""
+    """E-82: nothing is claimed where nobody may receive."""
 
     async def scenario(bench: ClaimBench) -> None:
         with pytest.raises(EntityDisabled):

@@ -53,7 +53,7 @@ def _forwarding(bench: NamespaceBench, path: str, target: str) -> Description:
 
 
 def test_messages_of_a_session_that_are_deleted_for_its_receiver_survive() -> None:
-    """R-1, X-11."""
+    """R-1, X-11: messages of a session that are deleted for its receiver survive."""
 
     async def test(bench: TopicBench) -> None:
         await bench.queue("graveyard")
@@ -148,7 +148,7 @@ def test_messages_to_put_back_wait_for_their_store() -> None:
 
 
 def test_messages_of_an_entity_that_is_deleted_are_not_put_back() -> None:
-    """E-86."""
+    """E-86: messages of an entity that is deleted are not put back."""
 
     async def test(bench: TopicBench) -> None:
         await bench.queue("q")

@@ -85,7 +85,7 @@ def test_a_message_is_delivered_exactly_max_delivery_count_times() -> None:
 
 
 def test_ended_locks_count_as_failed_deliveries_too() -> None:
-    """R-40, R-41, R-72."""
+    """R-40, R-41, R-72: ended locks count as failed deliveries too."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("a")
@@ -154,7 +154,7 @@ def test_the_dead_letter_queue_can_be_received_deferred_and_consumed() -> None:
 
 
 def test_nobody_sends_to_a_dead_letter_queue() -> None:
-    """E-10, D-2."""
+    """E-10, D-2: nobody sends to a dead letter queue."""
 
     async def scenario(rig: Rig) -> None:
         answer = Answer()

@@ -129,7 +129,7 @@ def test_no_number_of_deferrals_is_one_too_many() -> None:
 
 
 def test_a_lock_on_a_deferred_message_can_be_renewed() -> None:
-    """R-30."""
+    """R-30: a lock on a deferred message can be renewed."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("a")
@@ -144,7 +144,7 @@ def test_a_lock_on_a_deferred_message_can_be_renewed() -> None:
 
 
 def test_too_many_failed_deliveries_of_a_deferred_message_make_it_a_dead_letter() -> None:
-    """R-41."""
+    """R-41: too many failed deliveries of a deferred message make it a dead letter."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("a")
@@ -178,7 +178,7 @@ def test_an_expired_deferred_message_is_not_swept_but_cannot_be_received(dead_le
 
 
 def test_the_same_number_twice_is_one_message() -> None:
-    """R-51."""
+    """R-51: the same number twice is one message."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("a")

@@ -138,7 +138,7 @@ def test_support_ordering_can_be_updated() -> None:
 
 
 def test_express_and_duplicate_detection_exclude_each_other() -> None:
-    """E-32, E-43: 400/40000."""
+    """E-32, E-43: both together are 400/40000."""
     with pytest.raises(BadArgument, match="EnableExpress"):
         check_creation(_queue(enable_express=True, requires_duplicate_detection=True), _STANDARD)
 
@@ -191,7 +191,7 @@ def test_a_partitioned_namespace_has_only_partitioned_entities() -> None:
 
 
 def test_the_flag_works_on_basic_and_standard() -> None:
-    """C-3."""
+    """C-3: the flag works on Basic and Standard."""
     for sku in ("Basic", "Standard"):
         limits = Limits(sku=sku)
         wanted = replace(default_queue("q", limits), enable_partitioning=True)

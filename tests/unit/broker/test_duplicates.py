@@ -78,7 +78,7 @@ def test_order_is_kept_also_for_messages_without_an_id() -> None:
 
 
 def test_the_history_survives_consumption_and_restart() -> None:
-    """S-45."""
+    """S-45: the history survives consumption and restart."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send(named("1"))
@@ -132,7 +132,7 @@ def test_a_refused_message_leaves_no_history() -> None:
 
 
 def test_an_atomic_batch_drops_its_duplicates_and_keeps_the_rest() -> None:
-    """S-20, S-40."""
+    """S-20, S-40: an atomic batch drops its duplicates and keeps the rest."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send(named("1", "a"))

@@ -77,7 +77,7 @@ def test_a_copy_is_remembered_by_its_topic() -> None:
 
 
 def test_copies_of_a_scheduled_message_are_remembered_by_its_topic() -> None:
-    """M-16, S-34"""
+    """M-16, S-34: copies of a scheduled message are remembered by its topic."""
 
     async def test(bench: TopicBench) -> None:
         await bench.topic("t")

@@ -155,7 +155,7 @@ def test_the_destination_checks_duplicates_and_sessions(stores: int) -> None:
 
 
 def test_a_source_with_sessions_forwards_like_others() -> None:
-    """F-3, E-33."""
+    """F-3, E-33: a source with sessions forwards like others."""
 
     async def test(bench: TopicBench) -> None:
         await bench.queue("target")
@@ -316,7 +316,7 @@ def test_forwarding_keeps_a_subscription_alive() -> None:
 
 
 def test_scheduled_messages_move_on_when_they_are_due() -> None:
-    """F-11, S-34."""
+    """F-11, S-34: scheduled messages move on when they are due."""
 
     async def test(bench: TopicBench) -> None:
         await bench.queue("target")
@@ -358,7 +358,7 @@ def test_a_row_that_has_arrived_before_a_crash_is_not_moved_again() -> None:
 
 
 def test_a_mark_of_a_source_that_is_gone_is_removed() -> None:
-    """E-86."""
+    """E-86: a mark of a source that is gone is removed."""
 
     async def test(bench: TopicBench) -> None:
         await bench.queue("target")

@@ -349,7 +349,7 @@ def test_receivers_of_an_entity_are_bounded() -> None:
 
 
 def test_last_access_is_the_last_send_or_receive_request() -> None:
-    """E-41."""
+    """E-41: last access is the last send or receive request."""
 
     async def scenario(rig: Rig) -> None:
         assert rig.queue.counts().accessed_at_ms == 0

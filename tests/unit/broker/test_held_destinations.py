@@ -181,7 +181,7 @@ def test_a_try_that_finds_the_same_destinations_shut_skips_what_waits_for_them()
 
 
 def test_a_whole_entity_is_held_with_all_its_fragments() -> None:
-    """F-12, E-86."""
+    """F-12, E-86: a whole entity is held with all its fragments."""
     held = HeldDestinations()
     held.hold(("a", None))
     assert held.holds(("a", 3))

@@ -68,7 +68,7 @@ def test_session_id_and_partition_key_must_agree() -> None:
 
 
 def test_a_session_id_is_ignored_on_a_queue_without_sessions() -> None:
-    """M-2."""
+    """M-2: a session id is ignored on a queue without sessions."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send(text("a", session_id="s"), text("b"))

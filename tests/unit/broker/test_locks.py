@@ -15,7 +15,7 @@ def messages(*numbers: int) -> list[Message]:
 
 
 def test_tokens_carry_the_fragment_index_and_differ() -> None:
-    """M-19."""
+    """M-19: tokens carry the fragment index and differ."""
     table = LockTable(0x0102, SeededEntropy())
     deliveries = table.lock_run(messages(*range(1, 1_001)), ACTIVE, None, 5.0, 0)
     tokens = {delivery.token for delivery in deliveries}
@@ -46,7 +46,7 @@ def test_a_lock_whose_time_is_over_waits_for_its_end() -> None:
 
 
 def test_ended_locks_come_in_slices_and_by_number() -> None:
-    """R-5, L-22."""
+    """R-5, L-22: ended locks come in slices and by number."""
     table = LockTable(0, SeededEntropy())
     table.lock_run(messages(9, 3), ACTIVE, None, 5.0, 0)
     table.lock_run(messages(1, 2), ACTIVE, None, 6.0, 0)
@@ -57,7 +57,7 @@ def test_ended_locks_come_in_slices_and_by_number() -> None:
 
 
 def test_a_renewed_lock_ends_at_its_new_time_only() -> None:
-    """R-30."""
+    """R-30: a renewed lock ends at its new time only."""
     table = LockTable(0, SeededEntropy())
     first, second = [d.token for d in table.lock_run(messages(1, 2), ACTIVE, None, 5.0, 0)]
     table.renew([first], 8.0)
@@ -68,7 +68,7 @@ def test_a_renewed_lock_ends_at_its_new_time_only() -> None:
 
 
 def test_numbers_of_locked_deferred_messages_are_known_apart() -> None:
-    """R-52."""
+    """R-52: numbers of locked deferred messages are known apart."""
     table = LockTable(0, SeededEntropy())
     table.lock_run(messages(1), ACTIVE, None, 5.0, 0)
     popped = table.lock_run(messages(2, 3), DEFERRED, None, 5.0, 0)[0].token

@@ -128,7 +128,7 @@ def test_a_use_moves_the_deadline_away_without_anybody_being_told() -> None:
 
 
 def test_a_shorter_time_counts_at_once_and_a_longer_one_too() -> None:
-    """E-30."""
+    """E-30: a shorter time counts at once and a longer one too."""
     scene = Scene(2)
     scene.room.idle_ms["q0"] = 600_000
     scene.auto_delete.watch("q0")

@@ -125,7 +125,7 @@ def test_an_accept_waits_for_a_session_to_appear() -> None:
 
 
 def test_an_accept_gets_a_session_that_is_freed() -> None:
-    """X-7, X-11."""
+    """X-7, X-11: an accept gets a session that is freed."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send(of("a", "1"))
@@ -211,7 +211,7 @@ def test_a_session_lock_can_be_renewed() -> None:
 
 
 def test_messages_of_a_session_are_not_renewed_one_by_one() -> None:
-    """R-31."""
+    """R-31: messages of a session are not renewed one by one."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send(of("a", "1"))
@@ -242,7 +242,7 @@ def test_the_end_of_the_session_lock_takes_the_session_away() -> None:
 
 
 def test_a_session_lock_whose_time_is_over_does_not_settle_before_the_timer_runs() -> None:
-    """X-10."""
+    """X-10: a session lock whose time is over does not settle before the timer runs."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send(of("a", "1"))
@@ -307,7 +307,7 @@ def test_too_many_deliveries_of_a_session_message_make_it_a_dead_letter() -> Non
 
 
 def test_deferred_messages_of_a_session_need_its_lock() -> None:
-    """R-54, X-14."""
+    """R-54, X-14: deferred messages of a session need its lock."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send(of("a", "1"), of("b", "2"))
@@ -471,7 +471,7 @@ def test_scheduled_messages_of_a_session_reach_its_receiver() -> None:
 
 
 def test_messages_of_a_session_expire_each_for_itself() -> None:
-    """M-47, M-42, M-44."""
+    """M-47, M-42, M-44: messages of a session expire each for itself."""
 
     async def scenario(rig: Rig) -> None:
         _, receiver = await accept(rig, "a", 0)
@@ -507,7 +507,7 @@ def test_batch_delete_of_a_session() -> None:
 
 
 def test_a_long_session_id_is_refused() -> None:
-    """L-8."""
+    """L-8: a long session id is refused."""
 
     async def scenario(rig: Rig) -> None:
         with pytest.raises(BadArgument):

@@ -29,7 +29,7 @@ def test_each_pair_is_in_the_table_or_impossible(state: MessageState, happened: 
 @pytest.mark.parametrize("verb", list(Verb))
 @pytest.mark.parametrize("state", [MessageState.LOCKED, MessageState.LOCKED_DEFERRED])
 def test_every_verb_settles_every_lock(state: MessageState, verb: Verb) -> None:
-    """R-10…R-14: R-10, R-11, R-12, R-13, R-14."""
+    """R-10, R-11, R-12, R-13, R-14: every verb settles every lock."""
     after, _ = transition(state, INPUT_OF_VERB[verb])
     assert after not in (MessageState.LOCKED, MessageState.LOCKED_DEFERRED)
 
@@ -61,14 +61,14 @@ def test_nothing_counts_in_a_dead_letter_queue(state: MessageState, happened: Me
 
 
 def test_only_activation_changes_the_number() -> None:
-    """M-38."""
+    """M-38: only activation changes the number."""
     assert [key for key, (_, effect) in TRANSITIONS.items() if effect is Effect.NEW_NUMBER] == [
         (MessageState.SCHEDULED, MessageInput.ACTIVATED)
     ]
 
 
 def test_an_unsettled_deferred_message_stays_deferred() -> None:
-    """R-53."""
+    """R-53: an unsettled deferred message stays deferred."""
     for happened in (MessageInput.ABANDONED, MessageInput.RELEASED, MessageInput.LOCK_ENDED):
         assert transition(MessageState.LOCKED_DEFERRED, happened)[0] is MessageState.DEFERRED
 

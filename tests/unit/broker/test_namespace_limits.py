@@ -45,7 +45,7 @@ def test_a_full_namespace_is_full_after_a_restart() -> None:
 
 
 def test_a_deleted_queue_makes_room_in_the_namespace() -> None:
-    """L-4."""
+    """L-4: a deleted queue makes room in the namespace."""
 
     async def test(bench: NamespaceBench) -> None:
         await bench.create("a")
@@ -58,7 +58,7 @@ def test_a_deleted_queue_makes_room_in_the_namespace() -> None:
 
 
 def test_a_session_state_counts_in_the_namespace() -> None:
-    """L-4, X-15."""
+    """L-4, X-15: a session state counts in the namespace."""
 
     async def test(bench: NamespaceBench) -> None:
         await bench.create("a", requires_session=True)

@@ -242,7 +242,7 @@ def test_sessions_after_the_new_beginning(play_on: Play) -> None:
 
 
 def test_peek_from_0_sees_the_new_numbers(play_on: Play) -> None:
-    """M-37, R-60."""
+    """M-37, R-60: a peek from 0 sees the new numbers."""
 
     async def scenario(rig: Rig) -> None:
         await _move_counter(rig, RESERVE_FROM)

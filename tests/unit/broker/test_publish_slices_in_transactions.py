@@ -120,7 +120,7 @@ def test_a_lock_that_ends_meanwhile_rolls_all_of_it_back() -> None:
 
 
 def test_a_subscription_that_is_being_updated_rolls_all_of_it_back() -> None:
-    """TX-9, T-9."""
+    """TX-9, T-9: a subscription that is being updated rolls all of it back."""
 
     async def test(bench: TopicBench) -> None:
         await two_subscriptions(bench)
@@ -225,7 +225,7 @@ def test_duplicates_in_it_are_dropped() -> None:
 
 
 def test_what_it_schedules_joins_with_what_it_publishes() -> None:
-    """S-37, TX-8."""
+    """S-37, TX-8: what it schedules joins with what it publishes."""
 
     async def test(bench: TopicBench) -> None:
         await two_subscriptions(bench)

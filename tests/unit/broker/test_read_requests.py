@@ -47,7 +47,7 @@ def test_peek_is_bounded_in_messages_and_bytes() -> None:
 
 
 def test_peek_does_not_show_what_is_not_durable() -> None:
-    """R-60, S-1."""
+    """R-60, S-1: peek does not show what is not durable."""
 
     async def scenario(rig: Rig) -> None:
         rig.store.hold_commits()
@@ -61,7 +61,7 @@ def test_peek_does_not_show_what_is_not_durable() -> None:
 
 
 def test_a_peek_for_nothing_is_out_of_range() -> None:
-    """R-65."""
+    """R-65: a peek for nothing is out of range."""
 
     async def scenario(rig: Rig) -> None:
         with pytest.raises(ArgumentOutOfRange):
@@ -71,7 +71,7 @@ def test_a_peek_for_nothing_is_out_of_range() -> None:
 
 
 def test_peek_is_refused_when_receive_is_disabled() -> None:
-    """E-82, E-85."""
+    """E-82, E-85: peek is refused when receive is disabled."""
 
     async def scenario(rig: Rig) -> None:
         with pytest.raises(EntityDisabled):

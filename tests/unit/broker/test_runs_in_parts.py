@@ -157,7 +157,7 @@ def test_one_message_that_is_refused_takes_no_other_along() -> None:
 
 
 def test_a_disabled_entity_refuses_every_part() -> None:
-    """E-82."""
+    """E-82: a disabled entity refuses every part."""
 
     async def test(bench: PartitionBench) -> None:
         parts = Parts()

@@ -52,7 +52,7 @@ def test_activation_gives_a_new_number_and_time() -> None:
 
 
 def test_a_time_in_the_past_is_immediate() -> None:
-    """S-32."""
+    """S-32: a time in the past is immediate."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send(text("a", scheduled_at_ms=rig.clock.wall_ms()), text("b", scheduled_at_ms=5))
@@ -62,7 +62,7 @@ def test_a_time_in_the_past_is_immediate() -> None:
 
 
 def test_scheduling_returns_the_numbers() -> None:
-    """S-30 b."""
+    """S-30 b: scheduling returns the numbers."""
 
     async def scenario(rig: Rig) -> None:
         at_ms = rig.clock.wall_ms() + 1_000
@@ -107,7 +107,7 @@ def test_activation_is_bounded_and_goes_on() -> None:
 
 
 def test_an_earlier_schedule_that_comes_later_is_not_late() -> None:
-    """S-35."""
+    """S-35: an earlier schedule that comes later is not late."""
 
     async def scenario(rig: Rig) -> None:
         now_ms = rig.clock.wall_ms()

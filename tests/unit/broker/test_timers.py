@@ -37,7 +37,7 @@ def test_a_cancelled_timer_does_not_run() -> None:
 
 
 def test_a_timer_that_arms_itself_for_the_past_cannot_hold_the_loop() -> None:
-    """L-22."""
+    """L-22: a timer that arms itself for the past cannot hold the loop."""
     timers = Timers()
 
     def again() -> None:

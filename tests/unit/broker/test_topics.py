@@ -146,7 +146,7 @@ def test_filters_see_system_and_user_properties() -> None:
 
 
 def test_correlation_filters_compare_all_that_they_name() -> None:
-    """T-40, T-41, T-43."""
+    """T-40, T-41, T-43: correlation filters compare all that they name."""
 
     async def test(bench: TopicBench) -> None:
         await bench.topic("t")
@@ -308,7 +308,7 @@ def test_a_scheduled_message_is_distributed_when_its_time_has_come() -> None:
 
 
 def test_a_scheduled_message_of_a_topic_can_be_cancelled() -> None:
-    """S-33."""
+    """S-33: a scheduled message of a topic can be cancelled."""
 
     async def test(bench: TopicBench) -> None:
         await bench.topic("t")
@@ -395,7 +395,7 @@ def test_nobody_receives_from_a_topic_or_sends_to_a_subscription() -> None:
 
 
 def test_status_of_topic_and_subscription_are_independent() -> None:
-    """E-80, E-82, E-83, E-84."""
+    """E-80, E-82, E-83, E-84: status of topic and subscription are independent."""
 
     async def test(bench: TopicBench) -> None:
         await bench.topic("t")
@@ -487,7 +487,7 @@ def test_limits_of_subscriptions_and_filters() -> None:
 
 @pytest.mark.parametrize("text", ["color =", "sys.Nothing = 1", "x" * 1025, "((((" * 100])
 def test_a_rule_that_is_not_valid_is_refused_and_nothing_is_stored(text: str) -> None:
-    """T-36, E-71, ERR-28."""
+    """T-36, E-71, ERR-28: a rule that is not valid is refused and nothing is stored."""
 
     async def test(bench: TopicBench) -> None:
         await bench.topic("t")
@@ -506,7 +506,7 @@ def test_a_rule_that_is_not_valid_is_refused_and_nothing_is_stored(text: str) ->
 
 @pytest.mark.parametrize("name", ["", "a/b", "x" * 51, "..", "a b", "$x"])
 def test_names_of_subscriptions_and_rules(name: str) -> None:
-    """E-3, E-6."""
+    """E-3, E-6: names of subscriptions and rules are short and plain."""
 
     async def test(bench: TopicBench) -> None:
         await bench.topic("t")
@@ -520,7 +520,7 @@ def test_names_of_subscriptions_and_rules(name: str) -> None:
 
 
 def test_queues_and_topics_share_one_name_space() -> None:
-    """E-1."""
+    """E-1: queues and topics share one name space."""
 
     async def test(bench: TopicBench) -> None:
         await bench.topic("Name")

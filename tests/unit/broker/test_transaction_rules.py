@@ -105,7 +105,7 @@ def test_rules_and_messages_change_in_one_commit(store: int) -> None:
 
 @pytest.mark.parametrize("store", [0, 1])
 def test_a_crash_before_the_commit_leaves_nothing(store: int) -> None:
-    """T-13, TX-8."""
+    """T-13, TX-8: a crash before the commit leaves nothing."""
 
     async def test(bench: TopicBench) -> None:
         await made(bench, store)
@@ -158,7 +158,7 @@ def test_what_was_taken_over_is_never_taken_over_again() -> None:
 
 
 def test_a_home_that_fails_just_then_learns_the_rules_when_it_is_back() -> None:
-    """T-13."""
+    """T-13: a home that fails just then learns the rules when it is back."""
 
     async def test(bench: TopicBench) -> None:
         await made(bench, 1)
@@ -214,7 +214,7 @@ def test_a_refused_commit_takes_the_rules_back(store: int) -> None:
 
 
 def test_a_step_that_is_not_possible_undoes_those_before_it() -> None:
-    """T-13, TX-9, T-11."""
+    """T-13, TX-9, T-11: a step that is not possible undoes those before it."""
 
     async def test(bench: TopicBench) -> None:
         await made(bench)
@@ -251,7 +251,7 @@ def test_a_rule_can_come_and_go_in_one_transaction() -> None:
 
 
 def test_rules_alone_are_a_transaction() -> None:
-    """T-13."""
+    """T-13: rules alone are a transaction."""
 
     async def test(bench: TopicBench) -> None:
         await made(bench, 1)
@@ -314,7 +314,7 @@ def test_other_changes_wait_for_a_transaction_that_changes_rules() -> None:
 
 
 def test_partitioned_topics_refuse_rules_in_transactions() -> None:
-    """T-13, TX-20."""
+    """T-13, TX-20: partitioned topics refuse rules in transactions."""
 
     async def test(bench: TopicBench) -> None:
         await bench.topic("t", enable_partitioning=True)
@@ -353,6 +353,6 @@ def test_what_somebody_else_has_changed_is_left_alone() -> None:
     ],
 )
 def test_a_decision_that_cannot_be_read_is_named(text: str) -> None:
-    """E-40, T-13."""
+    """E-40, T-13: a decision that cannot be read is named."""
     with pytest.raises(StoreError, match=DECIDED_KEY):
         DecidedRules.parse(text)

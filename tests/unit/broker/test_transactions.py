@@ -81,7 +81,7 @@ def test_what_is_sent_in_a_transaction_is_seen_by_nobody_before_the_commit() -> 
 
 
 def test_a_rolled_back_send_vanishes_and_leaves_no_gap() -> None:
-    """TX-9, M-35."""
+    """TX-9, M-35: a rolled back send vanishes and leaves no gap."""
 
     async def scenario(rig: Rig) -> None:
         transactions, transaction = declared(rig)
@@ -149,7 +149,7 @@ def test_a_settlement_takes_effect_only_with_the_commit(verb: Verb) -> None:
 
 
 def test_after_a_rollback_the_lock_keeps_its_old_end_and_the_count_is_not_raised_twice() -> None:
-    """TX-9."""
+    """TX-9: after a rollback the lock keeps its old end and the count is not raised twice."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("m")
@@ -185,7 +185,7 @@ def test_a_lock_that_ends_before_the_commit_makes_it_fail() -> None:
 
 
 def test_a_lock_whose_time_is_over_but_was_not_collected_yet_makes_the_commit_fail_too() -> None:
-    """TX-10."""
+    """TX-10: a lock whose time is over but was not collected yet makes the commit fail too."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("a")
@@ -202,7 +202,7 @@ def test_a_lock_whose_time_is_over_but_was_not_collected_yet_makes_the_commit_fa
 
 
 def test_a_claimed_lock_can_be_renewed_and_the_renewal_is_not_undone() -> None:
-    """TX-1, TX-23."""
+    """TX-1, TX-23: a claimed lock can be renewed and the renewal is not undone."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("m")
@@ -219,7 +219,7 @@ def test_a_claimed_lock_can_be_renewed_and_the_renewal_is_not_undone() -> None:
 
 
 def test_a_second_transaction_cannot_have_the_same_lock() -> None:
-    """TX-8."""
+    """TX-8: a second transaction cannot have the same lock."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("m")
@@ -237,7 +237,7 @@ def test_a_second_transaction_cannot_have_the_same_lock() -> None:
 
 
 def test_unknown_and_discharged_ids_are_refused() -> None:
-    """TX-5."""
+    """TX-5: unknown and discharged ids are refused."""
 
     async def scenario(rig: Rig) -> None:
         transactions, transaction = declared(rig)
@@ -257,7 +257,7 @@ def test_unknown_and_discharged_ids_are_refused() -> None:
 
 
 def test_when_its_control_link_goes_a_transaction_is_rolled_back() -> None:
-    """TX-5."""
+    """TX-5: when its control link goes a transaction is rolled back."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("m")
@@ -293,7 +293,7 @@ def test_two_minutes_after_its_first_operation_a_transaction_is_rolled_back() ->
 
 
 def test_a_transaction_takes_a_hundred_messages() -> None:
-    """TX-7, L-13, ERR-29."""
+    """TX-7, L-13, ERR-29: a transaction takes a hundred messages."""
 
     async def scenario(rig: Rig) -> None:
         transactions, transaction = declared(rig)
@@ -339,7 +339,7 @@ def test_a_connection_has_a_bounded_number_of_open_transactions() -> None:
 
 
 def test_basic_namespaces_have_no_transactions() -> None:
-    """TX-21."""
+    """TX-21: Basic namespaces have no transactions."""
 
     async def scenario(rig: Rig) -> None:
         with pytest.raises(InvalidOperation):
@@ -369,7 +369,7 @@ def test_messages_are_checked_when_they_are_sent_and_again_at_the_commit() -> No
 
 
 def test_what_waits_for_a_commit_counts_against_the_size_of_the_queue() -> None:
-    """S-9, TX-8."""
+    """S-9, TX-8: what waits for a commit counts against the size of the queue."""
 
     async def scenario(rig: Rig) -> None:
         _, transaction = declared(rig)
@@ -422,7 +422,7 @@ def test_a_failed_commit_takes_all_or_nothing_and_the_client_is_told_the_truth(f
 
 
 def test_an_empty_transaction_can_be_discharged_either_way() -> None:
-    """TX-5."""
+    """TX-5: an empty transaction can be discharged either way."""
 
     async def scenario(rig: Rig) -> None:
         for fail in (False, True):
@@ -436,7 +436,7 @@ def test_an_empty_transaction_can_be_discharged_either_way() -> None:
 
 
 def test_a_message_of_a_rolled_back_transaction_leaves_no_history() -> None:
-    """S-46."""
+    """S-46: a message of a rolled back transaction leaves no history."""
 
     async def scenario(rig: Rig) -> None:
         for fail in (True, False):
@@ -449,7 +449,7 @@ def test_a_message_of_a_rolled_back_transaction_leaves_no_history() -> None:
 
 
 def test_of_two_equal_ids_in_one_transaction_the_second_is_dropped_at_the_commit() -> None:
-    """S-46, S-43."""
+    """S-46, S-43: of two equal ids in one transaction the second is dropped at the commit."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send(text("before", message_id="0"))
@@ -466,7 +466,7 @@ def test_of_two_equal_ids_in_one_transaction_the_second_is_dropped_at_the_commit
 
 
 def test_a_commit_that_fails_during_the_look_into_the_history_leaves_none() -> None:
-    """S-46, TX-10."""
+    """S-46, TX-10: a commit that fails during the look into the history leaves none."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send(text("job", message_id="0"))
@@ -492,7 +492,7 @@ def test_a_commit_that_fails_during_the_look_into_the_history_leaves_none() -> N
 
 
 def test_what_a_transaction_schedules_has_its_number_at_once_and_exists_with_the_commit() -> None:
-    """S-37, TX-8."""
+    """S-37, TX-8: what a transaction schedules has its number at once and exists with the commit."""
 
     async def scenario(rig: Rig) -> None:
         at_ms = rig.clock.wall_ms() + 10_000
@@ -512,7 +512,7 @@ def test_what_a_transaction_schedules_has_its_number_at_once_and_exists_with_the
 
 
 def test_a_rolled_back_schedule_is_forgotten() -> None:
-    """S-37, TX-9."""
+    """S-37, TX-9: a rolled back schedule is forgotten."""
 
     async def scenario(rig: Rig) -> None:
         transactions, transaction = declared(rig)
@@ -529,7 +529,7 @@ def test_a_rolled_back_schedule_is_forgotten() -> None:
 
 
 def test_a_schedule_whose_time_comes_before_the_commit_is_active_right_after_it() -> None:
-    """S-37, S-34."""
+    """S-37, S-34: a schedule whose time comes before the commit is active right after it."""
 
     async def scenario(rig: Rig) -> None:
         transactions, transaction = declared(rig)
@@ -566,7 +566,7 @@ def test_a_cancellation_takes_effect_with_the_commit() -> None:
 
 
 def test_a_rolled_back_cancellation_lets_the_message_come() -> None:
-    """S-37, TX-9."""
+    """S-37, TX-9: a rolled back cancellation lets the message come."""
 
     async def scenario(rig: Rig) -> None:
         [number] = await rig.queue.schedule([text("m", scheduled_at_ms=rig.clock.wall_ms() + 1_000)])
@@ -581,7 +581,7 @@ def test_a_rolled_back_cancellation_lets_the_message_come() -> None:
 
 
 def test_a_transaction_can_cancel_what_it_has_scheduled_itself() -> None:
-    """S-37."""
+    """S-37: a transaction can cancel what it has scheduled itself."""
 
     async def scenario(rig: Rig) -> None:
         transactions, transaction = declared(rig)
@@ -622,7 +622,7 @@ def test_a_dead_letter_is_completed_and_its_message_sent_again_in_one_transactio
 
 
 def test_a_session_that_is_closed_takes_its_messages_out_of_the_transaction() -> None:
-    """TX-10, X-11."""
+    """TX-10, X-11: a session that is closed takes its messages out of the transaction."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send(text("m", session_id="s"))
@@ -643,7 +643,7 @@ def test_a_session_that_is_closed_takes_its_messages_out_of_the_transaction() ->
 
 
 def test_messages_of_a_session_are_settled_in_a_transaction() -> None:
-    """TX-1, TX-9, X-13."""
+    """TX-1, TX-9, X-13: messages of a session are settled in a transaction."""
 
     async def scenario(rig: Rig) -> None:
         await rig.send(text("a", session_id="s"), text("b", session_id="s"))

@@ -54,7 +54,7 @@ def test_a_property_that_the_server_refuses_is_one_sentence(shell: Shell) -> Non
 
 
 def test_messages_are_sent_peeked_and_received(shell: Shell, queue: str) -> None:
-    """R-1, R-60, M-31."""
+    """R-1, R-60, M-31: messages are sent, peeked and received."""
     assert shell("send", queue, "--body", "hello", "--property", "n:=7", "--subject", "greeting")
     shell("send", queue, "--body", "again", "--count", "3")
     peeked = shell.json("peek", queue)
@@ -89,7 +89,7 @@ def test_peek_lock_settles_after_printing(shell: Shell, queue: str) -> None:
 
 
 def test_a_scheduled_message_waits(shell: Shell, queue: str) -> None:
-    """S-30, S-31."""
+    """S-30, S-31: a scheduled message waits."""
     answer = shell.json("send", queue, "--body", "later", "--schedule", "PT1H")
     assert answer == {"sent": 1, "sequence_numbers": [1]}
     assert shell.json("receive", queue, "--wait", "0") == []

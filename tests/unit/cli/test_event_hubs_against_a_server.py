@@ -37,7 +37,7 @@ def lines(text: str) -> list[dict[str, object]]:
 
 
 def test_a_hub_is_created_shown_changed_listed_and_deleted(shell: Shell) -> None:
-    """H-2, H-5"""
+    """H-2, H-5: a hub is created, shown, changed, listed and deleted."""
     name = f"h-{uuid4()}"
     made = shell.json(
         "eventhub", "create", name, "--partitions", "3", "--retention-hours", "24", "--group", "billing",
@@ -62,7 +62,7 @@ def test_a_hub_is_created_shown_changed_listed_and_deleted(shell: Shell) -> None
 
 
 def test_consumer_groups_are_created_listed_and_deleted(shell: Shell, hub: str) -> None:
-    """H-5"""
+    """H-5: consumer groups are created, listed and deleted."""
     shell("eventhub", "group", "create", hub, "audit", "--user-metadata", "x")
     assert [group["Name"] for group in shell.json("eventhub", "group", "list", hub)] == ["$Default", "audit"]
     assert "already" in shell("eventhub", "group", "create", hub, "audit", code=1)
@@ -71,7 +71,7 @@ def test_consumer_groups_are_created_listed_and_deleted(shell: Shell, hub: str) 
 
 
 def test_events_are_sent_and_watched_from_any_position(shell: Shell, hub: str, tmp_path: Path) -> None:
-    """H-10, H-12, H-20"""
+    """H-10, H-12, H-20: events are sent and watched from any position."""
     shell("events", "send", hub, "--body", "first", "--partition", "0", "--count", "3")
     (tmp_path / "lines").write_text("a\nb\nc\n")
     shell("events", "send", hub, "--file", str(tmp_path / "lines"), "--lines", "--partition", "0")
@@ -86,7 +86,7 @@ def test_events_are_sent_and_watched_from_any_position(shell: Shell, hub: str, t
 
 
 def test_a_key_keeps_events_together_and_filters_what_is_watched(shell: Shell, hub: str) -> None:
-    """H-10"""
+    """H-10: a key keeps events together and filters what is watched."""
     for key in ("alphabet", "key-1"):
         shell("events", "send", hub, "--body", f"of {key}", "--key", key, "--count", "2")
     found = lines(shell("events", "tail", hub, "--from", "first", "--key", "key-1", "--count", "2", "--json"))
@@ -106,7 +106,7 @@ def test_a_key_keeps_events_together_and_filters_what_is_watched(shell: Shell, h
     ],
 )
 def test_wrong_calls_are_told(shell: Shell, call: tuple[str, ...], complaint: str) -> None:
-    """H-20"""
+    """H-20: wrong calls are told."""
     assert complaint in shell(*call, code=2)
 
 

@@ -27,7 +27,7 @@ def shell(
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 def test_an_entity_is_created_partitioned_and_its_fragments_are_shown(shell: Shell, kind: str) -> None:
-    """P-7, P-8, P-1, O-8, E-31."""
+    """P-7, P-8, P-1, O-8, E-31: an entity is created partitioned and its fragments are shown."""
     name = f"p-{uuid4()}"
     made = shell.json(kind, "create", name, "--partitioned")
     assert (made["EnablePartitioning"], made["MaxSizeInMegabytes"]) == (True, 16384)

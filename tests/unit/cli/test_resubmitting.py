@@ -58,7 +58,7 @@ def test_only_what_the_filter_says_is_true_is_chosen(text: str | None, is_chosen
 
 
 def test_a_wrong_filter_points_at_its_place() -> None:
-    """T-36."""
+    """T-36: a wrong filter points at its place."""
     with pytest.raises(WrongCall, match=r"--filter: At character 9.*\n.*\n {8}\^"):
         chooser_of("color = ")
 

@@ -91,7 +91,7 @@ def test_every_part_is_shown_with_its_value_and_why_it_is_unknown(
 def test_the_reason_is_said_in_words(
     text: str, why: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """T-30, T-31, T-35."""
+    """T-30, T-31, T-35: the reason is said in words."""
     run(["rule", "test", text, "--message", message])
     assert why in capsys.readouterr().out
 
@@ -143,7 +143,7 @@ def test_parameters_and_standard_input(
 
 
 def test_system_properties_have_their_types() -> None:
-    """T-24."""
+    """T-24: system properties have their types."""
     subject = TrialMessage.read(
         '{"MessageId": "m", "enqueued_time": "2030-01-01T00:00:00Z", "time_to_live": "PT5S", "state": "deferred",'
         ' "delivery_count": 2, "ForcePersistence": true, "reply-to": null}'

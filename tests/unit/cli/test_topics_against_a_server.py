@@ -38,7 +38,7 @@ def topic(shell: Shell) -> str:
 
 
 def test_a_topic_is_created_shown_changed_listed_and_deleted(shell: Shell) -> None:
-    """E-50, ERR-43."""
+    """E-50, ERR-43: a topic is created, shown, changed, listed and deleted."""
     name = f"t-{uuid4()}"
     created = shell.json("topic", "create", name, "--max-size-in-megabytes", "2048")
     assert (created["name"], created["MaxSizeInMegabytes"]) == (name, 2048)
@@ -52,7 +52,7 @@ def test_a_topic_is_created_shown_changed_listed_and_deleted(shell: Shell) -> No
 
 
 def test_a_subscription_is_created_shown_changed_listed_and_deleted(shell: Shell, topic: str) -> None:
-    """E-60, E-64."""
+    """E-60, E-64: a subscription is created, shown, changed, listed and deleted."""
     created = shell.json("subscription", "create", topic, "s", "--max-delivery-count", "3")
     assert (created["name"], created["MaxDeliveryCount"]) == ("s", 3)
     assert "AuthorizationRules" not in created

@@ -79,7 +79,7 @@ def test_a_message_goes_there_and_back(
 def test_many_messages_travel_in_batches_and_arrive_in_order(
     server: RunningServer, make_queue: Callable[..., str]
 ) -> None:
-    """S-4, S-20, S-22, R-71."""
+    """S-4, S-20, S-22, R-71: many messages travel in batches and arrive in order."""
     queue = make_queue()
 
     async def work(client: ServiceBusClient) -> None:
@@ -98,7 +98,7 @@ def test_many_messages_travel_in_batches_and_arrive_in_order(
 def test_a_message_too_large_is_refused_and_the_sender_lives_on(
     server: RunningServer, make_queue: Callable[..., str]
 ) -> None:
-    """L-5, S-8."""
+    """L-5, S-8: a message too large is refused and the sender lives on."""
     queue = make_queue()
 
     async def work(client: ServiceBusClient) -> None:
@@ -147,7 +147,7 @@ def test_each_settlement_does_what_it_says(server: RunningServer, make_queue: Ca
 def test_scheduled_messages_are_numbered_and_cancelled(
     server: RunningServer, make_queue: Callable[..., str]
 ) -> None:
-    """S-30, S-33."""
+    """S-30, S-33: scheduled messages are numbered and cancelled."""
     queue = make_queue()
 
     async def work(client: ServiceBusClient) -> None:
@@ -165,7 +165,7 @@ def test_scheduled_messages_are_numbered_and_cancelled(
 
 
 def test_messages_are_deleted_in_batches(server: RunningServer, make_queue: Callable[..., str]) -> None:
-    """R-80, R-83."""
+    """R-80, R-83: messages are deleted in batches."""
     queue = make_queue()
 
     async def work(client: ServiceBusClient) -> None:
@@ -181,7 +181,7 @@ def test_messages_are_deleted_in_batches(server: RunningServer, make_queue: Call
 
 
 def test_a_session_is_accepted_used_and_freed(server: RunningServer, make_queue: Callable[..., str]) -> None:
-    """X-3, X-6, X-7, X-9, X-11, X-15, X-17."""
+    """X-3, X-6, X-7, X-9, X-11, X-15, X-17: a session is accepted, used and freed."""
     queue = make_queue(RequiresSession=True)
 
     async def work(client: ServiceBusClient) -> None:
@@ -206,7 +206,7 @@ def test_a_session_is_accepted_used_and_freed(server: RunningServer, make_queue:
 
 
 def test_a_missing_queue_and_a_wrong_key_are_told_apart(server: RunningServer) -> None:
-    """A-6, S-10."""
+    """A-6, S-10: a missing queue and a wrong key are told apart."""
 
     async def work(client: ServiceBusClient) -> None:
         with pytest.raises(EntityMissing):

@@ -64,7 +64,7 @@ def test_properties_that_are_not_named_stay() -> None:
 
 
 def test_a_message_with_nothing_but_a_body_stays_one() -> None:
-    """M-28."""
+    """M-28: a message with nothing but a body stays one."""
     payload = encode_message(AmqpMessage([b"x"], DATA))
     again = decode_message(ServiceBusReceivedMessage(payload).encode_again())
     assert (again.body, again.header, again.message_annotations) == ([b"x"], None, None)

@@ -57,7 +57,7 @@ async def bodies(client: ServiceBusClient, queue: str) -> list[bytes]:
 def test_a_job_is_completed_and_its_results_are_sent_together(
     play: Callable[..., None], plain_login: bool
 ) -> None:
-    """TX-1, TX-5, TX-8."""
+    """TX-1, TX-5, TX-8: a job is completed and its results are sent together."""
 
     async def work(client: ServiceBusClient, queue: str) -> None:
         async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -75,7 +75,7 @@ def test_a_job_is_completed_and_its_results_are_sent_together(
 
 
 def test_an_exception_rolls_back_and_the_message_can_be_settled_again(play: Callable[..., None]) -> None:
-    """TX-9."""
+    """TX-9: an exception rolls back and the message can be settled again."""
 
     async def work(client: ServiceBusClient, queue: str) -> None:
         async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -100,7 +100,7 @@ def test_an_exception_rolls_back_and_the_message_can_be_settled_again(play: Call
 
 
 def test_every_way_to_settle_takes_part(play: Callable[..., None]) -> None:
-    """TX-1, R-11…R-15."""
+    """TX-1, R-11…R-15: every way to settle takes part."""
 
     async def work(client: ServiceBusClient, queue: str) -> None:
         async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -123,7 +123,7 @@ def test_every_way_to_settle_takes_part(play: Callable[..., None]) -> None:
 
 
 def test_scheduling_and_cancelling_take_part(play: Callable[..., None]) -> None:
-    """S-37."""
+    """S-37: scheduling and cancelling take part."""
 
     async def work(client: ServiceBusClient, queue: str) -> None:
         at_ms = round(time.time() * 1000) + 600_000
@@ -141,7 +141,7 @@ def test_scheduling_and_cancelling_take_part(play: Callable[..., None]) -> None:
 
 
 def test_a_lock_that_ends_before_the_commit_rolls_everything_back(play: Callable[..., None]) -> None:
-    """TX-10."""
+    """TX-10: a lock that ends before the commit rolls everything back."""
 
     async def work(client: ServiceBusClient, queue: str) -> None:
         async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -192,7 +192,7 @@ def test_transactions_follow_the_code_and_not_the_connection(play: Callable[...,
 
 
 def test_transactions_are_not_nested_and_each_is_for_one_block(play: Callable[..., None]) -> None:
-    """TX-5."""
+    """TX-5: transactions are not nested and each is for one block."""
 
     async def work(client: ServiceBusClient, queue: str) -> None:
         async with client.get_queue_sender(queue) as sender:
@@ -220,7 +220,7 @@ def test_transactions_are_not_nested_and_each_is_for_one_block(play: Callable[..
 
 
 def test_many_transactions_at_once_keep_to_themselves(play: Callable[..., None]) -> None:
-    """TX-8."""
+    """TX-8: many transactions at once keep to themselves."""
 
     async def work(client: ServiceBusClient, queue: str) -> None:
         async with client.get_queue_sender(queue) as sender:
@@ -318,7 +318,7 @@ def test_messages_may_go_to_other_entities(server: RunningServer) -> None:
 
 
 def test_a_transaction_on_a_partitioned_queue_keeps_to_one_key(play: Callable[..., None]) -> None:
-    """TX-12, TX-13, TX-17."""
+    """TX-12, TX-13, TX-17: a transaction on a partitioned queue keeps to one key."""
 
     async def work(client: ServiceBusClient, queue: str) -> None:
         async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:

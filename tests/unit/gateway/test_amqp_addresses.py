@@ -45,12 +45,12 @@ def test_sub_queues_and_management_nodes_are_found_in_any_case() -> None:
 
 @pytest.mark.parametrize("text", ["$cbs", "$CBS", "/$cbs", "amqps://host/$cbs"])
 def test_the_claims_node_is_known(text: str) -> None:
-    """E-8, A-7."""
+    """E-8, A-7: the claims node is known."""
     assert node_at(text) is CBS_NODE
 
 
 def test_the_namespace_itself_is_the_empty_path() -> None:
-    """E-8."""
+    """E-8: the namespace itself is the empty path."""
     assert path_of("sb://host:1234/") == ""
     assert path_of("sb://host") == ""
     assert node_at("$management").path == "$management"
@@ -63,7 +63,7 @@ def test_escapes_that_are_no_text_are_refused() -> None:
 
 
 def test_an_endless_address_is_refused() -> None:
-    """E-2."""
+    """E-2: an endless address is refused."""
     with pytest.raises(BadArgument, match="too long"):
         node_at("a" * 3_000)
 

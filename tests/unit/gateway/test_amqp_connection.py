@@ -131,7 +131,7 @@ def test_a_renewed_token_keeps_its_links() -> None:
 
 
 def test_a_changed_key_ends_the_links_made_with_it() -> None:
-    """A-10."""
+    """A-10: a changed key ends the links made with it."""
 
     async def scenario(room: Room) -> None:
         peer = await room.stranger()
@@ -240,7 +240,7 @@ def test_a_handshake_that_does_not_come_to_an_end_is_cut() -> None:
 
 
 def test_a_connection_without_a_token_is_closed_after_20_seconds() -> None:
-    """A-7."""
+    """A-7: a connection without a token is closed after 20 seconds."""
 
     async def scenario(room: Room) -> None:
         peer = await room.stranger()

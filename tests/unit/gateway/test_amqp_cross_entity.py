@@ -59,7 +59,7 @@ def test_a_message_session_pins_when_it_is_held() -> None:
 
 
 def test_subscriptions_of_one_topic_are_one_entity() -> None:
-    """TX-4, TX-2."""
+    """TX-4, TX-2: subscriptions of one topic are one entity."""
 
     async def scenario(room: Room) -> None:
         for name in ("a", "b"):

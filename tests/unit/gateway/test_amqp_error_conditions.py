@@ -63,7 +63,8 @@ def test_every_broker_error_has_a_condition_and_a_status() -> None:
 )
 def test_conditions_and_statuses_are_those_that_clients_map(name: str, condition: str, status: int) -> None:
     """ERR-1, ERR-2, ERR-3, ERR-4, ERR-6, ERR-7, ERR-8, ERR-9, ERR-10, ERR-11, ERR-12, ERR-13, ERR-14, ERR-16,
-    ERR-17, ERR-18, ERR-19, ERR-20, ERR-25, ERR-26, E-72, F-2."""
+    ERR-17, ERR-18, ERR-19, ERR-20, ERR-25, ERR-26, E-72, F-2: conditions and statuses are those that clients
+    map."""
     error = getattr(errors, name)()
     assert (condition_of(error), status_of(error)) == (condition, status)
 
@@ -89,7 +90,7 @@ def test_descriptions_end_in_tracking(tracking: Tracking) -> None:
 
 
 def test_two_failures_have_two_tracking_ids(tracking: Tracking) -> None:
-    """S-2."""
+    """S-2: two failures have two tracking ids."""
     assert tracking.tail() != tracking.tail()
 
 
@@ -102,7 +103,7 @@ def test_a_path_cannot_smuggle_lines_into_texts(tracking: Tracking) -> None:
 
 
 def test_unreadable_messages_have_a_condition(tracking: Tracking) -> None:
-    """S-2."""
+    """S-2: unreadable messages have a condition."""
     error = undecodable(DecodeError("the section is cut off"), tracking)
     assert error.condition == "amqp:decode-error"
     assert "the section is cut off" in (error.description or "")

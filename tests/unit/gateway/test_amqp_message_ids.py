@@ -109,7 +109,7 @@ PROPERTIES = st.builds(
 def test_the_message_is_the_same_except_for_its_id(
     properties: Properties | None, application_properties: dict[str, int] | None, body: bytes
 ) -> None:
-    """M-1, M-28."""
+    """M-1, M-28: the message is the same except for its id."""
     sent = encode_message(
         AmqpMessage(
             [body],

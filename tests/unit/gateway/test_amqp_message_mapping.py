@@ -186,7 +186,7 @@ def test_a_null_key_is_none() -> None:
 
 
 def test_a_scheduled_time_before_1970_is_past() -> None:
-    """S-32."""
+    """S-32: a scheduled time before 1970 is past."""
     annotations = {"x-opt-scheduled-enqueue-time": Timestamp(-5)}
     assert stored(AmqpMessage([b"x"], DATA, message_annotations=annotations)).scheduled_at_ms == 0
 
@@ -234,7 +234,7 @@ def test_ids_longer_than_128_characters_are_refused(properties: Properties, name
 
 @pytest.mark.parametrize("key", ["x-opt-partition-key", "x-opt-via-partition-key"])
 def test_long_partition_keys_are_refused(key: str) -> None:
-    """L-8, M-3, M-4."""
+    """L-8, M-3, M-4: long partition keys are refused."""
     payload = encode_message(AmqpMessage([b"x"], DATA, message_annotations={key: "k" * 129}))
     with pytest.raises(BadArgument, match="PartitionKey"):
         message_of(payload, False)
@@ -348,7 +348,7 @@ def test_changes_come_to_a_message_without_application_properties(properties: Pr
 
 @pytest.mark.parametrize("state", [0, DEFERRED, SCHEDULED])
 def test_a_peeked_message_always_shows_its_state_and_never_a_lock(state: int) -> None:
-    """M-23, M-27b, R-62."""
+    """M-23, M-27b, R-62: a peeked message always shows its state and never a lock."""
     message = stored(AmqpMessage([b"x"], DATA))
     message.state = state
     seen = decode_message(peeked_payload(message))

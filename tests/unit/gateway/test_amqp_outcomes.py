@@ -60,7 +60,7 @@ def test_a_dead_letter_needs_no_reason() -> None:
 
 
 def test_another_condition_is_the_reason_itself() -> None:
-    """R-15."""
+    """R-15: another condition is the reason itself."""
     found = settlement(Rejected(AmqpError(Symbol("amqp:decode-error"), "bad bytes")))
     assert (found.verb, found.dead_letter_reason, found.dead_letter_description) == (
         Verb.DEAD_LETTER,
@@ -80,7 +80,7 @@ def test_another_condition_is_the_reason_itself() -> None:
     ],
 )
 def test_what_cannot_be_a_property_is_refused(state: object) -> None:
-    """M-34, R-21."""
+    """M-34, R-21: what cannot be a property is refused."""
     with pytest.raises(BadArgument):
         settlement_of(state, False)
 

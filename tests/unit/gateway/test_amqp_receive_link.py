@@ -123,7 +123,7 @@ def test_abandon_returns_the_message_counted_and_changed() -> None:
 
 
 def test_release_returns_the_message_uncounted() -> None:
-    """R-12."""
+    """R-12: release returns the message uncounted."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -262,7 +262,7 @@ def test_a_receiver_that_settles_by_itself_gets_no_answer() -> None:
 def test_an_outcome_that_cannot_be_done_is_refused_and_the_lock_stays(
     outcome: object, condition: str
 ) -> None:
-    """R-16, M-34."""
+    """R-16, M-34: an outcome that cannot be done is refused and the lock stays."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -393,7 +393,7 @@ def test_locks_outlive_the_link() -> None:
 
 
 def test_missing_and_disabled_entities_refuse_receivers() -> None:
-    """ERR-1, ERR-3, E-82."""
+    """ERR-1, ERR-3, E-82: missing and disabled entities refuse receivers."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()

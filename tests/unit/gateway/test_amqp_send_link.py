@@ -85,7 +85,7 @@ def test_a_run_is_stored_in_order_and_accepted_as_one_range() -> None:
 
 
 def test_a_settled_transfer_is_stored_and_gets_no_outcome() -> None:
-    """S-3."""
+    """S-3: a settled transfer is stored and gets no outcome."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -117,7 +117,7 @@ def test_a_refused_message_is_rejected_with_its_reason_and_the_others_are_accept
 
 
 def test_bytes_that_are_no_message_are_rejected_and_the_connection_lives() -> None:
-    """S-2."""
+    """S-2: bytes that are no message are rejected and the connection lives."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -130,7 +130,7 @@ def test_bytes_that_are_no_message_are_rejected_and_the_connection_lives() -> No
 
 
 def test_a_broken_limit_is_an_argument_error() -> None:
-    """L-8, ERR-7."""
+    """L-8, ERR-7: a broken limit is an argument error."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -335,7 +335,7 @@ def test_a_commit_of_unknown_outcome_detaches_without_an_outcome(is_applied: boo
 
 
 def test_a_full_entity_refuses_with_its_name_and_size() -> None:
-    """S-9, ERR-9."""
+    """S-9, ERR-9: a full entity refuses with its name and size."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -351,7 +351,7 @@ def test_a_full_entity_refuses_with_its_name_and_size() -> None:
 
 @pytest.mark.parametrize("address", ["q/$DeadLetterQueue", "q/$Transfer/$DeadLetterQueue"])
 def test_nobody_sends_to_a_sub_queue(address: str) -> None:
-    """E-10."""
+    """E-10: nobody sends to a sub queue."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -411,7 +411,7 @@ def test_a_missing_queue_is_named_with_the_host_that_the_client_knows(
 
 
 def test_a_disabled_queue_refuses_senders() -> None:
-    """S-10, E-82, ERR-3."""
+    """S-10, E-82, ERR-3: a disabled queue refuses senders."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -428,7 +428,7 @@ async def set_status(room: Room, status: str) -> None:
 
 
 def test_a_change_of_status_detaches_the_links_it_forbids() -> None:
-    """E-84."""
+    """E-84: a change of status detaches the links it forbids."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -442,7 +442,7 @@ def test_a_change_of_status_detaches_the_links_it_forbids() -> None:
 
 
 def test_a_deleted_queue_detaches_its_links() -> None:
-    """E-86."""
+    """E-86: a deleted queue detaches its links."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()

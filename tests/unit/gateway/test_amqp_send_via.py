@@ -81,7 +81,7 @@ def test_a_message_sent_via_an_entity_is_never_seen_there_and_arrives_where_it_b
 
 
 def test_a_rolled_back_transaction_sends_nothing_via() -> None:
-    """TX-3, TX-9."""
+    """TX-3, TX-9: a rolled back transaction sends nothing via."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -179,7 +179,7 @@ def test_a_discharge_right_behind_the_first_send_to_another_entity_waits_for_it(
 
 
 def test_input_from_a_subscription_goes_via_its_topic() -> None:
-    """TX-3."""
+    """TX-3: input from a subscription goes via its topic."""
 
     async def scenario(room: Room) -> None:
         for description in (TopicDescription("t"), SubscriptionDescription("t/Subscriptions/s")):
@@ -203,7 +203,7 @@ def test_input_from_a_subscription_goes_via_its_topic() -> None:
 
 
 def test_the_right_to_send_is_needed_on_both_entities() -> None:
-    """TX-3, A-9."""
+    """TX-3, A-9: the right to send is needed on both entities."""
 
     async def scenario(room: Room) -> None:
         rule = AuthorizationRule("via-only", frozenset({"Send"}), "k" * 43 + "=", "l" * 43 + "=")
@@ -228,7 +228,7 @@ def test_the_right_to_send_is_needed_on_both_entities() -> None:
     ],
 )
 def test_a_destination_that_cannot_be_sent_to_is_refused(destination: object, condition: str) -> None:
-    """TX-3, D-22."""
+    """TX-3, D-22: a destination that cannot be sent to is refused."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -239,7 +239,7 @@ def test_a_destination_that_cannot_be_sent_to_is_refused(destination: object, co
 
 
 def test_a_destination_that_is_deleted_is_told_to_the_sender() -> None:
-    """D-22: 404."""
+    """D-22: a destination that is deleted is told to the sender, 404."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()

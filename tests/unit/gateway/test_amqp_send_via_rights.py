@@ -48,7 +48,7 @@ def test_a_via_link_goes_when_either_token_ends() -> None:
 
 
 def test_a_renewed_token_keeps_the_via_link() -> None:
-    """TX-3, A-8."""
+    """TX-3, A-8: a renewed token keeps the via link."""
 
     async def scenario(room: Room) -> None:
         peer = await with_two_tokens(room, final_s=60)

@@ -79,7 +79,7 @@ def test_a_plain_entity_waits_for_its_store() -> None:
 
 
 def test_a_link_that_goes_leaves_no_alarm_behind() -> None:
-    """P-32, R-22."""
+    """P-32, R-22: a link that goes leaves no alarm behind."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()

@@ -45,7 +45,7 @@ def test_a_receiver_on_another_entity_is_refused() -> None:
 
 
 def test_a_topic_and_its_subscriptions_are_one_entity_to_a_pinned_session() -> None:
-    """TX-4, TX-2."""
+    """TX-4, TX-2: a topic and its subscriptions are one entity to a pinned session."""
 
     async def scenario(room: Room) -> None:
         subscriptions = [SubscriptionDescription(f"t/Subscriptions/{name}") for name in "ab"]
@@ -60,7 +60,7 @@ def test_a_topic_and_its_subscriptions_are_one_entity_to_a_pinned_session() -> N
 
 
 def test_receivers_of_sessions_are_bound_too() -> None:
-    """TX-4, X-3."""
+    """TX-4, X-3: receivers of sessions are bound too."""
 
     async def scenario(room: Room) -> None:
         await room.namespace.create([NewEntity(QueueDescription("s", requires_session=True))])
@@ -89,7 +89,7 @@ def test_the_first_transaction_binds_as_a_receiver_does() -> None:
 
 
 def test_a_transaction_without_operations_binds_nothing() -> None:
-    """TX-4."""
+    """TX-4: a transaction without operations binds nothing."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -103,7 +103,7 @@ def test_a_transaction_without_operations_binds_nothing() -> None:
 
 @pytest.mark.parametrize("address", ["missing", "first/$Transfer"])
 def test_a_receiver_that_is_refused_binds_nothing(address: str) -> None:
-    """TX-4."""
+    """TX-4: a receiver that is refused binds nothing."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -152,7 +152,7 @@ def test_a_sender_that_is_used_first_binds_as_a_receiver_does() -> None:
 
 
 def test_a_sender_of_a_session_without_that_mode_binds_nothing() -> None:
-    """TX-4."""
+    """TX-4: a sender of a session without that mode binds nothing."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()

@@ -137,7 +137,7 @@ def test_a_held_session_cannot_be_locked_again() -> None:
 
 
 def test_the_attach_is_held_until_a_session_appears() -> None:
-    """X-7."""
+    """X-7: the attach is held until a session appears."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -215,7 +215,7 @@ def test_a_stop_cancels_those_who_wait_for_a_session() -> None:
 
 
 def test_a_deleted_queue_refuses_those_who_wait_for_a_session() -> None:
-    """E-86."""
+    """E-86: a deleted queue refuses those who wait for a session."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -230,7 +230,7 @@ def test_a_deleted_queue_refuses_those_who_wait_for_a_session() -> None:
 
 @pytest.mark.parametrize("wish", [Int(5), b"bytes", Symbol("symbol"), ["list"], Described(GO_DESCRIPTOR, 5)])
 def test_a_wish_that_is_neither_text_nor_null_is_refused(wish: object) -> None:
-    """X-3."""
+    """X-3: a wish that is neither text nor null is refused."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -240,7 +240,7 @@ def test_a_wish_that_is_neither_text_nor_null_is_refused(wish: object) -> None:
 
 
 def test_a_session_id_has_128_characters_at_most() -> None:
-    """L-8."""
+    """L-8: a session id has 128 characters at most."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -406,7 +406,7 @@ def test_a_client_that_leaves_a_lost_session_before_its_answers_gets_no_second_w
 
 
 def test_a_session_can_be_received_and_deleted() -> None:
-    """R-1, X-4."""
+    """R-1, X-4: a session can be received and deleted."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()

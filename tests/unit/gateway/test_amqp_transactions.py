@@ -124,7 +124,7 @@ def test_sends_in_a_row_are_taken_together_and_answered_each() -> None:
 
 
 def test_plain_sends_and_sends_of_a_transaction_share_a_link() -> None:
-    """TX-8, S-4."""
+    """TX-8, S-4: plain sends and sends of a transaction share a link."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -178,7 +178,7 @@ def test_every_outcome_can_be_part_of_a_transaction(outcome: object, left: tuple
 
 
 def test_after_a_rollback_the_message_is_settled_again_by_its_lock_token() -> None:
-    """TX-9, R-18."""
+    """TX-9, R-18: after a rollback the message is settled again by its lock token."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -267,7 +267,7 @@ def test_open_transactions_are_rolled_back_when_the_control_link_goes(how: str) 
 
 
 def test_a_transaction_belongs_to_the_control_link_that_declared_it() -> None:
-    """TX-5."""
+    """TX-5: a transaction belongs to the control link that declared it."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -283,7 +283,7 @@ def test_a_transaction_belongs_to_the_control_link_that_declared_it() -> None:
 
 
 def test_a_transaction_that_took_too_long_says_so_at_its_discharge() -> None:
-    """TX-6."""
+    """TX-6: a transaction that took too long says so at its discharge."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -301,7 +301,7 @@ def test_a_transaction_that_took_too_long_says_so_at_its_discharge() -> None:
 
 
 def test_a_lost_lock_makes_the_discharge_rejected() -> None:
-    """TX-10."""
+    """TX-10: a lost lock makes the discharge rejected."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -322,7 +322,7 @@ def test_a_lost_lock_makes_the_discharge_rejected() -> None:
 
 
 def test_more_than_a_hundred_messages_are_refused_by_name() -> None:
-    """TX-7, L-13, ERR-29."""
+    """TX-7, L-13, ERR-29: more than a hundred messages are refused by name."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -523,7 +523,7 @@ def test_a_presettled_part_that_is_refused_dooms_the_transaction() -> None:
 
 
 def test_presettled_parts_are_committed_like_others() -> None:
-    """TX-8, S-3."""
+    """TX-8, S-3: presettled parts are committed like others."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -624,7 +624,7 @@ def test_a_discharge_is_understood_in_every_form(head: str, flag: str, commits: 
 
 
 def test_basic_namespaces_refuse_the_coordinator() -> None:
-    """TX-21."""
+    """TX-21: Basic namespaces refuse the coordinator."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()

@@ -63,7 +63,7 @@ async def received(peer: Peer, address: str, count: int) -> tuple[Link, list[Inc
 
 
 def test_messages_with_one_key_are_committed_into_one_fragment() -> None:
-    """TX-12, TX-13, P-24."""
+    """TX-12, TX-13, P-24: messages with one key are committed into one fragment."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -90,7 +90,7 @@ def test_a_message_without_a_key_is_refused() -> None:
 
 
 def test_different_keys_are_refused_even_when_they_meet_in_one_fragment() -> None:
-    """TX-13, TX-19."""
+    """TX-13, TX-19: different keys are refused even when they meet in one fragment."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -116,7 +116,7 @@ def test_on_an_entity_with_sessions_the_session_is_the_key() -> None:
 
 
 def test_several_sessions_in_one_transaction_need_a_plain_entity() -> None:
-    """TX-15."""
+    """TX-15: several sessions in one transaction need a plain entity."""
 
     async def scenario(room: Room) -> None:
         await room.namespace.create([NewEntity(QueueDescription("plain", requires_session=True))])
@@ -156,7 +156,7 @@ def test_settlements_keep_to_the_fragment_of_the_transaction() -> None:
 
 
 def test_sends_keep_to_the_fragment_of_what_was_settled_before() -> None:
-    """TX-17."""
+    """TX-17: sends keep to the fragment of what was settled before."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
@@ -202,7 +202,7 @@ def test_one_request_cannot_settle_in_several_fragments() -> None:
 
 
 def test_a_partitioned_topic_and_its_subscriptions_share_a_transaction() -> None:
-    """TX-2, TX-12, TX-17."""
+    """TX-2, TX-12, TX-17: a partitioned topic and its subscriptions share a transaction."""
 
     async def scenario(room: Room) -> None:
         topic = TopicDescription("t", enable_partitioning=True)
@@ -227,7 +227,7 @@ def test_a_partitioned_topic_and_its_subscriptions_share_a_transaction() -> None
 
 @pytest.mark.parametrize("operation", ["add-rule", "remove-rule"])
 def test_rules_of_a_partitioned_topic_are_not_changed_in_a_transaction(operation: str) -> None:
-    """TX-20, T-13."""
+    """TX-20, T-13: rules of a partitioned topic are not changed in a transaction."""
 
     async def scenario(room: Room) -> None:
         topic = TopicDescription("t", enable_partitioning=True)

@@ -51,7 +51,7 @@ def test_a_session_that_ends_takes_its_sender_on_cbs_along() -> None:
 
 
 def test_other_connections_and_receivers_are_not_concerned() -> None:
-    """A-7."""
+    """A-7: other connections and receivers are not concerned."""
 
     async def scenario(room: Room) -> None:
         for _ in range(2):

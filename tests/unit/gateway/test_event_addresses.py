@@ -46,7 +46,7 @@ def test_each_form_of_an_address_is_understood(path: str, expected: EventAddress
     ],
 )
 def test_anything_else_means_nothing_inside_a_hub(path: str) -> None:
-    """H-20."""
+    """H-20: anything else means nothing inside a hub."""
     assert event_address(path) is None
 
 

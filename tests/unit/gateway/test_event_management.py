@@ -62,7 +62,7 @@ def test_a_hub_tells_what_it_is() -> None:
 
 
 def test_an_empty_partition_tells_so() -> None:
-    """H-16, H-27."""
+    """H-16, H-27: an empty partition tells so."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -129,7 +129,7 @@ def test_a_partition_tells_how_far_it_is() -> None:
 def test_a_question_without_an_answer_is_told_why(
     properties: dict[str, Any], status: int, condition: str
 ) -> None:
-    """H-27, ERR-1, ERR-8."""
+    """H-27, ERR-1, ERR-8: a question without an answer is told why."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -191,7 +191,7 @@ def test_who_has_no_token_gets_no_answer_but_401() -> None:
 
 
 def test_a_token_for_a_missing_hub_is_refused_at_once() -> None:
-    """A-7, S-10."""
+    """A-7, S-10: a token for a missing hub is refused at once."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.stranger()

@@ -43,7 +43,7 @@ def test_the_key_of_an_envelope_is_the_key_of_those_without_one() -> None:
 
 
 def test_an_event_keeps_its_own_key() -> None:
-    """H-10."""
+    """H-10: an event keeps its own key."""
     events = events_of_batch(envelope(event(b"a", "own"), event(b"b"), key="k"))
     assert [annotation(one) for one in events] == ["own", "k"]
 
@@ -65,7 +65,7 @@ def test_what_is_no_batch_is_refused(payload: bytes) -> None:
 
 
 def test_the_key_of_a_batch_is_the_one_its_events_share() -> None:
-    """H-17."""
+    """H-17: the key of a batch is the one its events share."""
     assert shared_key(events_of_batch(envelope(event(b"a"), event(b"b")))) is None
     assert shared_key(events_of_batch(envelope(event(b"a"), event(b"b", "k")))) == "k"
     assert shared_key(events_of_batch(envelope(event(b"a", ""), event(b"b")))) == ""
@@ -78,7 +78,7 @@ def test_a_batch_with_two_keys_has_no_partition() -> None:
 
 
 def test_a_key_has_a_longest_length() -> None:
-    """L-8."""
+    """L-8: a key has a longest length."""
     check_key(None, 128)
     check_key("k" * 128, 128)
     with pytest.raises(BadArgument, match="129"):
@@ -86,7 +86,7 @@ def test_a_key_has_a_longest_length() -> None:
 
 
 def test_a_publishers_name_is_the_key_of_its_events() -> None:
-    """H-13."""
+    """H-13: a publisher's name is the key of its events."""
     events = [event_of(event(b"a")), event_of(event(b"b", "device"))]
     put_publisher(events, "device")
     assert [annotation(one) for one in events] == ["device", "device"]
@@ -95,6 +95,6 @@ def test_a_publishers_name_is_the_key_of_its_events() -> None:
 
 
 def test_a_publisher_cannot_use_another_key() -> None:
-    """H-13."""
+    """H-13: a publisher cannot use another key."""
     with pytest.raises(InvalidOperation):
         put_publisher([event_of(event(b"a", "other"))], "device")

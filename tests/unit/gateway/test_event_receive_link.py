@@ -52,7 +52,7 @@ def test_a_reader_gets_everything_in_order_settled_with_empty_tags() -> None:
 
 
 def test_reading_removes_nothing_and_each_reader_gets_all() -> None:
-    """H-1, H-23."""
+    """H-1, H-23: reading removes nothing and each reader gets all."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -173,7 +173,7 @@ def test_only_as_much_as_the_credit_admits_comes() -> None:
 
 
 def test_a_drain_is_answered_when_there_is_nothing_more() -> None:
-    """R-9."""
+    """R-9: a drain is answered when there is nothing more."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -208,7 +208,7 @@ def test_a_reader_that_does_not_take_holds_up_only_itself() -> None:
 
 
 def test_events_larger_than_a_frame_and_a_small_window_arrive_whole() -> None:
-    """H-21."""
+    """H-21: events larger than a frame and a small window arrive whole."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -249,7 +249,7 @@ def test_a_reader_learns_how_far_the_partition_is_when_it_asks() -> None:
 
 
 def test_the_sixth_reader_without_an_epoch_is_refused() -> None:
-    """H-23."""
+    """H-23: the sixth reader without an epoch is refused."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -308,7 +308,7 @@ def test_a_higher_epoch_takes_the_partition_over() -> None:
 
 
 def test_a_lower_epoch_and_none_are_refused() -> None:
-    """H-24, H-25."""
+    """H-24, H-25: a lower epoch and none are refused."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -332,7 +332,7 @@ def test_a_lower_epoch_and_none_are_refused() -> None:
     ],
 )
 def test_strange_properties_are_refused(properties: dict[Symbol, object], condition: str) -> None:
-    """H-24."""
+    """H-24: strange properties are refused."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -361,7 +361,7 @@ def test_strange_properties_are_refused(properties: dict[Symbol, object], condit
     ],
 )
 def test_what_cannot_be_read_is_refused(address: str, condition: str) -> None:
-    """H-12, H-20, ERR-1."""
+    """H-12, H-20, ERR-1: what cannot be read is refused."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -373,7 +373,7 @@ def test_what_cannot_be_read_is_refused(address: str, condition: str) -> None:
 
 
 def test_a_deleted_hub_takes_its_readers_along() -> None:
-    """H-21, E-86."""
+    """H-21, E-86: a deleted hub takes its readers along."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -408,7 +408,7 @@ def test_a_changed_hub_detaches_its_readers() -> None:
 
 
 def test_a_deleted_consumer_group_detaches_its_readers_alone() -> None:
-    """H-5."""
+    """H-5: a deleted consumer group detaches its readers alone."""
 
     async def scenario(room: EventRoom) -> None:
         await room.hubs.create_group(ConsumerGroupDescription("hub", "mine"))
@@ -423,7 +423,7 @@ def test_a_deleted_consumer_group_detaches_its_readers_alone() -> None:
 
 
 def test_nobody_reads_a_hub_that_is_disabled_for_receiving() -> None:
-    """H-2, ERR-3."""
+    """H-2, ERR-3: nobody reads a hub that is disabled for receiving."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()

@@ -57,7 +57,7 @@ async def stored(room: EventRoom, peer: Peer, hub: str = "hub") -> list[list[byt
 
 
 def test_events_for_a_partition_go_there_in_order() -> None:
-    """H-12, S-4."""
+    """H-12, S-4: events for a partition go there in order."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -81,7 +81,7 @@ def test_events_for_a_partition_go_there_in_order() -> None:
     ],
 )
 def test_what_cannot_be_sent_to_is_refused_at_the_attach(address: str, told: str) -> None:
-    """H-12, ERR-1."""
+    """H-12, ERR-1: what cannot be sent to is refused at the attach."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -132,7 +132,7 @@ def test_events_with_a_key_go_where_the_key_says_in_order() -> None:
 
 
 def test_readers_see_the_key() -> None:
-    """H-16."""
+    """H-16: readers see the key."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -145,7 +145,7 @@ def test_readers_see_the_key() -> None:
 
 
 def test_a_batch_goes_to_one_partition_and_has_one_outcome() -> None:
-    """H-17."""
+    """H-17: a batch goes to one partition and has one outcome."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -217,7 +217,7 @@ def test_the_link_says_how_large_a_publication_may_be() -> None:
 
 
 def test_a_settled_event_is_stored_without_a_word() -> None:
-    """S-3."""
+    """S-3: a settled event is stored without a word."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -232,7 +232,7 @@ def test_a_settled_event_is_stored_without_a_word() -> None:
 
 
 def test_events_take_no_part_in_transactions() -> None:
-    """H-1."""
+    """H-1: events take no part in transactions."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -245,7 +245,7 @@ def test_events_take_no_part_in_transactions() -> None:
 
 
 def test_a_publishers_events_share_its_partition() -> None:
-    """H-13."""
+    """H-13: a publisher's events share its partition."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -280,7 +280,7 @@ def test_readers_see_who_published_and_nobody_can_pretend() -> None:
 
 
 def test_a_revoked_publisher_is_refused_and_others_are_not() -> None:
-    """H-13, ERR-5."""
+    """H-13, ERR-5: a revoked publisher is refused and others are not."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -293,7 +293,7 @@ def test_a_revoked_publisher_is_refused_and_others_are_not() -> None:
 
 
 def test_nobody_sends_to_a_hub_that_is_disabled_for_sending() -> None:
-    """H-2, ERR-3."""
+    """H-2, ERR-3: nobody sends to a hub that is disabled for sending."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -307,7 +307,7 @@ def test_nobody_sends_to_a_hub_that_is_disabled_for_sending() -> None:
 
 
 def test_a_token_for_a_publisher_opens_that_publisher_alone() -> None:
-    """H-13, A-5, A-9."""
+    """H-13, A-5, A-9: a token for a publisher opens that publisher alone."""
     rules = (AuthorizationRule("device", frozenset({"Send"}), "d" * 44, "e" * 44),)
 
     async def scenario(room: EventRoom) -> None:
@@ -340,7 +340,7 @@ def test_who_has_no_right_is_refused_without_either_terminus(address: str) -> No
 
 
 def test_nothing_is_accepted_before_it_is_durable() -> None:
-    """S-1, H-16."""
+    """S-1, H-16: nothing is accepted before it is durable."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -433,7 +433,7 @@ def test_a_repeated_group_is_accepted_and_stored_once() -> None:
 
 
 def test_a_gap_in_the_numbers_is_refused() -> None:
-    """H-18."""
+    """H-18: a gap in the numbers is refused."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -448,7 +448,7 @@ def test_a_gap_in_the_numbers_is_refused() -> None:
 
 
 def test_the_producer_with_the_newer_epoch_stays() -> None:
-    """H-18."""
+    """H-18: the producer with the newer epoch stays."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()
@@ -477,7 +477,7 @@ def test_the_producer_with_the_newer_epoch_stays() -> None:
 def test_an_idempotent_producer_that_makes_no_sense_is_refused(
     address: str, properties: dict[Any, Any], expected: str
 ) -> None:
-    """H-18."""
+    """H-18: an idempotent producer that makes no sense is refused."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()

@@ -56,7 +56,7 @@ def test_a_busy_producer_is_not_dropped() -> None:
 
 
 def test_a_producer_that_goes_leaves_no_alarm_behind() -> None:
-    """P-32, R-22."""
+    """P-32, R-22: a producer that goes leaves no alarm behind."""
 
     async def scenario(room: EventRoom) -> None:
         peer = await room.client()

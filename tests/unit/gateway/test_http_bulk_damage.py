@@ -57,7 +57,7 @@ def test_damage_ends_an_answer_on_every_page(
 def test_a_range_that_ends_before_the_damage_is_whole(
     exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """H-20"""
+    """H-20: a range that ends before the damage is whole."""
     filled(exchange, monkeypatch, 3)
     assert [number for number, _ in events(exchange, query="?from=0&to=3")] == [0, 1, 2]
     assert events(exchange, query="?from=3&to=3") == []

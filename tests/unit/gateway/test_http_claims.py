@@ -241,7 +241,7 @@ def test_what_is_not_there_or_not_allowed_is_told(
 
 
 def test_a_topic_has_no_claims(bus: Exchange) -> None:
-    """E-9."""
+    """E-9: a topic has no claims."""
     bus.request("PUT", f"/t?{VERSION}", queue_body(kind="TopicDescription"))
     answer: Answer = bus.request("POST", "/t/$claims/s1/take")
     assert answer.status in (400, 403)

@@ -66,7 +66,7 @@ def test_a_hub_is_created_shown_changed_and_deleted(exchange: Exchange) -> None:
 
 
 def test_consumer_groups_come_and_go_but_the_first_one_stays(exchange: Exchange) -> None:
-    """H-5"""
+    """H-5: consumer groups come and go but the first one stays."""
     create(exchange)
     where = "/$eventhubs/clicks/consumergroups"
     assert exchange.request("PUT", f"{where}/audit", '{"UserMetadata": "x"}').status == 201
@@ -175,15 +175,25 @@ def test_consumer_groups_are_for_those_who_manage_their_hub(exchange: Exchange) 
 def test_what_a_hub_cannot_be_is_refused_and_nothing_is_made(
     exchange: Exchange, body: dict[str, object], complaint: str
 ) -> None:
-    """H-2, H-3, H-5, H-40"""
+    """H-2, H-3, H-5, H-40: what a hub cannot be is refused and nothing is made."""
     answer = exchange.request("PUT", "/$eventhubs/clicks", json.dumps(body))
     assert answer.status in (400, 403), answer.text
     assert complaint in answer.text
     assert get(exchange, "") == []
 
 
+@pytest.mark.parametrize(
+    ("hub", "group", "status"),
+    [("h" * 256, "g" * 50, 201), ("h" * 257, "g", 400), ("clicks", "g" * 51, 400)],
+)
+def test_names_have_a_longest_length(exchange: Exchange, hub: str, group: str, status: int) -> None:
+    """E-4: 256 characters for a hub, 50 for a consumer group."""
+    body = json.dumps({"ConsumerGroups": [group]})
+    assert exchange.request("PUT", f"/$eventhubs/{hub}", body).status == status
+
+
 def test_partitions_cannot_become_fewer_or_more(exchange: Exchange) -> None:
-    """H-3"""
+    """H-3: partitions cannot become fewer or more."""
     create(exchange)
     for count in (3, 5):
         body = json.dumps({"PartitionCount": count})
@@ -207,7 +217,7 @@ def _queue() -> str:
 
 
 def test_only_who_manages_the_namespace_manages_hubs(exchange: Exchange) -> None:
-    """A-6, A-9"""
+    """A-6, A-9: only who manages the namespace manages hubs."""
     rule = AuthorizationRule("all", ALL_RIGHTS, "k" * 44, "s" * 44)
     exchange.run(exchange.hubs.create(EventHubDescription("clicks", authorization_rules=(rule,))))
     own = sas_token(f"https://{HOST}/clicks", "all", "k" * 44)
@@ -221,7 +231,7 @@ def test_only_who_manages_the_namespace_manages_hubs(exchange: Exchange) -> None
 
 
 def test_events_are_published_to_the_hub_a_partition_and_as_a_publisher(exchange: Exchange) -> None:
-    """H-11, H-12, H-13, H-15"""
+    """H-11, H-12, H-13, H-15: events are published to the hub, to a partition and as a publisher."""
     create(exchange)
     for _ in range(4):
         assert exchange.request("POST", "/clicks/messages", b"anywhere").status == 201
@@ -235,7 +245,7 @@ def test_events_are_published_to_the_hub_a_partition_and_as_a_publisher(exchange
 
 
 def test_a_batch_goes_to_one_partition(exchange: Exchange) -> None:
-    """H-15, H-17"""
+    """H-15, H-17: a batch goes to one partition."""
     create(exchange)
     batch = json.dumps([{"Body": "one"}, {"Body": "two"}, {"Body": "three"}])
     headers = {"Content-Type": "application/vnd.microsoft.servicebus.json"}
@@ -244,7 +254,7 @@ def test_a_batch_goes_to_one_partition(exchange: Exchange) -> None:
 
 
 def test_a_revoked_publisher_a_large_event_and_a_disabled_hub_are_refused(exchange: Exchange) -> None:
-    """H-13, H-14, H-2"""
+    """H-13, H-14, H-2: a revoked publisher, a large event and a disabled hub are refused."""
     create(exchange, RevokedPublishers=["device-7"])
     assert exchange.request("POST", "/clicks/publishers/Device-7/messages", b"x").status == 401
     assert exchange.request("POST", "/clicks/messages", b"x" * (1 << 20)).status == 403
@@ -307,7 +317,7 @@ def test_a_range_comes_without_bodies_or_with_numbers_alone(exchange: Exchange) 
 
 
 def test_the_same_range_comes_as_an_arrow_stream(exchange: Exchange) -> None:
-    """H-20"""
+    """H-20: the same range comes as an Arrow stream."""
     create(exchange, PartitionCount=1)
     for number in range(3):
         exchange.request("POST", "/clicks/messages", b"event %d" % number)

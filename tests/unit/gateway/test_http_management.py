@@ -332,7 +332,7 @@ def test_a_list_may_be_empty(exchange: Exchange, title: str) -> None:
 
 
 def test_an_unknown_list_is_not_found(exchange: Exchange) -> None:
-    """ERR-1: 404."""
+    """ERR-1: an unknown list is not found, 404."""
     assert exchange.request("GET", f"/$Resources/things?{VERSION}").status == 404
 
 

@@ -153,7 +153,7 @@ def test_the_form_of_a_header_is_the_type_of_its_property(text: str, value: obje
     "value", [b'"open', b'"a" "b"', b"\xff", b"9223372036854775808", b"1e400", b'"\\ud800"']
 )
 def test_a_header_that_is_no_value_is_refused(value: bytes) -> None:
-    """M-33 ERR-7."""
+    """M-33 ERR-7: a header that is no value is refused."""
     with pytest.raises(BadArgument):
         properties_of([("Shade", value)])
 
@@ -219,7 +219,7 @@ def test_the_closed_list_is_the_one_that_is_told() -> None:
     ],
 )
 def test_every_amqp_value_has_a_header_form(value: object, text: str) -> None:
-    """M-31 M-32 M-33."""
+    """M-31 M-32 M-33: every AMQP value has a header form."""
     assert headers_of({"x": value}) == [("x", text)]
 
 
@@ -249,7 +249,7 @@ def test_instants_are_read_as_they_are_written(second: int) -> None:
     "text", ["", "2014", "2014-13-01T00:00:00Z", "Wed, 02 Jul 2014", "x" * 1000, "00:00:01"]
 )
 def test_what_is_no_time_is_refused(text: str) -> None:
-    """ERR-7."""
+    """ERR-7: what is no time is refused."""
     with pytest.raises(BadArgument, match="is not a time"):
         instant_ms(text, "x")
 
@@ -317,20 +317,20 @@ def test_the_content_type_of_the_properties_wins() -> None:
 
 
 def test_broker_properties_come_once() -> None:
-    """S-5."""
+    """S-5: broker properties come once."""
     with pytest.raises(BadArgument, match="comes twice"):
         single_payload(b"", [("BrokerProperties", b"{}"), ("brokerproperties", b"{}")], None, NOW_MS)
 
 
 @pytest.mark.parametrize("content_type", ["ü", "a\nb", "x" * 1025])
 def test_a_content_type_that_is_none_is_refused(content_type: str) -> None:
-    """M-10."""
+    """M-10: a content type that is none is refused."""
     with pytest.raises(BadArgument, match="Content-Type"):
         single_payload(b"", [], content_type, NOW_MS)
 
 
 def test_a_batch_is_known_by_its_content_type() -> None:
-    """S-21."""
+    """S-21: a batch is known by its content type."""
     assert is_batch("Application/vnd.microsoft.servicebus.JSON; charset=utf-8")
     assert not is_batch("application/json")
     assert not is_batch(None)
@@ -363,7 +363,7 @@ def test_each_kind_of_body_has_a_form(
 
 
 def test_a_message_without_a_body_is_empty() -> None:
-    """R-23."""
+    """R-23: a message without a body is empty."""
     assert received(encode_message(AmqpMessage(None, 0, properties=Properties(message_id="x")))).body == b""
 
 
@@ -404,6 +404,6 @@ def test_a_content_type_that_cannot_be_a_header_is_left_out(content_type: str) -
     [(UUID(int=1), str(UUID(int=1))), (ULong(7), "7"), (b"\x01\xff", "01ff"), ("x", "x")],
 )
 def test_ids_of_every_type_have_a_text(message_id: object, text: str) -> None:
-    """M-1."""
+    """M-1: ids of every type have a text."""
     payload = encode_message(AmqpMessage([b""], DATA, properties=Properties(message_id=message_id)))
     assert json.loads(dict(received(payload).headers)["BrokerProperties"])["MessageId"] == text

@@ -122,7 +122,7 @@ def test_a_message_without_id_gets_one(bus: Exchange) -> None:
 
 
 def test_nothing_there_is_204_without_a_body(bus: Exchange) -> None:
-    """R-8 R-23."""
+    """R-8 R-23: nothing there is 204 without a body."""
     for answer in (lock(bus), take(bus)):
         assert (answer.status, answer.text) == (204, "")
         assert "BrokerProperties" not in answer.headers
@@ -212,7 +212,7 @@ def test_an_id_that_does_not_fit_the_lock_is_not_found(bus: Exchange, message_id
     "token", ["x", NOBODYS_LOCK, NOBODYS_LOCK.replace("-", ""), f"{{{NOBODYS_LOCK}}}", "0" * 36]
 )
 def test_a_token_of_nobody_is_not_found(bus: Exchange, token: str) -> None:
-    """R-17 R-23 ERR-14."""
+    """R-17 R-23 ERR-14: a token of nobody is not found."""
     assert bus.request("DELETE", f"/orders/messages/1/{quote(token)}").status == 404
 
 
@@ -337,7 +337,7 @@ def test_custom_properties_that_make_no_sense_are_refused(bus: Exchange, value: 
 
 
 def test_a_property_that_is_too_large_is_refused(bus: Exchange) -> None:
-    """L-6."""
+    """L-6: a property that is too large is refused."""
     assert send(bus, shade=json.dumps("x" * 33_000)).status == 400
 
 
@@ -353,7 +353,7 @@ def test_a_message_that_is_too_large_is_refused(bus: Exchange) -> None:
 
 
 def test_a_full_queue_refuses(bus: Exchange) -> None:
-    """S-9 L-3 ERR-9: 403."""
+    """S-9 L-3 ERR-9: a full queue refuses, 403."""
     queue = bus.namespace.queue("orders")
     queue.main.counters.bytes = 1024 * 1024 * 1024
     answer = send(bus)
@@ -365,14 +365,14 @@ def test_a_full_queue_refuses(bus: Exchange) -> None:
     [("Disabled", {"send", "receive"}), ("SendDisabled", {"send"}), ("ReceiveDisabled", {"receive"})],
 )
 def test_a_disabled_queue_refuses(bus: Exchange, status: str, closed: set[str]) -> None:
-    """S-10 E-82 ERR-3: 403."""
+    """S-10 E-82 ERR-3: a disabled queue refuses, 403."""
     create(bus, "closed", f"<Status>{status}</Status>")
     assert (send(bus, queue="closed").status == 403) == ("send" in closed)
     assert (take(bus, "closed").status == 403) == ("receive" in closed)
 
 
 def test_a_missing_queue_is_404_on_every_route(bus: Exchange) -> None:
-    """S-5 R-23 S-10 ERR-1."""
+    """S-5 R-23 S-10 ERR-1: a missing queue is 404 on every route."""
     for method, path in (
         ("POST", "messages"),
         ("POST", "messages/head"),
@@ -406,14 +406,14 @@ def test_a_queue_may_be_called_messages(bus: Exchange) -> None:
 
 
 def test_a_slash_at_the_end_and_capitals_are_forgiven(bus: Exchange) -> None:
-    """E-7 E-8."""
+    """E-7 E-8: a slash at the end and capitals are forgiven."""
     assert bus.request("POST", "/ORDERS/Messages/", "x").status == 201
     assert bus.request("DELETE", "/orders/MESSAGES/Head/?timeout=0").status == 200
 
 
 @pytest.mark.parametrize("path", ["a b", "..", "a//b", "%C3%BC"])
 def test_a_path_that_no_queue_can_have_is_refused(bus: Exchange, path: str) -> None:
-    """E-6: 400."""
+    """E-6: a path that no queue can have is refused, 400."""
     assert bus.request("POST", f"/{path}/messages").status == 400
 
 
@@ -449,7 +449,7 @@ def test_a_message_to_a_topic_is_received_from_its_subscription(news: Exchange) 
 
 
 def test_a_batch_to_a_topic(news: Exchange) -> None:
-    """S-21."""
+    """S-21: a batch to a topic."""
     assert news.request("POST", "/news/messages", '[{"Body": "1"}, {"Body": "2"}]', BATCH).status == 201
     assert [take(news, "news/subscriptions/all").text for _ in range(2)] == ["1", "2"]
 
@@ -486,7 +486,7 @@ def batch(bus: Exchange, body: object, **headers: str) -> Answer:
 
 
 def test_a_batch_is_stored_in_order(bus: Exchange) -> None:
-    """S-21 M-33."""
+    """S-21 M-33: a batch is stored in order."""
     sent = batch(
         bus,
         [

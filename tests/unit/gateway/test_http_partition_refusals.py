@@ -67,7 +67,8 @@ def _batch(exchange: Exchange) -> Answer:
 def test_a_refusal_has_its_status_and_changes_nothing(
     exchange: Exchange, attempt: Callable[[Exchange], Answer], status: int, sub_code: int
 ) -> None:
-    """P-7, P-10, P-21, P-25, S-23, ERR-6, ERR-9, ERR-17, ERR-42."""
+    """P-7, P-10, P-21, P-25, S-23, ERR-6, ERR-9, ERR-17, ERR-42: a refusal has its status and changes
+    nothing."""
     create(exchange)
     create(exchange, "plain", "")
     assert _send(exchange, PartitionKey=KEYS[2]).status == 201

@@ -191,7 +191,7 @@ def test_a_token_that_is_nearly_right_opens_nothing(
 
 
 def test_scheme_case_and_a_slash_at_the_end_do_not_matter(kept: Exchange) -> None:
-    """A-5."""
+    """A-5: scheme case and a slash at the end do not matter."""
     for scope in (
         f"sb://{HOST}/t/",
         "http://LOCALHOST/T/SUBSCRIPTIONS/S/RULES/",

@@ -45,7 +45,8 @@ def test_every_broker_error_has_a_row(kind: type[BrokerError]) -> None:
     ],
 )
 def test_the_numbers_clients_rely_on(error: BrokerError, status: int, sub_code: int | None) -> None:
-    """ERR-1 ERR-2 ERR-6 ERR-7 ERR-9 ERR-11 ERR-17 ERR-18 ERR-19 ERR-20 ERR-26 ERR-42 E-72 F-2."""
+    """ERR-1 ERR-2 ERR-6 ERR-7 ERR-9 ERR-11 ERR-17 ERR-18 ERR-19 ERR-20 ERR-26 ERR-42 E-72 F-2: the numbers
+    clients rely on."""
     assert tuple(status_of(error)) == (status, sub_code)
 
 

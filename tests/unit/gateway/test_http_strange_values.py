@@ -52,14 +52,14 @@ def test_a_queue_with_strange_values_is_not_made(exchange: Exchange, properties:
     ],
 )
 def test_a_rule_with_strange_values_is_not_made(exchange: Exchange, body: str) -> None:
-    """A-1, ERR-41."""
+    """A-1, ERR-41: a rule with strange values is not made."""
     assert exchange.request("PUT", "/$rules/worker", body).status == 400
     assert is_untouched(exchange)
 
 
 @pytest.mark.parametrize("name", ["%ED%A0%80", "a%00b", "%F4%90%80%80", "%C0%AF"])
 def test_a_name_that_is_no_text_names_nothing(exchange: Exchange, name: str) -> None:
-    """E-6, ERR-41."""
+    """E-6, ERR-41: a name that is no text names nothing."""
     assert exchange.request("PUT", f"/{name}?{VERSION}", queue_body()).status == 400
     assert exchange.request("PUT", f"/$rules/{name}", '{"rights": ["Send"]}').status in (400, 401)
     assert is_untouched(exchange)
@@ -67,5 +67,5 @@ def test_a_name_that_is_no_text_names_nothing(exchange: Exchange, name: str) -> 
 
 @pytest.mark.parametrize("number", ["18446744073709551616", "-1", "9" * 5_000, "%D9%A3", "1e3"])
 def test_numbers_of_a_page_are_bounded(exchange: Exchange, number: str) -> None:
-    """ERR-43."""
+    """ERR-43: numbers of a page are bounded."""
     assert exchange.request("GET", f"/$Resources/queues?{VERSION}&$skip={number}").status == 400

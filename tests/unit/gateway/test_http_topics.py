@@ -104,7 +104,7 @@ def test_a_topic_that_is_read_has_its_numbers(exchange: Exchange) -> None:
 
 
 def test_numbers_of_a_topic_are_written_where_clients_look() -> None:
-    """E-55 E-56."""
+    """E-55 E-56: numbers of a topic are written where clients look."""
     numbers = RuntimeNumbers(RuntimeCounts(scheduled=3, size_bytes=77), 1, 2, 4)
     text = entity_element(TopicDescription("t"), numbers, "https://host", "2024-05")
     for element in (
@@ -327,7 +327,7 @@ def test_a_first_rule_that_is_wrong_makes_no_subscription(exchange: Exchange) ->
 
 
 def test_a_subscription_has_no_keys_of_its_own(exchange: Exchange) -> None:
-    """E-61 A-2."""
+    """E-61 A-2: a subscription has no keys of its own."""
     create(exchange, "t")
     answer = put(exchange, "t/subscriptions/s", RULE.format(rights=ALL))
     assert (answer.status, "its topic's" in answer.detail) == (400, True)
@@ -422,7 +422,7 @@ def test_an_outdated_etag_stops_a_change_of_a_rule(subscribed: Exchange) -> None
 
 
 def test_an_outdated_etag_stops_a_change_of_a_subscription(subscribed: Exchange) -> None:
-    """ERR-26."""
+    """ERR-26: an outdated etag stops a change of a subscription."""
     first = get(subscribed, "t/subscriptions/s").headers["etag"]
     subscribed.clock.advance(1)
     body = queue_body(kind="SubscriptionDescription")
@@ -498,7 +498,7 @@ def test_a_topics_rule_manages_everything_below_it(exchange: Exchange) -> None:
 
 
 def test_listen_is_enough_to_list_rules_and_for_nothing_else(exchange: Exchange) -> None:
-    """A-9 T-12."""
+    """A-9 T-12: listen is enough to list rules and for nothing else."""
     assert put(exchange, "t", RULE.format(rights="<AccessRights>Listen</AccessRights>")).status == 201
     create(exchange, "t/subscriptions/s")
     token = sas_token(f"https://{HOST}/t", "worker", "cHJpbWFyeQ==")

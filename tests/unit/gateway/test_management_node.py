@@ -116,7 +116,7 @@ def test_peek_leaves_the_bodies_out_when_asked() -> None:
 
 @pytest.mark.parametrize("value", [1, "true", b"", [True]])
 def test_a_peek_that_leaves_bodies_out_says_so_with_a_boolean(value: object) -> None:
-    """R-60, ERR-7."""
+    """R-60, ERR-7: a peek that leaves bodies out says so with a boolean."""
 
     async def test(bench: NodeBench) -> None:
         await bench.queue("orders")

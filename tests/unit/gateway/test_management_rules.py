@@ -342,7 +342,7 @@ def test_a_bad_rule_is_refused_and_changes_nothing(body: object) -> None:
     ids=repr,
 )
 def test_a_bad_page_is_refused(body: dict[str, object]) -> None:
-    """T-11, ERR-7, ERR-8: 400."""
+    """T-11, ERR-7, ERR-8: a bad page is refused, 400."""
 
     async def test(bench: NodeBench) -> None:
         assert status(await bench.ask(PATH, "enumerate-rules", body)) == 400

@@ -35,7 +35,7 @@ def selector(text: object, descriptor: object = SELECTOR_FILTER) -> Source:
 def test_every_comparison_that_clients_write_is_read(
     text: str, expected: tuple[int, int, bool, bool]
 ) -> None:
-    """H-20."""
+    """H-20: every comparison that clients write is read."""
     assert facts(position_in(text)) == expected
 
 
@@ -73,14 +73,14 @@ def test_the_filter_is_known_by_its_name_and_by_its_number(descriptor: object) -
 
 
 def test_a_filter_that_is_not_described_counts_by_its_key() -> None:
-    """H-20."""
+    """H-20: a filter that is not described counts by its key."""
     source = Source("hub", filter={SELECTOR_FILTER: "amqp.annotation.x-opt-offset > '3'"})
     assert facts(position_of(source)) == (NUMBER, 3, False, True)
 
 
 @pytest.mark.parametrize("source", [None, Source("hub"), Source("hub", filter={}), selector(None)])
 def test_without_a_position_a_reader_begins_at_the_start(source: Source | None) -> None:
-    """H-20."""
+    """H-20: without a position a reader begins at the start."""
     if source is not None and source.filter:
         source = Source("hub", filter={SELECTOR_FILTER: None})
     assert position_of(source).kind == START
@@ -95,6 +95,6 @@ def test_other_filters_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize("value", [5, b"bytes", Symbol("amqp.annotation.x-opt-offset > '3'"), ["a"]])
 def test_a_selector_that_is_no_string_is_refused(value: object) -> None:
-    """H-20."""
+    """H-20: a selector that is no string is refused."""
     with pytest.raises(BadArgument, match="string"):
         position_of(selector(value))

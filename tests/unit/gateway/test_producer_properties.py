@@ -25,7 +25,7 @@ def attach(capabilities: list[str] | None) -> Attach:
 
 
 def test_a_capability_is_desired_when_it_is_named() -> None:
-    """H-18."""
+    """H-18: a capability is desired when it is named."""
     assert desires(attach([Symbol("com.microsoft:georeplication"), IDEMPOTENT_PRODUCER]), IDEMPOTENT_PRODUCER)
     assert not desires(attach([Symbol("com.microsoft:georeplication")]), IDEMPOTENT_PRODUCER)
     assert not desires(attach(None), IDEMPOTENT_PRODUCER)
@@ -40,7 +40,7 @@ def test_a_new_producer_claims_nothing() -> None:
 
 
 def test_a_returning_producer_claims_what_it_was() -> None:
-    """H-18."""
+    """H-18: a returning producer claims what it was."""
     claim = producer_claim(
         {Symbol(NAMES[0]): Long(2**40), Symbol(NAMES[1]): Short(3), Symbol(NAMES[2]): Int(17)}
     )
@@ -49,7 +49,7 @@ def test_a_returning_producer_claims_what_it_was() -> None:
 
 @pytest.mark.parametrize("value", ["7", 7.0, True, Timestamp(7), [7]])
 def test_a_claim_that_is_no_number_is_refused(value: object) -> None:
-    """H-18."""
+    """H-18: a claim that is no number is refused."""
     with pytest.raises(BadArgument, match="producer-epoch"):
         producer_claim({Symbol(NAMES[1]): value})
 

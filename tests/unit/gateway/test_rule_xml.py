@@ -100,7 +100,7 @@ def test_empty_parameters_are_written_when_a_rule_is_read() -> None:
     ["", "<Name>r</Name>", f'<Filter xmlns:x="{INSTANCE}" x:nil="true"/><Action i:nil="true"/>'],
 )
 def test_no_filter_is_a_true_filter_and_no_action_none(content: str) -> None:
-    """E-64 T-3."""
+    """E-64 T-3: no filter is a true filter and no action none."""
     assert parse_rule(described(content), "r") == Rule("r", TrueFilter())
 
 

@@ -81,7 +81,7 @@ def test_statements_change_user_properties(text: str, before: Properties, expect
 
 
 def test_the_documented_example() -> None:
-    """T-54"""
+    """T-54: the documented example."""
     changed = after(
         "SET quantity = quantity / 2; REMOVE priority; SET sys.CorrelationId='low';",
         {"quantity": 10, "priority": "high", "color": "red"},
@@ -211,7 +211,7 @@ def test_doubling_a_text_ends() -> None:
 
 
 def test_an_undeclared_parameter_of_an_action_is_refused() -> None:
-    """T-28, T-36"""
+    """T-28, T-36: an undeclared parameter of an action is refused."""
     with pytest.raises(RuleSyntaxError, match="At character 9: the parameter '@no' has no value"):
         after("SET a = @no", {})
 

@@ -51,6 +51,6 @@ def test_a_good_rule_passes(filter_: Filter, action: SqlAction | None) -> None:
     ],
 )
 def test_a_wrong_rule_is_refused_before_it_is_stored(rule: Rule, piece: str) -> None:
-    """T-24, T-28, T-36, T-42, E-71, ERR-28"""
+    """T-24, T-28, T-36, T-42, E-71, ERR-28: a wrong rule is refused before it is stored."""
     with pytest.raises(RuleSyntaxError, match=piece):
         check_rule(rule)

@@ -98,7 +98,7 @@ def test_values_compare_with_their_type(typed: TypedValue, value: Value, expecte
 
 
 def test_at_least_one_condition_is_needed() -> None:
-    """T-42"""
+    """T-42: at least one condition is needed."""
     with pytest.raises(RuleSyntaxError, match="A correlation filter needs at least one condition"):
         compiled_filter(CorrelationFilter(), an_id)
 
@@ -126,6 +126,6 @@ def test_a_contradiction_matches_nothing() -> None:
     ],
 )
 def test_a_wrong_property_is_refused(filter_: CorrelationFilter) -> None:
-    """T-36, E-74"""
+    """T-36, E-74: a wrong property is refused."""
     with pytest.raises(RuleSyntaxError):
         compiled_filter(filter_, an_id)

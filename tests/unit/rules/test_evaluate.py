@@ -44,14 +44,14 @@ def test_values_stay_in_their_domain(operand: Operand, message: PropertyBag) -> 
 
 @given(conditions, conditions, messages)
 def test_de_morgan_holds_with_three_values(left: Expression, right: Expression, message: PropertyBag) -> None:
-    """T-33"""
+    """T-33: de morgan holds with three values."""
     assert truth(Not(And((left, right))), message) == truth(Or((Not(left), Not(right))), message)
     assert truth(Not(Or((left, right))), message) == truth(And((Not(left), Not(right))), message)
 
 
 @given(conditions, messages)
 def test_a_double_negation_is_none(tree: Expression, message: PropertyBag) -> None:
-    """T-33"""
+    """T-33: a double negation is none."""
     assert truth(Not(Not(tree)), message) == truth(tree, message)
 
 
@@ -68,7 +68,7 @@ def test_and_and_or_do_not_depend_on_order(left: Expression, right: Expression, 
 def test_flat_and_nested_chains_agree(
     one: Expression, two: Expression, three: Expression, message: PropertyBag
 ) -> None:
-    """T-33"""
+    """T-33: flat and nested chains agree."""
     assert truth(And((one, two, three)), message) == truth(And((And((one, two)), three)), message)
     assert truth(Or((one, two, three)), message) == truth(Or((Or((one, two)), three)), message)
 
@@ -103,7 +103,7 @@ def test_newid_is_drawn_from_the_chance_that_is_given() -> None:
 
 
 def test_an_undeclared_parameter_is_refused_at_its_place() -> None:
-    """T-28, T-36"""
+    """T-28, T-36: an undeclared parameter is refused at its place."""
     with pytest.raises(RuleSyntaxError) as caught:
         compiled_filter(SqlFilter("a = @one AND b = @two", (("@one", TypedValue("int", 1)),)), an_id)
     assert caught.value.sentence == "At character 18: the parameter '@two' has no value."
@@ -135,7 +135,7 @@ def test_a_parameter_given_twice_is_refused() -> None:
     ],
 )
 def test_a_value_that_is_not_of_its_type_is_refused(typed: TypedValue) -> None:
-    """E-74, T-28, T-36"""
+    """E-74, T-28, T-36: a value that is not of its type is refused."""
     with pytest.raises(RuleSyntaxError, match=f"The value of '@a' is not a '{typed.type_name}'"):
         compiled_filter(SqlFilter("x = @a", (("@a", typed),)), an_id)
 

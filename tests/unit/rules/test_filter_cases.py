@@ -118,7 +118,7 @@ KEYWORD_CASES: Final = [
 
 @pytest.mark.parametrize(("text", "expected"), KEYWORD_CASES)
 def test_keywords_are_the_same_in_any_case(text: str, expected: Answer) -> None:
-    """T-21"""
+    """T-21: keywords are the same in any case."""
     assert answer(text) is expected
 
 
@@ -196,7 +196,7 @@ SYSTEM: Final = [
 
 @pytest.mark.parametrize(("text", "expected"), SYSTEM)
 def test_system_properties_need_their_scope(text: str, expected: Answer) -> None:
-    """T-2, T-23, T-24"""
+    """T-2, T-23, T-24: system properties need their scope."""
     assert answer(text) is expected
 
 
@@ -338,7 +338,7 @@ LIKES: Final = [
 
 @pytest.mark.parametrize(("text", "expected"), LIKES)
 def test_patterns_match_whole_texts(text: str, expected: Answer) -> None:
-    """T-27, T-31"""
+    """T-27, T-31: patterns match whole texts."""
     assert answer(text) is expected
 
 

@@ -98,7 +98,7 @@ UNKNOWNS: Final = [
 
 @pytest.mark.parametrize(("text", "expected"), UNKNOWNS)
 def test_a_missing_property_makes_operators_unknown(text: str, expected: Answer) -> None:
-    """T-31, T-34"""
+    """T-31, T-34: a missing property makes operators unknown."""
     assert answer(text) is expected
     assert not selects(text) or expected is T
 
@@ -166,19 +166,19 @@ def test_and_and_or_have_three_values(left: str, right: str) -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [("NOT urgent", F), ("NOT paid", T), ("NOT missing", U)])
 def test_not_unknown_is_unknown(text: str, expected: Answer) -> None:
-    """T-33"""
+    """T-33: not unknown is unknown."""
     assert answer(text) is expected
 
 
 @pytest.mark.parametrize("text", ["missing", "NULL", "NOT missing", "missing OR paid", "color = 10", "paid"])
 def test_only_true_selects(text: str) -> None:
-    """T-33"""
+    """T-33: only true selects."""
     assert not selects(text)
 
 
 @pytest.mark.parametrize("text", ["NOT (colour = 'red')", "colour <> 'red'", "colour NOT IN ('red')"])
 def test_a_negation_does_not_select_messages_without_the_property(text: str) -> None:
-    """T-34"""
+    """T-34: a negation does not select messages without the property."""
     assert answer(text) is U
     assert not selects(text)
 

@@ -35,7 +35,7 @@ def oracle(pattern: str, escape: str | None, text: str) -> bool:
 
 @given(_letters, _letters)
 def test_like_agrees_with_a_regular_expression(pattern: str, text: str) -> None:
-    """T-27"""
+    """T-27: like agrees with a regular expression."""
     assert LikePattern(pattern).matches(text) == oracle(pattern, None, text)
 
 
@@ -56,7 +56,7 @@ def test_like_agrees_with_an_escape_character(pattern: str, escape: str, text: s
 
 
 def test_a_pattern_cannot_end_with_its_escape_character() -> None:
-    """T-27"""
+    """T-27: a pattern cannot end with its escape character."""
     with pytest.raises(FilterError, match="ends with its escape character"):
         LikePattern("ab!", "!")
     assert LikePattern("ab!!", "!").matches("ab!")

@@ -188,7 +188,7 @@ def test_control_characters_never_reach_the_sentence() -> None:
 
 
 def test_long_tokens_are_cut_in_the_sentence() -> None:
-    """T-36"""
+    """T-36: long tokens are cut in the sentence."""
     with pytest.raises(RuleSyntaxError) as caught:
         parse_filter("a = 1 " + "x" * 900)
     assert len(caught.value.sentence) < 200
@@ -205,7 +205,7 @@ def test_a_text_has_at_most_1024_characters(parse: object) -> None:
 
 
 def test_an_action_has_at_most_32_statements() -> None:
-    """E-71"""
+    """E-71: an action has at most 32 statements."""
     assert len(parse_action("SET a = 1;" * STATEMENTS_MAX)) == STATEMENTS_MAX
     with pytest.raises(RuleSyntaxError, match="at most 32 statements"):
         parse_action("SET a = 1;" * (STATEMENTS_MAX + 1))

@@ -39,7 +39,7 @@ def test_a_printed_action_parses_to_itself(
     st.integers(-(1 << 63), (1 << 63) - 1),
 )
 def test_printed_literals_keep_their_values(text: str, double: float, integer: int) -> None:
-    """T-25"""
+    """T-25: printed literals keep their values."""
     for value in (text, double, integer):
         tree = parse_filter(f"a = {printed(Literal(value))}")
         assert repr(tree) == repr(parse_filter(printed(tree)))
@@ -48,7 +48,7 @@ def test_printed_literals_keep_their_values(text: str, double: float, integer: i
 
 @given(properties)
 def test_system_properties_keep_their_scope(property_: Property) -> None:
-    """T-23"""
+    """T-23: system properties keep their scope."""
     assert printed(property_).startswith("sys.") == property_.is_system
 
 

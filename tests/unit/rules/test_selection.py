@@ -60,7 +60,7 @@ def test_plain_rules_give_one_copy_and_acting_rules_one_each() -> None:
 
 
 def test_an_acting_rule_brings_its_action() -> None:
-    """T-4"""
+    """T-4: an acting rule brings its action."""
     selection = selection_of(("s", Rule("acting", TrueFilter(), ACTION)))
     copy = PropertyBag()
     selection.matching(copy)[0].acting[0].action.apply(copy)
@@ -68,7 +68,7 @@ def test_an_acting_rule_brings_its_action() -> None:
 
 
 def test_without_rules_nobody_gets_anything() -> None:
-    """T-5"""
+    """T-5: without rules nobody gets anything."""
     selection = selection_of(("s", Rule("r", TrueFilter())))
     assert len(selection.matching(PropertyBag())) == 1
     selection.remove("s", "r")
@@ -128,7 +128,7 @@ def test_filters_are_counted_by_kind() -> None:
 
 
 def test_a_wrong_rule_changes_nothing() -> None:
-    """T-36"""
+    """T-36: a wrong rule changes nothing."""
     selection = selection_of(("a", Rule("1", TrueFilter())))
     for wrong in (
         Rule("2", SqlFilter("x >")),

@@ -10,13 +10,13 @@ from busway.rules.values import INSTANT_TICKS_MAX, INTEGER_MAX, Instant, Span
 
 @given(st.integers(0, INSTANT_TICKS_MAX))
 def test_a_moment_survives_its_text(ticks: int) -> None:
-    """T-51"""
+    """T-51: a moment survives its text."""
     assert instant_of(instant_text(Instant(ticks))) == Instant(ticks)
 
 
 @given(st.integers(-INTEGER_MAX, INTEGER_MAX))
 def test_a_duration_survives_its_text(ticks: int) -> None:
-    """T-51"""
+    """T-51: a duration survives its text."""
     assert span_of(span_text(Span(ticks))) == Span(ticks)
 
 
@@ -34,7 +34,7 @@ def test_a_duration_survives_its_text(ticks: int) -> None:
     ],
 )
 def test_moments_are_read(text: str, ticks: int) -> None:
-    """T-51"""
+    """T-51: moments are read."""
     assert instant_of(text) == Instant(ticks)
 
 
@@ -47,7 +47,7 @@ def test_moments_are_read(text: str, ticks: int) -> None:
     ],
 )  # fmt: skip
 def test_other_texts_are_no_moments(text: str) -> None:
-    """T-51"""
+    """T-51: other texts are no moments."""
     assert instant_of(text) is None
 
 
@@ -59,7 +59,7 @@ def test_other_texts_are_no_moments(text: str) -> None:
     ],
 )  # fmt: skip
 def test_durations_are_read(text: str, seconds: int) -> None:
-    """T-51"""
+    """T-51: durations are read."""
     assert span_of(text) == Span(seconds * 10_000_000)
 
 
@@ -67,10 +67,10 @@ def test_durations_are_read(text: str, seconds: int) -> None:
     "text", ["", "P", "PT", "P1DT", "P1Y", "24:00:00", "1", "x", "P99999999DT", "PT1S\n"]
 )
 def test_other_texts_are_no_durations(text: str) -> None:
-    """T-51"""
+    """T-51: other texts are no durations."""
     assert span_of(text) is None
 
 
 def test_a_duration_longer_than_64_bits_is_none() -> None:
-    """T-51"""
+    """T-51: a duration longer than 64 bits is none."""
     assert span_of("P99999999D") is None

@@ -138,7 +138,7 @@ def test_a_window_ends_when_it_is_large_enough(tmp_path: Path) -> None:
 
 
 def test_idle_windows_leave_empty_files_unless_they_are_skipped(tmp_path: Path) -> None:
-    """H-42"""
+    """H-42: idle windows leave empty files unless they are skipped."""
 
     async def work(bus: Bus) -> None:
         await bus.pass_time(125)
@@ -238,7 +238,7 @@ def test_capturing_takes_no_reader_s_place(tmp_path: Path) -> None:
 
 
 def test_parquet_files_have_the_same_columns(tmp_path: Path) -> None:
-    """H-40"""
+    """H-40: parquet files have the same columns."""
 
     async def work(bus: Bus) -> None:
         await bus.publish(b"one", b"two", properties={"n": 7})

@@ -80,7 +80,7 @@ def test_partitions_lie_in_different_stores() -> None:
 
 
 def test_a_hub_its_groups_and_its_events_outlast_a_restart() -> None:
-    """H-1, H-5, H-16"""
+    """H-1, H-5, H-16: a hub its groups and its events outlast a restart."""
 
     async def whole() -> None:
         stores = [MemoryStore("store-0"), MemoryStore("store-1")]
@@ -245,7 +245,7 @@ def test_a_namespace_that_has_such_pairs_starts_and_warns(caplog: pytest.LogCapt
 
 
 def test_a_failed_store_takes_only_its_partitions_down_and_all_is_back_with_it() -> None:
-    """H-11, H-12, P-2"""
+    """H-11, H-12, P-2: a failed store takes only its partitions down and all is back with it."""
 
     async def work(bus: Bus) -> None:
         await bus.hubs.create(EventHubDescription("h", 4))
@@ -291,7 +291,7 @@ def test_more_partitions_come_where_the_tier_allows_it_and_never_fewer() -> None
 
 
 def test_there_are_as_many_hubs_as_one_likes_but_not_more_than_entities() -> None:
-    """H-6, L-1"""
+    """H-6, L-1: there are as many hubs as one likes but not more than entities."""
 
     async def work(bus: Bus) -> None:
         for number in range(12):

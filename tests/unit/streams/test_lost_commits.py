@@ -138,7 +138,7 @@ def test_a_step_is_longer_than_all_that_can_be_lost() -> None:
 
 
 def test_the_beginning_of_an_empty_log_goes_along() -> None:
-    """H-27"""
+    """H-27: the beginning of an empty log goes along."""
     counters = Counters()
     counters.last_counter = counters.deferred = 7
     step_ahead("partition 0 of 'clicks'", counters, 1)

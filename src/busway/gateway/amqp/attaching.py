@@ -234,7 +234,7 @@ class Attaching:
         request.start()
 
     def _attach_control(self, link: Link, node: Node) -> None:
-        """TX-5, TX-21."""
+        """A link that declares and discharges transactions (TX-5), which Basic does not have (TX-21)."""
         connection = self._connection
         connection.transactions.check_offered()
         control = ControlLink(connection, link, node, self._namespace.flows.namespace, connection.now())
@@ -464,7 +464,7 @@ def _transfer_destination(properties: Fields | None) -> Node | None:
 
 
 def _right_for(link: Link, node: Node) -> str | None:
-    """A-9."""
+    """A-9: who receives needs Listen, who sends needs Send."""
     if node.kind is not NodeKind.ENTITY:
         return None
     return "Listen" if link.is_sender else "Send"

@@ -56,7 +56,7 @@ class EndingLink(Attachment):
         """Nothing was delivered, so there is nothing to settle."""
 
     def credit_arrived(self) -> None:
-        """R-9."""
+        """R-9: a drain is answered; nothing will come."""
         self.link.drained()
 
     def room_grew(self) -> None: ...

@@ -100,7 +100,7 @@ class EventAttaching:
             self._accept_producer(sender, hub, None)
 
     def _attach_idempotent(self, sender: EventSendLink, hub: EventHub, address: EventAddress) -> None:
-        """H-18."""
+        """H-18: accepted when the log knows which producer it is."""
         if address.partition_id is None:
             raise InvalidOperation(
                 "An idempotent producer sends to one partition: its address is"

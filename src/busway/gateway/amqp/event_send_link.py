@@ -111,7 +111,7 @@ class EventSendLink(SenderEnd):
         self.watch.stop()
 
     def _give_up(self) -> None:
-        """P-31, S-1."""
+        """P-31, S-1: nobody knows whether it is stored, so the link goes without an outcome."""
         self.evict(StoreOutcomeUnknown())
 
     def is_congested(self) -> bool:
@@ -240,6 +240,6 @@ class EventSendLink(SenderEnd):
 
 
 def _check_outside_transactions(delivery: IncomingDelivery) -> None:
-    """H-1."""
+    """H-1: hubs take no part in transactions."""
     if delivery.state is not None and isinstance(delivery.state, TransactionalState):
         raise InvalidOperation("An event hub takes no part in transactions.")

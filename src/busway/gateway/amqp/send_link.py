@@ -140,7 +140,7 @@ class SendLink(SenderEnd):
             self.watch.stop()
 
     def _give_up(self) -> None:
-        """P-31, S-1."""
+        """P-31, S-1: nobody knows whether it is stored, so the link goes without an outcome."""
         self.evict(StoreOutcomeUnknown())
 
     def is_congested(self) -> bool:

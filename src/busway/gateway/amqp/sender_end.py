@@ -80,7 +80,8 @@ class SenderEnd(Attachment):
     # -- from the entity
 
     def evict(self, error: BrokerError) -> None:
-        """E-84, E-86."""
+        """The entity no longer takes messages (E-84), or is gone (E-86): the link is detached with the
+        reason."""
         if not self._is_gone:
             self.host.end_link(self, amqp_error(error, self.host.tracking, self.node.path))
 

@@ -43,7 +43,7 @@ class EmptyReceiveLink(Attachment):
         """Nothing was delivered, so there is nothing to settle."""
 
     def credit_arrived(self) -> None:
-        """R-9."""
+        """R-9: a drain is answered; there is nothing to send."""
         self.link.drained()
 
     def room_grew(self) -> None: ...

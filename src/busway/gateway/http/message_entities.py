@@ -61,7 +61,7 @@ class MessageEntities:
         return ReceivePoint(found, outlet)
 
     def _transfer_dead_letters(self, via_path: str) -> ReceivePoint:
-        """D-22."""
+        """D-22: empty where nothing was ever sent via the entity."""
         transfers = self._namespace.transfer_queue(via_path)
         if transfers is None:
             return ReceivePoint(self._namespace.queue(via_path), None)

@@ -287,7 +287,7 @@ async def _done(start: Callable[[RunDone], None]) -> None:
 
 
 async def _renewed(outlet: Outlet, token: bytes) -> Response:
-    """R-30."""
+    """R-30: the answer tells the lock's new end."""
     (locked_until_ms,) = await outlet.renew([token])
     return Response(headers={BROKER_PROPERTIES: json.dumps(described_lock(token, locked_until_ms))})
 
