@@ -18,14 +18,14 @@ from benchmarks.measurement import Figure, cpu_s, measure, middle
 from benchmarks.parts import Bench
 from benchmarks.report import Report
 from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_changes import NewEntity
-from busway.broker.fragment import Fragment
+from busway.broker.fragment.fragment import Fragment
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.client.service_bus_client import ServiceBusClient
 from busway.clock import Clock, Entropy
 from busway.data_directory import DataDirectory
-from busway.message import NEVER_MS, Message
+from busway.message.message import NEVER_MS, Message
 from busway.server import STORES_DEFAULT
 from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED
 from busway.store.sqlite.store import SqliteStore

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from benchmarks.spark_rig import BODY_BYTES, Rig
 from busway.client.administration import ServiceBusAdministrationClient
-from busway_spark.bus import Bus
-from busway_spark.pipeline.captured import SCHEMA, CapturedFile
+from busway_spark.pipeline.captured.captured import SCHEMA, CapturedFile
 from busway_spark.pipeline.job import Place, Progress
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import BUSWAY
 
 #: One of so many captured messages passes the filter of a backfill.

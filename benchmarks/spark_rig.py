@@ -30,7 +30,7 @@ from benchmarks.busway_server import BuswayServer
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.amqp_arrays.encoded_rows import ENVELOPE_BYTES, EncodedRows
 from busway_spark.servicebus.row_messages import encode_rows
-from busway_spark.session import spark_session
+from busway_spark.start.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -3,7 +3,7 @@
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
-from busway_spark.carried_source import CarriedSource
+from busway_spark.start.carried_source import CarriedSource
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

@@ -2,9 +2,7 @@
 
 cli            the command line; one file per verb family
 server         assembly: options → data directory → stores → namespace → gateways → listener
-config         the emulator's Config.json and our superset of it, read; its parts are `config_node` (one place in
-               such a file), `config_wish` (an entity it wants), `config_hubs`, `config_rules`, `config_values`
-config_changes what a file changes in a namespace; `config_definition`: all that defines one, and its export
+config         the emulator's Config.json and our superset of it
 tick_text      times of rules as text
 announcement   where the bus is to be found: connection string, ready file
 data_directory serve_options ticker
@@ -16,12 +14,9 @@ store          what is remembered: the contract, SQLite, memory
 client         a small client; knows the server by the wire only
 amqp           the AMQP 1.0 engine without I/O
 rules          the language of subscription rules
-message clock  a message as the broker holds it (`message_head`, `bare_message`: its bytes, taken apart); time and
-               chance as arguments
-event_record event_chunk   an event as it lies in a log and leaves it; runs of events as they are stored
-chunk_parts    runs of events without their bodies
-changed_payload   an encoded message with parts of it changed
-claimed_run    messages of a claim as they travel in bulk
+subject        a message as rules see it
+message        messages and events as bytes
+clock          time and chance as arguments
 short_slices   processor time in short turns, so that answers do not wait for what else the machine does
 loop_entries   where the event loop enters our code: what takes long is noted with its name
 redaction      secrets taken out of text

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final
 
 from busway.announcement import AMQPS_PORT, HTTPS_PORT, Announcement, public_host
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.clock import Clock, Entropy
 from busway.data_directory import DataDirectory
 from busway.gateway import listener
 from busway.gateway.amqp.gateway import AmqpGateway
-from busway.gateway.amqp.payloads import Payloads
 from busway.gateway.amqp.protocol import AmqpProtocol
+from busway.gateway.amqp.wire.payloads import Payloads
 from busway.gateway.certificates import ensure_certificates, server_context
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.entrance import Entrance
@@ -43,7 +43,7 @@ from busway.streams.event_hubs import EventHubs
 from busway.ticker import Ticker
 
 if TYPE_CHECKING:
-    from busway.config import Config
+    from busway.config.config import Config
     from busway.gateway.http.app import HttpGateway
     from busway.journal.feed import Feed
 
@@ -136,7 +136,7 @@ class Server:
         config, self._config = self._config, None  # it may be large
         limits = _limits(options)
         if options.config is not None and (config is None or limits != Limits()):
-            from busway.config import read_config  # for those who have such a file
+            from busway.config.config import read_config  # for those who have such a file
 
             config = read_config(options.config, limits)
         if config is not None and "File" in config.log_types:
@@ -144,7 +144,7 @@ class Server:
         name = None if config is None else config.namespace_name
         namespace, hubs = await self._open_namespace(stack, name or NAMESPACE_DEFAULT)
         if config is not None:
-            from busway.config_changes import apply_config  # as above
+            from busway.config.changes import apply_config  # as above
 
             await apply_config(config, namespace, hubs)
         budget = ConnectionBudget(options.connections_bytes_max)
@@ -177,12 +177,12 @@ class Server:
 
     async def _make_new(self, namespace: Namespace, hubs: EventHubs) -> None:
         """With what the configuration file describes, as at a first start."""
-        from busway.broker.reset import make_new  # for those who allow it
+        from busway.broker.namespace.reset import make_new  # for those who allow it
 
         await make_new(namespace)
         if self._options.config is not None:
-            from busway.config import read_config
-            from busway.config_changes import apply_config
+            from busway.config.changes import apply_config
+            from busway.config.config import read_config
 
             config = await asyncio.to_thread(read_config, self._options.config, _limits(self._options))
             await apply_config(config, namespace, hubs)

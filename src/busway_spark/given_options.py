@@ -11,15 +11,15 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from busway_spark.authority import authority_text
 from busway_spark.bodies.body_options import BodyOptions, WrongBodyOption, read_body_options
-from busway_spark.bus import Bus
 from busway_spark.catalogue_tables import MISSING, KeyInTable, of_definition
-from busway_spark.connection_texts import over_websocket, parsed
 from busway_spark.durations import seconds_of
 from busway_spark.named_connections import CONNECTION, find_connection
-from busway_spark.patience import OPERATION_S
-from busway_spark.write_names import BATCH_MAX, WRITE_ID_CHARACTERS_MAX
+from busway_spark.wire.authority import authority_text
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.connection_texts import over_websocket, parsed
+from busway_spark.wire.patience import OPERATION_S
+from busway_spark.writing.write_names import BATCH_MAX, WRITE_ID_CHARACTERS_MAX
 
 CONNECTION_STRING: Final = "connectionString"
 CA_FILE: Final = "caFile"

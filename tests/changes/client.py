@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.errors import BrokerError
-from busway.broker.receiver import Attachment
+from busway.broker.fragment.receiver import Attachment
 
 if TYPE_CHECKING:
     from tests.changes.world import World

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from busway.broker.descriptions import SubscriptionDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import EntityAlreadyExists, EntityNotFound
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import random_key
 from busway.clock import Entropy
 from busway.rules.rule import Rule

@@ -7,7 +7,7 @@ import asyncio
 from typing import Final
 
 from busway.broker.descriptions import Description
-from busway.broker.entity_changes import NewEntity
+from busway.broker.entity.queue import Queue
 from busway.broker.errors import (
     BrokerError,
     EntityAlreadyExists,
@@ -15,9 +15,9 @@ from busway.broker.errors import (
     InvalidOperation,
     ServerBusy,
 )
-from busway.broker.namespace import Namespace
-from busway.broker.queue import Queue
-from busway.broker.receiver import Attachment
+from busway.broker.fragment.receiver import Attachment
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.rules.rule import Rule
 
 #: How long a client that unsubscribes needs to close its link.

@@ -7,7 +7,7 @@ from typing import Final
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
-from busway.message import Message
+from busway.message.message import Message
 
 VALUE_CHARACTERS: Final = 8
 _PLACE: Final = "0" * VALUE_CHARACTERS

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from busway.broker.entity.queue import Queue
+from busway.broker.entity.topic import Topic
 from busway.broker.errors import BrokerError
-from busway.broker.queue import Queue
-from busway.broker.topic import Topic
 from tests.changes.client import Answer, Client, SendLink
 from tests.changes.messages import Draft
 from tests.chaos.history import FAIL, INFO

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from busway.broker.entity.outlet import Outlet
 from busway.broker.errors import BrokerError, SessionLockLost
-from busway.broker.message_sessions import MessageSession
-from busway.broker.outlet import Outlet
-from busway.broker.settlement import Verb
+from busway.broker.fragment.message_sessions import MessageSession
+from busway.broker.fragment.settlement import Verb
 from tests.changes.receivers import Deferrer, Held, ReceiveLink
 from tests.chaos.history import OK, Operation
 

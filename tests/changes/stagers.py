@@ -5,11 +5,11 @@ from __future__ import annotations
 from struct import pack
 from typing import TYPE_CHECKING, Final
 
+from busway.broker.entity.queue import Queue
+from busway.broker.entity.topic import Topic
 from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.limits import Limits
-from busway.broker.queue import Queue
-from busway.broker.topic import Topic
-from busway.message import Message
+from busway.message.message import Message
 from busway.staging.decider import WriteName
 from busway.staging.decisions import STREAM
 from busway.staging.refusals import StagingRefused

@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from busway.broker.errors import BrokerError, MessageLockLost, SessionLockLost, TransactionRolledBack
-from busway.broker.settlement import Settlement, Verb
-from busway.broker.transaction import Transaction
-from busway.broker.transactions import Transactions
+from busway.broker.fragment.settlement import Settlement, Verb
+from busway.broker.transaction.transaction import Transaction
+from busway.broker.transaction.transactions import Transactions
 from tests.changes.kinds import is_queue
 from tests.changes.messages import Draft
 from tests.changes.receivers import Consumer, Held

@@ -15,10 +15,10 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.entity_changes import NewEntity
 from busway.broker.entity_path import subscription_path
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, TrueFilter
 from busway.staging.stagings import Stagings
 from busway.streams.event_hubs import EventHubs

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from busway.amqp.types import Int
-from busway.broker.claims import Claims
+from busway.broker.bulk.claims import Claims
 from busway.broker.descriptions import AuthorizationRule, Description, QueueDescription
 from busway.broker.errors import ServerBusy
-from busway.broker.settlement import Settlement, Verb
-from busway.message import Message
+from busway.broker.fragment.settlement import Settlement, Verb
+from busway.message.message import Message
 from tests.chaos.crash_world import QUEUE, CrashWorld, queue
 
 Act = Callable[[CrashWorld], Awaitable[None]]

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from busway.broker.settlement import Settlement, Verb
-from busway.message import Message
+from busway.broker.fragment.settlement import Settlement, Verb
+from busway.message.message import Message
 from busway.rules.rule import Rule, SqlFilter
 from tests.chaos.crash_scenarios import Act, CrashScenario, Step, steps, text, texts
 from tests.chaos.crash_world import QUEUE, CrashWorld, queue

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from busway.broker.errors import BrokerError, ServerBusy
-from busway.event_chunk import Chunk
-from busway.event_record import Event, event_of
+from busway.message.event_chunk import Chunk
+from busway.message.event_record import Event, event_of
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import (
     COMPACT,

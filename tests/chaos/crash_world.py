@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from busway.broker.descriptions import Description, QueueDescription
-from busway.broker.entity_changes import NewEntity
+from busway.broker.entity.outlet import Outlet
+from busway.broker.entity.queue import Queue
 from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
+from busway.broker.fragment.message_sessions import MessageSession
+from busway.broker.fragment.receiver import Delivery, Receiver
+from busway.broker.fragment.settlement import Settlement
 from busway.broker.limits import Limits
-from busway.broker.message_sessions import MessageSession
-from busway.broker.namespace import Namespace
-from busway.broker.outlet import Outlet
-from busway.broker.queue import Queue
-from busway.broker.receiver import Delivery, Receiver
-from busway.broker.settlement import Settlement
-from busway.broker.transaction import Transaction
-from busway.message import Message
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
+from busway.broker.transaction.transaction import Transaction
+from busway.message.message import Message
 from busway.store.contract import StoreState
 from busway.store.sqlite.store import SqliteStore
 from tests.chaos.crash_picture import Picture, is_at_rest, picture_of

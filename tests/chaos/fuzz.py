@@ -31,7 +31,7 @@ from busway.amqp.performatives import ACCEPTED, decode_performative
 from busway.amqp.section_order import split_batch
 from busway.amqp.sections import decode_message
 from busway.broker.errors import BrokerError
-from busway.gateway.amqp.message_mapping import message_of
+from busway.gateway.amqp.wire.message_mapping import message_of
 from tests.chaos.scenario import Outcome
 from tests.harness.engine_pair import EnginePair
 from tests.unit.amqp.test_codec_fuzz import FRAMES, MESSAGES, mutant

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from busway.broker.catalogue_rows import ENTITY_PREFIXES, EntityRow
+from busway.broker.namespace.catalogue_rows import ENTITY_PREFIXES, EntityRow
 from busway.clock import Clock
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.running_server import RunningServer

@@ -13,7 +13,7 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.event_reader import StartPosition
 from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
-from busway.event_chunk import Chunk
+from busway.message.event_chunk import Chunk
 from tests.chaos.stream_checker import Seen
 
 _FILLER_BYTES_MAX: Final = 300

@@ -24,7 +24,7 @@ from busway.client.errors import ClientError
 from busway.client.event_reader import StartPosition
 from busway.client.messages import ServiceBusMessage
 from busway.client.service_bus_client import ServiceBusClient
-from busway.event_record import Event, event_of
+from busway.message.event_record import Event, event_of
 from busway.store.contract import StoreError
 from busway.streams.cursor import Cursor, EventReader
 from busway.streams.hub_descriptions import EventHubDescription

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import uuid4
 
 from busway.broker.descriptions import LISTEN
-from busway.event_record import Event
-from busway.gateway.http.pipeline_report import PARTITIONS_MAX, SOURCES_MAX
+from busway.gateway.http.operator.pipeline_report import PARTITIONS_MAX, SOURCES_MAX
+from busway.message.event_record import Event
 from tests.cost.http_client import HttpClient
 from tests.cost.row import FLAT, HTTP, NOBODY, row
 from tests.cost.scene import Scene, payload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from busway.amqp.performatives import Close, Detach, Flow, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
 from busway.broker.descriptions import LISTEN, MANAGE, SubscriptionDescription, TopicDescription
-from busway.gateway.amqp.topic_subscriptions import MADE_HERE
+from busway.gateway.amqp.links.topic_subscriptions import MADE_HERE
 from tests.cost.amqp_client import SESSION_LINKS, WINDOW, AmqpClient
 from tests.cost.row import AMQP, row
 from tests.cost.scene import Scene, payload

@@ -16,10 +16,10 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import BrokerError
-from busway.gateway.amqp.message_mapping import message_of
-from busway.message import Message
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.message.message import Message
 from busway.rules.rule import Rule
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.cost.amqp_client import AmqpClient, Desk, WebSocketClient

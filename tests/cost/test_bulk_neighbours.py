@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from busway.broker.descriptions import LISTEN
-from busway.event_record import Event
+from busway.message.event_record import Event
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.cost.http_client import HttpClient
 from tests.cost.instruments import Bytes, Turns

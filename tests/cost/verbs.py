@@ -41,8 +41,8 @@ from busway.amqp.type_table import (
     Transfer,
 )
 from busway.gateway import http
-from busway.gateway.amqp.management_node import OPERATIONS
-from busway.gateway.http.status_page import status_page
+from busway.gateway.amqp.nodes.management_node import OPERATIONS
+from busway.gateway.http.operator.status_page import status_page
 
 #: Composite types that a client writes as such: the others are parts of these, or only ever written by a server.
 ASKED = {

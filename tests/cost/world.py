@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import apsw
 
 from busway.broker.descriptions import ALL_RIGHTS, LISTEN, MANAGE, SEND, AuthorizationRule
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.serve_options import ServeOptions
 from busway.server import Server, slow_the_collector

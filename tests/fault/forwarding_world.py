@@ -17,11 +17,11 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
-from busway.message import Message
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
+from busway.message.message import Message
 from busway.store.contract import StoreError, StoreState
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy

@@ -17,12 +17,12 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
-from busway.event_chunk import Chunk
-from busway.gateway.amqp.payloads import Payloads
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
+from busway.gateway.amqp.wire.payloads import Payloads
+from busway.message.event_chunk import Chunk
 from busway.staging.decider import WriteName
 from busway.staging.decisions import STREAM
 from busway.staging.stagings import PartName, Stagings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from busway.message import NEVER_MS
+from busway.message.message import NEVER_MS
 
 ACTIVE, DEFERRED, SCHEDULED = "active", "deferred", "scheduled"
 

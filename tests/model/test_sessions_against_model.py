@@ -20,10 +20,10 @@ from busway.broker.errors import (
     SessionLockLost,
     StoreOutcomeUnknown,
 )
+from busway.broker.fragment.message_sessions import MessageSession
+from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.message_sessions import MessageSession
-from busway.broker.receiver import Delivery
-from busway.broker.settlement import Settlement, Verb
 from tests.harness.examples import examples_of
 from tests.model.plain_queue import ACTIVE, DEFERRED, SCHEDULED
 from tests.model.plain_sessions import PlainSessions

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from busway.broker.errors import BrokerError, TransactionRolledBack, TransactionTimedOut
-from busway.broker.receiver import Delivery
-from busway.broker.settlement import Settlement, Verb
-from busway.broker.transaction import Transaction
-from busway.broker.transactions import Transactions
+from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.settlement import Settlement, Verb
+from busway.broker.transaction.transaction import Transaction
+from busway.broker.transaction.transactions import Transactions
 from tests.unit.broker.rig import Rig, play, text
 
 CONTROL = object()

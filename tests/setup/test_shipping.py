@@ -194,7 +194,7 @@ def test_an_installed_stale_twin_never_runs(shipped: Shipped) -> None:
         return subprocess.run([busway, "--version"], capture_output=True, text=True, check=True).stdout
 
     assert version().endswith(", compiled\n")
-    (source,) = shipped.prefix.glob("lib/python*/site-packages/busway/message.py")
+    (source,) = shipped.prefix.glob("lib/python*/site-packages/busway/message/message.py")
     before = source.read_bytes()
     source.write_bytes(before + b"\n# edited\n")
     assert "pure Python (the compiled modules are stale" in version()

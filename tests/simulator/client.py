@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.errors import BrokerError
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.namespace import Namespace
 from tests.simulator.journal import Call, Journal
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from random import Random
 from typing import Final
 
 from busway.broker.descriptions import TopicDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.entity_path import path_key
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.rules.rule import Rule, SqlFilter
 from tests.changes.changes import NEIGHBOUR, WATCHED, Made, Subject
 from tests.simulator.topology import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from busway.broker.errors import BrokerError
-from busway.message import Message
+from busway.message.message import Message
 from tests.chaos.history import FAIL, INFO, OK
 from tests.simulator.client import Client, Question
 from tests.simulator.journal import Act, Call, Ended, Sent

@@ -18,8 +18,8 @@ from random import Random
 from typing import Final
 
 from busway.store.contract import CommitBatch, FragmentKey, StoreError, StoreState, StoreUnavailable
-from busway.store.memory import MemoryStore, _Fragment, _freeze
 from busway.store.shadow import Shadow, Shadows
+from tests.harness.memory_store import MemoryStore, _Fragment, _freeze
 
 #: A commit that takes longer makes the store a slow one.
 _SLOW_S: Final = 0.5

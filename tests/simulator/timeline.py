@@ -16,11 +16,11 @@ from functools import cache
 from uuid import UUID
 
 from busway.broker.descriptions import Description, SubscriptionDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
-from busway.broker.message_subject import MessageSubject
-from busway.message import Message
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.message.message import Message
 from busway.rules.filters import compiled_filter
 from busway.rules.rule import DEFAULT_RULE_NAME, Filter, Rule, TrueFilter
+from busway.subject.message_subject import MessageSubject
 from tests.chaos.history import FAIL, OK
 from tests.simulator.journal import NEVER, Changed, Outage, on_a_copy
 from tests.simulator.topology import Traits, bare_of

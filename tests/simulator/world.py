@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
-from busway.message import Message
+from busway.broker.namespace.namespace import Namespace
+from busway.message.message import Message
 from busway.store.contract import StoreError
 from busway.ticker import Ticker
 from tests.harness.manual_clock import SeededEntropy

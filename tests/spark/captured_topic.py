@@ -19,12 +19,12 @@ from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.receiver import RECEIVE_AND_DELETE
 from busway.client.service_bus_client import ServiceBusClient
 from busway.rules.rule import Rule
-from busway_spark.bus import Bus
-from busway_spark.pipeline.backfill_plan import FRAGMENT_SHIFT, BackfillOptions
-from busway_spark.pipeline.captured import SCHEMA, CapturedFile
+from busway_spark.pipeline.backfill.backfill_plan import FRAGMENT_SHIFT, BackfillOptions
+from busway_spark.pipeline.captured.captured import SCHEMA, CapturedFile
 from busway_spark.pipeline.job import Place
 from busway_spark.property_types import properties_of, types_of
 from busway_spark.servicebus.variant import json_of
+from busway_spark.wire.bus import Bus
 from tests.spark.random_rules import RandomRules
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ from typing import Any
 import pyspark
 
 import busway
-from busway_spark.session import prepare_environment
+from busway_spark.start.session import prepare_environment
 from tests.spark.class_archive import java_options
 
 _HOME = Path(pyspark.__file__).parent

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from busway.client.messages import ServiceBusMessage
 from busway.journal import columns as journal
 from busway.rules.rule import Rule, SqlAction, SqlFilter
-from busway_spark.pipeline.capture_commit import BatchName
+from busway_spark.pipeline.capture.capture_commit import BatchName
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import captured, data_files, events, numbers_in, writer
 from tests.spark.captured_topic import CapturedTopic

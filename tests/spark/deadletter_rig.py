@@ -16,10 +16,9 @@ from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.sender import SendingEnd
 from busway.client.service_bus_client import ServiceBusClient
 from busway.client.transaction import ControlEnd
-from busway_spark.bus import Bus
-from busway_spark.pipeline.deadletters_move import Mover
-from busway_spark.pipeline.deadletters_plan import Plan
-from busway_spark.pipeline.deadletters_route import (
+from busway_spark.pipeline.deadletters.move import Mover
+from busway_spark.pipeline.deadletters.plan import Plan
+from busway_spark.pipeline.deadletters.route import (
     DEAD_LETTER,
     DUPLICATE_DETECTION,
     TRANSACTION,
@@ -27,6 +26,7 @@ from busway_spark.pipeline.deadletters_route import (
     find_route,
 )
 from busway_spark.pipeline.job import Progress
+from busway_spark.wire.bus import Bus
 
 Chooser = Callable[[ServiceBusReceivedMessage], bool]
 COUNT = 30

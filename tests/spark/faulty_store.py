@@ -19,8 +19,9 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
 
-from busway_spark.pipeline import capture_root, delta, delta_table
-from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.capture import capture_root, delta
+from busway_spark.pipeline.capture.capture_root import CaptureRoot
+from busway_spark.pipeline.captured import delta_table
 
 
 class Killed(BaseException):

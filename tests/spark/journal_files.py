@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from busway.journal import columns
-from busway_spark.pipeline.captured import SCHEMA, CapturedFile
+from busway_spark.pipeline.captured.captured import SCHEMA, CapturedFile
 
 START = datetime(2026, 11, 15, 9, 0, tzinfo=UTC)
 _TYPES: dict[str, pa.DataType] = {

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from busway_spark.pipeline.capture_root import CaptureRoot
-from busway_spark.pipeline.capture_sink import PARQUET, CaptureStreamWriter
-from busway_spark.pipeline.captured_writer import ZSTD
+from busway_spark.pipeline.capture.capture_root import CaptureRoot
+from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWriter
+from busway_spark.pipeline.capture.captured_writer import ZSTD
 from tests.spark.played_capture import Key, PlayedBus, PlayedCapture, travelled
 from tests.spark.s3_server import BUCKET, S3Server
 

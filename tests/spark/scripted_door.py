@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from busway_spark.bus import Bus
+from busway_spark.wire.bus import Bus
 
 #: Closes the connection instead of an answer.
 HANG_UP = b""

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from busway.rules.rule import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
-from busway_spark.bus import Bus
-from busway_spark.pipeline import backfill as job
-from busway_spark.pipeline.backfill import backfill
-from busway_spark.pipeline.backfill_door import BackfillDoor
-from busway_spark.pipeline.backfill_plan import plan
-from busway_spark.pipeline.backfill_sending import repeat_id
-from busway_spark.pipeline.capture_root import CaptureRoot
+from busway_spark.pipeline.backfill import backfill as job
+from busway_spark.pipeline.backfill.backfill import backfill
+from busway_spark.pipeline.backfill.backfill_door import BackfillDoor
+from busway_spark.pipeline.backfill.backfill_plan import plan
+from busway_spark.pipeline.backfill.backfill_sending import repeat_id
+from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.job import JobFailed, Progress
-from busway_spark.rule_columns.captured_message import captured_message
+from busway_spark.rules.captured_message import captured_message
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.captured_topic import CapturedTopic
 

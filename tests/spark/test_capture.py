@@ -16,14 +16,14 @@ from deltalake import DeltaTable
 from busway.amqp.types import Int, Timestamp
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage
-from busway_spark.bus import Bus
-from busway_spark.pipeline.capture import CaptureOptions, capture
-from busway_spark.pipeline.capture_commit import BatchName
-from busway_spark.pipeline.capture_root import CaptureRoot
-from busway_spark.pipeline.capture_sink import DELTA
-from busway_spark.pipeline.captured_files import last_numbers
+from busway_spark.pipeline.capture.capture import CaptureOptions, capture
+from busway_spark.pipeline.capture.capture_commit import BatchName
+from busway_spark.pipeline.capture.capture_root import CaptureRoot
+from busway_spark.pipeline.capture.capture_sink import DELTA
+from busway_spark.pipeline.captured.captured_files import last_numbers
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.property_types import properties_of
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import NINE, captured, data_files, events, writer
 from tests.spark.hub_traffic import bodies, fill, publish, rich

@@ -11,7 +11,7 @@ from busway.cli.app import run
 from busway.cli.failures import WrongCall
 from busway.cli.pipeline.compact import parse_size
 from busway.cli.pipeline.replay import parse_speed
-from busway_spark.pipeline.capture_commit import BatchName
+from busway_spark.pipeline.capture.capture_commit import BatchName
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import events, numbers, writer
 

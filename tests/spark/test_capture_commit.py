@@ -18,16 +18,16 @@ import pytest
 
 from busway.amqp.sections import AmqpMessage, encode_message
 from busway.cli.app import run
-from busway_spark.pipeline import capture_sink
-from busway_spark.pipeline.capture_commit import (
+from busway_spark.pipeline.capture import capture_sink
+from busway_spark.pipeline.capture.capture_commit import (
     BatchName,
     CaptureFailed,
     CaptureLedger,
     check_source,
     store_sentence,
 )
-from busway_spark.pipeline.capture_root import CaptureRoot
-from busway_spark.pipeline.captured import SCHEMA
+from busway_spark.pipeline.capture.capture_root import CaptureRoot
+from busway_spark.pipeline.captured.captured import SCHEMA
 from busway_spark.pipeline.job import JobFailed
 from tests.chaos.disk_full import SmallDisk
 from tests.harness.running_server import RunningServer

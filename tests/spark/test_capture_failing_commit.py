@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage
-from busway_spark.bus import Bus
-from busway_spark.pipeline.capture import CaptureOptions, capture
-from busway_spark.pipeline.capture_sink import DELTA, PARQUET
+from busway_spark.pipeline.capture.capture import CaptureOptions, capture
+from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET
 from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import captured
 from tests.spark.failing_sink import DeadlySink, FailingSink, struck_file
@@ -49,7 +49,7 @@ def test_a_commit_that_fails_loses_nothing_and_tells_the_truth(
 ) -> None:
     """Capture: an input/output error in the first batch, or the death of the process that commits it, then the same
     command again."""
-    monkeypatch.setattr("busway_spark.pipeline.capture.CaptureSink", sink)
+    monkeypatch.setattr("busway_spark.pipeline.capture.capture.CaptureSink", sink)
     root = tmp_path / "lake"
     rig = ServiceBusRig(spark, server.connection_string)
     entity = hub if kind == "hub" else f"failing-{uuid4().hex[:8]}"

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
-from busway_spark.bus import Bus
-from busway_spark.pipeline import capture as capturing
-from busway_spark.pipeline import capture_retry
-from busway_spark.pipeline.capture import CaptureOptions, _Capture, _watch, capture
+from busway_spark.pipeline.capture import capture as capturing
+from busway_spark.pipeline.capture import capture_retry
+from busway_spark.pipeline.capture.capture import CaptureOptions, _Capture, _watch, capture
 from busway_spark.pipeline.entity_kind import HUB, KnownEntity
 from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import fill
 

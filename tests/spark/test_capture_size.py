@@ -15,12 +15,12 @@ from uuid import uuid4
 import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
-from busway_spark.bus import Bus
-from busway_spark.pipeline import capture as capturing
-from busway_spark.pipeline.capture import CaptureOptions, capture
+from busway_spark.pipeline.capture import capture as capturing
+from busway_spark.pipeline.capture.capture import CaptureOptions, capture
 from busway_spark.pipeline.job import Place, Progress
 from busway_spark.shared_python import lent_python
-from busway_spark.small_java import JAVA_OPTIONS, small_java
+from busway_spark.start.small_java import JAVA_OPTIONS, small_java
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import captured
 from tests.spark.driver_memory import processes_below, processes_of_session

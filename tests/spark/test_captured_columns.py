@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from busway_spark.pipeline.capture_root import CaptureRoot
-from busway_spark.pipeline.capture_sink import DELTA, PARQUET
-from busway_spark.pipeline.captured import SCHEMA
-from busway_spark.pipeline.captured_columns import check_columns, fitted
-from busway_spark.pipeline.captured_files import listed_files
-from busway_spark.pipeline.captured_history import History
-from busway_spark.pipeline.compact import CompactOptions, compact
+from busway_spark.pipeline.capture.capture_root import CaptureRoot
+from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET
+from busway_spark.pipeline.captured.captured import SCHEMA
+from busway_spark.pipeline.captured.captured_columns import check_columns, fitted
+from busway_spark.pipeline.captured.captured_files import listed_files
+from busway_spark.pipeline.captured.captured_history import History
+from busway_spark.pipeline.compact.compact import CompactOptions, compact
 from busway_spark.pipeline.job import JobFailed, Progress
 from tests.spark.capture_rig import NINE
 from tests.spark.table_rig import NEW, OLD, TRACE, columns_of, make_table, optimise, put, replayed, rewrite

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from busway_spark.pipeline.capture_root import CaptureRoot
-from busway_spark.pipeline.capture_sink import PARQUET
-from busway_spark.pipeline.captured import SCHEMA, folder_of
-from busway_spark.pipeline.captured_files import last_numbers, listed_files, spanned
-from busway_spark.pipeline.compact import CompactOptions, compact
-from busway_spark.pipeline.file_span import FileSpan, span_of
+from busway_spark.pipeline.capture.capture_root import CaptureRoot
+from busway_spark.pipeline.capture.capture_sink import PARQUET
+from busway_spark.pipeline.captured.captured import SCHEMA, folder_of
+from busway_spark.pipeline.captured.captured_files import last_numbers, listed_files, spanned
+from busway_spark.pipeline.captured.file_span import FileSpan, span_of
+from busway_spark.pipeline.captured.manifests import RecordedFile, write_manifest
+from busway_spark.pipeline.compact.compact import CompactOptions, compact
 from busway_spark.pipeline.job import JobFailed, Progress
-from busway_spark.pipeline.manifests import RecordedFile, write_manifest
 from tests.cost.machine import slowness
 from tests.spark.capture_rig import NINE
 from tests.spark.table_rig import action, note, optimise, put, replayed, rewrite
@@ -50,7 +50,7 @@ def test_files_of_a_table_are_found_by_its_log_alone(tmp_path: Path) -> None:
 def test_the_log_tells_what_files_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Delta: numbers and times are in the log, so planning opens no file; times are rounded outwards."""
     put(tmp_path, range(20), at=NINE + timedelta(microseconds=1_500))
-    monkeypatch.setattr("busway_spark.pipeline.captured_files.span_of", None)
+    monkeypatch.setattr("busway_spark.pipeline.captured.captured_files.span_of", None)
     [file] = spanned(place(tmp_path), listed_files(place(tmp_path)))
     nine_us = int(NINE.timestamp()) * 1_000_000
     assert (file.span.rows, file.span.first_number, file.span.last_number) == (20, 0, 19)
@@ -67,7 +67,7 @@ def test_manifests_tell_what_files_hold(tmp_path: Path, monkeypatch: pytest.Monk
         opened.append(path)
         return span_of(root, path)
 
-    monkeypatch.setattr("busway_spark.pipeline.captured_files.span_of", told)
+    monkeypatch.setattr("busway_spark.pipeline.captured.captured_files.span_of", told)
     assert replayed(tmp_path) == {0: [*range(40)]}
     assert opened == []
     [second] = tmp_path.rglob("0-*20.parquet")

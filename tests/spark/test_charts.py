@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from busway_spark.pipeline.chart_scale import (
+from busway_spark.pipeline.report.chart_scale import (
     Scale,
     bytes_text,
     duration_text,
@@ -19,8 +19,16 @@ from busway_spark.pipeline.chart_scale import (
     time_text,
     time_ticks,
 )
-from busway_spark.pipeline.charts import Bar, Series, bar_chart, heat_map, histogram, line_chart, text_of
-from busway_spark.pipeline.page import card, details, notes, page, section, table, tiles, write_whole
+from busway_spark.pipeline.report.charts import (
+    Bar,
+    Series,
+    bar_chart,
+    heat_map,
+    histogram,
+    line_chart,
+    text_of,
+)
+from busway_spark.pipeline.report.page import card, details, notes, page, section, table, tiles, write_whole
 
 HOSTILE = "</title><script>alert('x')</script><img src=\"//evil\" onerror=a>&amp;\x00\x1b]]>\ud800"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -13,11 +13,11 @@ from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import SEQUENCE, VALUE, AmqpMessage, encode_message
 from busway.amqp.types import Char, Described, Float, Int, Long, Symbol, Timestamp, UByte, UInt, ULong
-from busway.claimed_run import HEAD, LENGTH, claimed_frame
 from busway.client.errors import Unreachable
 from busway.client.messages import NO_BODY, ServiceBusMessage, ServiceBusReceivedMessage
-from busway.gateway.amqp.message_mapping import message_of, peeked_payload
-from busway.message import DEFERRED, Message
+from busway.gateway.amqp.wire.message_mapping import message_of, peeked_payload
+from busway.message.claimed_run import HEAD, LENGTH, claimed_frame
+from busway.message.message import DEFERRED, Message
 from busway_spark.servicebus.claimed_columns import ClaimedColumns, FrameDamaged, claimed_run, gathered_runs
 from busway_spark.servicebus.columns import readable_schema
 from busway_spark.servicebus.message_columns import MessageColumns
@@ -140,7 +140,7 @@ def test_rows_in_bulk_are_the_rows_of_single_messages(given: dict[str, str], odd
 
 def test_a_message_that_was_forwarded_shows_where_it_began() -> None:
     """M-15, M-21: details that the server writes beside the columns."""
-    from busway.message_head import Head
+    from busway.message.head import Head
 
     options = _options(columns="enqueuedSequenceNumber,deadLetterSource,sequenceNumber")
     head = Head()

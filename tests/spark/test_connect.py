@@ -25,8 +25,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from busway_spark import spark_session
-from busway_spark.session import prepare_environment
-from busway_spark.shipping import code_archive
+from busway_spark.start.session import prepare_environment
+from busway_spark.start.shipping import code_archive
 from tests.harness.running_server import RunningServer
 from tests.spark.cluster import EXECUTOR_SETTINGS, bare_python
 from tests.spark.flows import HUB, QUEUE, Flow, hub_bodies, run_flows

@@ -8,11 +8,11 @@ import sys
 import pytest
 from pyspark.sql import SparkSession
 
-from busway_spark.pipeline.deadletters_blobs import blobs, packed_numbers
+from busway_spark.pipeline.deadletters.blobs import blobs, packed_numbers
 
 _LOADED = """
 import sys
-from busway_spark.pipeline.deadletters_blobs import blobs
+from busway_spark.pipeline.deadletters.blobs import blobs
 assert blobs([b"a"]).to_pylist() == [b"a"]
 print("pandas" in sys.modules)
 """

@@ -15,10 +15,10 @@ from busway.amqp.encode import encode_value
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
 from busway.client.messages import ServiceBusMessage
-from busway_spark.bus import Bus
-from busway_spark.pipeline.deadletters_door import LettersDoor, Told, packed, unpacked
-from busway_spark.pipeline.deadletters_plan import GONE, LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
-from busway_spark.pipeline.deadletters_tasks import parcels_left
+from busway_spark.pipeline.deadletters.door import LettersDoor, Told, packed, unpacked
+from busway_spark.pipeline.deadletters.plan import GONE, LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
+from busway_spark.pipeline.deadletters.tasks import parcels_left
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.deadletter_rig import bury, dead_letters_of, peek_all
 from tests.spark.scripted_door import HANG_UP, answer, scripted

@@ -14,10 +14,10 @@ import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
-from busway_spark.bus import Bus
-from busway_spark.pipeline.deadletters_plan import GONE, LOCKED, REFUSED, RESUBMITTED
-from busway_spark.pipeline.deadletters_route import DUPLICATE_DETECTION, TRANSACTION, Route, find_route
+from busway_spark.pipeline.deadletters.plan import GONE, LOCKED, REFUSED, RESUBMITTED
+from busway_spark.pipeline.deadletters.route import DUPLICATE_DETECTION, TRANSACTION, Route, find_route
 from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.deadletter_rig import COUNT, STEPS, bury, dead_letters_of, is_even, move, peek_all, route_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from busway_spark.pipeline.deadletters_policy import Policy, Rule, WrongPolicy, quarantine, resubmission
-from busway_spark.pipeline.deadletters_triage import LEAVE, QUARANTINE, RESUBMIT, action_of
+from busway_spark.pipeline.deadletters.policy import Policy, Rule, WrongPolicy, quarantine, resubmission
+from busway_spark.pipeline.deadletters.triage import LEAVE, QUARANTINE, RESUBMIT, action_of
 from tests.unit.cli.shell import Shell
 
 WHOLE = """

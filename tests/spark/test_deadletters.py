@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
-from busway_spark.bus import Bus
-from busway_spark.pipeline import deadletters
-from busway_spark.pipeline.deadletters import DeadLetters, run
-from busway_spark.pipeline.deadletters_fix import BODY, Fix, WrongFix
-from busway_spark.pipeline.deadletters_groups import Survey, slot_seconds
-from busway_spark.pipeline.deadletters_plan import RESUBMITTED
+from busway_spark.pipeline.deadletters import deadletters
+from busway_spark.pipeline.deadletters.deadletters import DeadLetters, run
+from busway_spark.pipeline.deadletters.fix import BODY, Fix, WrongFix
+from busway_spark.pipeline.deadletters.groups import Survey, slot_seconds
+from busway_spark.pipeline.deadletters.plan import RESUBMITTED
 from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.deadletter_rig import bury, dead_letters_of, peek_all
 from tests.unit.cli.shell import Shell

@@ -13,14 +13,14 @@ import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.streams.key_hash import partition_of_key
-from busway_spark.bus_failure import BusFailure
 from busway_spark.eventhubs import sink
 from busway_spark.eventhubs.amqp_sending import EventsSent
 from busway_spark.eventhubs.options import EventHubsOptions
 from busway_spark.eventhubs.sink import EventHubsWriter, stage_rows
 from busway_spark.eventhubs.written_columns import WrittenColumns
-from busway_spark.two_phase import decide, drop_stages
-from busway_spark.write_names import STREAM, WriteName
+from busway_spark.wire.bus_failure import BusFailure
+from busway_spark.writing.two_phase import decide, drop_stages
+from busway_spark.writing.write_names import STREAM, WriteName
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import expected, fill, frame, stream, texts
 

@@ -16,9 +16,9 @@ import pytest
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.bus import Bus
-from busway_spark.pipeline.capture_commit import BatchName
-from busway_spark.pipeline.deadletters_route import DEAD_LETTER
+from busway_spark.pipeline.capture.capture_commit import BatchName
+from busway_spark.pipeline.deadletters.route import DEAD_LETTER
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import events, writer
 from tests.spark.captured_topic import CapturedTopic

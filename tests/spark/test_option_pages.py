@@ -9,14 +9,14 @@ from typing import Final
 
 import pytest
 
-from busway.broker.claims import COUNT_MAX, OPEN_MAX, SESSION_MESSAGES_MAX
+from busway.broker.bulk.claims import COUNT_MAX, OPEN_MAX, SESSION_MESSAGES_MAX
 from busway.staging.decisions import STREAM_LIFE_MS, WRITE_LIFE_MS
 from busway_spark.eventhubs import options as hub_options
 from busway_spark.eventhubs.options import EVENTS_PER_PARTITION, EventHubsOptions
-from busway_spark.patience import FIRST_S
 from busway_spark.servicebus import claim_reader
 from busway_spark.servicebus import options as queue_options
 from busway_spark.servicebus.options import read_options
+from busway_spark.wire.patience import FIRST_S
 
 PAGES: Final = Path(__file__).parents[2] / "docs/how-to"
 PAGE: Final = (PAGES / "spark.md").read_text()

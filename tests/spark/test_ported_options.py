@@ -13,7 +13,7 @@ from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.eventhubs.positions import Position
 from busway_spark.eventhubs.reader import EventHubsReader
 from busway_spark.servicebus.options import WrongOption, read_options
-from busway_spark.session import _settings_of
+from busway_spark.start.session import _settings_of
 from pyspark_eventhubs import DefaultSource as EventHubs
 from pyspark_servicebus import DefaultSource as ServiceBus
 

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from busway.amqp.sections import AmqpMessage, encode_message
 from busway.client.entity_entry import KeyRule
-from busway_spark.bus import Bus
 from busway_spark.eventhubs.facts import read_hub
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.faults import ROWS, WAIT
 from tests.spark.flows import HUB, QUEUE, Flow, committed, hub_bodies, register_faults, run_flows

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 from busway.journal import columns as journal
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.report import Report, Told, run
-from busway_spark.pipeline.report_figures import Figures, fill_concurrency, gini, skew_of
-from busway_spark.pipeline.report_page import report_page
-from busway_spark.pipeline.report_remarks import remarks
+from busway_spark.pipeline.report.figures import Figures, fill_concurrency, gini, skew_of
+from busway_spark.pipeline.report.remarks import remarks
+from busway_spark.pipeline.report.report import Report, Told, run
+from busway_spark.pipeline.report.report_page import report_page
 from tests.spark.journal_files import START, at, operation, write_capture, write_journal
 from tests.unit.cli.shell import Shell
 

@@ -14,13 +14,13 @@ from uuid import uuid4
 import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
-from busway_spark.bus import Bus
 from busway_spark.watching import reporter as reporting
 from busway_spark.watching.figures import figures_text
 from busway_spark.watching.listener import BusListener
 from busway_spark.watching.read_positions import ReadPosition, positions_of
 from busway_spark.watching.reporter import Reporter
 from busway_spark.watching.watched import QUERIES_MAX, RUNNING, Watched
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 
 HUB_END = {"version": 1, "hub": "clicks", "createdAt": 5, "partitions": {"0": 7, "1": 0}}

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from busway.broker.copies import changed_copy
-from busway.message import Message
+from busway.message.message import Message
 from busway.rules.check import check_rule
 from busway.rules.compiled_rule import CompiledRule
 from busway.rules.errors import ActionError, RuleSyntaxError
@@ -29,13 +28,14 @@ from busway.rules.rule import (
     TrueFilter,
     TypedValue,
 )
-from busway_spark.pipeline.captured import SCHEMA
-from busway_spark.rule_columns.captured_columns import CapturedColumns
-from busway_spark.rule_columns.captured_message import captured_message
-from busway_spark.rule_columns.name_patterns import name_pattern
-from busway_spark.rule_columns.prefilter import prefilter
-from busway_spark.rule_columns.row_evaluator import Copy, Failure, RowEvaluator
-from busway_spark.rule_columns.rule_columns import (
+from busway.subject.copies import changed_copy
+from busway_spark.pipeline.captured.captured import SCHEMA
+from busway_spark.rules.captured_columns import CapturedColumns
+from busway_spark.rules.captured_message import captured_message
+from busway_spark.rules.name_patterns import name_pattern
+from busway_spark.rules.prefilter import prefilter
+from busway_spark.rules.row_evaluator import Copy, Failure, RowEvaluator
+from busway_spark.rules.rule_columns import (
     ASK,
     NOT_SELECTED,
     SELECTED,

@@ -17,8 +17,6 @@ from pyspark.sql.types import StructType
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.bridge import bridge, close_bridge
-from busway_spark.bus import Bus
 from busway_spark.servicebus import reading_target
 from busway_spark.servicebus.claim import Claim
 from busway_spark.servicebus.claim_desk import ClaimDesk
@@ -28,6 +26,8 @@ from busway_spark.servicebus.columns import readable_schema
 from busway_spark.servicebus.options import ServiceBusOptions, read_options
 from busway_spark.servicebus.reading_target import ReadingTarget
 from busway_spark.servicebus.stock_claims import StockClaims
+from busway_spark.wire.bridge import bridge, close_bridge
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 
 QUEUE = "claims"

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from busway_spark import session, spark_session
-from busway_spark.bus import Bus
-from busway_spark.kept_interrupt import kept_interrupt
+from busway_spark import spark_session
 from busway_spark.pipeline.job import JobFailed, Place
-from busway_spark.session import JavaMissing, shim_home
-from busway_spark.standalone_master import MasterUnreachable, require_master
+from busway_spark.start import session
+from busway_spark.start.kept_interrupt import kept_interrupt
+from busway_spark.start.session import JavaMissing, shim_home
+from busway_spark.start.standalone_master import MasterUnreachable, require_master
+from busway_spark.wire.bus import Bus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from busway_spark import session, shipping
-from busway_spark.authority import authority_file, authority_text
-from busway_spark.bus import Bus
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.servicebus.options import WrongOption, read_options
-from busway_spark.shipping import CodeMissing, code_archive
+from busway_spark.start import session, shipping
+from busway_spark.start.shipping import CodeMissing, code_archive
+from busway_spark.wire.authority import authority_file, authority_text
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.cluster import bare_python
 
@@ -25,7 +25,7 @@ CONNECTION = "Endpoint=sb://localhost:5671;SharedAccessKeyName=n;SharedAccessKey
 #: Everything that travels to an executor is made of these.
 IMPORTS = (
     "import busway_spark.eventhubs.source, busway_spark.servicebus.source, pyspark_eventhubs, pyspark_servicebus,"
-    " busway.rules.evaluate, busway_spark.pipeline.captured; import busway; print(busway.__file__,"
+    " busway.rules.evaluate, busway_spark.pipeline.captured.captured; import busway; print(busway.__file__,"
     " busway.compiled.status())"
 )
 
@@ -76,7 +76,7 @@ def test_the_archive_is_made_once_for_each_content(tmp_path: Path, monkeypatch: 
         names = packed.namelist()
     assert {
         "busway/__init__.py",
-        "busway_spark/session.py",
+        "busway_spark/start/session.py",
         "pyspark_servicebus.py",
         "defusedxml/common.py",
     } <= set(names)

@@ -11,14 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from busway_spark import loud, two_phase
+from busway_spark import loud
 from busway_spark.amqp_arrays.encoded_rows import EncodedRows
-from busway_spark.bus import Bus
-from busway_spark.bus_failure import BusFailure
-from busway_spark.kept_connections import kept_connections
-from busway_spark.staging import StagingRoutes, WriteRefused
-from busway_spark.two_phase import RowsRefused, RowsStaged, Stage, decide, drop_stages
-from busway_spark.write_names import (
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.bus_failure import BusFailure
+from busway_spark.wire.kept_connections import kept_connections
+from busway_spark.writing import two_phase
+from busway_spark.writing.staging import StagingRoutes, WriteRefused
+from busway_spark.writing.two_phase import RowsRefused, RowsStaged, Stage, decide, drop_stages
+from busway_spark.writing.write_names import (
     JOB,
     STREAM,
     GivenName,

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage
-from busway_spark.bus import Bus
-from busway_spark.pipeline.deadletters_policy import Policy
-from busway_spark.pipeline.deadletters_triage import TriageOptions, triage
+from busway_spark.pipeline.deadletters.policy import Policy
+from busway_spark.pipeline.deadletters.triage import TriageOptions, triage
 from busway_spark.pipeline.job import JobFailed, Place
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.deadletter_rig import bury, dead_letters_of, peek_all
 from tests.spark.test_deadletters import lying

@@ -17,9 +17,9 @@ import pytest
 import busway_spark
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
-from busway_spark.bus import Bus
 from busway_spark.pipeline.job import Place
 from busway_spark.watching.watch import WATCH, Watch
+from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import fill, stream
 from tests.spark.servicebus_rig import ServiceBusRig
@@ -35,7 +35,7 @@ _CLIENT = """
 import sys, time
 from pyspark.sql import SparkSession
 import busway_spark
-from busway_spark.session import prepare_environment
+from busway_spark.start.session import prepare_environment
 from tests.spark.hub_traffic import stream
 
 connection, hub, checkpoint = sys.argv[1:]

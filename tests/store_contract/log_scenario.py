@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from busway.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
+from busway.message.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
 from busway.store.contract import FragmentKey
 from busway.store.log_contract import ChunkHead, LogChanges, ProducerRow
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import apsw
 
 from busway.clock import Clock
-from busway.message import Message
+from busway.message.message import Message
 from busway.store.contract import (
     PLACE_ACTIVE,
     Counters,
@@ -22,11 +22,11 @@ from busway.store.contract import (
     StoreError,
     StoreState,
 )
-from busway.store.memory import MemoryStore
 from busway.store.shadow import Shadow
 from busway.store.sqlite.payloads import REFERENCE_WEIGHT
 from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.store import SqliteStore
+from tests.harness.memory_store import MemoryStore
 
 LOTS = 1 << 40
 #: By name, because a compiled class has no __slots__ to ask.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from busway.message import NEVER_MS
+from busway.message.message import NEVER_MS
 from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
 from tests.store_contract.scenario import (
     LOTS,

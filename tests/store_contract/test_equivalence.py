@@ -20,8 +20,8 @@ from busway.store.contract import (
     Move,
     TransferMark,
 )
-from busway.store.memory import copy_message
 from busway.store.sqlite.rows import SHARING_SAVES_BYTES_MIN
+from tests.harness.memory_store import copy_message
 from tests.store_contract.scenario import LOTS, World, check_references, fields_of, message
 
 PLACES = (PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED)

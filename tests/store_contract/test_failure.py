@@ -12,7 +12,7 @@ from busway.store.contract import (
     StoreState,
     StoreUnavailable,
 )
-from busway.store.memory import MemoryStore
+from tests.harness.memory_store import MemoryStore
 from tests.store_contract.scenario import (
     LOTS,
     Outcomes,

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from busway.clock import Clock
-from busway.event_chunk import Chunk
+from busway.message.event_chunk import Chunk
 from busway.store.contract import FragmentKey, StoreError
 from busway.store.sqlite.store import SqliteStore
 from tests.store_contract.log_scenario import append, chunk, head_values, numbers_in, retire

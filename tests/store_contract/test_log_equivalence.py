@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from busway.event_chunk import ChunkBuilder
+from busway.message.event_chunk import ChunkBuilder
 from busway.store.contract import Counters, FragmentKey, FragmentRow
 from tests.store_contract.log_scenario import append, forget, log_picture, remember, retire
 from tests.store_contract.scenario import World

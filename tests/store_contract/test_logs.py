@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from busway.event_chunk import ChunkBuilder
+from busway.message.event_chunk import ChunkBuilder
 from busway.store.contract import (
     CommitRefused,
     CommitUnknown,
@@ -13,7 +13,7 @@ from busway.store.contract import (
     StoreState,
     StoreUnavailable,
 )
-from busway.store.memory import MemoryStore
+from tests.harness.memory_store import MemoryStore
 from tests.store_contract.log_scenario import (
     append,
     changes,

@@ -26,9 +26,9 @@ from busway.store.contract import (
     StoreState,
     TransferMark,
 )
-from busway.store.memory import MemoryStore
 from busway.store.sqlite.rows import SHARING_SAVES_BYTES_MIN
 from busway.store.sqlite.store import SqliteStore
+from tests.harness.memory_store import MemoryStore
 from tests.harness.shares import SHARES, one_of_them
 from tests.store_contract.faulty_disk import FaultyDisk, reboot
 from tests.store_contract.log_scenario import append, chunk, forget, producers_of, remember, retire

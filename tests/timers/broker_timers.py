@@ -30,7 +30,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/auto_delete.py",
+        "busway/broker/namespace/auto_delete.py",
         Timer(
             "AutoDelete._arm",
             RINGS,
@@ -49,7 +49,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/claims.py",
+        "busway/broker/bulk/claims.py",
         Timer(
             "OpenClaim.is_over",
             LOOKS,
@@ -69,7 +69,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/distribution.py",
+        "busway/broker/entity/distribution.py",
         Timer(
             "Distribution.used_bytes",
             LOOKS,
@@ -81,7 +81,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/duplicates.py",
+        "busway/broker/fragment/duplicates.py",
         Timer(
             "DuplicateFilter._arm",
             RINGS,
@@ -92,7 +92,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/entity_table.py",
+        "busway/broker/namespace/entity_table.py",
         Timer(
             "EntityTable._stray_arrived",
             RINGS,
@@ -106,7 +106,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/expiry.py",
+        "busway/broker/fragment/expiry.py",
         Timer(
             "ExpirySweeper.__init__",
             RINGS,
@@ -128,7 +128,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/forwarding.py",
+        "busway/broker/forward/forwarding.py",
         Timer(
             "Forwarder._again_in",
             RINGS,
@@ -155,7 +155,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/fragment.py",
+        "busway/broker/fragment/fragment.py",
         Timer(
             "Fragment.watch_locks",
             RINGS,
@@ -167,7 +167,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/lane.py",
+        "busway/broker/fragment/lane.py",
         Timer(
             "Lane._fill",
             RINGS,
@@ -179,7 +179,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/locks.py",
+        "busway/broker/fragment/locks.py",
         Timer(
             "LockTable._take_reserved",
             LOOKS,
@@ -233,7 +233,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/message_sessions.py",
+        "busway/broker/fragment/message_sessions.py",
         Timer(
             "MessageSessions._accept_next",
             RINGS,
@@ -265,7 +265,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/namespace.py",
+        "busway/broker/namespace/namespace.py",
         Timer(
             "Namespace._look_around",
             RINGS,
@@ -277,7 +277,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/numbering.py",
+        "busway/broker/fragment/numbering.py",
         Timer(
             "Numbering._watch",
             RINGS,
@@ -289,7 +289,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/schedule.py",
+        "busway/broker/fragment/schedule.py",
         Timer(
             "Activator.__init__",
             RINGS,
@@ -300,7 +300,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/store_entry.py",
+        "busway/broker/namespace/store_entry.py",
         Timer(
             "StoreEntry._take_over_soon",
             RINGS,
@@ -312,7 +312,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/store_keeper.py",
+        "busway/broker/namespace/store_keeper.py",
         Timer(
             "StoreKeeper._arm",
             RINGS,
@@ -324,7 +324,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/timers.py",
+        "busway/broker/fragment/timers.py",
         Timer(
             "Timers.at",
             RINGS,
@@ -343,7 +343,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/transaction.py",
+        "busway/broker/transaction/transaction.py",
         Timer(
             "Transaction._begin",
             RINGS,
@@ -358,7 +358,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/turns.py",
+        "busway/broker/entity/turns.py",
         Timer(
             "Share.spend",
             LOOKS,
@@ -370,7 +370,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/wall_alarm.py",
+        "busway/broker/fragment/wall_alarm.py",
         Timer(
             "WallAlarm.no_later_than",
             RINGS,

@@ -269,7 +269,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/bus.py",
+        "busway_spark/wire/bus.py",
         Timer(
             "Bus.http_connection",
             WAITS,
@@ -293,7 +293,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/kept_connections.py",
+        "busway_spark/wire/kept_connections.py",
         Timer(
             "KeptConnections._look_later",
             RINGS,
@@ -314,7 +314,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/patience.py",
+        "busway_spark/wire/patience.py",
         Timer(
             "Patience.pause",
             WAITS,
@@ -325,7 +325,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/capture.py",
+        "busway_spark/pipeline/capture/capture.py",
         Timer(
             "_watch",
             WAITS,
@@ -337,7 +337,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/capture_retry.py",
+        "busway_spark/pipeline/capture/capture_retry.py",
         Timer(
             "Retry.failed",
             LOOKS,
@@ -358,7 +358,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/compact_plan.py",
+        "busway_spark/pipeline/compact/compact_plan.py",
         Timer(
             "_is_over",
             LOOKS,
@@ -369,7 +369,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/deadletters_move.py",
+        "busway_spark/pipeline/deadletters/move.py",
         Timer(
             "Mover._are_moved",
             LOOKS,
@@ -405,7 +405,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/deadletters_tasks.py",
+        "busway_spark/pipeline/deadletters/tasks.py",
         Timer(
             "TaskMover.run",
             LOOKS,
@@ -427,7 +427,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/object_lock.py",
+        "busway_spark/pipeline/places/object_lock.py",
         Timer(
             "ObjectLock._renew_until_the_end",
             WAITS,
@@ -448,7 +448,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/replay.py",
+        "busway_spark/pipeline/replay/replay.py",
         Timer(
             "_Replay._send",
             LOOKS,
@@ -523,7 +523,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/session.py",
+        "busway_spark/start/session.py",
         Timer(
             "_version_of",
             WAITS,
@@ -589,7 +589,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/staging.py",
+        "busway_spark/writing/staging.py",
         Timer(
             "can_stage",
             WAITS,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_changes import NewEntity
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.connection_string import ConnectionString
 from busway.clock import Clock

@@ -62,7 +62,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/amqp/event_receive_link.py",
+        "busway/gateway/amqp/links/event_receive_link.py",
         Timer(
             "EventReceiveLink._answer_drain",
             RINGS,
@@ -121,7 +121,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/amqp/receive_link.py",
+        "busway/gateway/amqp/links/receive_link.py",
         Timer(
             "ReceiveLink._answer_drain",
             RINGS,
@@ -133,7 +133,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/amqp/send_watch.py",
+        "busway/gateway/amqp/links/send_watch.py",
         Timer(
             "SendWatch._look",
             RINGS,
@@ -197,7 +197,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/http/one_receive.py",
+        "busway/gateway/http/messages/one_receive.py",
         Timer(
             "OneReceive._fall_due",
             RINGS,
@@ -221,7 +221,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/http/bulk_answer.py",
+        "busway/gateway/http/bulk/answer.py",
         Timer(
             "BulkAnswer._wait_for",
             WAITS,
@@ -237,7 +237,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/http/bulk_work.py",
+        "busway/gateway/http/bulk/work.py",
         Timer(
             "WorkLines._go_on",
             RINGS,
@@ -267,7 +267,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/http/partitions_route.py",
+        "busway/gateway/http/hubs/partitions_route.py",
         Timer(
             "PartitionsRoute._news",
             WAITS,

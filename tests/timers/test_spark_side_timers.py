@@ -17,14 +17,16 @@ from busway.cli import resubmission
 from busway.cli.resubmission import Resubmission
 from busway.client.connection_string import ConnectionString
 from busway.client.errors import LockLost, Refused, Unreachable
-from busway_spark import patience, session, staging
-from busway_spark.bus import HTTP_TIMEOUT_S, Bus
-from busway_spark.pipeline import deadletters_move
-from busway_spark.pipeline.deadletters_move import Mover
+from busway_spark.pipeline.deadletters import move as deadletters_move
+from busway_spark.pipeline.deadletters.move import Mover
 from busway_spark.pipeline.job import Progress
 from busway_spark.servicebus import bulk_claims, claim_desk
 from busway_spark.servicebus.bulk_claims import BulkReading, _Renewal
 from busway_spark.servicebus.claim_desk import ClaimDesk
+from busway_spark.start import session
+from busway_spark.wire import patience
+from busway_spark.wire.bus import HTTP_TIMEOUT_S, Bus
+from busway_spark.writing import staging
 
 
 class Naps:

@@ -120,7 +120,7 @@ def test_the_finder_answers_for_hot_modules_only(folder: Path, monkeypatch: pyte
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     compiled.install()
     finder = sys.meta_path[0]
-    spec = finder.find_spec("busway.message", None)
+    spec = finder.find_spec("busway.message.message", None)
     assert spec is not None
     assert Path(str(spec.origin)).is_relative_to(folder / "twin")
     assert finder.find_spec("busway.server", None) is None

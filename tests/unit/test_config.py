@@ -17,9 +17,9 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.config import Config, ConfigError, parse_config, read_config
-from busway.config_definition import Definition, exported
-from busway.config_wish import described
+from busway.config.config import Config, ConfigError, parse_config, read_config
+from busway.config.definition import Definition, exported
+from busway.config.wish import described
 from busway.rules.rule import (
     CorrelationFilter,
     FalseFilter,

@@ -12,9 +12,9 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     description_json,
 )
-from busway.config import ConfigError, parse_config
-from busway.config_changes import apply_config, changes_of
-from busway.config_definition import definition_of, exported
+from busway.config.changes import apply_config, changes_of
+from busway.config.config import ConfigError, parse_config
+from busway.config.definition import definition_of, exported
 from busway.rules.rule import Rule, SqlFilter, TrueFilter
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench
 from tests.unit.config_texts import OFFICIAL, official, ours

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.event_chunk import (
+from busway.message.event_chunk import (
     BODY_ELSEWHERE,
     HAS_NUMBERS,
     HEAD_BYTES,

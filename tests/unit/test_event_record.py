@@ -13,8 +13,8 @@ from busway.amqp.decode import DecodeError, decode_value
 from busway.amqp.encode import encode_value
 from busway.amqp.sections import scan
 from busway.amqp.types import Byte, Described, Int, Long, Short, Symbol, Timestamp, UInt, ULong
-from busway.event_chunk import BODY_ELSEWHERE
-from busway.event_record import Event, body_in_record, event_of, record_of
+from busway.message.event_chunk import BODY_ELSEWHERE
+from busway.message.event_record import Event, body_in_record, event_of, record_of
 
 NUMBER, AT_MS = 12_345, 1_700_000_000_123
 OWNED = {

@@ -51,7 +51,7 @@ def test_a_server_that_is_ready_has_loaded_nothing_of_http(tmp_path: Path) -> No
         "server.Server.announce = announce\n"
         "from busway.cli.app import run\n"
         "assert run(sys.argv[1:]) == 0\n"
-        "assert not {'busway.config', 'busway.gateway.http.app', 'busway.journal.feed'} & at_ready\n"
+        "assert not {'busway.config.config', 'busway.gateway.http.app', 'busway.journal.feed'} & at_ready\n"
     )
     assert loaded_by(script, "serve", "--data", str(tmp_path / "data"), "--port", "0") <= OF_SERVERS
 

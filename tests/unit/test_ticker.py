@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from busway.broker.timers import Timers
+from busway.broker.fragment.timers import Timers
 from busway.ticker import PAUSE_MAX_S, PAUSE_MIN_S, Ticker
 from tests.harness.manual_clock import ManualClock
 

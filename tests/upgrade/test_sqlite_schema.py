@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from busway.clock import Clock
-from busway.event_chunk import Chunk, ChunkBuilder
+from busway.message.event_chunk import Chunk, ChunkBuilder
 from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, FragmentKey, StoreError
 from busway.store.log_contract import LogChanges
 from busway.store.sqlite.database_file import apply_migrations, open_for_writing

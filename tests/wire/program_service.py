@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_changes import NewEntity
+from busway.broker.namespace.entity_changes import NewEntity
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.amqp_peer import MemoryTransport
 from tests.unit.gateway.event_room import EventRoom

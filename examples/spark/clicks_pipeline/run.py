@@ -22,7 +22,7 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import EntityExists
 from busway.client.messages import ServiceBusMessage
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.session import prepare_environment
+from busway_spark.start.session import prepare_environment
 
 HERE = Path(__file__).resolve().parent
 HUB = os.environ.setdefault("CLICKS_HUB", "clicks")

@@ -32,7 +32,7 @@ from busway.broker.entity_path import MANAGEMENT_KEYWORD, EntityAddress, path_ke
 from busway.broker.errors import AuthenticationFailed, Unauthorized
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.clock import Clock
-from busway.message import NEVER_MS
+from busway.message.message import NEVER_MS
 
 #: The placeholder that the official emulator's documentation tells people to write.
 DEVELOPMENT_KEY: Final = "SAS_KEY_VALUE"

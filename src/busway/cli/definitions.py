@@ -13,9 +13,9 @@ from busway.cli.output import example, print_json, progress
 from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption, administration
 
 if TYPE_CHECKING:
-    from busway.config import Config
-    from busway.config_changes import ConfigChanges
-    from busway.config_definition import Definition
+    from busway.config.changes import ConfigChanges
+    from busway.config.config import Config
+    from busway.config.definition import Definition
 
 _INPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 _PRIVATE: Final = 0o600
@@ -48,7 +48,7 @@ def export(
 ) -> None:
     """See `_EXPORT_HELP`."""
     from busway.cli.remote_definition import read_definition
-    from busway.config_definition import exported
+    from busway.config.definition import exported
 
     with administration(connection_string, ca_file, data) as client, progress("Reading", None) as bar:
         name = client.namespace_name()
@@ -71,8 +71,8 @@ def import_(
 ) -> None:
     """See `_IMPORT_HELP`."""
     from busway.cli.remote_definition import RemoteChanges, read_definition
-    from busway.config_changes import changes_of
-    from busway.config_node import ConfigError
+    from busway.config.changes import changes_of
+    from busway.config.node import ConfigError
 
     config = _read(file)
     with administration(connection_string, ca_file, data) as client:
@@ -91,8 +91,8 @@ def import_(
 
 
 def _read(file: Path) -> "Config":
-    from busway.config import parse_config
-    from busway.config_node import ConfigError
+    from busway.config.config import parse_config
+    from busway.config.node import ConfigError
 
     data = sys.stdin.buffer.read(_INPUT_BYTES_MAX) if str(file) == "-" else file.read_bytes()
     try:

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.message_subject import TICKS_PER_MS, instant_of_ms, value_of_amqp
 from busway.rules.subject import Subject, folded
 from busway.rules.values import MISSING, Missing, Span, Value
+from busway.subject.message_subject import TICKS_PER_MS, instant_of_ms, value_of_amqp
 
 if TYPE_CHECKING:
     from busway.client.messages import ServiceBusReceivedMessage

@@ -21,16 +21,16 @@ from busway.broker.entity_path import path_key, subscription_path
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.entity_entry import QUEUE, SUBSCRIPTION, TOPIC, EntityEntry, KeyRule
 from busway.client.entity_properties import Value
-from busway.config_definition import Definition
-from busway.config_hubs import HubDefinition
-from busway.config_wish import described
+from busway.config.definition import Definition
+from busway.config.hubs import HubDefinition
+from busway.config.wish import described
 from busway.streams.hub_descriptions import DEFAULT_GROUP, group_of_json, hub_of_json, hub_properties
 
 if TYPE_CHECKING:
-    from busway.broker.entity_changes import NewEntity
+    from busway.broker.namespace.entity_changes import NewEntity
     from busway.client.administration import ServiceBusAdministrationClient
-    from busway.config_changes import ConfigChanges, RuleChange
-    from busway.config_hubs import HubChange
+    from busway.config.changes import ConfigChanges, RuleChange
+    from busway.config.hubs import HubChange
     from busway.rules.rule import Rule
 
 Done = Callable[[int], None]

@@ -75,7 +75,7 @@ def is_action(text: str) -> bool:
 
 def _read(file: Path) -> "TrialMessage":
     from busway.cli.trial_message import TrialMessage
-    from busway.config_node import ConfigError
+    from busway.config.node import ConfigError
     from busway.rules.errors import RuleSyntaxError
 
     source = sys.stdin.buffer if str(file) == "-" else None

@@ -219,8 +219,8 @@ def parse_parameters(texts: list[str]) -> "tuple[tuple[str, TypedValue], ...]":
 
 def typed_value(value: object, option: str, name: str) -> "TypedValue":
     """JSON's own types, or `{"Type": "duration", "Value": "PT5S"}` as in the configuration file."""
-    from busway.config_node import ConfigError, Node
-    from busway.config_values import read_value
+    from busway.config.node import ConfigError, Node
+    from busway.config.values import read_value
 
     try:
         return read_value(Node(value, f"{option}: {name}"))
@@ -229,13 +229,13 @@ def typed_value(value: object, option: str, name: str) -> "TypedValue":
 
 
 def _as_object(rule: "Rule") -> dict[str, object]:
-    from busway.config_rules import write_rule
+    from busway.config.rules import write_rule
 
     return write_rule(rule)
 
 
 def _filter_text(filter_: "Filter") -> str:
-    from busway.config_values import write_value
+    from busway.config.values import write_value
     from busway.rules.rule import CorrelationFilter
 
     if not isinstance(filter_, CorrelationFilter):

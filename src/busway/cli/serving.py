@@ -185,7 +185,7 @@ def _run(options: ServeOptions, given: set[str]) -> None:
     """What keeps a server from starting, as a sentence."""
     from busway import server
     from busway.broker.errors import BrokerError
-    from busway.config_node import ConfigError
+    from busway.config.node import ConfigError
     from busway.gateway.certificates import CertificateError
     from busway.gateway.listener import ListenError
     from busway.short_slices import ask_for_short_slices
@@ -196,7 +196,7 @@ def _run(options: ServeOptions, given: set[str]) -> None:
         ask_for_short_slices()
         config = None
         if options.config is not None:
-            from busway.config import read_config  # for those who have such a file
+            from busway.config.config import read_config  # for those who have such a file
 
             config = read_config(options.config)
             options = options.completed(config.server, given)

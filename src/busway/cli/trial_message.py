@@ -10,8 +10,8 @@ System properties may be spelt as the language spells them too (`MessageId`), `p
 from collections.abc import Mapping
 from typing import Final
 
-from busway.config_node import Node
-from busway.config_values import read_value, write_value
+from busway.config.node import Node
+from busway.config.values import read_value, write_value
 from busway.rules.rule import TypedValue
 from busway.rules.subject import ChangeableSubject, folded
 from busway.rules.system_properties import CANONICAL

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from busway.broker.journal import DUPLICATE, PUBLISH, Journal, OperationRow
-from busway.broker.locks import Lock
+from busway.broker.fragment.journal import DUPLICATE, PUBLISH, Journal, OperationRow
+from busway.broker.fragment.locks import Lock
 from busway.clock import Clock
-from busway.event_record import Event
 from busway.journal.frame import NO_NUMBER, NO_TEXT, packed
 from busway.journal.run_column import RunColumn
-from busway.message import Message
+from busway.message.event_record import Event
+from busway.message.message import Message
 
 #: A frame is sealed with so many rows, or so many characters of texts, or a run later.
 ROWS_MAX: Final = 16_384

@@ -21,7 +21,7 @@ from busway.broker.descriptions import (
     TopicDescription,
 )
 from busway.broker.errors import EntityNotFound
-from busway.broker.flow import LATENCY_STEPS_S, Flow, FlowTable
+from busway.broker.fragment.flow import LATENCY_STEPS_S, Flow, FlowTable
 from busway.loop_entries import Steps
 from busway.signals import metric_names as names
 from busway.signals.exposition_text import ExpositionText, labels_text

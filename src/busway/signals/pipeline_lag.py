@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from busway.broker.descriptions import RuntimeCounts
+from busway.broker.entity.queue import Queue
 from busway.broker.entity_path import EntityAddress, path_key
 from busway.broker.errors import BrokerError
-from busway.broker.queue import Queue
 from busway.clock import Clock
-from busway.message import SCHEDULED
+from busway.message.message import SCHEDULED
 from busway.signals.pipelines import Pipeline, ReadSource
 from busway.store.contract import StoreError
 from busway.streams.event_hub import EventHub

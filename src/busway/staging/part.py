@@ -7,7 +7,7 @@ from typing import Final
 
 from busway.amqp.decode import DecodeError
 from busway.broker.errors import BadArgument, BrokerError
-from busway.event_chunk import BODY_ELSEWHERE, ChunkBuilder
+from busway.message.event_chunk import BODY_ELSEWHERE, ChunkBuilder
 from busway.staging.refusals import RowRefused, TooManyRows
 from busway.staging.targets import LOOSE, Target
 

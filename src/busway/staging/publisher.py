@@ -23,10 +23,10 @@ from collections.abc import Callable
 from typing import Final
 
 from busway.broker.errors import BrokerError, ServerBusy
-from busway.broker.runtime import BrokerRuntime
-from busway.broker.store_keeper import StoreKeeper
-from busway.broker.timers import Timer
-from busway.event_chunk import Chunk, ChunkDamaged
+from busway.broker.fragment.runtime import BrokerRuntime
+from busway.broker.fragment.timers import Timer
+from busway.broker.namespace.store_keeper import StoreKeeper
+from busway.message.event_chunk import Chunk, ChunkDamaged
 from busway.staging.pace import Pace
 from busway.staging.slices import Slice, slice_end
 from busway.staging.stage import Stage, StageLog

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from busway.broker.errors import BrokerError
-from busway.event_chunk import Chunk
-from busway.message import Message
+from busway.message.event_chunk import Chunk
+from busway.message.message import Message
 from busway.store.contract import CommitBatch
 
 _BYTES: Final = 512 * 1024

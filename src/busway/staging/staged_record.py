@@ -18,9 +18,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from busway.event_chunk import Chunk
-from busway.event_record import Event
-from busway.message import Message
+from busway.message.event_chunk import Chunk
+from busway.message.event_record import Event
+from busway.message.message import Message
 
 _FRONT: Final = Struct("<BqqHHHHII")
 _FRONT_BYTES: Final = _FRONT.size

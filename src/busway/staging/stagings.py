@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.admission import namespace_fault
 from busway.broker.errors import BadArgument, QuotaExceeded, ServerBusy
-from busway.broker.namespace import Namespace
-from busway.broker.store_keeper import StoreKeeper
+from busway.broker.fragment.admission import namespace_fault
+from busway.broker.namespace.namespace import Namespace
+from busway.broker.namespace.store_keeper import StoreKeeper
 from busway.staging.decider import Decided, Decider, MaySend, WriteName
 from busway.staging.decisions import Decision, Decisions, read_decisions
 from busway.staging.forgetting import Forgetting

@@ -11,7 +11,7 @@ import logging
 from typing import Final
 
 from busway.broker.errors import BrokerError
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.namespace import Namespace
 from busway.staging.decider import Decider
 from busway.staging.decisions import STREAM, Decision, Decisions
 from busway.staging.stage_table import StageTable

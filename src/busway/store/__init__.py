@@ -2,9 +2,6 @@
 
 contract      what every store promises: commit batches in, corrected reads out
 log_contract  the part of it about logs: chunks of events, producers
-memory        its executable specification, without a disk
-memory_logs   the same for logs
-undo_log      taking back the changes of a batch that cannot be
 sqlite        one file on the disk
 shadow        what joined batches take away, laid over reads
 callbacks     telling everybody who joined a batch what became of it

@@ -39,7 +39,7 @@ from typing import Final, NewType, Protocol
 
 from mypy_extensions import mypyc_attr
 
-from busway.message import Message
+from busway.message.message import Message
 from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges, ProducerRow
 
 FragmentKey = NewType("FragmentKey", int)

@@ -1,7 +1,7 @@
 """What a store promises about logs, the append-only partitions of event hubs. Part of `contract`.
 
 A log belongs to a fragment key, as messages do; its fragment row keeps its counters. Its events lie in *chunks*
-(`busway.event_chunk`): one row each, never changed in place. Chunks of a log do not overlap, their numbers and times
+(`message.event_chunk`): one row each, never changed in place. Chunks of a log do not overlap, their numbers and times
 grow. A store knows of a chunk what stands in `ChunkHead` and keeps the rest as opaque bytes under a checksum.
 
 Writing. A chunk joins a batch while it is still gathering: the store takes its bytes when the batch closes. Deletions
@@ -16,7 +16,7 @@ Its bytes count, so a page holds at least one chunk when any is left, but that m
 
 from __future__ import annotations
 
-from busway.event_chunk import ChunkBuilder
+from busway.message.event_chunk import ChunkBuilder
 
 
 class ChunkHead:
@@ -48,7 +48,7 @@ class ChunkPage:
     __slots__ = ("chunks", "damaged", "more")
 
     def __init__(self, chunks: list[bytes], damaged: list[ChunkHead], more: bool) -> None:
-        #: The bytes of each, as `busway.event_chunk.Chunk` reads them.
+        #: The bytes of each, as `busway.message.event_chunk.Chunk` reads them.
         self.chunks = chunks
         self.damaged = damaged
         #: True when the answer was cut, by its size or where the store found it handy: there may be more behind the

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from busway.message import Message
+from busway.message.message import Message
 from busway.store.contract import (
     COUNTER_BITS,
     COUNTER_MASK,

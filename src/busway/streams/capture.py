@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from busway.broker.errors import BrokerError
-from busway.broker.timers import Timer
-from busway.event_chunk import Chunk
+from busway.broker.fragment.timers import Timer
+from busway.message.event_chunk import Chunk
 from busway.store.contract import StoreError
 from busway.streams.capture_files import SUFFIXES, write_capture
 from busway.streams.capture_window import CaptureState, CaptureWindow, Plan, file_name

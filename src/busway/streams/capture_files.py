@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Final
 
-from busway.event_chunk import Chunk
+from busway.message.event_chunk import Chunk
 from busway.streams.captured_event import CapturedEvent, enqueued_text
 from busway.streams.hub_descriptions import AVRO, AVRO_DEFLATE, PARQUET
 

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from busway.amqp.sections import DATA, decode_message
-from busway.event_chunk import Chunk
+from busway.message.event_chunk import Chunk
 
 Value = int | float | str | bytes
 

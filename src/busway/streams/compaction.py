@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.decode import DecodeError, skip_value
 from busway.amqp.sections import DATA, VALUE, scan
-from busway.bare_message import map_start, text_bytes
-from busway.event_chunk import Chunk, ChunkBuilder, ChunkDamaged
+from busway.message.bare import map_start, text_bytes
+from busway.message.event_chunk import Chunk, ChunkBuilder, ChunkDamaged
 from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges
 from busway.streams.cursor import PAGE_BYTES_MAX
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from busway.broker.errors import EventsLost
-from busway.broker.receiver import Attachment
-from busway.event_chunk import Chunk, ChunkDamaged
+from busway.broker.fragment.receiver import Attachment
+from busway.message.event_chunk import Chunk, ChunkDamaged
 from busway.store.contract import StoreError
 from busway.store.log_contract import ChunkHead, ChunkPage
 

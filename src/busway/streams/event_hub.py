@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from busway.broker.attachments import Attachments
+from busway.broker.entity.attachments import Attachments
 from busway.broker.entity_path import path_key, shown
 from busway.broker.errors import (
     ArgumentOutOfRange,
@@ -18,10 +18,10 @@ from busway.broker.errors import (
     PublisherRevoked,
     ServerBusy,
 )
-from busway.broker.flow import Flow
-from busway.broker.receiver import Attachment
-from busway.broker.runtime import BrokerRuntime
-from busway.event_record import Event
+from busway.broker.fragment.flow import Flow
+from busway.broker.fragment.receiver import Attachment
+from busway.broker.fragment.runtime import BrokerRuntime
+from busway.message.event_record import Event
 from busway.streams.hub_descriptions import EventHubDescription
 from busway.streams.key_hash import partition_of_key
 from busway.streams.partition_log import AppendDone, LogSettings, PartitionLog

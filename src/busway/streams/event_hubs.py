@@ -11,7 +11,7 @@ from typing import Final
 from busway.broker.descriptions import AuthorizationRule
 from busway.broker.entity_path import not_found, path_key, shown
 from busway.broker.errors import BrokerError
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock, Entropy
 from busway.store.contract import FragmentKey
 from busway.streams.captures import Captures

@@ -12,8 +12,8 @@ from typing import Final
 
 from busway.broker.entity_path import already_exists, not_found, path_key, shown
 from busway.broker.errors import BadArgument, EntityAlreadyExists, QuotaExceeded, ServerBusy
-from busway.broker.namespace import Namespace
-from busway.broker.placement import spread_over
+from busway.broker.namespace.namespace import Namespace
+from busway.broker.namespace.placement import spread_over
 from busway.broker.sas_keys import completed_rules
 from busway.clock import Clock, Entropy
 from busway.store.contract import CommitBatch, Counters, FragmentKey, FragmentRow, StoreError

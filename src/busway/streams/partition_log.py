@@ -23,7 +23,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.commit_runs import broker_error
 from busway.broker.errors import (
     BrokerError,
     EntityDisabled,
@@ -32,10 +31,11 @@ from busway.broker.errors import (
     QuotaExceeded,
     ServerBusy,
 )
+from busway.broker.fragment.commit_runs import broker_error
+from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.limits import Limits
-from busway.broker.runtime import BrokerRuntime
-from busway.event_chunk import Chunk, ChunkBuilder, ChunkDamaged
-from busway.event_record import Event, body_in_record, record_of
+from busway.message.event_chunk import Chunk, ChunkBuilder, ChunkDamaged
+from busway.message.event_record import Event, body_in_record, record_of
 from busway.store.contract import (
     CommitBatch,
     Counters,

@@ -31,7 +31,7 @@ from busway.broker.errors import (
     ProducerStolen,
     QuotaExceeded,
 )
-from busway.event_record import Event
+from busway.message.event_record import Event
 from busway.store.contract import CommitBatch
 from busway.store.log_contract import LogChanges, ProducerRow
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from busway.broker.errors import InvalidOperation
-from busway.event_record import Event
+from busway.message.event_record import Event
 
 
 def put_publisher(events: list[Event], publisher: str) -> None:

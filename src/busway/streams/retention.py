@@ -14,8 +14,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.errors import BrokerError
-from busway.broker.timers import Timer
-from busway.event_chunk import ChunkDamaged
+from busway.broker.fragment.timers import Timer
+from busway.message.event_chunk import ChunkDamaged
 from busway.store.contract import CommitBatch, StoreError
 from busway.store.log_contract import ChunkHead, LogChanges
 from busway.streams.compaction import Compaction

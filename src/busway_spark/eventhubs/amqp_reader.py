@@ -23,12 +23,12 @@ from busway.client.event_reader import EventReader, StartPosition
 from busway.client.messages import SEQUENCE_NUMBER
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.amqp_arrays.message_cut import Longs
-from busway_spark.bridge import asked, bridge
-from busway_spark.bus import Bus
 from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.columns import batch_of_payloads
 from busway_spark.eventhubs.offsets import EventRange
-from busway_spark.patience import OPERATION_S, Patience, may_pass
+from busway_spark.wire.bridge import asked, bridge
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.patience import OPERATION_S, Patience, may_pass
 
 _ROWS: Final = 5_000
 _BYTES: Final = 8 * 1024 * 1024

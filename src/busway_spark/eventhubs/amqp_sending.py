@@ -19,11 +19,11 @@ from busway.client.errors import ClientError
 from busway.client.event_producer import EventProducer
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.amqp_arrays.encoded_rows import ENVELOPE_BYTES, EncodedRows, pieces
-from busway_spark.bridge import bridge
-from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.event_rows import Router, encode_events
 from busway_spark.eventhubs.facts import ask_hub
 from busway_spark.eventhubs.options import EventHubsOptions
+from busway_spark.wire.bridge import bridge
+from busway_spark.wire.bus_failure import failing
 
 
 @dataclass

@@ -14,12 +14,12 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from busway_spark.bus import Bus
 from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.columns import EventRun, batch_of_run, event_run
 from busway_spark.eventhubs.offsets import EventRange
-from busway_spark.http_door import HttpDoor
-from busway_spark.patience import OPERATION_S
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.http_door import HttpDoor
+from busway_spark.wire.patience import OPERATION_S
 
 CHUNKS_TYPE: Final = "application/vnd.busway.chunks"
 ANSWER_BYTES: Final = 8 * 1024 * 1024

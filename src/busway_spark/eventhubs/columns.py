@@ -1,8 +1,8 @@
 """Events as columns: what `format("eventhubs")` gives, under the names that azure-event-hubs-spark uses.
 
-Theory of operation. A bulk answer is a row of stored chunks (`busway.event_chunk`): columns of fixed width and behind
-them the records, each an AMQP message. Numbers, times and the bounds of records and bodies are read as arrays, whole
-chunks at a time, and bodies become one Arrow array. An event whose record holds nothing but the broker's three
+Theory of operation. A bulk answer is a row of stored chunks (`message.event_chunk`): columns of fixed width and
+behind them the records, each an AMQP message. Numbers, times and the bounds of records and bodies are read as arrays,
+whole chunks at a time, and bodies become one Arrow array. An event whose record holds nothing but the broker's three
 annotations and its body is told by three bytes and two sums, for all events at once; only what is more, properties
 and keys, is looked for in the records (`head_arrays`), and so are bodies that are no single data section.
 
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from busway.amqp.sections import DATA, AmqpMessage, decode_message
-from busway.event_chunk import BODY_ELSEWHERE, HAS_NUMBERS, HEAD_BYTES, MAGIC, ChunkDamaged
+from busway.message.event_chunk import BODY_ELSEWHERE, HAS_NUMBERS, HEAD_BYTES, MAGIC, ChunkDamaged
 from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.message_cut import BYTES_MAX, Column, Longs, MessageCut, joined
 from busway_spark.amqp_arrays.message_cut import DATA as SECTION_DATA

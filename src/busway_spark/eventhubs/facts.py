@@ -17,9 +17,9 @@ from busway.client.errors import ClientError, Refused
 from busway.client.management import read_answer
 from busway.client.request_links import RequestLinks
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.bridge import asked
-from busway_spark.bus import Bus
-from busway_spark.patience import OPERATION_S
+from busway_spark.wire.bridge import asked
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.patience import OPERATION_S
 
 _NODE: Final = "$management"
 _HUB: Final = "com.microsoft:eventhub"

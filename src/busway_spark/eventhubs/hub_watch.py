@@ -2,7 +2,7 @@
 
 Theory of operation. Spark asks a source without end, a hundred times a second where there is nothing new. So a
 question about a hub of which nothing is new is put to the server with what is known, and the server waits for news
-before it answers (`busway.gateway.http.partitions_route`): one request a second on a connection that is kept. Servers
+before it answers (`gateway.http.hubs.partitions_route`): one request a second on a connection that is kept. Servers
 that cannot wait (Azure) are asked, and once more after as long a pause.
 
 Spark asks the sources of a query one after the other, so each that waits holds up the others. Therefore only a
@@ -17,10 +17,10 @@ from typing import Any
 from urllib.parse import quote
 
 from busway.client.errors import Refused
-from busway_spark.bus import BUSWAY
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, read_hub
 from busway_spark.eventhubs.options import EventHubsOptions
-from busway_spark.http_door import HttpDoor
+from busway_spark.wire.bus import BUSWAY
+from busway_spark.wire.http_door import HttpDoor
 
 
 class HubWatch:

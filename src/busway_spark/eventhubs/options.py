@@ -11,7 +11,6 @@ from typing import Final
 
 from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions
 from busway_spark.bodies.body_options import NAMES as BODY_NAMES
-from busway_spark.bus import Bus
 from busway_spark.eventhubs.ported_options import PORTED, REFUSED, is_switched_off
 from busway_spark.eventhubs.positions import END, START, Position
 from busway_spark.given_options import (
@@ -29,8 +28,9 @@ from busway_spark.given_options import (
     GivenOptions,
 )
 from busway_spark.named_connections import CONNECTION
-from busway_spark.patience import OPERATION_S
-from busway_spark.write_names import GivenName
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.patience import OPERATION_S
+from busway_spark.writing.write_names import GivenName
 
 PREFIX: Final = "eventhubs."
 AUTO: Final = "auto"

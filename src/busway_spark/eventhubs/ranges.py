@@ -9,8 +9,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from busway_spark.bodies.body_columns import BodyColumns
-from busway_spark.bus import BUSWAY
-from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.amqp_reader import AmqpReader
 from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.chosen_columns import WantedColumns
@@ -18,7 +16,9 @@ from busway_spark.eventhubs.facts import read_hub
 from busway_spark.eventhubs.offsets import DataLoss, EventRange
 from busway_spark.eventhubs.options import AUTO, BULK, EventHubsOptions
 from busway_spark.given_options import AMQP
-from busway_spark.patience import meet
+from busway_spark.wire.bus import BUSWAY
+from busway_spark.wire.bus_failure import failing
+from busway_spark.wire.patience import meet
 
 
 @dataclass

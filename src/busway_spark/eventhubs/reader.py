@@ -8,9 +8,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.bridge import asked
-from busway_spark.bus import BUSWAY
-from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub
 from busway_spark.eventhubs.filters import ReadBounds
@@ -18,6 +15,9 @@ from busway_spark.eventhubs.offsets import EventRange, split
 from busway_spark.eventhubs.options import EventHubsOptions
 from busway_spark.eventhubs.positions import PositionFinder
 from busway_spark.eventhubs.ranges import RangePartition, read_range, transport_of
+from busway_spark.wire.bridge import asked
+from busway_spark.wire.bus import BUSWAY
+from busway_spark.wire.bus_failure import failing
 
 
 class EventHubsReader(DataSourceReader):

@@ -1,4 +1,4 @@
-"""Writing rows to a hub, in batches and in streams (`busway_spark.sink_writers`).
+"""Writing rows to a hub, in batches and in streams (`busway_spark.writing.sink_writers`).
 
 On Busway each row arrives once. A row goes to the partition that `partition` names, or that its `partitionKey`
 belongs to (H-10); of the others, those that are staged together go to one partition, in their order. Other services
@@ -14,17 +14,17 @@ import pyarrow as pa
 
 from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.encoded_rows import EncodedRows
-from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.amqp_sending import EventsSent, send_rows
 from busway_spark.eventhubs.event_rows import by_partition, encode_events
 from busway_spark.eventhubs.options import EventHubsOptions
 from busway_spark.eventhubs.written_columns import WrittenColumns
 from busway_spark.given_options import AMQP
 from busway_spark.loud import say_loudly
-from busway_spark.sink_writers import JobWriter, StreamWriter, stage_pieces
-from busway_spark.staging import can_stage
-from busway_spark.two_phase import RowsStaged, Stage
-from busway_spark.write_names import WriteName
+from busway_spark.wire.bus_failure import failing
+from busway_spark.writing.sink_writers import JobWriter, StreamWriter, stage_pieces
+from busway_spark.writing.staging import can_stage
+from busway_spark.writing.two_phase import RowsStaged, Stage
+from busway_spark.writing.write_names import WriteName
 
 
 class EventSink:

@@ -23,8 +23,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.bridge import asked
-from busway_spark.bus_failure import failing
 from busway_spark.eventhubs.amqp_reader import AmqpReader
 from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS
@@ -40,6 +38,8 @@ from busway_spark.eventhubs.options import (
 )
 from busway_spark.eventhubs.positions import END, PositionFinder
 from busway_spark.eventhubs.ranges import RangePartition, read_range, transport_of
+from busway_spark.wire.bridge import asked
+from busway_spark.wire.bus_failure import failing
 
 #: About how large an event is where none came to tell.
 _EVENT_BYTES_GUESS = 1024.0

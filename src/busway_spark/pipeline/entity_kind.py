@@ -7,10 +7,10 @@ from typing import Final
 
 from busway.client.entity_entry import QUEUE
 from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Unreachable
-from busway_spark.administration import administration
-from busway_spark.bus import Bus
 from busway_spark.eventhubs.facts import read_hub
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.wire.administration import administration
+from busway_spark.wire.bus import Bus
 
 HUB: Final = "hub"
 QUEUE_KIND: Final = "queue"

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING
 
-from busway_spark.bus import Bus
-from busway_spark.no_session import NoSession
-from busway_spark.pipeline.hadoop_driver import hadoop_settings
-from busway_spark.session import spark_session
+from busway_spark.pipeline.places.hadoop_driver import hadoop_settings
+from busway_spark.start.no_session import NoSession
+from busway_spark.start.session import spark_session
 from busway_spark.watching.watch import watch_job
+from busway_spark.wire.bus import Bus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,11 +28,11 @@ from busway.client.errors import ClientError
 from busway.client.sender import ServiceBusSender
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.amqp_arrays.encoded_rows import ENVELOPE_BYTES, EncodedRows, pieces
-from busway_spark.bridge import bridge
-from busway_spark.bus_failure import failing
 from busway_spark.servicebus.options import ServiceBusOptions
 from busway_spark.servicebus.row_targets import by_entity
-from busway_spark.two_phase import RowsRefused
+from busway_spark.wire.bridge import bridge
+from busway_spark.wire.bus_failure import failing
+from busway_spark.writing.two_phase import RowsRefused
 
 _FAULTS_NAMED: Final = 3
 

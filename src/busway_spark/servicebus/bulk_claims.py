@@ -18,12 +18,12 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from busway.client.errors import ClientError, Refused, Unreachable
-from busway_spark.bus import Bus
-from busway_spark.patience import OPERATION_S, Patience, meet
 from busway_spark.servicebus.claim import Claim, Held, runs_of
 from busway_spark.servicebus.claim_routes import ClaimRoutes, SessionRun
 from busway_spark.servicebus.claimed_columns import ClaimedColumns, gathered_runs
 from busway_spark.servicebus.options import ServiceBusOptions
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.patience import OPERATION_S, Patience, meet
 
 _RENEWAL_S_MIN: Final = 1.0
 _RENEWAL_S_MAX: Final = 20.0

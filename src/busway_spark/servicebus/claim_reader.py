@@ -18,8 +18,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from busway_spark.bus import BUSWAY
-from busway_spark.bus_failure import BusFailure, failing
 from busway_spark.servicebus.bulk_claims import BulkClaims, BulkReading
 from busway_spark.servicebus.claim import Claim, Held
 from busway_spark.servicebus.columns import check_readable
@@ -27,6 +25,8 @@ from busway_spark.servicebus.message_columns import fragment_of
 from busway_spark.servicebus.options import BULK, STOCK, ServiceBusOptions
 from busway_spark.servicebus.reading_target import ReadingTarget
 from busway_spark.servicebus.stock_claims import StockClaims, StockReading
+from busway_spark.wire.bus import BUSWAY
+from busway_spark.wire.bus_failure import BusFailure, failing
 
 #: A micro-batch costs Spark a few tenths of a second whatever is in it; stock operations cost so much more that locks
 #: would not last for larger ones.

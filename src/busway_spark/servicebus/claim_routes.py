@@ -1,4 +1,4 @@
-"""Busway's routes of claims, as a client sees them (`busway.gateway.http.claims_route`).
+"""Busway's routes of claims, as a client sees them (`busway.gateway.http.bulk.claims_route`).
 
 Each request may be made again: none does anything twice. Taking under a stamp that has taken gives the same messages;
 holding happens once and then tells what is held; what is settled or released is gone the second time.
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from busway.claimed_run import LENGTH
 from busway.client.errors import Refused
-from busway_spark.bus import Bus
-from busway_spark.http_door import HttpDoor, Question
-from busway_spark.patience import OPERATION_S
+from busway.message.claimed_run import LENGTH
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.http_door import HttpDoor, Question
+from busway_spark.wire.patience import OPERATION_S
 
 FRAMES_TYPE: Final = "application/vnd.busway.claimed"
 #: The most that is asked for at once, and waited for.

@@ -1,4 +1,4 @@
-"""Claimed messages as columns, straight from the frames of the bulk route (`busway.claimed_run`).
+"""Claimed messages as columns, straight from the frames of the bulk route (`busway.message.claimed_run`).
 
 What the server knows of messages lies in a frame as columns already. What their senders said is found in the bare
 messages as in any others (`message_columns`). Both are done with one operation for all messages that are there, so
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from busway.claimed_run import (
+from busway.client.errors import Unreachable
+from busway.message.claimed_run import (
     COLUMNS_BYTES,
     DEAD_LETTER_SOURCE,
     FIRST_NUMBER,
@@ -27,7 +28,6 @@ from busway.claimed_run import (
     PARTITION_KEY,
     SCHEDULED_TIME,
 )
-from busway.client.errors import Unreachable
 from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.message_cut import BYTES_MAX, Column, Longs, MessageCut
 from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT, STRING, instants

@@ -15,12 +15,12 @@ from pyspark.sql.types import StructType
 from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.receiver import RECEIVE_AND_DELETE as DELETING
 from busway.client.receiver import ServiceBusReceiver
-from busway_spark.bridge import Bridge, bridge
-from busway_spark.bus_failure import failing
 from busway_spark.servicebus.columns import check_readable
 from busway_spark.servicebus.entrance import Entrance
 from busway_spark.servicebus.message_columns import MessageColumns
 from busway_spark.servicebus.options import RECEIVE_AND_DELETE, ServiceBusOptions, WrongOption
+from busway_spark.wire.bridge import Bridge, bridge
+from busway_spark.wire.bus_failure import failing
 
 _PAGE_MESSAGES: Final = 500
 

@@ -11,7 +11,6 @@ from typing import Final
 from busway.client.connection_string import ConnectionString
 from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions
 from busway_spark.bodies.body_options import NAMES as BODY_NAMES
-from busway_spark.bus import Bus
 from busway_spark.given_options import (
     AMQP,
     BATCH_ID,
@@ -28,8 +27,9 @@ from busway_spark.given_options import (
     GivenOptions,
 )
 from busway_spark.named_connections import CONNECTION
-from busway_spark.patience import OPERATION_S
-from busway_spark.write_names import GivenName
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.patience import OPERATION_S
+from busway_spark.writing.write_names import GivenName
 
 PREFIX: Final = "servicebus."
 BROWSE: Final = "browse"

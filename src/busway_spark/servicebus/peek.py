@@ -12,7 +12,7 @@ from typing import Final
 
 from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.bridge import Bridge
+from busway_spark.wire.bridge import Bridge
 
 PAGE_MESSAGES: Final = 250
 #: Of encoded messages, about.

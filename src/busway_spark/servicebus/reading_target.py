@@ -15,9 +15,9 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from busway.client.errors import ClientError
-from busway_spark.bus import Bus
-from busway_spark.http_door import HttpDoor
 from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.http_door import HttpDoor
 
 _SECOND_MS: Final = 1000
 #: How far clocks may be apart without the query ending too early.

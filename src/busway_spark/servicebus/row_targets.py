@@ -9,7 +9,7 @@ from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.message_cut import Column, Longs
 from busway_spark.servicebus.options import ServiceBusOptions
 from busway_spark.servicebus.row_messages import RowRefused, encode_rows
-from busway_spark.two_phase import RowsRefused
+from busway_spark.writing.two_phase import RowsRefused
 
 
 def by_entity(

@@ -29,7 +29,7 @@ from busway_spark.servicebus.options import (
     WrongOption,
 )
 from busway_spark.servicebus.writer import MessageSink
-from busway_spark.sink_writers import JobWriter, StreamWriter
+from busway_spark.writing.sink_writers import JobWriter, StreamWriter
 
 
 def batch_reader(schema: StructType, options: ServiceBusOptions) -> DataSourceReader:

@@ -10,14 +10,14 @@ from pyspark.sql.types import StructType
 
 from busway.client.errors import ClientError, Unreachable
 from busway.client.messages import ServiceBusReceivedMessage
-from busway_spark.bridge import bridge
 from busway_spark.given_options import NUMBER_MAX
-from busway_spark.patience import Patience, may_pass, meet, patiently
 from busway_spark.servicebus.claim import Claim, Held
 from busway_spark.servicebus.claim_desk import ClaimDesk, Kept, Taken, by_session, is_stamped
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, MessageColumns
 from busway_spark.servicebus.options import ServiceBusOptions
 from busway_spark.servicebus.peek import by_numbers, number_of, walk
+from busway_spark.wire.bridge import bridge
+from busway_spark.wire.patience import Patience, may_pass, meet, patiently
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Writing rows as messages, in batches and in streams (`busway_spark.sink_writers`).
+"""Writing rows as messages, in batches and in streams (`busway_spark.writing.sink_writers`).
 
 On Busway each row arrives once. Other services get rows at least once (`amqp_sending`), which is said loudly
 (`duplicate_check`).
@@ -12,16 +12,16 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from busway_spark.amqp_arrays.encoded_rows import EncodedRows
-from busway_spark.bus_failure import failing
 from busway_spark.servicebus.amqp_sending import RowsSent, send_rows
 from busway_spark.servicebus.columns import check_writable
 from busway_spark.servicebus.duplicate_check import warn_if_rows_can_repeat
 from busway_spark.servicebus.options import ServiceBusOptions
 from busway_spark.servicebus.row_targets import by_entity
-from busway_spark.sink_writers import stage_pieces
-from busway_spark.staging import can_stage
-from busway_spark.two_phase import RowsStaged, Stage
-from busway_spark.write_names import WriteName
+from busway_spark.wire.bus_failure import failing
+from busway_spark.writing.sink_writers import stage_pieces
+from busway_spark.writing.staging import can_stage
+from busway_spark.writing.two_phase import RowsStaged, Stage
+from busway_spark.writing.write_names import WriteName
 
 
 class MessageSink:

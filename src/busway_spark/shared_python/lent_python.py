@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from busway_spark.shipping import is_archived
+from busway_spark.start.shipping import is_archived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

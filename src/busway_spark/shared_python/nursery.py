@@ -44,7 +44,7 @@ _IMPORTED: Final = (
     "pyspark.sql.worker.write_into_data_source",
     "busway_spark.eventhubs.source",
     "busway_spark.servicebus.source",
-    "busway_spark.pipeline.capture_sink",
+    "busway_spark.pipeline.capture.capture_sink",
 )
 #: Cannot be changed in a process that runs.
 _SEED: Final = "PYTHONHASHSEED"

@@ -18,9 +18,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from busway.client.errors import ClientError, EntityExists, EntityMissing, Unreachable
-from busway_spark.bus import Bus
-from busway_spark.http_door import HttpDoor
 from busway_spark.watching.watched import RUNNING, Watched, WatchedQuery
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.http_door import HttpDoor
 
 _log = logging.getLogger(__name__)
 

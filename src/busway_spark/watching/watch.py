@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from busway_spark.bus import Bus
     from busway_spark.watching.figures_door import FiguresDoor
     from busway_spark.watching.listener import BusListener
     from busway_spark.watching.reporter import Reporter
     from busway_spark.watching.watched import Watched
+    from busway_spark.wire.bus import Bus
 
 _log = logging.getLogger(__name__)
 
@@ -93,9 +93,9 @@ def watch(
 ) -> Watch:
     """See the head of this file. `connection` is the name of one (`named_connections`). Listen is enough as a right.
     Raises ValueError for what cannot be used, OSError when the port is taken."""
-    from busway_spark.bus import Bus
-    from busway_spark.connection_texts import parsed
     from busway_spark.named_connections import find_connection
+    from busway_spark.wire.bus import Bus
+    from busway_spark.wire.connection_texts import parsed
 
     if connection is not None:
         if connection_string is not None:

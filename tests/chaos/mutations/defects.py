@@ -33,7 +33,7 @@ DEFECTS: Final = (
     Fault(
         "half a transaction",
         "A9: a refused send dooms its transaction",
-        "busway/gateway/amqp/send_link.py",
+        "busway/gateway/amqp/links/send_link.py",
         """        transaction.doom(error if isinstance(error, BrokerError) else BadArgument(str(error)))
         self.refuse(delivery, error)
 """,
@@ -77,7 +77,7 @@ DEFECTS: Final = (
     Fault(
         "a queue at a hub's address",
         "C19: no queue or topic lies below a hub",
-        "busway/broker/entity_changes.py",
+        "busway/broker/namespace/entity_changes.py",
         """                self._check_above(description.path)
 """,
         "",
@@ -96,7 +96,7 @@ DEFECTS: Final = (
     Fault(
         "the key of a queue opens the hub",
         "C19: rights are those of what is attached",
-        "busway/gateway/amqp/attaching.py",
+        "busway/gateway/amqp/links/attaching.py",
         """            owner_key = self._events.owner_key(node.path)
 """,
         """            owner_key = None
@@ -141,7 +141,7 @@ def addresses_of""",
     Fault(
         "a link that is gone keeps its alarm",
         "R-22: who goes takes his timers along",
-        "busway/gateway/amqp/receive_link.py",
+        "busway/gateway/amqp/links/receive_link.py",
         """        self._is_gone = True
         self._silence_alarm()
 """,
@@ -152,7 +152,7 @@ def addresses_of""",
     Fault(
         "an idle connection is ended",
         "R-22: credit keeps a link, and empty frames a connection",
-        "busway/gateway/amqp/receive_link.py",
+        "busway/gateway/amqp/links/receive_link.py",
         "        return self.link.credit() == 0 and self._settling == 0\n",
         "        return self._settling == 0\n",
         ("tests/timers/test_patience.py::test_an_idle_receiver_outlives_every_timer",),
@@ -160,7 +160,7 @@ def addresses_of""",
     Fault(
         "a browser takes what it shows",
         "JMS: a queue browser locks nothing",
-        "busway/gateway/amqp/attaching.py",
+        "busway/gateway/amqp/links/attaching.py",
         """        if is_browser(link.source):
             self._attach_browser(link, node, queue, outlet)
             return
@@ -171,7 +171,7 @@ def addresses_of""",
     Fault(
         "a selector is ignored",
         "JMS: a receiver with a selector gets what it selects, or is refused",
-        "busway/gateway/amqp/selector.py",
+        "busway/gateway/amqp/links/selector.py",
         """    if _text_of(source) is not None:
         raise""",
         """    if selector_of(source) is None and source is None:
@@ -181,7 +181,7 @@ def addresses_of""",
     Fault(
         "a temporary queue is made for nobody",
         "JMS: it goes with its link, also when that goes while it is made",
-        "busway/gateway/amqp/temporary_nodes.py",
+        "busway/gateway/amqp/links/temporary_nodes.py",
         """        if link.owner is None:
             self._namespace.release(path)
 """,
@@ -191,7 +191,7 @@ def addresses_of""",
     Fault(
         "a topic selects by what it knew before its catalogue was read anew",
         "a subscription that turns out to be there gets its copies",
-        "busway/broker/rule_table.py",
+        "busway/broker/namespace/rule_table.py",
         "        self._selections.clear()\n",
         "",
         ("tests/unit/broker/test_selection_after_failure.py",),
@@ -199,7 +199,7 @@ def addresses_of""",
     Fault(
         "nobody watches over what the catalogue tells anew",
         "E-110: what turns out to be there goes when nobody uses it",
-        "busway/broker/namespace.py",
+        "busway/broker/namespace/namespace.py",
         """        if self.entities.opened_at_ms:  # else all are watched when it is open
             self.auto_delete.watch_all()
 """,
@@ -209,7 +209,7 @@ def addresses_of""",
     Fault(
         "a durable subscription is ended under who comes to receive",
         "JMS: nobody new receives while a link stands for its end",
-        "busway/broker/queue.py",
+        "busway/broker/entity/queue.py",
         "        if not sends and self._attachments.is_ending():",
         "        if False:",
         ("tests/unit/gateway/test_jms_unsubscribing.py",),
@@ -217,7 +217,7 @@ def addresses_of""",
     Fault(
         "a shared subscription goes under a new receiver",
         "JMS: what is let go stays when somebody holds it by then",
-        "busway/broker/entity_changes.py",
+        "busway/broker/namespace/entity_changes.py",
         " or room.entities.is_held(present):",
         ":",
         ("tests/unit/gateway/test_jms_subscriptions.py",),

@@ -52,7 +52,7 @@ GREED: Final = (
     Fault(
         "a publish in one turn",
         "B12: matching and row building are cut into slices",
-        "busway/broker/turns.py",
+        "busway/broker/entity/turns.py",
         "        return self.left <= 0\n",
         "        return False\n",
         ("tests/unit/broker/test_publish_slices.py::test_a_batch_takes_many_turns_and_commits_once",),
@@ -60,7 +60,7 @@ GREED: Final = (
     Fault(
         "copies without a limit",
         "B12: above a limit a publish is refused with its numbers",
-        "busway/broker/distribution.py",
+        "busway/broker/entity/distribution.py",
         "        return self._copies_max\n",
         "        return 1 << 60\n",
         (
@@ -70,7 +70,7 @@ GREED: Final = (
     Fault(
         "answers without a bound",
         "B14: refused above 16 MiB, before anything is locked",
-        "busway/broker/read_requests.py",
+        "busway/broker/fragment/read_requests.py",
         """        if len(wanted) > 1:  # one can always be had
 """,
         """        if len(wanted) > 1_000_000:
@@ -80,7 +80,7 @@ GREED: Final = (
     Fault(
         "each fragment's answer by itself",
         "B14: the fragments of an entity count together",
-        "busway/broker/fragment_group.py",
+        "busway/broker/entity/fragment_group.py",
         """        check_fits(numbers, sizes, self._runtime.limits.fetch_bytes_max)
 """,
         "",
@@ -99,7 +99,7 @@ GREED: Final = (
     Fault(
         "answers ignore the brake",
         "B15: who does not read is not answered",
-        "busway/gateway/amqp/request_link.py",
+        "busway/gateway/amqp/nodes/request_link.py",
         """            if self._host.output_room_bytes() <= 0:
                 self._host.when_output_drains(self)
                 return
@@ -110,7 +110,7 @@ GREED: Final = (
     Fault(
         "answers wait without a bound",
         "B15: those without credit are bounded in bytes",
-        "busway/gateway/amqp/request_link.py",
+        "busway/gateway/amqp/nodes/request_link.py",
         """        while self.unsent_bytes > bytes_max:
             stuck""",
         """        while self.unsent_bytes > 1_000 * bytes_max:
@@ -174,7 +174,7 @@ GREED: Final = (
     Fault(
         "each change walks all mortals",
         "B18: a change costs one entry",
-        "busway/broker/auto_delete.py",
+        "busway/broker/namespace/auto_delete.py",
         '''        """A queue was created or updated."""
         self._lay(key)
 ''',

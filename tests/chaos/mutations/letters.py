@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.chaos.mutations.fault import Fault
 
-_MOVES: Final = "busway/broker/letter_moves.py"
+_MOVES: Final = "busway/broker/bulk/letter_moves.py"
 _TESTS: Final = ("tests/unit/broker/test_letter_moves.py",)
 
 LETTERS: Final = (
@@ -48,7 +48,7 @@ LETTERS: Final = (
     Fault(
         "a lost answer is told as somebody else's doing",
         "Dead letters: what is gone at a second request was moved by the first",
-        "busway_spark/pipeline/deadletters_door.py",
+        "busway_spark/pipeline/deadletters/door.py",
         """                are_tried = True
 """,
         "",

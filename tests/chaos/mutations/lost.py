@@ -10,7 +10,7 @@ LOST: Final = (
     Fault(
         "ids before their messages",
         "A1: an id joins with the rows it stands for, or not at all",
-        "busway/broker/duplicates.py",
+        "busway/broker/fragment/duplicates.py",
         """        run.ids = new_ids or None
 """,
         """        self.remember(fragment.batch(), new_ids)
@@ -20,7 +20,7 @@ LOST: Final = (
     Fault(
         "rows on their way are served at home",
         "A2: what may have arrived elsewhere is held back",
-        "busway/broker/transfers.py",
+        "busway/broker/forward/transfers.py",
         """        if place in self._under_way or place in self._unknown or place in self._arrived:
 """,
         """        if place in self._unknown or place in self._arrived:
@@ -30,7 +30,7 @@ LOST: Final = (
     Fault(
         "rows of unknown fate are served",
         "A2: also when nobody knows the outcome of their commit",
-        "busway/broker/transfers.py",
+        "busway/broker/forward/transfers.py",
         """                self._unknown.setdefault(departure.place, {})[number] = (name, where)
 """,
         """                self._unknown.get(departure.place, {})[number] = (name, where)
@@ -40,7 +40,7 @@ LOST: Final = (
     Fault(
         "what nobody took is gone",
         "A3: messages deleted for a receiver that is gone are put back, by the next fragment too",
-        "busway/broker/strays.py",
+        "busway/broker/fragment/strays.py",
         """        fragment.runtime.strays.add((fragment.store.name, fragment.key), messages)
         return
 """,
@@ -51,7 +51,7 @@ LOST: Final = (
     Fault(
         "one refusal ends all schedules",
         "A4: an entity that refuses stops no other",
-        "busway/broker/schedule.py",
+        "busway/broker/fragment/schedule.py",
         """                refusing.add(key)
 """,
         """                raise
@@ -61,7 +61,7 @@ LOST: Final = (
     Fault(
         "no alarm after a failure",
         "A4: the alarm is always set again",
-        "busway/broker/schedule.py",
+        "busway/broker/fragment/schedule.py",
         """            if not is_over:  # whatever it was, there is a next time
                 self._look_in(_RETRY_MS)
 """,
@@ -128,7 +128,7 @@ LOST: Final = (
     Fault(
         "schedules follow the shown time",
         "A7: a clock that was ahead once makes nothing active",
-        "busway/broker/intake.py",
+        "busway/broker/fragment/intake.py",
         """            if message.scheduled_at_ms > wall_ms:
                 scheduled.append(message)
 """,
@@ -140,7 +140,7 @@ LOST: Final = (
     Fault(
         "times to live follow the shown time",
         "A7: sixty seconds are sixty seconds",
-        "busway/broker/intake.py",
+        "busway/broker/fragment/intake.py",
         """                expires_ms = expiry_ms(wall_ms, ttl_ms)
             message.expires_at_ms = expires_ms
 """,
@@ -154,7 +154,7 @@ LOST: Final = (
     Fault(
         "a step of the clock is noticed late",
         "A7: a step forward is noticed within a second",
-        "busway/broker/wall_alarm.py",
+        "busway/broker/fragment/wall_alarm.py",
         """_LOOK_EVERY_S: Final = 1.0
 """,
         """_LOOK_EVERY_S: Final = 300.0
@@ -164,7 +164,7 @@ LOST: Final = (
     Fault(
         "a run and its batches hold one another",
         "A8: no message waits for the cyclic collector",
-        "busway/broker/commit_runs.py",
+        "busway/broker/fragment/commit_runs.py",
         """        self._parts.clear()
         self.part_over()
 """,
@@ -175,7 +175,7 @@ LOST: Final = (
     Fault(
         "every store waits for the home",
         "A10: a hanging home keeps no other store out",
-        "busway/broker/store_entry.py",
+        "busway/broker/namespace/store_entry.py",
         """        else:
             await room.catalogue.reload(keeper)
 """,
@@ -189,7 +189,7 @@ LOST: Final = (
     Fault(
         "deleting from another's session",
         "A10: what somebody else holds is skipped",
-        "busway/broker/read_requests.py",
+        "busway/broker/fragment/read_requests.py",
         """        if fragment.settings.requires_session and not is_holder:
 """,
         """        if fragment.settings.requires_session and session_id is None:
@@ -199,7 +199,7 @@ LOST: Final = (
     Fault(
         "half a cancellation",
         "A10: what the other stores have deleted is scheduled again",
-        "busway/broker/cancellation.py",
+        "busway/broker/entity/cancellation.py",
         """            if errors:
                 part.schedule_again()
             else:
@@ -211,7 +211,7 @@ LOST: Final = (
     Fault(
         "falling due while it is cancelled",
         "A10: what was found is kept until all is found",
-        "busway/broker/cancellation.py",
+        "busway/broker/entity/cancellation.py",
         """        fragment.intake.withheld.update(part.numbers())
 """,
         "",
@@ -220,7 +220,7 @@ LOST: Final = (
     Fault(
         "sessions are listed from the beginning",
         "A10: a large skip costs what it skips",
-        "busway/broker/session_list.py",
+        "busway/broker/entity/session_list.py",
         """            ids = fragment.sessions.ids(self._state_set_after_ms, 0, limit, self._from_id)
             self._page = (await read(fragment.settings.path, ids))[::-1]
             if not self._page:
@@ -239,7 +239,7 @@ LOST: Final = (
     Fault(
         "a head is swept for ever",
         "A10: numbers that are no rows ring no alarm",
-        "busway/broker/expiry.py",
+        "busway/broker/fragment/expiry.py",
         """            await fragment.store.flush()
             while after >= 0""",
         """            if fragment.horizon.committed_high < fragment.counters.last_counter:
@@ -253,7 +253,7 @@ LOST: Final = (
     Fault(
         "fragments of nobody stay",
         "P-60: what an unknown outcome left behind goes when the catalogue's home is back",
-        "busway/broker/store_entry.py",
+        "busway/broker/namespace/store_entry.py",
         """                if room.catalogue.home_leads:
                     for other""",
         """                if not room.catalogue.home_leads:
@@ -263,7 +263,7 @@ LOST: Final = (
     Fault(
         "doubts die with the process",
         "F-1: rows that may lie elsewhere are held back in the next life too",
-        "busway/broker/entity_table.py",
+        "busway/broker/namespace/entity_table.py",
         "        self.transfers.doubt(row.doubts)\n",
         "",
         ("tests/unit/broker/test_forwarding_doubts.py",),
@@ -271,7 +271,7 @@ LOST: Final = (
     Fault(
         "rows depart while the update is written",
         "F-1: the doubt that is written with it cannot know of them",
-        "busway/broker/entity_table.py",
+        "busway/broker/namespace/entity_table.py",
         "            self.transfers.close_departures(places)\n",
         "",
         ("tests/unit/broker/test_forwarding_doubts.py",),
@@ -279,7 +279,7 @@ LOST: Final = (
     Fault(
         "a store is read while it closes",
         "M-35: numbers of the last commit of its life before are given out again",
-        "busway/broker/store_keeper.py",
+        "busway/broker/namespace/store_keeper.py",
         """            async with self._closing:
                 await self.connect()
 """,

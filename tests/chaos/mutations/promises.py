@@ -10,7 +10,7 @@ PROMISES: Final = (
     Fault(
         "accept before commit",
         "S-1: accepted is told after the commit, always",
-        "busway/broker/commit_runs.py",
+        "busway/broker/fragment/commit_runs.py",
         """            self.origin.joined(batch, self.messages, self.fragment.store.name)
         batch.callbacks.append(self.committed)
 """,
@@ -22,7 +22,7 @@ PROMISES: Final = (
     Fault(
         "forget a lock at link end",
         "X-11: messages of a session that is closed come back",
-        "busway/broker/fragment.py",
+        "busway/broker/fragment/fragment.py",
         """        locks = self.locks.pop_session(session)
 """,
         """        locks = self.locks.pop_session(session)[:0]
@@ -32,7 +32,7 @@ PROMISES: Final = (
     Fault(
         "keep the session at link end",
         "X-11: the next receiver gets it at once",
-        "busway/broker/fragment.py",
+        "busway/broker/fragment/fragment.py",
         """            lane.session.close()
         else:
             self.unregister(receiver)
@@ -46,7 +46,7 @@ PROMISES: Final = (
     Fault(
         "skip a duplicate id",
         "S-40: what was accepted is known again, after a restart too",
-        "busway/broker/duplicates.py",
+        "busway/broker/fragment/duplicates.py",
         """for message_id in new_ids])
 """,
         """for message_id in new_ids[1:]])
@@ -56,7 +56,7 @@ PROMISES: Final = (
     Fault(
         "drop a transfer mark",
         "F-1: a crash between two stores stores nothing twice",
-        "busway/broker/forwarding.py",
+        "busway/broker/forward/forwarding.py",
         """            batch.transfer_marks.append(TransferMark(source.store.name, source.key, number))
 """,
         """            TransferMark(source.store.name, source.key, number)
@@ -66,7 +66,7 @@ PROMISES: Final = (
     Fault(
         "wrong fragment for a key",
         "P-20: what has one key lies in one fragment, in order",
-        "busway/broker/partition_keys.py",
+        "busway/broker/entity/partition_keys.py",
         """    if message.partition_key is not None:
         return message.partition_key
 """,
@@ -78,7 +78,7 @@ PROMISES: Final = (
     Fault(
         "settle twice",
         "R-17: whoever pops a lock owns its outcome",
-        "busway/broker/locks.py",
+        "busway/broker/fragment/locks.py",
         """        lock = self.live.pop(token, None)
         if lock is None:
             return None
@@ -94,7 +94,7 @@ PROMISES: Final = (
     Fault(
         "settle after the lock's end",
         "R-17: a lost lock cannot settle",
-        "busway/broker/locks.py",
+        "busway/broker/fragment/locks.py",
         """        if lock.deadline <= now or (session is not None and session.deadline <= now):
             self.live[token] = lock
             return None
@@ -108,7 +108,7 @@ PROMISES: Final = (
     Fault(
         "expiry without the horizon",
         "M-44: what is not durable yet cannot leave",
-        "busway/broker/expiry.py",
+        "busway/broker/fragment/expiry.py",
         """        and message.sequence_number not in held
         and not fragment.horizon.hides(message.sequence_number)
 """,
@@ -119,7 +119,7 @@ PROMISES: Final = (
     Fault(
         "expire what is locked",
         "M-44: a message that somebody holds does not expire under him",
-        "busway/broker/expiry.py",
+        "busway/broker/fragment/expiry.py",
         """        and message.sequence_number not in held
 """,
         "",
@@ -128,7 +128,7 @@ PROMISES: Final = (
     Fault(
         "session state not written",
         "X-15: it outlasts a restart",
-        "busway/broker/message_sessions.py",
+        "busway/broker/fragment/message_sessions.py",
         """        batch.session_states.append((fragment.key, session_id, state, fragment.runtime.clock.wall_ms()))
 """,
         "",
@@ -171,7 +171,7 @@ PROMISES: Final = (
     Fault(
         "show pipelines of others",
         "A-2: who may listen to one entity learns nothing about others",
-        "busway/gateway/http/pipelines_route.py",
+        "busway/gateway/http/operator/pipelines_route.py",
         """    return entity is None or pipeline.report.entity_keys() == {path_key(entity)}
 """,
         """    return entity is None or path_key(entity) in pipeline.report.entity_keys()
@@ -181,7 +181,7 @@ PROMISES: Final = (
     Fault(
         "report for others",
         "A-2: who may listen to one entity says nothing about others",
-        "busway/gateway/http/pipelines_route.py",
+        "busway/gateway/http/operator/pipelines_route.py",
         """        await self._require_all(call, report, entity)
         known =""",
         """        known =""",

@@ -72,7 +72,7 @@ STAGING: Final = (
     Fault(
         "staged bytes are free",
         "S-9: what is staged counts against the entity's size",
-        "busway/broker/intake.py",
+        "busway/broker/fragment/intake.py",
         """        return reserved.get((fragment.store.name, fragment.key), 0) if reserved else 0
 """,
         """        return 0
@@ -82,7 +82,7 @@ STAGING: Final = (
     Fault(
         "stages are nobody's",
         "Staging: what lies in a store and belongs to a stage is not dropped when the store is opened",
-        "busway/broker/store_entry.py",
+        "busway/broker/namespace/store_entry.py",
         """ | room.staged.keys_in(name)
 """,
         """

@@ -22,8 +22,8 @@ from busway.amqp.sections import (
     scan,
 )
 from busway.amqp.types import Symbol
-from busway.event_record import event_of
-from busway.gateway.amqp.message_mapping import message_of
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.message.event_record import event_of
 
 EMPTY = 0
 

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from busway.broker.descriptions import QueueDescription, with_values
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import BrokerError
+from busway.broker.fragment.receiver import Attachment, Delivery, Receiver
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
-from busway.broker.receiver import Attachment, Delivery, Receiver
-from busway.message import Message
-from busway.store.memory import MemoryStore
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
+from busway.message.message import Message
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 from tests.harness.quiet_loop import is_quiet
 
 

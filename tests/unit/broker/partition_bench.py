@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from busway.broker.descriptions import QueueDescription, with_values
-from busway.broker.entity_changes import NewEntity
+from busway.broker.entity.outlet import Outlet
+from busway.broker.entity.queue import Queue
 from busway.broker.errors import BrokerError
+from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.outlet import Outlet
-from busway.broker.queue import Queue
-from busway.broker.receiver import Delivery
-from busway.broker.settlement import Settlement, Verb
-from busway.message import Message
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.message.message import Message
 from tests.unit.broker.namespace_bench import NamespaceBench, settle
 from tests.unit.broker.rig import Answer, Recorder
 

@@ -8,22 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 from busway.broker.descriptions import QueueDescription
+from busway.broker.entity.queue import Queue
 from busway.broker.errors import BrokerError
-from busway.broker.expiry import ExpirySweeper
-from busway.broker.fragment import Fragment
-from busway.broker.fragment_settings import FragmentSettings
+from busway.broker.fragment.expiry import ExpirySweeper
+from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.ready_window import WindowBudget
+from busway.broker.fragment.receiver import Delivery, Receiver
+from busway.broker.fragment.runtime import BrokerRuntime
+from busway.broker.fragment.schedule import Activator
+from busway.broker.fragment.settings import FragmentSettings
+from busway.broker.fragment.settlement import Settlement, Verb
+from busway.broker.fragment.timers import Timers
 from busway.broker.limits import Limits
-from busway.broker.queue import Queue
-from busway.broker.ready_window import WindowBudget
-from busway.broker.receiver import Delivery, Receiver
-from busway.broker.runtime import BrokerRuntime
-from busway.broker.schedule import Activator
-from busway.broker.settlement import Settlement, Verb
-from busway.broker.timers import Timers
-from busway.message import Message
+from busway.message.message import Message
 from busway.store.contract import Counters, FragmentKey, FragmentRow, Page, Store, StoreError
-from busway.store.memory import MemoryStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 from tests.harness.quiet_loop import is_quiet
 
 Refused = list[tuple[int, BrokerError]]

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from busway.broker.backfill import Backfill, HistoricCopy, Stored
+from busway.broker.bulk.backfill import Backfill, HistoricCopy, Stored
 from busway.broker.errors import BadArgument, InvalidOperation
-from busway.broker.rule_births import CAPTURE_MARK
-from busway.gateway.amqp.message_mapping import message_of
+from busway.broker.namespace.rule_births import CAPTURE_MARK
+from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.rules.rule import FalseFilter, TrueFilter
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, rule, sql
 

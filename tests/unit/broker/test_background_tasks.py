@@ -7,10 +7,10 @@ from typing import Any
 
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import BrokerError, EntityUpdated, ServerBusy
+from busway.broker.fragment.numbering import NUMBER_MAX
 from busway.broker.limits import Limits
-from busway.broker.numbering import NUMBER_MAX
-from busway.gateway.amqp.message_mapping import message_of
-from busway.store.memory import MemoryStore
+from busway.gateway.amqp.wire.message_mapping import message_of
+from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import Reader, settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.catalogue_rows import EntityRow, NamespaceRow, Share, StoreRow, store_rows
 from busway.broker.descriptions import AuthorizationRule, QueueDescription
-from busway.broker.entity_changes import NewEntity
-from busway.broker.opening import public_url
+from busway.broker.namespace.catalogue_rows import EntityRow, NamespaceRow, Share, StoreRow, store_rows
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.opening import public_url
 from busway.store.contract import FragmentKey, StoreError, StoreTooNew
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench, settle
 

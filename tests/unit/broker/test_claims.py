@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from busway.broker import claims as claims_module
-from busway.broker.claim_stamp import CLAIM_PROPERTY, stamp_of
-from busway.broker.claims import Claims, OpenClaim
+from busway.broker.bulk import claims as claims_module
+from busway.broker.bulk.claim_stamp import CLAIM_PROPERTY, stamp_of
+from busway.broker.bulk.claims import Claims, OpenClaim
+from busway.broker.entity.outlet import Outlet
+from busway.broker.entity.queue import Queue
 from busway.broker.errors import (
     EntityDisabled,
     MessageLockLost,
@@ -19,13 +21,11 @@ from busway.broker.errors import (
     ServerBusy,
     SessionCannotBeLocked,
 )
+from busway.broker.fragment.property_changes import read_changes
+from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.outlet import Outlet
-from busway.broker.property_changes import read_changes
-from busway.broker.queue import Queue
-from busway.broker.receiver import Delivery
-from busway.broker.settlement import Settlement, Verb
-from busway.message import ACTIVE, DEFERRED, Message
+from busway.message.message import ACTIVE, DEFERRED, Message
 from busway.store.sqlite.store import SqliteStore
 from tests.unit.broker.namespace_bench import NamespaceBench, settle
 from tests.unit.broker.rig import Answer, Recorder

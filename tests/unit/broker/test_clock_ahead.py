@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from busway.broker.entity_path import subscription_path
-from busway.broker.expiry import ExpirySweeper
+from busway.broker.fragment.expiry import ExpirySweeper
+from busway.broker.fragment.ready_window import WindowBudget
+from busway.broker.fragment.runtime import BrokerRuntime
+from busway.broker.fragment.timers import Timers
+from busway.broker.fragment.wall_alarm import WallAlarm
 from busway.broker.limits import Limits
-from busway.broker.ready_window import WindowBudget
-from busway.broker.runtime import BrokerRuntime
-from busway.broker.timers import Timers
-from busway.broker.wall_alarm import WallAlarm
-from busway.gateway.amqp.message_mapping import message_of
-from busway.message import NEVER_MS, Message
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.message.message import NEVER_MS, Message
 from busway.store.contract import CommitBatch, FragmentKey, Page
-from busway.store.memory import MemoryStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.rig import Rig, bodies, play, text
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench

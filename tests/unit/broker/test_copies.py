@@ -9,11 +9,11 @@ import pytest
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, SEQUENCE, VALUE, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Char, Int, Symbol, UInt, ULong
-from busway.broker.copies import changed_copy
-from busway.gateway.amqp.message_mapping import message_of, peeked_payload
+from busway.gateway.amqp.wire.message_mapping import message_of, peeked_payload
 from busway.rules.actions import compiled_action
 from busway.rules.match import ActingRule
 from busway.rules.rule import SqlAction
+from busway.subject.copies import changed_copy
 
 
 def changed(message: AmqpMessage, action: str) -> AmqpMessage:

@@ -3,10 +3,10 @@
 import pytest
 
 from busway.broker.errors import BadArgument, EntityDisabled, InvalidOperation
+from busway.broker.fragment.property_changes import read_changes
+from busway.broker.fragment.settlement import Verb
 from busway.broker.limits import Limits
-from busway.broker.property_changes import read_changes
-from busway.broker.settlement import Verb
-from busway.message import Message
+from busway.message.message import Message
 from tests.unit.broker.rig import Answer, Rig, bodies, numbers, play, text
 
 

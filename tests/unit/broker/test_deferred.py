@@ -3,8 +3,8 @@
 import pytest
 
 from busway.broker.errors import MessageLockLost, MessageNotFound
-from busway.broker.settlement import Verb
-from busway.message import DEFERRED
+from busway.broker.fragment.settlement import Verb
+from busway.message.message import DEFERRED
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from busway.broker.errors import MessageTooLarge, ServerBusy
 from busway.broker.limits import Limits
-from busway.message import Message
+from busway.message.message import Message
 from tests.unit.broker.rig import Answer, Rig, bodies, numbers, play, text, unheard
 
 DETECTS: dict[str, Any] = {"requires_duplicate_detection": True}

@@ -12,9 +12,9 @@ from busway.broker.errors import (
     ServerBusy,
     TransactionRolledBack,
 )
-from busway.broker.numbering import NUMBER_MAX
-from busway.broker.transaction_rules import RuleStep
-from busway.gateway.amqp.message_mapping import message_of
+from busway.broker.fragment.numbering import NUMBER_MAX
+from busway.broker.transaction.rules import RuleStep
+from busway.gateway.amqp.wire.message_mapping import message_of
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.rig import Rig, bodies, play, text
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, sql

@@ -1,7 +1,7 @@
 """Enqueued times over a clock that is set back and a restart: they never go back, however a message came."""
 
 from busway.amqp.types import Timestamp
-from busway.message import Message
+from busway.message.message import Message
 from tests.unit.broker.rig import Rig, play, text
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from busway.broker.fragment.property_changes import read_changes
+from busway.broker.fragment.settlement import Verb
 from busway.broker.limits import Limits
-from busway.broker.property_changes import read_changes
-from busway.broker.settlement import Verb
-from busway.message import NEVER_MS
+from busway.message.message import NEVER_MS
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text
 
 

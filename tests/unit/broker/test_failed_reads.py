@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from busway.broker.errors import ServerBusy
-from busway.broker.fragment import Fragment
+from busway.broker.fragment.fragment import Fragment
 from busway.store.contract import StoreUnavailable
 from tests.unit.broker.namespace_bench import Reader
 from tests.unit.broker.rig import Rig, play

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from busway.broker.errors import ArgumentOutOfRange, MessageNotFound
+from busway.broker.fragment.settlement import Verb
 from busway.broker.limits import Limits
-from busway.broker.settlement import Verb
 from busway.clock import Clock
 from busway.store.contract import PLACE_DEFERRED
 from tests.store_contract.scenario import HoldableSqliteStore, add_fragment, message, put

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from busway.broker.errors import BrokerError, EntityNotFound
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.settlement import Settlement, Verb
 from tests.unit.broker.namespace_bench import NamespaceBench, Reader, on_a_bench, settle
 
 KIB = 1024

@@ -10,8 +10,8 @@ from busway.broker.errors import (
     ForwardTargetNotFound,
     InvalidOperation,
 )
-from busway.broker.namespace import Namespace
-from busway.broker.settlement import Settlement, Verb
+from busway.broker.fragment.settlement import Settlement, Verb
+from busway.broker.namespace.namespace import Namespace
 from busway.store.contract import PLACE_ACTIVE, TransferMark
 from tests.unit.broker.namespace_bench import Link, Reader, settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, sql

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from busway.broker.catalogue_rows import EntityRow
 from busway.broker.errors import BrokerError
+from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.store.contract import StoreUnavailable
-from busway.store.memory import MemoryStore
+from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.test_forwarding_removed import bodies, ended, read, two_queues
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench

@@ -5,11 +5,11 @@ import asyncio
 
 import pytest
 
+from busway.broker.entity.queue import Queue
 from busway.broker.errors import BrokerError
-from busway.broker.queue import Queue
-from busway.broker.settlement import Settlement, Verb
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.store.contract import FragmentKey, StoreUnavailable, TransferMark
-from busway.store.memory import MemoryStore
+from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import Reader, settle
 from tests.unit.broker.rig import unheard
 from tests.unit.broker.topic_bench import Seen, TopicBench, encoded, on_a_topic_bench

@@ -3,9 +3,9 @@
 import pytest
 
 from busway.broker.errors import EntityDisabled, MessageLockLost, ServerBusy
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.settlement import Settlement, Verb
-from busway.message import Message
+from busway.message.message import Message
 from tests.unit.broker.rig import Answer, Rig, bodies, numbers, play, text
 
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import BrokerError
+from busway.broker.namespace.entity_changes import NewEntity
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench, settle
 
 HOME, OTHER = 0, 1

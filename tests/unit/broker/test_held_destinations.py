@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from busway.broker.descriptions import QueueDescription
+from busway.broker.entity.partition_keys import fragment_of_key
 from busway.broker.errors import BrokerError
-from busway.broker.held_destinations import HeldDestinations
-from busway.broker.partition_keys import fragment_of_key
-from busway.gateway.amqp.message_mapping import message_of
-from busway.message import Message
-from busway.message_head import read_head
+from busway.broker.forward.held_destinations import HeldDestinations
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.message.head import read_head
+from busway.message.message import Message
 from busway.store.contract import FragmentKey, Page
-from busway.store.memory import MemoryStore
+from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, bodies, text
 from tests.unit.broker.test_partitioned_topics import make, on_stores, publish, taken

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from busway.amqp.encode import encode_value
-from busway.broker.claims import Claims
+from busway.broker.bulk.claims import Claims
+from busway.broker.bulk.letter_moves import Letter, LetterMoves, Moved, takes_directly, target_of
 from busway.broker.errors import BrokerError
-from busway.broker.letter_moves import Letter, LetterMoves, Moved, takes_directly, target_of
+from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.receiver import Delivery
-from busway.broker.settlement import Settlement, Verb
-from busway.gateway.amqp.payloads import Payloads
-from busway.gateway.http.remade_letters import RemadeLetters
+from busway.gateway.amqp.wire.payloads import Payloads
+from busway.gateway.http.bulk.remade_letters import RemadeLetters
 from busway.store.sqlite.store import SqliteStore
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.rig import Recorder

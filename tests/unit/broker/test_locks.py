@@ -1,7 +1,7 @@
 """The table of locks."""
 
-from busway.broker.locks import LockTable
-from busway.message import ACTIVE, DEFERRED, Message
+from busway.broker.fragment.locks import LockTable
+from busway.message.message import ACTIVE, DEFERRED, Message
 from tests.harness.manual_clock import SeededEntropy
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from busway.broker.descriptions import QueueDescription
-from busway.broker.fragment_group import FragmentGroup
+from busway.broker.entity.fragment_group import FragmentGroup
 from busway.store.contract import FragmentKey, Page
-from busway.store.memory import MemoryStore
+from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, on_partitions, text
 from tests.unit.broker.rig import Recorder

@@ -17,10 +17,10 @@ from busway.broker.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
+from busway.broker.fragment.message_sessions import MessageSession
+from busway.broker.fragment.settlement import Verb
 from busway.broker.limits import Limits
-from busway.broker.message_sessions import MessageSession
-from busway.broker.settlement import Verb
-from busway.message import Message
+from busway.message.message import Message
 from tests.unit.broker.rig import Recorder, Rig, bodies, numbers, play, text
 
 SESSIONS: dict[str, Any] = {"requires_session": True}

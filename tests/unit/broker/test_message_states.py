@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from busway.broker.message_states import (
+from busway.broker.fragment.message_states import (
     INPUT_OF_VERB,
     TRANSITIONS,
     Effect,
@@ -13,7 +13,7 @@ from busway.broker.message_states import (
     MessageState,
     transition,
 )
-from busway.broker.settlement import Verb
+from busway.broker.fragment.settlement import Verb
 
 
 @pytest.mark.parametrize(("state", "happened"), list(itertools.product(MessageState, MessageInput)))

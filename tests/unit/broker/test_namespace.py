@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from busway.broker.descriptions import AuthorizationRule, QueueDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import (
     AuthenticationFailed,
     BadArgument,
@@ -18,9 +17,10 @@ from busway.broker.errors import (
     ForwardTargetNotFound,
     QuotaExceeded,
 )
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.settlement import Settlement, Verb
-from busway.store.memory import MemoryStore
+from busway.broker.namespace.entity_changes import NewEntity
+from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import Link, NamespaceBench, Reader, on_a_bench, settle
 
 

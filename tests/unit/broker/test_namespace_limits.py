@@ -3,11 +3,11 @@
 import pytest
 
 from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import QuotaExceeded
+from busway.broker.fragment.namespace_size import NamespaceSize
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.namespace_size import NamespaceSize
-from busway.broker.settlement import Settlement, Verb
+from busway.broker.namespace.entity_changes import NewEntity
 from tests.unit.broker.namespace_bench import NamespaceBench, Reader, on_a_bench, settle
 
 _FULL_AT = Limits(namespace_bytes_max=1_000)

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import (
     AuthenticationFailed,
     BrokerError,
@@ -14,9 +13,10 @@ from busway.broker.errors import (
     ServerBusy,
     StoreOutcomeUnknown,
 )
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.store.contract import StoreError, StoreState, StoreTooNew
-from busway.store.memory import MemoryStore
+from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import Link, NamespaceBench, Reader, on_a_bench, settle
 
 

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from busway.broker.descriptions import QueueDescription, with_values
-from busway.broker.entity_changes import NewEntity
+from busway.broker.entity.outlet import Outlet
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import BrokerError
+from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.outlet import Outlet
-from busway.broker.receiver import Delivery
-from busway.broker.settlement import Settlement, Verb
-from busway.broker.transactions import Transactions
-from busway.gateway.amqp.message_mapping import message_of
-from busway.message import Message
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.transaction.transactions import Transactions
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.message.message import Message
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.rig import Recorder, unheard
 from tests.unit.broker.topic_bench import TopicBench, encoded, sql

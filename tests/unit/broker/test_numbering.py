@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from busway.broker.commit_runs import SentRun
 from busway.broker.errors import QuotaExceeded, ServerBusy, StoreOutcomeUnknown
-from busway.broker.numbering import NUMBER_MAX, RESERVE_FROM
-from busway.broker.settlement import Settlement, Verb
+from busway.broker.fragment.commit_runs import SentRun
+from busway.broker.fragment.numbering import NUMBER_MAX, RESERVE_FROM
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.store.contract import FragmentKey, Page
 from tests.model.sqlite_rig import SqliteRig
 from tests.unit.broker.rig import Answer, CountingStore, Recorder, Rig, bodies, numbers, play, text
@@ -473,7 +473,7 @@ def test_the_log_tells_once_that_the_reserve_is_in_use(caplog: pytest.LogCapture
     async def scenario(rig: Rig) -> None:
         await rig.send_texts("left over")
         rig.main.counters.last_counter = RESERVE_FROM - 1
-        with caplog.at_level(logging.WARNING, logger="busway.broker.numbering"):
+        with caplog.at_level(logging.WARNING, logger="busway.broker.fragment.numbering"):
             for _ in range(5):
                 await rig.send_texts("a")
             assert await _drain(rig) == ["left over", *"aaaaa"]

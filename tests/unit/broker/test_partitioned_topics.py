@@ -10,13 +10,13 @@ from random import Random
 import pytest
 
 from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
+from busway.broker.entity.partition_keys import fragment_of_key
 from busway.broker.errors import QuotaExceeded, ServerBusy
+from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.partition_keys import fragment_of_key
-from busway.broker.receiver import Delivery
-from busway.broker.settlement import Settlement, Verb
-from busway.message import Message
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.message.message import Message
 from busway.rules.rule import Rule, SqlFilter
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, bodies, index_of, spread, text

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import pytest
 
 from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import ServerBusy
-from busway.broker.placement import choose_store
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.placement import choose_store
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench
 
 

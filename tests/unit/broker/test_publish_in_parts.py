@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker import turns
+from busway.broker.entity import turns
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import (
     EntityUpdated,
@@ -16,7 +16,7 @@ from busway.broker.errors import (
     ServerBusy,
 )
 from busway.broker.limits import Limits
-from busway.gateway.amqp.message_mapping import message_of
+from busway.gateway.amqp.wire.message_mapping import message_of
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.slices_bench import (
     LONG,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from busway.broker import turns
+from busway.broker.entity import turns
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import (
     BrokerError,
@@ -17,8 +17,8 @@ from busway.broker.errors import (
     ServerBusy,
     StoreOutcomeUnknown,
 )
-from busway.gateway.amqp.message_mapping import message_of
-from busway.message import Message
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.message.message import Message
 from busway.rules.rule import CorrelationFilter
 from tests.store_contract.scenario import fields_of
 from tests.unit.broker.namespace_bench import settle

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker import turns
+from busway.broker.entity import turns
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import BrokerError, EntityUpdated, TransactionRolledBack
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.settlement import Settlement, Verb
-from busway.broker.transaction_rules import RuleStep
-from busway.gateway.amqp.message_mapping import message_of
+from busway.broker.transaction.rules import RuleStep
+from busway.gateway.amqp.wire.message_mapping import message_of
 from tests.unit.broker.namespace_bench import Reader, settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, sql
 

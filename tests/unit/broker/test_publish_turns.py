@@ -11,15 +11,15 @@ from time import thread_time
 
 import pytest
 
-from busway.broker import turns
 from busway.broker.descriptions import SubscriptionDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
+from busway.broker.entity import turns
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import BrokerError, QuotaExceeded
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
-from busway.message import Message
+from busway.message.message import Message
 from busway.rules.rule import CorrelationFilter, Rule, SqlAction, SqlFilter, TypedValue
 from busway.rules.selection import Selection
 from busway.store.sqlite.store import SqliteStore

@@ -6,9 +6,9 @@ import pytest
 
 from busway.broker.descriptions import QueueDescription
 from busway.broker.errors import BrokerError, EntityDisabled, EntityNotFound, ServerBusy
-from busway.broker.fragment_settings import FragmentSettings
-from busway.broker.receiver import Attachment
-from busway.broker.settlement import Verb
+from busway.broker.fragment.receiver import Attachment
+from busway.broker.fragment.settings import FragmentSettings
+from busway.broker.fragment.settlement import Verb
 from tests.unit.broker.rig import Rig, bodies, play, text
 
 

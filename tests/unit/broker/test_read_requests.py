@@ -3,9 +3,9 @@
 import pytest
 
 from busway.broker.errors import ArgumentOutOfRange, EntityDisabled
+from busway.broker.fragment.settlement import Verb
 from busway.broker.limits import Limits
-from busway.broker.settlement import Verb
-from busway.message import ACTIVE, DEFERRED, SCHEDULED
+from busway.message.message import ACTIVE, DEFERRED, SCHEDULED
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text, unheard
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from busway.broker.entity.fragment_group import FragmentGroup
+from busway.broker.entity.partition_keys import SLICE_MESSAGES_MAX, fragment_of_key
 from busway.broker.errors import (
     BrokerError,
     EntityDisabled,
@@ -11,10 +13,8 @@ from busway.broker.errors import (
     MessageTooLarge,
     StoreOutcomeUnknown,
 )
-from busway.broker.fragment_group import FragmentGroup
-from busway.broker.partition_keys import SLICE_MESSAGES_MAX, fragment_of_key
-from busway.broker.settlement import Settlement, Verb
-from busway.message import Message
+from busway.broker.fragment.settlement import Settlement, Verb
+from busway.message.message import Message
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, index_of, on_partitions, spread, text
 from tests.unit.broker.rig import Answer

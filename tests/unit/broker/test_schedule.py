@@ -6,7 +6,7 @@ import pytest
 
 from busway.broker.errors import MessageNotFound
 from busway.broker.limits import Limits
-from busway.message import SCHEDULED
+from busway.message.message import SCHEDULED
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text
 
 

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from busway.broker.descriptions import SubscriptionDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
-from busway.message import Message
-from busway.store.memory import MemoryStore
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
+from busway.message.message import Message
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 
 PATH = "news/Subscriptions/new"
 

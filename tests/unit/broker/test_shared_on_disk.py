@@ -7,12 +7,12 @@ import apsw
 import pytest
 
 from busway.broker.descriptions import SubscriptionDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.entity_path import subscription_path
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
-from busway.message import Message
+from busway.message.message import Message
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import SeededEntropy
 from tests.unit.broker.topic_bench import encoded

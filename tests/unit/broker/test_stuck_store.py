@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from busway.broker.entity.partition_keys import fragment_of_key
 from busway.broker.errors import ServerBusy
-from busway.broker.partition_keys import fragment_of_key
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, index_of, on_partitions, text
 
 KEYS = {fragment_of_key(f"key-{number}", COUNT): f"key-{number}" for number in range(100)}

@@ -1,11 +1,11 @@
 """Deadlines as data, and alarms on the wall clock."""
 
+from busway.broker.fragment.ready_window import WindowBudget
+from busway.broker.fragment.runtime import BrokerRuntime
+from busway.broker.fragment.timers import Timers
+from busway.broker.fragment.wall_alarm import WallAlarm
 from busway.broker.limits import Limits
-from busway.broker.ready_window import WindowBudget
-from busway.broker.runtime import BrokerRuntime
-from busway.broker.timers import Timers
-from busway.broker.wall_alarm import WallAlarm
-from busway.message import NEVER_MS
+from busway.message.message import NEVER_MS
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 
 

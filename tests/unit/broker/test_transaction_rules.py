@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from busway.broker.decided_rules import DECIDED_KEY, DecidedRules, to_take_over
 from busway.broker.errors import (
     BrokerError,
     EntityAlreadyExists,
@@ -15,10 +14,11 @@ from busway.broker.errors import (
     StoreOutcomeUnknown,
     TransactionRolledBack,
 )
-from busway.broker.transaction import Transaction
-from busway.broker.transaction_rules import RuleStep
-from busway.broker.transactions import Transactions
-from busway.gateway.amqp.message_mapping import message_of
+from busway.broker.transaction.decided_rules import DECIDED_KEY, DecidedRules, to_take_over
+from busway.broker.transaction.rules import RuleStep
+from busway.broker.transaction.transaction import Transaction
+from busway.broker.transaction.transactions import Transactions
+from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.store.contract import StoreError
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, sql

@@ -21,11 +21,11 @@ from busway.broker.errors import (
     TransactionTimedOut,
     TransactionUnknown,
 )
+from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.receiver import Delivery
-from busway.broker.settlement import Settlement, Verb
-from busway.broker.transaction import Transaction
-from busway.broker.transactions import Transactions
+from busway.broker.transaction.transaction import Transaction
+from busway.broker.transaction.transactions import Transactions
 from tests.unit.broker.rig import Recorder, Rig, bodies, play, text
 
 CONTROL = object()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from busway.store.contract import FragmentKey, Page
-from busway.store.memory import MemoryStore
+from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from busway.broker.journal import Journal, OperationRow
-from busway.broker.locks import Lock
-from busway.event_record import Event
+from busway.broker.fragment.journal import Journal, OperationRow
+from busway.broker.fragment.locks import Lock
 from busway.journal.columns import OPERATIONS
-from busway.message import Message
+from busway.message.event_record import Event
+from busway.message.message import Message
 
 
 class Told(NamedTuple):

@@ -12,12 +12,12 @@ from busway.broker.descriptions import (
     TopicDescription,
     with_values,
 )
-from busway.broker.entity_changes import NewEntity
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
-from busway.gateway.amqp.message_mapping import message_of, peeked_payload
-from busway.message import Message
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.gateway.amqp.wire.message_mapping import message_of, peeked_payload
+from busway.message.message import Message
 from busway.rules.rule import Filter, Rule, SqlAction, SqlFilter
 from tests.unit.broker.namespace_bench import NamespaceBench, settle
 

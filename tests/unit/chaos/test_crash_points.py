@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from busway.broker.descriptions import QueueDescription
-from busway.broker.settlement import Settlement, Verb
+from busway.broker.fragment.settlement import Settlement, Verb
 from tests.chaos.crash_points import (
     KILLED,
     WAYS,

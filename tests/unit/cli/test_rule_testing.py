@@ -8,7 +8,7 @@ import pytest
 
 from busway.cli.app import run
 from busway.cli.trial_message import TrialMessage
-from busway.config_node import ConfigError
+from busway.config.node import ConfigError
 from busway.rules.values import Instant, Span
 
 MESSAGE = {

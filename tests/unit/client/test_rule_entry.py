@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from busway.client.entity_entry import BadAnswer, parse_document
 from busway.client.rule_entry import read_rule, write_rule
-from busway.gateway.http.atom import local_name
-from busway.gateway.http.rule_xml import parse_rule
+from busway.gateway.http.atom.atom import local_name
+from busway.gateway.http.atom.rule_xml import parse_rule
 from busway.rules.rule import (
     CorrelationFilter,
     FalseFilter,

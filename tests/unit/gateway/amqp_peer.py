@@ -26,16 +26,16 @@ from busway.amqp.sasl import plain_response
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.session import Session
 from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.sas_token import sas_token
 from busway.gateway.amqp.gateway import AmqpGateway, GatewaySettings
 from busway.store.contract import FragmentKey, Page
-from busway.store.memory import MemoryStore
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 from tests.harness.quiet_loop import is_quiet
 
 T = TypeVar("T")

@@ -12,15 +12,15 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element, fromstring
 
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
-from busway.broker.reset import make_new
-from busway.gateway.amqp.payloads import Payloads
+from busway.broker.namespace.namespace import Namespace
+from busway.broker.namespace.reset import make_new
+from busway.gateway.amqp.wire.payloads import Payloads
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.presence import PRESENCE, ClientPresence
 from busway.staging.stagings import Stagings
-from busway.store.memory import MemoryStore
 from busway.streams.event_hubs import EventHubs
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 
 T = TypeVar("T")
 

@@ -8,21 +8,21 @@ from busway.amqp.performatives import Properties
 from busway.amqp.sections import VALUE, AmqpMessage, decode_message, encode_message
 from busway.broker.authorization import Grant
 from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.entity_path import EntityAddress
 from busway.broker.errors import BrokerError
+from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
-from busway.broker.receiver import Delivery, Receiver
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.client.messages import ServiceBusMessage
 from busway.client.sas_token import sas_token
-from busway.gateway.amqp.cbs_node import CbsNode
-from busway.gateway.amqp.management_node import ManagementNode
-from busway.gateway.amqp.message_mapping import message_of
-from busway.gateway.amqp.tokens import TokenHolder
+from busway.gateway.amqp.nodes.cbs_node import CbsNode
+from busway.gateway.amqp.nodes.management_node import ManagementNode
+from busway.gateway.amqp.nodes.tokens import TokenHolder
+from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.gateway.tracking import Tracking
-from busway.store.memory import MemoryStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 
 ROOT = "RootManageSharedAccessKey"
 ROOT_KEY = "root key of the tests, long enough"

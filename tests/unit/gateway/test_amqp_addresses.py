@@ -5,7 +5,7 @@ import pytest
 from busway.amqp.performatives import Coordinator, Source, Target
 from busway.broker.entity_path import EntityAddress
 from busway.broker.errors import BadArgument
-from busway.gateway.amqp.addresses import CBS_NODE, NodeKind, node_at, path_of, text_of
+from busway.gateway.amqp.links.addresses import CBS_NODE, NodeKind, node_at, path_of, text_of
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ import pytest
 from busway.amqp.decode import DecodeError
 from busway.broker import errors
 from busway.broker.errors import BrokerError, EntityNotFound, QuotaExceeded
-from busway.gateway.amqp.error_conditions import CONDITIONS, amqp_error, condition_of, status_of, undecodable
+from busway.gateway.amqp.wire.error_conditions import (
+    CONDITIONS,
+    amqp_error,
+    condition_of,
+    status_of,
+    undecodable,
+)
 from busway.gateway.tracking import Tracking
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 

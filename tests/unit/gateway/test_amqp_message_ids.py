@@ -12,9 +12,9 @@ from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, VALUE, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Symbol, Timestamp, UInt
 from busway.broker.descriptions import QueueDescription
-from busway.gateway.amqp.message_ids import ensure_message_id
-from busway.gateway.amqp.message_mapping import delivery_payload, message_of
-from busway.message import Message
+from busway.gateway.amqp.wire.message_ids import ensure_message_id
+from busway.gateway.amqp.wire.message_mapping import delivery_payload, message_of
+from busway.message.message import Message
 from tests.harness.manual_clock import SeededEntropy
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
 

@@ -11,13 +11,13 @@ from busway.amqp.sections import DATA, SEQUENCE, VALUE, AmqpMessage, decode_mess
 from busway.amqp.types import Array, Described, Int, Long, Short, Symbol, Timestamp, UInt, ULong
 from busway.broker.errors import ArgumentOutOfRange, BadArgument
 from busway.broker.limits import Limits
-from busway.gateway.amqp.message_mapping import (
+from busway.gateway.amqp.wire.message_mapping import (
     delivery_payload,
     fetched_payload,
     message_of,
     peeked_payload,
 )
-from busway.message import DEFERRED, SCHEDULED, Message
+from busway.message.message import DEFERRED, SCHEDULED, Message
 
 TOKEN = bytes(range(16))
 ENQUEUED_MS = 1_700_000_000_123

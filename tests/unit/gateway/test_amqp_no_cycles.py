@@ -8,7 +8,7 @@ import pytest
 from busway.amqp.performatives import Accepted, Modified, Properties, Released
 from busway.amqp.types import Symbol
 from busway.broker.descriptions import QueueDescription
-from busway.message import Message
+from busway.message.message import Message
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload
 
 COUNT = 30

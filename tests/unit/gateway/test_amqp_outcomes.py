@@ -6,8 +6,8 @@ from busway.amqp.errors import AmqpError
 from busway.amqp.performatives import Accepted, Modified, Received, Rejected, Released
 from busway.amqp.types import Array, Described, Int, Symbol
 from busway.broker.errors import BadArgument
-from busway.broker.settlement import Settlement, Verb
-from busway.gateway.amqp.outcomes import answer_to, settlement_of
+from busway.broker.fragment.settlement import Settlement, Verb
+from busway.gateway.amqp.wire.outcomes import answer_to, settlement_of
 
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
 

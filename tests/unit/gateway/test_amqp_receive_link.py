@@ -12,8 +12,8 @@ from busway.amqp.sections import AmqpMessage, decode_message
 from busway.amqp.types import Symbol
 from busway.broker.descriptions import QueueDescription
 from busway.broker.errors import BrokerError, EntityDisabled
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.settlement import Settlement, Verb
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, delivery_count, fill, in_room, payload
 
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_changes import NewEntity
+from busway.broker.namespace.entity_changes import NewEntity
 from busway.gateway.amqp import rights_check
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room
 from tests.unit.gateway.test_amqp_rights_check import with_links, with_rule

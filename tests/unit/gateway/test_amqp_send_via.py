@@ -19,9 +19,9 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.entity_changes import NewEntity
+from busway.broker.entity.partition_keys import fragment_of_key
 from busway.broker.errors import EntityNotFound
-from busway.broker.partition_keys import fragment_of_key
+from busway.broker.namespace.entity_changes import NewEntity
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 from tests.unit.gateway.amqp_transactions import Controller, asked_in, condition_of, sent_in, settled_in
 

@@ -7,7 +7,7 @@ import pytest
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Properties
 from busway.broker.descriptions import SubscriptionDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
+from busway.broker.namespace.entity_changes import NewEntity
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload
 from tests.unit.gateway.amqp_transactions import (
     Controller,

@@ -23,7 +23,7 @@ from busway.amqp.sections import BATCH_FORMAT, DATA, AmqpMessage, encode_message
 from busway.amqp.types import Array, Long, UInt
 from busway.broker.limits import Limits
 from busway.gateway.amqp import connection as connection_module
-from busway.gateway.amqp.request_link import UNSENT_BYTES_MAX
+from busway.gateway.amqp.nodes.request_link import UNSENT_BYTES_MAX
 from busway.streams.hub_descriptions import ConsumerGroupDescription, EventHubDescription
 from tests.harness.frame_factory import make_frame
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload

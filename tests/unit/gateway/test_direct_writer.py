@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from busway.broker.errors import OperationCancelled
-from busway.gateway.http.direct_writer import DirectWriter
+from busway.gateway.http.bulk.direct_writer import DirectWriter
 
 MIB = 1 << 20
 

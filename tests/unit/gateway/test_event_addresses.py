@@ -2,8 +2,8 @@
 
 import pytest
 
-from busway.gateway.amqp.addresses import node_at
-from busway.gateway.amqp.event_addresses import EventAddress, event_address, hub_path_of
+from busway.gateway.amqp.links.addresses import node_at
+from busway.gateway.amqp.links.event_addresses import EventAddress, event_address, hub_path_of
 
 
 @pytest.mark.parametrize(

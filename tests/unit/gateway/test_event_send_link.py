@@ -11,7 +11,7 @@ from busway.amqp.types import Int, Long, Short, Symbol
 from busway.broker.descriptions import AuthorizationRule
 from busway.broker.errors import ServerBusy, StoreOutcomeUnknown
 from busway.broker.limits import Limits
-from busway.gateway.amqp.event_send_link import KEYLESS_EVENTS_MAX
+from busway.gateway.amqp.links.event_send_link import KEYLESS_EVENTS_MAX
 from busway.streams.hub_descriptions import EventHubDescription
 from busway.streams.key_hash import partition_of_key
 from tests.unit.gateway.amqp_peer import Peer

@@ -6,11 +6,11 @@ import asyncio
 
 from busway.amqp.sections import AmqpMessage, decode_message, encode_message
 from busway.amqp.types import UInt
-from busway.broker.awaited_settlement import settled
+from busway.broker.entity.awaited_settlement import settled
+from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.settlement import Settlement, Verb
 from busway.client.messages import ServiceBusMessage
-from busway.gateway.amqp.management_answer import long_array
+from busway.gateway.amqp.nodes.management_answer import long_array
 from tests.unit.gateway.node_bench import NodeBench, condition, on_a_bench, sentence, status
 
 KIB = 1024

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from busway.event_chunk import Chunk
+from busway.message.event_chunk import Chunk
 from busway.store.contract import FragmentKey, StoreError
 from busway.store.log_contract import ChunkHead, ChunkPage
-from busway.store.memory import MemoryStore
+from tests.harness.memory_store import MemoryStore
 from tests.unit.gateway.http_exchange import Exchange
 from tests.unit.gateway.test_http_hubs import events
 
@@ -47,7 +47,7 @@ def test_damage_ends_an_answer_on_every_page(
 ) -> None:
     """H-20: however many pages are read for it."""
     filled(exchange, monkeypatch, 3, 4)
-    monkeypatch.setattr("busway.gateway.http.bulk_route.PAGE_BYTES", page_bytes)
+    monkeypatch.setattr("busway.gateway.http.bulk.bulk_route.PAGE_BYTES", page_bytes)
     assert [number for number, _ in events(exchange)] == [0, 1, 2]
     assert exchange.request("GET", "/clicks/partitions/0/events?from=3").status == 500
     assert exchange.request("GET", "/clicks/partitions/0/events?from=4").status == 500
@@ -69,7 +69,7 @@ def test_an_answer_ends_before_what_the_store_cannot_read(
 ) -> None:
     """F4, H-20: as before damage, and whoever begins there is told from which number on."""
     filled(exchange, monkeypatch)
-    monkeypatch.setattr("busway.gateway.http.bulk_route.PAGE_BYTES", page_bytes)
+    monkeypatch.setattr("busway.gateway.http.bulk.bulk_route.PAGE_BYTES", page_bytes)
     read = MemoryStore.chunks
 
     async def chunks(self: MemoryStore, log: FragmentKey, from_number: int, bytes_max: int) -> ChunkPage:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from busway.broker.claims import COUNT_MAX
-from busway.gateway.http.claims_route import claim_address, numbers_of, runs_of
+from busway.broker.bulk.claims import COUNT_MAX
+from busway.gateway.http.bulk.claims_route import claim_address, numbers_of, runs_of
 from tests.unit.gateway.http_exchange import HOST, VERSION, Answer, Exchange, queue_body, sas_token
 
 KEY = "cHJpbWFyeQ=="

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from busway.broker.descriptions import AuthorizationRule
-from busway.event_record import Event
-from busway.gateway.http import partitions_route
+from busway.gateway.http.hubs import partitions_route
+from busway.message.event_record import Event
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.http_exchange import (
     HOST,

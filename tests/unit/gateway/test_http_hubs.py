@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from busway.broker.descriptions import ALL_RIGHTS, AuthorizationRule
-from busway.event_chunk import Chunk
+from busway.message.event_chunk import Chunk
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.http_exchange import ATOM, HOST, VERSION, Answer, Exchange, queue_body, sas_token
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from busway.amqp.encode import encode_value
-from busway.gateway.http.letters_route import LETTERS_MAX
+from busway.gateway.http.bulk.letters_route import LETTERS_MAX
 from tests.unit.gateway.http_exchange import HOST, VERSION, Exchange, queue_body, sas_token
 from tests.unit.gateway.test_http_claims import KEY, rule
 
@@ -30,7 +30,7 @@ def bury(bus: Exchange, *bodies: str) -> None:
     """By a message's time that is over."""
     for body in bodies:
         assert bus.request("POST", "/orders/messages", body).status == 201
-    from busway.broker.settlement import Settlement, Verb
+    from busway.broker.fragment.settlement import Settlement, Verb
     from tests.unit.broker.namespace_bench import settle
     from tests.unit.broker.rig import Recorder
 

@@ -12,8 +12,8 @@ from busway.broker.descriptions import (
     description_of_json,
 )
 from busway.gateway.http.app import HttpSettings
-from busway.gateway.http.entity_xml import RuntimeNumbers, entity_element
-from busway.message import Message
+from busway.gateway.http.atom.entity_xml import RuntimeNumbers, entity_element
+from busway.message.message import Message
 from tests.unit.gateway.http_exchange import (
     ATOM,
     HOST,

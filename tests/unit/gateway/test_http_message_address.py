@@ -2,7 +2,7 @@
 
 import pytest
 
-from busway.gateway.http.message_address import MessageAddress, MessageRoute, message_address
+from busway.gateway.http.messages.message_address import MessageAddress, MessageRoute, message_address
 
 _TOKEN = "0f0e0d0c-0b0a-4908-8706-050403020100"
 

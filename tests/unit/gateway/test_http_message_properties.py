@@ -19,9 +19,10 @@ from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, SEQUENCE, VALUE, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Char, Decimal, Described, Float, Int, Symbol, Timestamp, UByte, ULong
 from busway.broker.errors import ArgumentOutOfRange, BadArgument, BrokerError
-from busway.broker.receiver import Delivery
-from busway.gateway.http.broker_properties import broker_properties
-from busway.gateway.http.custom_properties import (
+from busway.broker.fragment.receiver import Delivery
+from busway.gateway.http.json_input import parse_json
+from busway.gateway.http.messages.broker_properties import broker_properties
+from busway.gateway.http.messages.custom_properties import (
     RESERVED_NAMES,
     RESERVED_PREFIXES,
     checked_value,
@@ -30,11 +31,10 @@ from busway.gateway.http.custom_properties import (
     json_form,
     properties_of,
 )
-from busway.gateway.http.http_times import http_date, instant_ms
-from busway.gateway.http.json_input import parse_json
-from busway.gateway.http.received_message import ReceivedMessage, message_id_of, received_message
-from busway.gateway.http.sent_message import batch_payloads, is_batch, single_payload
-from busway.message import Message
+from busway.gateway.http.messages.http_times import http_date, instant_ms
+from busway.gateway.http.messages.received_message import ReceivedMessage, message_id_of, received_message
+from busway.gateway.http.messages.sent_message import batch_payloads, is_batch, single_payload
+from busway.message.message import Message
 
 NOW_MS = 1_700_000_000_000
 token_letters = st.text("abcXYZ019-_.!#$%&'*+^`|~", min_size=1, max_size=20)

@@ -16,16 +16,17 @@ import pytest
 import uvloop
 
 from busway.broker.description_checks import default_queue
-from busway.broker.entity_changes import NewEntity
+from busway.broker.entity.queue import Queue
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
-from busway.broker.queue import Queue
-from busway.gateway.amqp.payloads import Payloads
-from busway.gateway.http import messages, protocol
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
+from busway.gateway.amqp.wire.payloads import Payloads
+from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway
+from busway.gateway.http.messages import messages
 from busway.gateway.listener import Listener, Service
-from busway.store.memory import MemoryStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 from tests.unit.gateway.http_exchange import ROOT_KEY, sas_token
 
 PLAIN = Service(plain=True, tls=False, amqp=True, http=True)

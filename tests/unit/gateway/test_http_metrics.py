@@ -20,9 +20,9 @@ from busway.broker.descriptions import (
     TopicDescription,
 )
 from busway.broker.errors import EntityNotFound
-from busway.broker.flow import NAMESPACE_ONLY, FlowTable
+from busway.broker.fragment.flow import NAMESPACE_ONLY, FlowTable
 from busway.gateway.http.app import HttpSettings
-from busway.message import Message
+from busway.message.message import Message
 from busway.signals.exposition import Exposition
 from busway.signals.measured_process import MeasuredProcess
 from busway.signals.metric_names import ABSENT, COUNTER, GAUGE, METRICS

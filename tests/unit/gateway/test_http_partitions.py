@@ -5,7 +5,7 @@ import json
 import pytest
 
 from busway.broker.errors import ServerBusy
-from busway.message import Message
+from busway.message.message import Message
 from tests.unit.gateway.http_exchange import VERSION, Answer, Exchange, queue_body
 
 PARTITIONED = "<EnablePartitioning>true</EnablePartitioning>"

@@ -11,11 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
 from busway.broker.descriptions import LISTEN, AuthorizationRule, QueueDescription
-from busway.broker.entity_changes import NewEntity
-from busway.event_record import Event
-from busway.gateway.http.pipeline_report import PARTITIONS_MAX, SOURCES_MAX
-from busway.gateway.http.pipelines_route import REPORT_BYTES_MAX
-from busway.message import Message
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.gateway.http.operator.pipeline_report import PARTITIONS_MAX, SOURCES_MAX
+from busway.gateway.http.operator.pipelines_route import REPORT_BYTES_MAX
+from busway.message.event_record import Event
+from busway.message.message import Message
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.http_exchange import HOST, Answer, Exchange, sas_token
 

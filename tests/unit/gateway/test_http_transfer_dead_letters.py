@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from busway.broker.descriptions import QueueDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import BrokerError
-from busway.message import Message
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.message.message import Message
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.gateway.http_exchange import Exchange
 from tests.unit.gateway.test_http_metrics import scrape

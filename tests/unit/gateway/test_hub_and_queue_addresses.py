@@ -6,8 +6,8 @@ import pytest
 
 from busway.amqp.performatives import Accepted
 from busway.broker.descriptions import AuthorizationRule, QueueDescription
-from busway.broker.entity_changes import NewEntity
-from busway.broker.other_entities import NoOtherEntities
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.other_entities import NoOtherEntities
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.amqp_peer import payload
 from tests.unit.gateway.event_room import EventRoom, event, in_event_room

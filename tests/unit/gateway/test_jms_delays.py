@@ -11,7 +11,7 @@ from busway.amqp.types import Long, Symbol, Timestamp
 from busway.broker.descriptions import QueueDescription
 from busway.broker.errors import ArgumentOutOfRange, BadArgument
 from busway.broker.sas_keys import ROOT_RULE_NAME
-from busway.gateway.amqp.message_mapping import message_of
+from busway.gateway.amqp.wire.message_mapping import message_of
 from tests.unit.gateway.amqp_peer import KEY, Peer, Room, body_of, in_room, payload
 
 TIME = Symbol("x-opt-delivery-time")

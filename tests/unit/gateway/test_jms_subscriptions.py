@@ -8,7 +8,7 @@ from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
 from busway.broker.descriptions import AuthorizationRule, SubscriptionDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
+from busway.broker.namespace.entity_changes import NewEntity
 from busway.rules.rule import SqlFilter, TrueFilter
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 

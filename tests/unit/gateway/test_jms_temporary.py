@@ -10,9 +10,9 @@ from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
 from busway.broker.descriptions import AuthorizationRule, QueueDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.limits import Limits
-from busway.gateway.amqp.temporary_nodes import IDLE_MS
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.gateway.amqp.links.temporary_nodes import IDLE_MS
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 
 QUEUE = Symbol("temporary-queue")

@@ -12,11 +12,11 @@ from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Symbol, Timestamp
 from busway.broker.descriptions import TopicDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.gateway import AmqpGateway
-from busway.gateway.amqp.waiting_attaches import WaitingAttaches
+from busway.gateway.amqp.links.waiting_attaches import WaitingAttaches
 from tests.harness.manual_clock import SeededEntropy
 from tests.unit.gateway.amqp_peer import KEY, Peer, Room, in_room, payload
 

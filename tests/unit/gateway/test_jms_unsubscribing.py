@@ -11,9 +11,9 @@ from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Symbol
 from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from tests.harness.manual_clock import SeededEntropy
 from tests.unit.gateway.amqp_peer import KEY, HeldStore, Peer, Room, body_of, in_room, payload
 

@@ -8,11 +8,11 @@ import pytest
 from busway.amqp.sections import DATA, VALUE, AmqpMessage, decode_message, encode_message, scan
 from busway.amqp.types import Array, Int, Long, Symbol, Timestamp, UInt
 from busway.broker.descriptions import AuthorizationRule, QueueDescription
+from busway.broker.fragment.settlement import Verb
 from busway.broker.limits import Limits
-from busway.broker.settlement import Verb
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
-from busway.gateway.amqp.management_locks import _VERBS
-from busway.gateway.amqp.management_node import OPERATIONS
+from busway.gateway.amqp.nodes.management_locks import _VERBS
+from busway.gateway.amqp.nodes.management_node import OPERATIONS
 from tests.unit.gateway.node_bench import (
     NodeBench,
     condition,

@@ -7,7 +7,7 @@ import pytest
 from busway.amqp.sections import decode_message, encode_message
 from busway.amqp.types import Array, Int, Long, Timestamp
 from busway.broker.descriptions import QueueDescription
-from busway.broker.fragment import Fragment
+from busway.broker.fragment.fragment import Fragment
 from busway.client.messages import ServiceBusMessage
 from tests.unit.gateway.node_bench import (
     NodeBench,

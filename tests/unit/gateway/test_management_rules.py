@@ -28,9 +28,9 @@ from busway.amqp.types import (
     UShort,
 )
 from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.limits import Limits
-from busway.gateway.amqp.management_rules import described_rule
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.gateway.amqp.nodes.management_rules import described_rule
 from busway.rules.rule import CorrelationFilter, Rule, SqlAction, SqlFilter, TypedValue
 from tests.unit.gateway.node_bench import NodeBench, condition, on_a_bench, sentence, status
 

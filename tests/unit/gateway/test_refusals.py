@@ -14,16 +14,16 @@ import pytest
 from busway.amqp.link import IncomingDelivery, Link
 from busway.amqp.performatives import Accepted, Properties, Rejected
 from busway.amqp.types import Array, Symbol
-from busway.broker.catalogue_rows import EntityRow
 from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
+from busway.broker.entity.partition_keys import fragment_of_key
 from busway.broker.errors import ServerBusy
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
-from busway.broker.partition_keys import fragment_of_key
+from busway.broker.namespace.catalogue_rows import EntityRow
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.client.messages import encode_batch
-from busway.store.memory import MemoryStore
 from tests.harness.manual_clock import SeededEntropy
+from tests.harness.memory_store import MemoryStore
 from tests.unit.gateway.amqp_peer import KEY as ROOT_KEY
 from tests.unit.gateway.amqp_peer import Peer, Room, payload
 from tests.unit.gateway.amqp_transactions import Controller, asked_in, sent_in, settled_in

@@ -13,7 +13,7 @@ from busway.amqp.sections import AmqpMessage
 from busway.amqp.types import Array, Int, Long, Symbol, Timestamp, UInt
 from busway.broker.descriptions import LISTEN, MANAGE, SEND
 from busway.client.messages import ServiceBusMessage
-from busway.gateway.amqp.management_node import OPERATIONS
+from busway.gateway.amqp.nodes.management_node import OPERATIONS
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room
 from tests.unit.gateway.sas_table import (
     ANY,

@@ -9,15 +9,15 @@ import pytest
 import uvloop
 
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.gateway import AmqpGateway
-from busway.gateway.amqp.payloads import Payloads
+from busway.gateway.amqp.wire.payloads import Payloads
 from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, SUBPROTOCOL, ByteConnection, WebSocketTransport
 from busway.gateway.listener import Listener, Service
-from busway.store.memory import MemoryStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 from tests.unit.gateway.http_exchange import ROOT_KEY, sas_token
 
 PLAIN = Service(plain=True, tls=False, amqp=True, http=True)

@@ -21,18 +21,18 @@ from busway.amqp.performatives import (
 )
 from busway.amqp.sasl import plain_response
 from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.gateway.amqp.gateway import AmqpGateway
-from busway.gateway.amqp.payloads import Payloads
+from busway.gateway.amqp.wire.payloads import Payloads
 from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway
 from busway.gateway.http.websocket import SUBPROTOCOL
-from busway.store.memory import MemoryStore
 from tests.harness.frame_factory import make_frame, sasl
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 from tests.harness.skipping_loop import SkippingLoop
 from tests.unit.gateway.amqp_peer import KEY, payload
 

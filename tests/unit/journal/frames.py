@@ -9,7 +9,7 @@ import pyarrow as pa
 from busway.journal.frame import Frame
 from busway.journal.recorder import Recorder
 from busway.journal.row_group import RowGroup
-from busway.message import Message
+from busway.message.message import Message
 from tests.harness.manual_clock import ManualClock
 
 

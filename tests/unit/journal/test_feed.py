@@ -15,7 +15,7 @@ import psutil
 import pyarrow.dataset as ds
 import pytest
 
-from busway.broker.journal import SEND
+from busway.broker.fragment.journal import SEND
 from busway.clock import Clock
 from busway.journal import feed as feed_module
 from busway.journal.feed import Feed, JournalUnavailable, check

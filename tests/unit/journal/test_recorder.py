@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from busway.broker.journal import (
+from busway.broker.fragment.journal import (
     COMPLETE,
     DEAD_LETTER,
     DUPLICATE,
@@ -16,12 +16,12 @@ from busway.broker.journal import (
     SESSION_ACCEPT,
     OperationRow,
 )
-from busway.broker.locks import Lock
-from busway.event_record import Event
+from busway.broker.fragment.locks import Lock
 from busway.journal.columns import COLUMNS, OPERATIONS
 from busway.journal.frame import Frame, FrameDamaged
 from busway.journal.recorder import CHARACTERS_MAX, ROWS_MAX, TEXT_CHARACTERS_MAX
 from busway.journal.row_group import SCHEMA
+from busway.message.event_record import Event
 from tests.unit.journal.frames import Recorded, stored
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from busway.broker.journal import SEND
+from busway.broker.fragment.journal import SEND
 from busway.journal import writer as writer_module
 from busway.journal.frame import Frame
 from busway.journal.row_group import SCHEMA

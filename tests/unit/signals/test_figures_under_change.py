@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import BrokerError
+from busway.broker.namespace.entity_changes import NewEntity
 from busway.signals import exposition as exposition_module
 from busway.signals.exposition import Exposition
 from busway.streams.event_hubs import EventHubs

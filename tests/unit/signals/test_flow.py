@@ -3,8 +3,8 @@
 import pytest
 
 from busway.broker.errors import BrokerError, InternalError, MessageLockLost, ServerBusy, StoreOutcomeUnknown
-from busway.broker.flow import LATENCY_STEPS_S, NAMESPACE_ONLY, Flow, FlowTable
-from busway.broker.settlement import Settlement, Verb
+from busway.broker.fragment.flow import LATENCY_STEPS_S, NAMESPACE_ONLY, Flow, FlowTable
+from busway.broker.fragment.settlement import Settlement, Verb
 from tests.unit.broker.rig import Rig, play, text, unheard
 
 

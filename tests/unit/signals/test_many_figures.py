@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.limits import Limits
+from busway.broker.namespace.entity_changes import NewEntity
 from busway.signals.exposition import Exposition
 from tests.harness.measured import check_within, measured
 from tests.unit.broker.namespace_bench import NamespaceBench

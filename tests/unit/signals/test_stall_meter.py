@@ -11,12 +11,12 @@ import pytest
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import AmqpMessage, encode_message
-from busway.broker.background import BackgroundWork
 from busway.broker.descriptions import QueueDescription
-from busway.broker.queue import Queue
-from busway.broker.timers import Timers
-from busway.gateway.amqp.management_node import ManagementNode
-from busway.gateway.http.management import Management
+from busway.broker.entity.queue import Queue
+from busway.broker.fragment.timers import Timers
+from busway.broker.namespace.background import BackgroundWork
+from busway.gateway.amqp.nodes.management_node import ManagementNode
+from busway.gateway.http.atom.management import Management
 from busway.loop_entries import ENTRY_S, LOOP, Steps, shown
 from busway.signals.exposition import Exposition
 from busway.signals.measured_process import MeasuredProcess

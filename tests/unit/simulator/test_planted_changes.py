@@ -9,15 +9,15 @@ from random import Random
 import pytest
 
 from busway import compiled
-from busway.broker.commit_runs import SentRun
 from busway.broker.errors import BrokerError, ServerBusy
-from busway.broker.fragment import Fragment
-from busway.broker.rule_rows import RuleRow
-from busway.broker.rule_table import RuleTable
-from busway.broker.schedule import Activator
-from busway.broker.strays import Strays
-from busway.broker.transfers import Transfers
-from busway.message import Message
+from busway.broker.forward.transfers import Transfers
+from busway.broker.fragment.commit_runs import SentRun
+from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.schedule import Activator
+from busway.broker.fragment.strays import Strays
+from busway.broker.namespace.rule_rows import RuleRow
+from busway.broker.namespace.rule_table import RuleTable
+from busway.message.message import Message
 from busway.store.contract import FragmentKey
 from tests.changes.changes import CHANGES
 from tests.simulator.faults import Faults
@@ -138,6 +138,6 @@ def test_a_rule_that_counts_although_it_was_removed_is_found(monkeypatch: pytest
 
 def test_an_entity_that_is_disabled_and_takes_messages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulator: from the answer to the update on."""
-    monkeypatch.setattr("busway.broker.fragment_settings._SEND_REFUSED", frozenset())
+    monkeypatch.setattr("busway.broker.fragment.settings._SEND_REFUSED", frozenset())
     change_only(monkeypatch, "Status")
     assert_found(seeds_that_change(), "accepted while disabled")

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pytest
 
-from busway.message import Message
+from busway.message.message import Message
 from busway.store.contract import CommitBatch, CommitRefused, FragmentKey, StoreError
 from tests.simulator.simulated_store import SimulatedStore
 from tests.simulator.simulation import simulate

@@ -8,9 +8,9 @@ from struct import pack
 
 from busway.broker.errors import ServerBusy
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
-from busway.event_chunk import Chunk
-from busway.gateway.amqp.payloads import Payloads
+from busway.broker.namespace.namespace import Namespace
+from busway.gateway.amqp.wire.payloads import Payloads
+from busway.message.event_chunk import Chunk
 from busway.staging.decider import Decided, WriteName
 from busway.staging.decisions import JOB, STREAM, WRITE
 from busway.staging.stage import Stage

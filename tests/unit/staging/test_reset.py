@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from busway.broker.descriptions import AuthorizationRule, SubscriptionDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import EntityNotFound, ServerBusy
-from busway.broker.reset import make_new
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.reset import make_new
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.rules.rule import Rule, TrueFilter
 from busway.store.contract import StoreError

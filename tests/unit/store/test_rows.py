@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.message import Message
+from busway.message.message import Message
 from busway.store.contract import FragmentKey
 from busway.store.sqlite.rows import (
     CHECKSUM_PRIME,

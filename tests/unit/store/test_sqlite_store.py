@@ -249,7 +249,7 @@ def test_importing_the_contract_does_not_bring_sqlite_along() -> None:
     import subprocess
     import sys
 
-    code = "import sys, busway.store.contract, busway.store.memory; print('apsw' in sys.modules)"
+    code = "import sys, busway.store.contract, tests.harness.memory_store; print('apsw' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
 

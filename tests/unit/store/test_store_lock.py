@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.store.contract import StoreError, StoreInUse, StoreState
-from busway.store.memory import MemoryStore
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 
 
 def store_at(path: Path, name: str = "a") -> SqliteStore:

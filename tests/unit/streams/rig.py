@@ -8,20 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 from busway.broker.errors import BrokerError
+from busway.broker.fragment.ready_window import WindowBudget
+from busway.broker.fragment.runtime import BrokerRuntime
+from busway.broker.fragment.timers import Timers
 from busway.broker.limits import Limits
-from busway.broker.ready_window import WindowBudget
-from busway.broker.runtime import BrokerRuntime
-from busway.broker.timers import Timers
-from busway.event_chunk import Chunk, ChunkBuilder
-from busway.event_record import Event, event_of
+from busway.message.event_chunk import Chunk, ChunkBuilder
+from busway.message.event_record import Event, event_of
 from busway.store.contract import Counters, FragmentKey, FragmentRow, Store, StoreError
 from busway.store.log_contract import ChunkHead, ChunkPage
-from busway.store.memory import MemoryStore
 from busway.streams.cursor import Cursor, EventReader
 from busway.streams.event_hub import EventHub
 from busway.streams.hub_descriptions import EventHubDescription, RetentionDescription
 from busway.streams.partition_log import PartitionLog
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 from tests.harness.quiet_loop import is_quiet
 
 GROUP = "$Default"

@@ -15,13 +15,13 @@ import pytest
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
-from busway.event_record import event_of
-from busway.store.memory import MemoryStore
+from busway.broker.namespace.namespace import Namespace
+from busway.message.event_record import event_of
 from busway.streams.cursor import EventReader
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import CaptureDescription, EventHubDescription
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 
 EVERY_MINUTE = CaptureDescription(interval_s=60, skip_empty_archives=True, destination="out")
 

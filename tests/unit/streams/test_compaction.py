@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from busway.broker.errors import ServerBusy
-from busway.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
-from busway.event_record import Event, event_of, record_of
+from busway.message.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
+from busway.message.event_record import Event, event_of, record_of
 from busway.streams import compaction
 from busway.streams.compaction import is_tombstone, key_of
 from busway.streams.hub_descriptions import RetentionDescription

@@ -6,7 +6,7 @@ import pytest
 
 from busway.broker.errors import EntityDisabled, EventsLost, ServerBusy
 from busway.broker.limits import Limits
-from busway.event_chunk import ChunkBuilder
+from busway.message.event_chunk import ChunkBuilder
 from busway.store.log_contract import LogChanges
 from tests.unit.streams.rig import HubRig, Recorder, play
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from busway.clock import Clock
-from busway.event_chunk import ChunkBuilder
+from busway.message.event_chunk import ChunkBuilder
 from busway.store.contract import Counters, FragmentKey, FragmentRow
 from busway.store.log_contract import LogChanges
 from busway.store.sqlite.store import SqliteStore

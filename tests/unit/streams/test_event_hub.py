@@ -15,7 +15,7 @@ from busway.broker.errors import (
     PublisherRevoked,
     ServerBusy,
 )
-from busway.broker.receiver import Attachment
+from busway.broker.fragment.receiver import Attachment
 from busway.streams.key_hash import partition_of_key
 from tests.unit.streams.rig import GROUP, HubRig, Recorder, Told, event, play
 

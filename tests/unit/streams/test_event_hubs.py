@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from busway.broker.descriptions import AuthorizationRule, QueueDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import (
     BadArgument,
     BrokerError,
@@ -19,10 +18,10 @@ from busway.broker.errors import (
     Unauthorized,
 )
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
-from busway.broker.other_entities import NoOtherEntities
-from busway.event_record import Event
-from busway.store.memory import MemoryStore
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
+from busway.broker.namespace.other_entities import NoOtherEntities
+from busway.message.event_record import Event
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import (
     ConsumerGroupDescription,
@@ -30,6 +29,7 @@ from busway.streams.hub_descriptions import (
     RetentionDescription,
 )
 from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.harness.memory_store import MemoryStore
 from tests.unit.gateway.http_exchange import sas_token
 
 

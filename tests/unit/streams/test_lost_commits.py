@@ -10,10 +10,10 @@ import pytest
 
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
-from busway.broker.namespace import Namespace
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
-from busway.event_chunk import Chunk
-from busway.event_record import Event
+from busway.message.event_chunk import Chunk
+from busway.message.event_record import Event
 from busway.store.contract import Counters
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.event_hubs import EventHubs

@@ -17,7 +17,7 @@ from busway.broker.errors import (
     StoreOutcomeUnknown,
 )
 from busway.broker.limits import Limits
-from busway.event_chunk import Chunk
+from busway.message.event_chunk import Chunk
 from busway.streams.partition_log import CHUNK_BYTES_MAX
 from tests.unit.broker.told_journal import ToldJournal
 from tests.unit.streams.rig import HubRig, Told, body_of, event, play

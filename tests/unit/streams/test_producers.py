@@ -17,7 +17,7 @@ from busway.broker.errors import (
     StoreOutcomeUnknown,
 )
 from busway.broker.limits import Limits
-from busway.event_record import Event
+from busway.message.event_record import Event
 from busway.streams.hub_descriptions import RetentionDescription
 from busway.streams.partition_log import PartitionLog
 from busway.streams.producers import GROUPS_MAX, Producer

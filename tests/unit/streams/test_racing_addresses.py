@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from busway.broker.descriptions import QueueDescription, TopicDescription
-from busway.broker.entity_changes import NewEntity
 from busway.broker.errors import BrokerError, EntityAlreadyExists
+from busway.broker.namespace.entity_changes import NewEntity
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.streams.test_event_hubs import Bus, run

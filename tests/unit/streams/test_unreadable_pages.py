@@ -11,7 +11,7 @@ import pytest
 from busway.broker.errors import EventsLost, ServerBusy
 from busway.broker.limits import Limits
 from busway.clock import Clock
-from busway.event_chunk import Chunk, ChunkBuilder
+from busway.message.event_chunk import Chunk, ChunkBuilder
 from busway.store.contract import Counters, FragmentKey, FragmentRow, StoreError
 from busway.store.log_contract import LogChanges
 from busway.store.sqlite.store import SqliteStore

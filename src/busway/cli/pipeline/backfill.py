@@ -20,8 +20,8 @@ from busway.cli.pipeline.running import (
 from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption
 
 if TYPE_CHECKING:
-    from busway_spark.pipeline.backfill import BackfillResult
-    from busway_spark.pipeline.backfill_plan import BackfillOptions
+    from busway_spark.pipeline.backfill.backfill import BackfillResult
+    from busway_spark.pipeline.backfill.backfill_plan import BackfillOptions
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic that was captured.")]
 SubscriptionArgument = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Whose rules choose.")]
@@ -74,8 +74,8 @@ def backfill(
     """
     before_us = _instant_us(before)
     there = place(connection_string, ca_file, data, master, conf)
-    from busway_spark.pipeline.backfill import backfill as run
-    from busway_spark.pipeline.backfill_plan import BackfillOptions
+    from busway_spark.pipeline.backfill.backfill import backfill as run
+    from busway_spark.pipeline.backfill.backfill_plan import BackfillOptions
     from busway_spark.pipeline.job import JobFailed
 
     options = BackfillOptions(

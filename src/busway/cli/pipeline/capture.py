@@ -20,7 +20,7 @@ from busway.cli.pipeline.running import (
 from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption
 
 if TYPE_CHECKING:
-    from busway_spark.pipeline.capture import CaptureResult
+    from busway_spark.pipeline.capture.capture import CaptureResult
 
 FORMATS: Final = ("parquet", "delta")
 COMPRESSIONS: Final = ("zstd", "snappy", "none")
@@ -110,8 +110,8 @@ def capture(
     check_choice("--compression", compression, COMPRESSIONS)
     beginning = _start(start)
     where = place(connection_string, ca_file, data, master, conf)
-    from busway_spark.pipeline.capture import CaptureOptions
-    from busway_spark.pipeline.capture import capture as run
+    from busway_spark.pipeline.capture.capture import CaptureOptions
+    from busway_spark.pipeline.capture.capture import capture as run
     from busway_spark.pipeline.job import JobFailed
 
     options = CaptureOptions(

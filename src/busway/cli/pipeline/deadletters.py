@@ -21,7 +21,7 @@ from busway.cli.pipeline.running import (
 from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption
 
 if TYPE_CHECKING:
-    from busway_spark.pipeline.deadletters import DeadLetters, Triage
+    from busway_spark.pipeline.deadletters.deadletters import DeadLetters, Triage
 
 _HELP: Final = """Look at dead-letter queues, and send what you choose again.
 
@@ -85,7 +85,7 @@ def deadletters(
     require_spark()
     options = _options(entities, where, sets, body, resubmit, into, by, samples, wait, report)
     where_it_runs = place(connection_string, ca_file, data, master, conf)
-    from busway_spark.pipeline.deadletters import run
+    from busway_spark.pipeline.deadletters.deadletters import run
     from busway_spark.pipeline.job import JobFailed
 
     with progress(quiet=quiet, as_json=as_json) as told:
@@ -113,9 +113,9 @@ def _options(
     wait: float,
     report: Path | None,
 ) -> "DeadLetters":
-    from busway_spark.pipeline.deadletters import DeadLetters
-    from busway_spark.pipeline.deadletters_fix import BODY, Fix, WrongFix
-    from busway_spark.pipeline.deadletters_groups import KEYS
+    from busway_spark.pipeline.deadletters.deadletters import DeadLetters
+    from busway_spark.pipeline.deadletters.fix import BODY, Fix, WrongFix
+    from busway_spark.pipeline.deadletters.groups import KEYS
 
     words = tuple(word.strip().lower() for word in by.split(",") if word.strip())
     wrong = [word for word in words if word not in KEYS]

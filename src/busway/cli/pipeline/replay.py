@@ -81,8 +81,8 @@ def replay(
         raise WrongCall("--until: must be after --from.")
     there = place(connection_string, ca_file, data, master, conf)
     from busway_spark.pipeline.job import JobFailed
-    from busway_spark.pipeline.replay import ReplayOptions
-    from busway_spark.pipeline.replay import replay as run
+    from busway_spark.pipeline.replay.replay import ReplayOptions
+    from busway_spark.pipeline.replay.replay import replay as run
 
     options = ReplayOptions(
         directory, entity, into, since_us, until_us, factor, where, keeps_ids=keep_ids, again=again

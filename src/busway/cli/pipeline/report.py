@@ -72,7 +72,7 @@ def report(
     first, last = _instant(since, "--since"), _instant(until, "--until")
     require_spark()
     from busway_spark.pipeline.job import JobFailed, job_session
-    from busway_spark.pipeline.report import Report, run
+    from busway_spark.pipeline.report.report import Report, run
 
     options = Report(captured, journal, first, last, tuple(entities or ()), sizes, out)
     with progress(quiet=quiet, as_json=as_json) as told:

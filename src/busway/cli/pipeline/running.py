@@ -41,8 +41,8 @@ def place(
 ) -> "Place":
     """The bus and the cluster. Fails with a sentence where the extra is not installed."""
     require_spark()
-    from busway_spark.bus import Bus
     from busway_spark.pipeline.job import Place
+    from busway_spark.wire.bus import Bus
 
     target = find_target(connection_string, ca_file, data)
     bus = Bus(target.text, None if target.ca_file is None else str(target.ca_file))

@@ -20,7 +20,7 @@ from busway.cli.pipeline.running import (
 from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption
 
 if TYPE_CHECKING:
-    from busway_spark.pipeline.deadletters_triage import Round, TriageOptions
+    from busway_spark.pipeline.deadletters.triage import Round, TriageOptions
 
 _HELP: Final = """Treat dead letters by a policy, once or as a stream, each exactly once.
 
@@ -64,7 +64,7 @@ def triage(
     require_spark()
     options = _options(entities, policy, resubmit, follow, every, wait)
     where_it_runs = place(connection_string, ca_file, data, master, conf)
-    from busway_spark.pipeline.deadletters_triage import triage as run
+    from busway_spark.pipeline.deadletters.triage import triage as run
     from busway_spark.pipeline.job import JobFailed
 
     with progress(quiet=quiet, as_json=as_json) as told:
@@ -84,8 +84,8 @@ def triage(
 def _options(
     entities: list[str], policy: Path, resubmit: bool, follow: bool, every: float, wait: float
 ) -> "TriageOptions":
-    from busway_spark.pipeline.deadletters_policy import Policy, WrongPolicy
-    from busway_spark.pipeline.deadletters_triage import TriageOptions
+    from busway_spark.pipeline.deadletters.policy import Policy, WrongPolicy
+    from busway_spark.pipeline.deadletters.triage import TriageOptions
 
     try:
         rules = Policy.read(policy)

@@ -41,25 +41,25 @@ from busway.amqp.events import (
 )
 from busway.amqp.sasl import PLAIN, read_plain
 from busway.broker.errors import AuthenticationFailed, BrokerError, QuotaExceeded, Unauthorized
-from busway.broker.receiver import Attachment
-from busway.gateway.amqp.addresses import paths_of
-from busway.gateway.amqp.attaching import Attaching
+from busway.broker.fragment.receiver import Attachment
 from busway.gateway.amqp.capabilities import offered
-from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.holdings import KEPT_FREE_BYTES, Holdings
-from busway.gateway.amqp.request_link import RequestDesk
-from busway.gateway.amqp.session_receive_link import SessionReceiveLink
-from busway.gateway.amqp.tokens import TokenHolder, may_lose
+from busway.gateway.amqp.links.addresses import paths_of
+from busway.gateway.amqp.links.attaching import Attaching
+from busway.gateway.amqp.links.session_receive_link import SessionReceiveLink
+from busway.gateway.amqp.nodes.request_link import RequestDesk
+from busway.gateway.amqp.nodes.tokens import TokenHolder, may_lose
 from busway.gateway.amqp.told_events import told_events
+from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.gateway.connection_budget import SMALL_BYTES
 from busway.loop_entries import LOOP, Steps, name_of
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
     from busway.broker.authorization import Grant, Segments
-    from busway.broker.send_via import SendVia
+    from busway.broker.forward.send_via import SendVia
     from busway.gateway.amqp.gateway import AmqpGateway
-    from busway.gateway.amqp.link_host import Alarm, AttachedLink, Thirsty
+    from busway.gateway.amqp.links.link_host import Alarm, AttachedLink, Thirsty
 
 _log = logging.getLogger("busway.gateway.amqp")
 

@@ -19,15 +19,15 @@ from busway.amqp.connection import EngineSettings
 from busway.amqp.errors import AmqpError, Condition
 from busway.clock import Clock, Entropy
 from busway.gateway.amqp.connection import AmqpConnection, ByteTransport
-from busway.gateway.amqp.link_host import Alarm
+from busway.gateway.amqp.links.link_host import Alarm
+from busway.gateway.amqp.links.waiting_attaches import WaitingAttaches
 from busway.gateway.amqp.rights_check import RightsCheck
-from busway.gateway.amqp.waiting_attaches import WaitingAttaches
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.tracking import Tracking
 from busway.loop_entries import LOOP
 
 if TYPE_CHECKING:
-    from busway.broker.namespace import Namespace
+    from busway.broker.namespace.namespace import Namespace
     from busway.streams.event_hubs import EventHubs
 
 _log = logging.getLogger("busway.gateway.amqp")

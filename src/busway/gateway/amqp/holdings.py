@@ -13,10 +13,10 @@ from busway.amqp.holdings import held_bytes
 if TYPE_CHECKING:
     from busway.amqp.connection import Connection
     from busway.broker.limits import Limits
-    from busway.broker.transactions import Transactions
+    from busway.broker.transaction.transactions import Transactions
     from busway.gateway.amqp.connection import ByteTransport
-    from busway.gateway.amqp.request_link import RequestDesk
-    from busway.gateway.amqp.tokens import TokenHolder
+    from busway.gateway.amqp.nodes.request_link import RequestDesk
+    from busway.gateway.amqp.nodes.tokens import TokenHolder
 
 #: A connection that holds more than this and one answer of the largest size is closed: with the bounds as they are at
 #: 48 MiB. One more read, and one more answer, can add to it: never more than 64 MiB together.

@@ -9,7 +9,7 @@ from busway.loop_entries import shown
 if TYPE_CHECKING:
     from busway.amqp.events import Event
     from busway.amqp.link import Link
-    from busway.gateway.amqp.link_host import AttachedLink
+    from busway.gateway.amqp.links.link_host import AttachedLink
 
 #: Kinds of events that are named.
 _KINDS_MAX: Final = 3

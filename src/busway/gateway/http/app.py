@@ -29,29 +29,29 @@ from uvicorn.server import ServerState
 
 from busway.broker.caller import NOBODY, note_caller
 from busway.broker.errors import BrokerError, InternalError
-from busway.broker.flow import Flow
+from busway.broker.fragment.flow import Flow
 from busway.clock import Clock, Entropy
 from busway.gateway.connection_budget import ConnectionBudget
-from busway.gateway.http.backfill_route import BackfillRoute
-from busway.gateway.http.bulk_admission import BYTES_MAX_DEFAULT, BulkAdmission, is_bulk
-from busway.gateway.http.bulk_work import CORES
+from busway.gateway.http.atom.management import Management
+from busway.gateway.http.atom.xml_input import BODY_BYTES_MAX
+from busway.gateway.http.bulk.admission import BYTES_MAX_DEFAULT, BulkAdmission, is_bulk
+from busway.gateway.http.bulk.backfill_route import BackfillRoute
+from busway.gateway.http.bulk.claims_route import CLAIMS_KEYWORD, ClaimsRoute, claim_address
+from busway.gateway.http.bulk.letters_route import LETTERS_KEYWORD, LettersRoute
+from busway.gateway.http.bulk.staging_route import STAGING_KEYWORD, StagingRoute
+from busway.gateway.http.bulk.work import CORES
 from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
-from busway.gateway.http.claims_route import CLAIMS_KEYWORD, ClaimsRoute, claim_address
-from busway.gateway.http.hub_door import HubDoor
-from busway.gateway.http.letters_route import LETTERS_KEYWORD, LettersRoute
-from busway.gateway.http.management import Management
-from busway.gateway.http.message_address import message_address
-from busway.gateway.http.messages import MessageCodec, Messages
-from busway.gateway.http.metrics_route import MetricsRoute
-from busway.gateway.http.operator_routes import OperatorRoutes
-from busway.gateway.http.pipelines_route import PIPELINES_KEYWORD, PipelinesRoute
+from busway.gateway.http.hubs.hub_door import HubDoor
+from busway.gateway.http.messages.message_address import message_address
+from busway.gateway.http.messages.messages import MessageCodec, Messages
+from busway.gateway.http.operator.metrics_route import MetricsRoute
+from busway.gateway.http.operator.operator_routes import OperatorRoutes
+from busway.gateway.http.operator.pipelines_route import PIPELINES_KEYWORD, PipelinesRoute
+from busway.gateway.http.operator.reset_route import MakeNew, ResetRoute
+from busway.gateway.http.operator.status_page import CONSOLE_PATH, status_page
 from busway.gateway.http.protocol import HttpProtocol, Idlers
-from busway.gateway.http.reset_route import MakeNew, ResetRoute
-from busway.gateway.http.staging_route import STAGING_KEYWORD, StagingRoute
-from busway.gateway.http.status_page import CONSOLE_PATH, status_page
 from busway.gateway.http.statuses import HttpRefusal, error_response
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve_websocket
-from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.gateway.tracking import Tracking
 from busway.loop_entries import Steps, shown
 from busway.signals.pipeline_figures import MeasuredPipelines

@@ -20,7 +20,8 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.entity_changes import NewEntity
+from busway.broker.entity.queue import Queue
+from busway.broker.entity.topic import Topic
 from busway.broker.errors import (
     AuthenticationFailed,
     BadArgument,
@@ -29,14 +30,13 @@ from busway.broker.errors import (
     ServerBusy,
     Unauthorized,
 )
-from busway.broker.flow import FlowTable
+from busway.broker.forward.send_via import SendVia
+from busway.broker.fragment.flow import FlowTable
 from busway.broker.limits import Limits
-from busway.broker.queue import Queue
-from busway.broker.send_via import SendVia
-from busway.broker.topic import Topic
+from busway.broker.namespace.entity_changes import NewEntity
 from busway.gateway.connection_budget import SMALL_BYTES, ConnectionBudget
+from busway.gateway.http.atom.xml_input import BODY_BYTES_MAX
 from busway.gateway.http.statuses import HttpRefusal, method_not_allowed
-from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.rules.rule import Rule
 
 _BODY_S: Final = 30.0

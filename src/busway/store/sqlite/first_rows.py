@@ -10,7 +10,7 @@ from zlib import crc32
 
 import apsw
 
-from busway.message import Message
+from busway.message.message import Message
 from busway.store.contract import COUNTER_BITS, PLACE_ACTIVE, FragmentKey
 from busway.store.sqlite.rows import (
     CHECKSUM_PRIME,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 from zlib import crc32
 
-from busway.event_chunk import ChunkBuilder
+from busway.message.event_chunk import ChunkBuilder
 from busway.store.log_contract import ChunkHead
 from busway.store.sqlite.rows import CHECKSUM_PRIME
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import apsw
 
-from busway.event_chunk import ChunkBuilder
+from busway.message.event_chunk import ChunkBuilder
 from busway.store.log_contract import LogChanges
 from busway.store.sqlite.log_rows import chunk_row
 from busway.store.sqlite.queries import query

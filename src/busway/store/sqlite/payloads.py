@@ -21,7 +21,7 @@ from zlib import crc32
 
 import apsw
 
-from busway.message import Message
+from busway.message.message import Message
 from busway.store.contract import COUNTER_BITS, FragmentKey, Move
 from busway.store.sqlite.queries import by_place, query
 from busway.store.sqlite.rows import count_bodies, find_shared, runs, shared_bodies

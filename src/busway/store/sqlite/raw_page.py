@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from busway.message import Message
+from busway.message.message import Message
 from busway.store.sqlite.rows import NUMBER_MASK, message_of
 
 

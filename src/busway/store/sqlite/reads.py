@@ -22,7 +22,7 @@ from typing import Final, Self, TypeVar
 import apsw
 
 from busway.clock import Clock
-from busway.message import Message
+from busway.message.message import Message
 from busway.store.contract import (
     COUNTER_BITS,
     PLACE_SCHEDULED,

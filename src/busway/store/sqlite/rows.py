@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from zlib import crc32
 
-from busway.message import Message
+from busway.message.message import Message
 from busway.store.contract import COUNTER_BITS, COUNTER_MASK, FragmentKey
 
 #: A row of `messages`: key, enqueued_at, expires_at, checksum, more, bare (or the number of a payload).

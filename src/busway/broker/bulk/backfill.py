@@ -1,0 +1,186 @@
+"""History for a subscription: copies of messages that were published before its rules began, each once.
+
+Theory of operation. Whoever sends history gives every copy an id that says which message and which rule it is of. The
+ids are kept with the fragment's history of ids, in the commit that stores the copies; a copy whose id is known is not
+stored again. So history can be sent over and over, in any pieces, by senders that were killed half-way, and arrives
+once. A subscription detects no duplicates of its own, so nothing else uses that history, and nothing forgets it while
+the subscription exists.
+
+Requests for one fragment wait for one another: between the look into the history and the commit no other may join.
+Copies enter the subscription as those of a publish do: at the end, with numbers and a time of this moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from busway.broker.descriptions import SubscriptionDescription
+from busway.broker.entity.queue import Queue
+from busway.broker.errors import (
+    BadArgument,
+    BrokerError,
+    InvalidOperation,
+    MessageNotFound,
+    QuotaExceeded,
+    ServerBusy,
+)
+from busway.broker.fragment.admission import fault_of, namespace_fault, quota_fault
+from busway.broker.fragment.commit_runs import SentRun
+from busway.broker.fragment.dead_letter import SESSION_ID_IS_NULL, put_dead_letters, rule_failed
+from busway.broker.fragment.fragment import Fragment
+from busway.message.message import Message
+from busway.store.contract import FragmentKey, StoreError
+
+#: Of one copy.
+ID_CHARACTERS_MAX: Final = 512
+_ID_PREFIX: Final = "backfill/"
+
+
+@dataclass(frozen=True)
+class HistoricCopy:
+    """`reason` and `description`: a rule failed; the copy is for the dead-letter queue (T-60)."""
+
+    id: str
+    message: Message
+    reason: str | None = None
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How many copies are new, and how many were there before."""
+
+    new: int
+    known: int
+
+
+class Backfill:
+    def __init__(self) -> None:
+        #: By store and key of a fragment; one is there while somebody has or awaits it.
+        self._turns: dict[tuple[str, FragmentKey], _Turn] = {}
+
+    async def store(self, queue: Queue, fragment_index: int, copies: Sequence[HistoricCopy]) -> Stored:
+        """All that are new, durably, or none. Raises why not."""
+        fragment = _fragment(queue, fragment_index)
+        _check(fragment, copies)
+        place = (fragment.store.name, fragment.key)
+        turn = self._turns.setdefault(place, _Turn())
+        turn.wanted += 1
+        try:
+            async with turn.lock:
+                return await _store(fragment, copies)
+        finally:
+            turn.wanted -= 1
+            if turn.wanted == 0:
+                del self._turns[place]
+
+
+class _Turn:
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.wanted = 0
+
+
+def _fragment(queue: Queue, index: int) -> Fragment:
+    if not isinstance(queue.description, SubscriptionDescription):
+        raise InvalidOperation(f"'{queue.path}' is no subscription: send to it instead.")
+    if not queue.settings.is_partitioned and index:
+        raise BadArgument(f"fragment: '{queue.path}' has one fragment, 0.")
+    try:
+        return queue.inlet.member(index)
+    except MessageNotFound:
+        raise BadArgument(f"fragment: '{queue.path}' has no fragment {index}.") from None
+
+
+def _check(fragment: Fragment, copies: Sequence[HistoricCopy]) -> None:
+    for copy in copies:
+        if not copy.id or len(copy.id) > ID_CHARACTERS_MAX:
+            raise BadArgument(f"The id of a copy must have 1 to {ID_CHARACTERS_MAX} characters.")
+        size = copy.message.size()
+        if size > fragment.settings.message_bytes_max:
+            fault = fault_of(copy.message, size, fragment.settings, fragment.runtime.limits)
+            if fault is not None:
+                raise fault
+
+
+async def _store(fragment: Fragment, copies: Sequence[HistoricCopy]) -> Stored:
+    ids = {_ID_PREFIX + copy.id: copy for copy in copies}
+    try:
+        known = await fragment.store.known_ids(fragment.key, ids, 0)
+    except StoreError as error:
+        raise ServerBusy(f"'{fragment.settings.path}' cannot be read just now. Please try again.") from error
+    fresh = {id_: copy for id_, copy in ids.items() if id_ not in known}
+    if fresh:
+        await _join(fragment, fresh)
+    return Stored(len(fresh), len(copies) - len(fresh))
+
+
+async def _join(fragment: Fragment, fresh: dict[str, HistoricCopy]) -> None:
+    """One step from the checks to the open batch; then its commit."""
+    live, dead = _parted(fragment, fresh)
+    size_bytes = sum(message.size() for message in live)
+    fault = _fault(fragment, len(fresh), size_bytes)
+    if fault is not None:
+        raise fault
+    batch = fragment.batch()
+    ended: asyncio.Future[list[tuple[int, BrokerError]]] = asyncio.get_running_loop().create_future()
+    if live:
+        run = SentRun(fragment, live, size_bytes, len(live), [], lambda refused: _set(ended, refused), True)
+        fragment.intake.join(run)
+        if ended.done():  # it did not join
+            raise ended.result()[0][1]
+    if dead:
+        put_dead_letters(fragment, batch, dead)
+    now_ms = fragment.runtime.clock.wall_ms()
+    batch.duplicate_ids.extend([(fragment.key, id_, now_ms) for id_ in fresh])
+    if not live:
+        await fragment.durable()
+        return
+    refused = await ended
+    if refused:
+        raise refused[0][1]
+
+
+def _parted(
+    fragment: Fragment, fresh: dict[str, HistoricCopy]
+) -> tuple[list[Message], list[tuple[Message, dict[str, object]]]]:
+    """As a publish parts them: what needs a session and has none, and where rules failed, are dead letters."""
+    live: list[Message] = []
+    dead: list[tuple[Message, dict[str, object]]] = []
+    settings = fragment.settings
+    for copy in fresh.values():
+        # It is published already: no time that it was once scheduled for holds it up.
+        copy.message.scheduled_at_ms = min(copy.message.scheduled_at_ms, fragment.runtime.clock.wall_ms())
+        if copy.reason is not None:
+            if settings.dead_letters_rule_failures:
+                dead.append((copy.message, rule_failed(copy.reason, copy.description)))
+        elif settings.requires_session and copy.message.session_id is None:
+            dead.append((copy.message, SESSION_ID_IS_NULL))
+        else:
+            live.append(copy.message)
+    return live, dead
+
+
+def _fault(fragment: Fragment, count: int, size_bytes: int) -> BrokerError | None:
+    if not fragment.is_usable():
+        return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
+    if not fragment.store.accepts_payload():
+        if fragment.store.is_congested():
+            return ServerBusy("The store is writing at its limit. Please try again later.")
+        return QuotaExceeded("The server is short of disk space and takes no new messages just now.")
+    used = fragment.intake.used_bytes()
+    if used + size_bytes > fragment.settings.size_bytes_max:
+        return quota_fault(fragment.settings, used)
+    if not fragment.runtime.namespace_size.take(size_bytes):
+        return namespace_fault(fragment.runtime.namespace_size.bytes_max)
+    return fragment.intake.number_fault(count)
+
+
+def _set(
+    ended: asyncio.Future[list[tuple[int, BrokerError]]], refused: list[tuple[int, BrokerError]]
+) -> None:
+    if not ended.done():
+        ended.set_result(refused)

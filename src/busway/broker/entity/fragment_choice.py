@@ -1,0 +1,190 @@
+"""How sends spread over the fragments of a partitioned entity (P-20…P-33, S-23…S-26).
+
+Theory of operation. A message with a key goes to the key's fragment, or nowhere (P-25). A message without one goes to
+the next fragment in turn that takes it: one that is in service, has room (P-10), and whose store is not stuck in a
+slow commit, as long as there are others. All of that is decided before a message is handed to a commit: afterwards
+nothing moves, because whether it is stored is not known until the commit ends (P-31).
+
+The unit of the turn is a slice of at most `SLICE_MESSAGES_MAX` messages that came together, so that commits and
+outcomes stay in ranges (P-30). A batch is one unit whatever its size; so are its keys (S-23). A turn visits the
+fragments of one store one after the other, then those of the next: a run then touches few stores, and its outcomes
+lie in few ranges.
+
+What is forwarded here without a key goes to a fragment that follows from its number at its source: a move that is
+repeated after a crash finds its first try. It waits for that fragment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from busway.broker.entity.partition_keys import (
+    SLICE_MESSAGES_MAX,
+    fragment_of_forwarded,
+    fragment_of_key,
+    key_of,
+)
+from busway.broker.errors import BrokerError, InvalidOperation, ServerBusy
+from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.settings import FragmentSettings
+from busway.message.message import Message
+
+if TYPE_CHECKING:
+    from busway.broker.forward.forwarding import Transfer
+
+_NO_KEY: Final = (
+    "Message to a partitioned entity with duplicate detection enabled must have either PartitionKey or MessageId"
+    " set"
+)
+_DISTINCT_KEYS: Final = (
+    "Batching brokered messages with distinct SessionId or PartitionKey is not supported for an entity with"
+    " partitioning enabled."
+)
+_DISTINCT_IDS: Final = (
+    "Batching brokered messages with distinct SessionId, PartitionKey, or MessageId is not supported for an entity"
+    " with partitioning and duplicate detection enabled."
+)
+
+
+class Part:
+    """Messages of one send that go to one fragment, by their places in the send; or why they go nowhere."""
+
+    __slots__ = ("error", "fragment", "places", "size_bytes")
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+        self.size_bytes = 0
+        self.fragment: Fragment | None = None
+        self.error: BrokerError | None = None
+
+
+class FragmentChoice:
+    """See the head of this file. `members` is the group's own list: None where a store is away."""
+
+    __slots__ = ("_members", "_order", "_turn")
+
+    def __init__(self, members: list[Fragment | None]) -> None:
+        self._members = members
+        #: Indexes in the order of the turn.
+        self._order: list[int] = []
+        #: Where in that order the fragment stands that took the last keyless slice.
+        self._turn = -1
+        self.members_changed()
+
+    def members_changed(self) -> None:
+        """A store has brought its fragments. Those of stores never seen come last."""
+        by_store: dict[str, list[int]] = {}
+        for index, member in enumerate(self._members):
+            by_store.setdefault("" if member is None else member.store.name, []).append(index)
+        away = by_store.pop("", [])
+        self._order = [index for indexes in by_store.values() for index in indexes] + away
+
+    def of_batch(self, messages: list[Message], settings: FragmentSettings) -> Fragment:
+        """All of them in one fragment. Raises InvalidOperation, ServerBusy."""
+        detects = settings.detects_duplicates
+        key = key_of(messages[0], detects)
+        for message in messages:
+            if key_of(message, detects) != key:
+                raise InvalidOperation(_DISTINCT_IDS if detects else _DISTINCT_KEYS)
+        if key is not None:
+            return self.of_key(key, settings)
+        if detects:
+            raise InvalidOperation(_NO_KEY)
+        return self.in_turn(sum(message.size() for message in messages), settings)
+
+    def of_run(
+        self, messages: list[Message], settings: FragmentSettings, origin: Transfer | None
+    ) -> list[Part]:
+        """Each message for itself; in every fragment they keep their order."""
+        detects = settings.detects_duplicates
+        if not detects and origin is None and len(messages) <= SLICE_MESSAGES_MAX and are_keyless(messages):
+            return [self.of_slice(messages, 0, settings)]
+        keyed: dict[int, Part] = {}
+        slices: list[Part] = []
+        refused: list[Part] = []
+        for place, message in enumerate(messages):
+            key = key_of(message, detects)
+            if origin is not None:
+                number = origin.source_number(message)
+                index = fragment_of_forwarded(message, number, detects, len(self._members))
+                part = keyed.setdefault(index, Part())
+            elif key is not None:
+                part = keyed.setdefault(fragment_of_key(key, len(self._members)), Part())
+            elif detects:
+                part = Part()
+                part.error = InvalidOperation(_NO_KEY)
+                refused.append(part)
+            else:
+                if not slices or len(slices[-1].places) >= SLICE_MESSAGES_MAX:
+                    slices.append(Part())
+                part = slices[-1]
+            part.places.append(place)
+            part.size_bytes += message.size()
+        for index, part in keyed.items():
+            self._assign(part, index, settings)
+        for part in slices:
+            try:
+                part.fragment = self.in_turn(part.size_bytes, settings)
+            except BrokerError as error:
+                part.error = error
+        return [*keyed.values(), *slices, *refused]
+
+    def of_slice(self, messages: list[Message], start: int, settings: FragmentSettings) -> Part:
+        """The next slice of a keyless send, in its turn."""
+        end = min(start + SLICE_MESSAGES_MAX, len(messages))
+        part = Part()
+        part.places = list(range(start, end))
+        for place in part.places:
+            message = messages[place]
+            part.size_bytes += len(message.head) + len(message.bare)
+        try:
+            part.fragment = self.in_turn(part.size_bytes, settings)
+        except BrokerError as error:
+            part.error = error
+        return part
+
+    def _assign(self, part: Part, index: int, settings: FragmentSettings) -> None:
+        try:
+            part.fragment = self._usable(index, settings)
+        except BrokerError as error:
+            part.error = error
+
+    def of_key(self, key: str, settings: FragmentSettings) -> Fragment:
+        """The one fragment of a key (P-24). Raises ServerBusy while it is away (P-25)."""
+        return self._usable(fragment_of_key(key, len(self._members)), settings)
+
+    def _usable(self, index: int, settings: FragmentSettings) -> Fragment:
+        member = self._members[index]
+        if member is None or not member.is_usable() or member.store.is_stuck():
+            raise ServerBusy(
+                f"The part of '{settings.path}' that this belongs to is not available at the moment. Please try"
+                " again later."
+            )
+        return member
+
+    def in_turn(self, size_bytes: int, settings: FragmentSettings) -> Fragment:
+        """P-30, P-31, P-10. One that refuses, for it to say why, when all do."""
+        order = self._order
+        count = len(order)
+        slow, refusing = -1, -1
+        for step in range(1, count + 1):
+            turn = (self._turn + step) % count
+            member = self._members[order[turn]]
+            if member is None or not member.is_usable():
+                continue
+            if not member.takes(size_bytes):
+                refusing = turn
+            elif not member.store.is_slow():
+                self._turn = turn
+                return member
+            elif slow < 0:
+                slow = turn
+        self._turn = slow if slow >= 0 else refusing
+        chosen = self._members[order[self._turn]] if self._turn >= 0 else None
+        if chosen is None:
+            raise ServerBusy(f"'{settings.path}' is not available just now. Please try again.")
+        return chosen
+
+
+def are_keyless(messages: list[Message]) -> bool:
+    return all([message.session_id is None and message.partition_key is None for message in messages])

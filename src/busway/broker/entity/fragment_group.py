@@ -1,0 +1,590 @@
+"""The fragments of a partitioned entity, or of its dead-letter queue, as one (P-40…P-55).
+
+Theory of operation. Every fragment is a state machine of its own; this only deals out. A receiver stands on the
+lanes of all fragments at once, through one `ReceiverShare` each, and takes from whichever has something; each
+wake-up begins with the fragment whose first message is the oldest, so none starves. Nothing is fetched that the
+receiver cannot take at that moment, so no message waits, locked, for somebody who does not ask (P-42, P-45). Lock
+tokens and sequence numbers carry their fragment's index, so settlement, renewal and requests by number find their
+way without a table.
+
+A fragment whose store is away is None here. Receivers do not notice, except those that hold one of its sessions;
+when it is back they stand on its lane again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from busway.broker.entity.awaited_settlement import settled
+from busway.broker.entity.cancellation import Cancellation
+from busway.broker.entity.fragment_choice import FragmentChoice, Part, are_keyless
+from busway.broker.entity.next_session import NextSession
+from busway.broker.entity.outlet import Outlet
+from busway.broker.entity.partition_keys import (
+    SLICE_MESSAGES_MAX,
+    fragment_of_key,
+    index_of_number,
+    index_of_token,
+)
+from busway.broker.entity.receiver_share import ReceiverShare
+from busway.broker.entity.session_list import listed_sessions
+from busway.broker.errors import (
+    BrokerError,
+    EntityDisabled,
+    InvalidOperation,
+    MessageLockLost,
+    MessageNotFound,
+    ServerBusy,
+)
+from busway.broker.fragment.commit_runs import CompletedRun, DealtRun
+from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.message_sessions import MessageSession
+from busway.broker.fragment.read_requests import check_fits, read
+from busway.broker.fragment.receiver import Delivery, Receiver
+from busway.broker.fragment.runtime import BrokerRuntime
+from busway.broker.fragment.settings import FragmentSettings
+from busway.broker.fragment.settlement import PartDone, RunDone, Settlement, Verb
+from busway.message.message import NEVER_MS, Message
+from busway.store.contract import Store, first_number_base
+
+if TYPE_CHECKING:
+    from busway.broker.forward.forwarding import Transfer
+
+T = TypeVar("T")
+#: What one fragment hands to a receiver before the next one's turn, at least: little, so that all stay equally old.
+_TURN_MESSAGES: Final = 4
+
+
+class FragmentGroup(Outlet):
+    """See the head of this file. It offers what a single `Fragment` offers."""
+
+    __slots__ = (
+        "_accepting",
+        "_choice",
+        "_lost",
+        "_runtime",
+        "_shares",
+        "_turn",
+        "flow",
+        "members",
+        "settings",
+    )
+
+    def __init__(
+        self, settings: FragmentSettings, members: list[Fragment | None], runtime: BrokerRuntime
+    ) -> None:
+        self.settings = settings
+        self.flow = runtime.flows.of_fragment(settings.path)
+        #: By index; None while its store is away.
+        self.members = members
+        self._runtime = runtime
+        self._choice = FragmentChoice(members)
+        #: Those whose store is away, as they were: only what they deleted may still come back (R-1).
+        self._lost: dict[int, Fragment] = {}
+        self._shares: dict[Receiver, list[ReceiverShare]] = {}
+        #: Receivers in line for the next available session.
+        self._accepting: dict[NextSession, None] = {}
+        #: Counts wake-ups: each begins with another fragment.
+        self._turn = 0
+
+    # -- life
+
+    def fragments(self) -> list[Fragment]:
+        return [member for member in self.members if member is not None]
+
+    def usable(self) -> list[Fragment]:
+        return [member for member in self.members if member is not None and member.is_usable()]
+
+    def member(self, index: int) -> Fragment:
+        """Raises ServerBusy while its store is away (P-25, P-48), MessageNotFound when there is none."""
+        if not 0 <= index < len(self.members):
+            raise MessageNotFound
+        member = self.members[index]
+        if member is None or not member.is_usable():
+            raise ServerBusy(
+                f"The part of '{self.settings.path}' that this belongs to is not available at the moment. Please"
+                " try again later."
+            )
+        return member
+
+    def lose(self, index: int, error: BrokerError) -> None:
+        """Its store is away: only what it alone could give is lost."""
+        member = self.members[index]
+        self.members[index] = None
+        if member is not None:
+            self._lost[index] = member
+            member.failed(error)
+
+    def regain(self, index: int, member: Fragment) -> None:
+        """Its store is back: whoever waits, waits here too."""
+        self.members[index] = member
+        self._lost.pop(index, None)
+        self._choice.members_changed()
+        if not self.settings.allows_receive or self.settings.forwards:
+            return
+        for receiver, shares in list(self._shares.items()):
+            if not any(share.holds_session for share in shares):
+                self._stand_again(member, receiver, shares)
+        for accepting in list(self._accepting):
+            accepting.ask(member)
+
+    def _stand_again(self, member: Fragment, receiver: Receiver, shares: list[ReceiverShare]) -> None:
+        share = ReceiverShare(self, member, receiver)
+        try:
+            member.add_receiver(share)
+        except BrokerError:  # it goes on with the fragments it has
+            return
+        shares.append(share)
+        member.wake(share)
+
+    def shares_of(self, receiver: Receiver) -> list[ReceiverShare]:
+        return self._shares.get(receiver, [])
+
+    def share_lost(self, share: ReceiverShare, error: BrokerError) -> None:
+        """A fragment, or a session's lock, has let go of a receiver."""
+        shares = self._shares.get(share.receiver)
+        if shares is None or share not in shares:
+            return
+        shares.remove(share)
+        if share.holds_session:
+            del self._shares[share.receiver]
+            share.receiver.evict(error)
+
+    def failed(self, error: BrokerError) -> None:
+        receivers = self._forget_receivers()
+        for member in self.fragments():
+            member.failed(error)
+        for receiver in receivers:
+            receiver.evict(error)
+
+    def evict(self, error: BrokerError) -> None:
+        receivers = self._forget_receivers()
+        for member in self.fragments():
+            member.evict(error)
+        for receiver in receivers:
+            receiver.evict(error)
+
+    def _forget_receivers(self) -> list[Receiver]:
+        """So that each of them is evicted once, not by every fragment."""
+        shares, self._shares = self._shares, {}
+        for some in shares.values():
+            self._leave(some)
+        return list(shares)
+
+    def receivers(self) -> list[Receiver]:
+        return list(self._shares)
+
+    def replace_settings(self, settings: FragmentSettings) -> None:
+        self.settings = settings
+        for member in self.fragments():
+            member.replace_settings(settings)
+
+    # -- sending
+
+    def is_congested(self) -> bool:
+        return all(member.is_congested() for member in self.usable())
+
+    def append(
+        self,
+        messages: list[Message],
+        done: RunDone,
+        *,
+        atomically: bool = False,
+        origin: Transfer | None = None,
+    ) -> None:
+        """Chooses the fragments (P-20…P-31); each then does what it does for a plain entity."""
+        if not messages:
+            done([])
+            return
+        if atomically:
+            try:
+                member = self._choice.of_batch(messages, self.settings)
+            except BrokerError as error:
+                done([(0, error)])
+                return
+            member.append(messages, done, atomically=True, origin=origin)
+            return
+        parts = self._choice.of_run(messages, self.settings, origin)
+        if len(parts) == 1 and parts[0].fragment is not None:
+            parts[0].fragment.append(messages, done, origin=origin)
+            return
+        gathered = _Gathered(len(parts), done)
+        for part in parts:
+            _append_part(part, messages, gathered.part(part.places), origin)
+
+    def append_in_parts(self, messages: list[Message], done: PartDone) -> None:
+        """`append` for whoever can be told part by part: what goes to one store ends together, and a store that
+        takes its time holds up nobody else's outcome."""
+        if self.settings.detects_duplicates or not are_keyless(messages):
+            for part in self._choice.of_run(messages, self.settings, None):
+                _append_part(part, messages, _PartOfRun(part.places, done).report, None)
+        else:
+            self._deal(messages, done)
+
+    def _deal(self, messages: list[Message], done: PartDone) -> None:
+        """P-30: keyless ones, in slices; one commit to wait for in each store."""
+        runs: dict[Store, DealtRun] = {}
+        for start in range(0, len(messages), SLICE_MESSAGES_MAX):
+            part = self._choice.of_slice(messages, start, self.settings)
+            fragment = part.fragment
+            if fragment is None or not fragment.intake.takes_slices():
+                _append_part(part, messages, _PartOfRun(part.places, done).report, None)
+                continue
+            run = runs.get(fragment.store)
+            if run is None:
+                run = runs[fragment.store] = DealtRun(done)
+            run.add(fragment.intake.join_slice(messages[start : start + SLICE_MESSAGES_MAX]), part.places)
+        for run in runs.values():
+            run.join()
+
+    # -- receiving
+
+    def check_receivable(self) -> None:
+        """Raises EntityDisabled, InvalidOperation, ServerBusy."""
+        for member in self.usable():
+            member.check_receivable()
+            return
+        if not self.settings.allows_receive:
+            raise EntityDisabled
+        raise ServerBusy(f"'{self.settings.path}' is not available just now. Please try again.")
+
+    def add_receiver(self, receiver: Receiver) -> None:
+        self.check_receivable()
+        shares: list[ReceiverShare] = []
+        self._shares[receiver] = shares
+        try:
+            for member in self.usable():
+                share = ReceiverShare(self, member, receiver)
+                member.add_receiver(share)
+                shares.append(share)
+        except BrokerError:
+            self.remove_receiver(receiver)
+            raise
+
+    def remove_receiver(self, receiver: Receiver) -> None:
+        self._leave(self._shares.pop(receiver, []))
+
+    def _leave(self, shares: Iterable[ReceiverShare]) -> None:
+        for share in shares:
+            share.member.remove_receiver(share)
+
+    def wake(self, receiver: Receiver) -> None:
+        """P-40: fair over the fragments: the one whose first message is the oldest begins, and none gives much
+        before it is the next one's turn."""
+        shares = self._shares.get(receiver)
+        if not shares:
+            return
+        shares[0].member.touch_for_receive()
+        if len(shares) > 1:
+            self._offer(shares, max(_TURN_MESSAGES, receiver.room() // len(shares)))
+            if receiver.room() <= 0:
+                return
+        for share in shares:
+            share.wake()
+
+    def _offer(self, shares: list[ReceiverShare], turn: int) -> None:
+        """What is in memory. Those that must read first start to. Of equally old ones another begins each time."""
+        self._turn += 1
+        start = self._turn % len(shares)
+        turns: list[ReceiverShare] = []
+        for share in shares[start:] + shares[:start]:
+            first_ms = share.first_enqueued_ms()
+            if first_ms == 0:
+                share.wake()
+            elif first_ms < NEVER_MS:
+                turns.append(share)
+        turns.sort(key=_first_enqueued_ms)
+        while turns:
+            turns = [share for share in turns if share.take(turn) == turn]
+
+    def is_fetching(self, receiver: Receiver) -> bool:
+        return any(share.member.is_fetching(share) for share in self._shares.get(receiver, ()))
+
+    def undeliver(self, deliveries: list[Delivery]) -> None:
+        for index, some in _grouped(deliveries, _index_of_delivery).items():
+            member = self.members[index] or self._lost.get(index)
+            if member is not None:
+                member.undeliver(some)
+
+    # -- locks
+
+    def settle(
+        self, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None = None
+    ) -> None:
+        if settlement.verb is Verb.COMPLETE:
+            self._complete(tokens, done, session_id)
+            return
+        parts = _places(tokens)
+        if len(parts) == 1:
+            self._settle_part(next(iter(parts)), tokens, settlement, done, session_id)
+            return
+        gathered = _Gathered(len(parts), done)
+        for index, places in parts.items():
+            some = [tokens[place] for place in places]
+            self._settle_part(index, some, settlement, gathered.part(places), session_id)
+
+    def _complete(self, tokens: list[bytes], done: RunDone, session_id: str | None) -> None:
+        """The usual settlement: in one pass, neighbours of one fragment together."""
+        run = CompletedRun(len(tokens), self.flow, done)
+        start = 0
+        while start < len(tokens):
+            index = index_of_token(tokens[start])
+            end = start + 1
+            while end < len(tokens) and index_of_token(tokens[end]) == index:
+                end += 1
+            refused: list[tuple[int, BrokerError]] = []
+            try:
+                member = self._of_token(index)
+                batch = member.complete(tokens[start:end], session_id, refused)
+                run.add(member, batch, start, end - start, refused)
+            except BrokerError as error:
+                run.refused += [(place, error) for place in range(start, end)]
+            start = end
+        run.all_added()
+
+    def _settle_part(
+        self, index: int, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None
+    ) -> None:
+        try:
+            member = self._of_token(index)
+        except BrokerError as error:
+            done([(place, error) for place in range(len(tokens))])
+        else:
+            member.settle(tokens, settlement, done, session_id)
+
+    def _of_token(self, index: int) -> Fragment:
+        """R-17: a token that no fragment gave out is no lock."""
+        if index >= len(self.members):
+            raise MessageLockLost
+        return self.member(index)
+
+    async def renew(self, tokens: list[bytes]) -> list[int]:
+        """R-30: all of them or none."""
+        parts = _places(tokens)
+        members = {index: self._of_token(index) for index in parts}
+        if not self.settings.requires_session and len(parts) > 1:
+            now = self._runtime.clock.monotonic()
+            for index, places in parts.items():
+                if not all(members[index].locks.renewable(tokens[place], now) for place in places):
+                    raise MessageLockLost
+        ends = [0] * len(tokens)
+        for index, places in parts.items():
+            renewed = await members[index].renew([tokens[place] for place in places])
+            for place, end in zip(places, renewed, strict=True):
+                ends[place] = end
+        return ends
+
+    def locked_number(self, token: bytes) -> int | None:
+        try:
+            return self._of_token(index_of_token(token)).locked_number(token)
+        except BrokerError:
+            return None
+
+    # -- requests by number
+
+    async def peek(self, from_number: int, count: int, session_id: str | None = None) -> list[Message]:
+        """P-50…P-53: fragment after fragment by index, so that a walk with last + 1 sees each message once."""
+        if session_id is not None:
+            return await self._of_session(session_id).peek(from_number, count, session_id)
+        self._check_readable()
+        left_bytes = self._runtime.limits.peek_bytes_max
+        left_count = min(count, self._runtime.limits.peek_messages_max)
+        found: list[Message] = []
+        for member in self.usable():
+            if member.index < index_of_number(from_number):
+                continue
+            start = max(from_number, first_number_base(member.index))
+            page = await member.reads.peek(start, left_count, left_bytes, None)
+            left_count -= len(page.messages)
+            left_bytes -= sum(message.size() for message in page.messages)
+            if left_bytes < 0 and found:  # a page has one message at least, however large
+                break
+            found += page.messages
+            if page.more or left_count <= 0 or left_bytes <= 0:
+                break
+        return found
+
+    def _check_readable(self) -> None:
+        members = self.usable()
+        if not members:
+            raise ServerBusy(f"'{self.settings.path}' is not available just now. Please try again.")
+        members[0].check_readable()
+
+    async def receive_by_number(
+        self, numbers: list[int], *, deletes: bool, session_id: str | None = None
+    ) -> list[Delivery]:
+        """R-55: routed by the upper bits; all of them or none (R-51)."""
+        parts = _grouped(numbers, index_of_number)
+        if len(parts) == 1:
+            (index,) = parts
+            return await self.member(index).receive_by_number(numbers, deletes=deletes, session_id=session_id)
+        self.check_receivable()
+        sizes: dict[int, int] = {}
+        for index, some in parts.items():
+            sizes |= await read(self.settings.path, self.member(index).reads.deferred_sizes(some))
+        check_fits(numbers, sizes, self._runtime.limits.fetch_bytes_max)
+        found: list[Delivery] = []
+        try:
+            for index, some in parts.items():
+                found += await self.member(index).receive_by_number(
+                    some, deletes=False, session_id=session_id
+                )
+        except BaseException:
+            self.undeliver(found)
+            raise
+        return await self._deleted(found, session_id) if deletes else found
+
+    async def _deleted(self, found: list[Delivery], session_id: str | None) -> list[Delivery]:
+        """Locked in every fragment, now deleted. What a fragment fails to delete at this moment is not handed out."""
+        tokens = [delivery.token for delivery in found]
+        refused = dict(await settled(self, tokens, Settlement(Verb.COMPLETE), session_id))
+        if len(refused) == len(found):
+            raise next(iter(refused.values()), MessageNotFound())
+        return [Delivery(d.message, b"", 0) for place, d in enumerate(found) if place not in refused]
+
+    async def delete_messages(
+        self,
+        count: int,  # noqa: ARG002 - whatever is asked for
+        enqueued_before_ms: int,  # noqa: ARG002
+        session_id: str | None = None,  # noqa: ARG002
+        holds_session: Callable[[str], bool] | None = None,  # noqa: ARG002
+    ) -> int:
+        """R-82: refused on partitioned entities."""
+        raise InvalidOperation(
+            f"'{self.settings.path}' is partitioned: its messages cannot be deleted in batches."
+        )
+
+    async def cancel_scheduled(self, numbers: list[int]) -> None:
+        """S-33, S-38: one missing number fails the whole request, before anything is cancelled."""
+        parts = _grouped(numbers, index_of_number)
+        if len(parts) <= 1:
+            for index, some in parts.items():
+                await self.member(index).cancel_scheduled(some)
+            return
+        cancellation = Cancellation()
+        try:
+            for index, some in parts.items():
+                await cancellation.find(self.member(index), some)
+            await cancellation.commit()
+        finally:
+            cancellation.release()
+
+    # -- sessions
+
+    def _of_session(self, session_id: str) -> Fragment:
+        """X-19: one session lies in one fragment."""
+        return self.member(fragment_of_key(session_id, len(self.members)))
+
+    async def accept_session(
+        self, receiver: Receiver, session_id: str | None, timeout_s: float
+    ) -> MessageSession:
+        """X-19, X-20: a named session lies in one fragment; the next one may lie in any."""
+        self.check_receivable()
+        if session_id is not None:
+            member = self._of_session(session_id)
+            share = ReceiverShare(self, member, receiver, holds_session=True)
+            session = await member.accept_session(share, session_id, timeout_s)
+        else:
+            session, share = await self._next_session(receiver, timeout_s)
+        self._shares[receiver] = [share]
+        return session
+
+    async def _next_session(
+        self, receiver: Receiver, timeout_s: float
+    ) -> tuple[MessageSession, ReceiverShare]:
+        wish = NextSession(self, receiver, self._runtime.clock.monotonic() + timeout_s)
+        members = self.usable()
+        self._turn += 1
+        start = self._turn % len(members)
+        for member in members[start:] + members[:start]:
+            wish.ask(member)
+        self._accepting[wish] = None
+        try:
+            return await wish.granted()
+        finally:
+            self._accepting.pop(wish, None)
+
+    async def renew_session(self, session_id: str) -> int:
+        return await self._of_session(session_id).renew_session(session_id)
+
+    async def session_state(self, session_id: str) -> bytes | None:
+        return await self._of_session(session_id).session_state(session_id)
+
+    async def set_session_state(self, session_id: str, state: bytes | None) -> None:
+        await self._of_session(session_id).set_session_state(session_id, state)
+
+    async def list_sessions(self, state_set_after_ms: int | None, skip: int, top: int) -> list[str]:
+        """X-17: in order over all fragments."""
+        self._check_readable()
+        return await listed_sessions(self.usable(), state_set_after_ms, skip, top)
+
+
+class _Gathered:
+    """One report out of the reports of several fragments."""
+
+    __slots__ = ("_done", "_left", "_refused")
+
+    def __init__(self, parts: int, done: RunDone) -> None:
+        self._left = parts
+        self._done = done
+        self._refused: list[tuple[int, BrokerError]] = []
+
+    def part(self, places: list[int]) -> RunDone:
+        def report(refused: list[tuple[int, BrokerError]]) -> None:
+            self._refused += [(places[at], error) for at, error in refused]
+            self._left -= 1
+            if self._left == 0:
+                self._done(sorted(self._refused, key=_place_of))
+
+        return report
+
+
+class _PartOfRun:
+    """What one fragment reports, told by places in the run."""
+
+    __slots__ = ("_done", "_places")
+
+    def __init__(self, places: list[int], done: PartDone) -> None:
+        self._places = places
+        self._done = done
+
+    def report(self, refused: list[tuple[int, BrokerError]]) -> None:
+        places = self._places
+        self._done(places, [(places[at], error) for at, error in refused])
+
+
+def _place_of(refused: tuple[int, BrokerError]) -> int:
+    return refused[0]
+
+
+def _append_part(part: Part, messages: list[Message], done: RunDone, origin: Transfer | None) -> None:
+    fragment = part.fragment
+    if fragment is not None:
+        fragment.append([messages[place] for place in part.places], done, origin=origin)
+    elif part.error is not None:
+        error = part.error
+        done([(at, error) for at in range(len(part.places))])
+
+
+def _places(tokens: list[bytes]) -> dict[int, list[int]]:
+    """By fragment the places of its tokens."""
+    parts: dict[int, list[int]] = {}
+    for place, token in enumerate(tokens):
+        parts.setdefault(index_of_token(token), []).append(place)
+    return parts
+
+
+def _grouped(items: Iterable[T], index_of: Callable[[T], int]) -> dict[int, list[T]]:
+    parts: dict[int, list[T]] = {}
+    for item in items:
+        parts.setdefault(index_of(item), []).append(item)
+    return parts
+
+
+def _first_enqueued_ms(share: ReceiverShare) -> int:
+    return share.first_enqueued_ms()
+
+
+def _index_of_delivery(delivery: Delivery) -> int:
+    return index_of_number(delivery.message.sequence_number)

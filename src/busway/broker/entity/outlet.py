@@ -1,0 +1,151 @@
+"""What messages go into and come out of, as everything around the broker sees it.
+
+A plain queue has one fragment behind each of its outlets (`fragment`), a partitioned one several (`fragment_group`).
+Whoever receives or settles works with this surface and need not know which it is (P-4). A sending link does know: a
+group answers a run in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
+
+from busway.broker.errors import BrokerError
+from busway.broker.fragment.receiver import Delivery, Receiver
+from busway.broker.fragment.settings import FragmentSettings
+from busway.broker.fragment.settlement import RunDone, Settlement
+from busway.message.message import Message
+
+if TYPE_CHECKING:
+    from busway.broker.forward.forwarding import Transfer
+    from busway.broker.fragment.flow import Flow
+    from busway.broker.fragment.fragment import Fragment
+    from busway.broker.fragment.message_sessions import MessageSession
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Outlet:
+    """See the head of this file. What each call means, and raises, is said in `Fragment`."""
+
+    __slots__ = ()
+
+    settings: FragmentSettings
+    #: The counts of the whole entity.
+    flow: Flow
+
+    @property
+    def requires_session(self) -> bool:
+        return self.settings.requires_session
+
+    # -- life
+
+    def fragments(self) -> list[Fragment]:
+        """Those that are loaded: without the ones whose store is away."""
+        raise NotImplementedError
+
+    def member(self, index: int) -> Fragment:
+        """The fragment with that index; a plain one has no other. Raises ServerBusy while its store is away."""
+        raise NotImplementedError
+
+    def replace_settings(self, settings: FragmentSettings) -> None:
+        raise NotImplementedError
+
+    def failed(self, error: BrokerError) -> None:
+        raise NotImplementedError
+
+    def evict(self, error: BrokerError) -> None:
+        raise NotImplementedError
+
+    def receivers(self) -> list[Receiver]:
+        raise NotImplementedError
+
+    # -- sending
+
+    def is_congested(self) -> bool:
+        """The store does not keep up: senders get no more credit."""
+        raise NotImplementedError
+
+    def append(
+        self,
+        messages: list[Message],
+        done: RunDone,
+        *,
+        atomically: bool = False,
+        origin: Transfer | None = None,
+    ) -> None:
+        raise NotImplementedError
+
+    async def cancel_scheduled(self, numbers: list[int]) -> None:
+        raise NotImplementedError
+
+    # -- receiving
+
+    def add_receiver(self, receiver: Receiver) -> None:
+        raise NotImplementedError
+
+    def remove_receiver(self, receiver: Receiver) -> None:
+        raise NotImplementedError
+
+    def wake(self, receiver: Receiver) -> None:
+        raise NotImplementedError
+
+    def is_fetching(self, receiver: Receiver) -> bool:
+        raise NotImplementedError
+
+    def undeliver(self, deliveries: list[Delivery]) -> None:
+        raise NotImplementedError
+
+    # -- locks
+
+    def settle(
+        self, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None = None
+    ) -> None:
+        raise NotImplementedError
+
+    async def renew(self, tokens: list[bytes]) -> list[int]:
+        raise NotImplementedError
+
+    def locked_number(self, token: bytes) -> int | None:
+        """The number of the message that this live lock holds."""
+        raise NotImplementedError
+
+    # -- requests that begin with a read
+
+    async def peek(self, from_number: int, count: int, session_id: str | None = None) -> list[Message]:
+        raise NotImplementedError
+
+    async def receive_by_number(
+        self, numbers: list[int], *, deletes: bool, session_id: str | None = None
+    ) -> list[Delivery]:
+        raise NotImplementedError
+
+    async def delete_messages(
+        self,
+        count: int,
+        enqueued_before_ms: int,
+        session_id: str | None = None,
+        holds_session: Callable[[str], bool] | None = None,
+    ) -> int:
+        """`holds_session`: whether whoever asks holds that session; asked at the moment of the deletion."""
+        raise NotImplementedError
+
+    # -- sessions
+
+    async def accept_session(
+        self, receiver: Receiver, session_id: str | None, timeout_s: float
+    ) -> MessageSession:
+        raise NotImplementedError
+
+    async def renew_session(self, session_id: str) -> int:
+        raise NotImplementedError
+
+    async def session_state(self, session_id: str) -> bytes | None:
+        raise NotImplementedError
+
+    async def set_session_state(self, session_id: str, state: bytes | None) -> None:
+        raise NotImplementedError
+
+    async def list_sessions(self, state_set_after_ms: int | None, skip: int, top: int) -> list[str]:
+        raise NotImplementedError

@@ -1,0 +1,197 @@
+"""What one receives from, a queue or a subscription: what its messages lie in, what its dead letters lie in, and the
+links that hold it open. Whether each of the two is one fragment or several, only the namespace knows (P-4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from busway.broker.descriptions import Receivable, RuntimeCounts, SubscriptionDescription
+from busway.broker.entity.attachments import Attachments
+from busway.broker.entity.outlet import Outlet
+from busway.broker.errors import BrokerError, EntityDisabled, InvalidOperation
+from busway.broker.fragment.flow import Flow
+from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.receiver import Attachment
+from busway.broker.fragment.settings import FragmentSettings
+from busway.broker.fragment.settlement import RunDone
+from busway.message.message import Message
+from busway.store.contract import Counters
+
+
+class Queue:
+    """An entity of the namespace. `description` is frozen and replaced on update."""
+
+    def __init__(self, path: str, description: Receivable, main: Outlet, dead_letter: Outlet) -> None:
+        self.path = path
+        self.description = description
+        #: Where messages go in; a dead-letter queue takes none by itself.
+        self.inlet = main
+        self._dead_letters = dead_letter
+        self._attachments = Attachments()
+
+    @property
+    def settings(self) -> FragmentSettings:
+        return self.inlet.settings
+
+    @property
+    def flow(self) -> Flow:
+        return self.inlet.flow
+
+    @property
+    def main(self) -> Fragment:
+        """The one fragment of a plain queue."""
+        assert isinstance(self.inlet, Fragment), "it has several"
+        return self.inlet
+
+    @property
+    def dead_letter(self) -> Fragment:
+        assert isinstance(self._dead_letters, Fragment), "it has several"
+        return self._dead_letters
+
+    # -- sending
+
+    def send(self, messages: list[Message], done: RunDone) -> None:
+        """Stores each message for itself, in order (S-4); refused ones are reported by index."""
+        self.inlet.append(messages, done)
+
+    def send_atomically(self, messages: list[Message], done: RunDone) -> None:
+        """A batch: all or nothing (S-20); an error is reported for index 0."""
+        self.inlet.append(messages, done, atomically=True)
+
+    async def schedule(self, messages: list[Message]) -> list[int]:
+        """S-30 b: all or nothing. The number of a duplicate, which is dropped (S-43), is 0."""
+        return await scheduled(self.inlet, messages)
+
+    async def cancel_scheduled(self, numbers: list[int]) -> None:
+        """S-33: one missing number fails the whole request."""
+        await self.inlet.cancel_scheduled(numbers)
+
+    # -- receiving
+
+    def outlet(self, dead_letter: bool) -> Outlet:
+        return self._dead_letters if dead_letter else self.inlet
+
+    def outlets(self) -> tuple[Outlet, ...]:
+        return self.inlet, self._dead_letters
+
+    def is_received_from(self) -> bool:
+        return any(outlet.receivers() for outlet in self.outlets())
+
+    # -- links
+
+    def attach(self, attachment: Attachment, *, sends: bool) -> None:
+        """Registers a link so that it is evicted when the entity changes under it (E-84, E-86)."""
+        if sends and isinstance(self.description, SubscriptionDescription):
+            raise InvalidOperation(
+                f"Nobody can send to the subscription '{self.path}': send to its topic"
+                f" '{self.description.topic_path}' instead."
+            )
+        if not (self.settings.allows_send if sends else self.settings.allows_receive):
+            raise EntityDisabled
+        if not sends and self._attachments.is_ending():
+            raise InvalidOperation(
+                f"'{self.path}' is about to be deleted: those it was made for have gone, or unsubscribe."
+            )
+        self._attachments.add(attachment, sends=sends)
+
+    def detach(self, attachment: Attachment) -> None:
+        self._attachments.discard(attachment)
+
+    def hold(self, attachment: Attachment, released: Callable[[], None]) -> None:
+        """It was made for this link, among others perhaps: see `Attachments`."""
+        self._attachments.hold(attachment, released)
+
+    def is_held(self) -> bool:
+        return self._attachments.is_held()
+
+    def end_by(self, attachment: Attachment) -> None:
+        """It is to be deleted for this one, which is detached when that has happened or failed: see `Attachments`."""
+        self._attachments.end_by(attachment)
+
+    def is_ending(self) -> bool:
+        return self._attachments.is_ending()
+
+    def is_ended_by(self, attachment: Attachment) -> bool:
+        return self._attachments.is_ended_by(attachment)
+
+    def evict(self, error: BrokerError) -> None:
+        """The entity is gone or its store failed: every link is detached with this error, once."""
+        self._evict_receivers(error)
+        self._attachments.evict(error)
+
+    def failed(self, error: BrokerError) -> None:
+        """The store failed: all fragments drop their memory and everybody is evicted."""
+        for outlet in self.outlets():
+            self._attachments.discard_all(outlet.receivers())
+        for outlet in self.outlets():
+            outlet.failed(error)
+        self._attachments.evict(error)
+
+    def _evict_receivers(self, error: BrokerError) -> None:
+        for outlet in self.outlets():
+            self._attachments.discard_all(outlet.receivers())
+            outlet.evict(error)
+
+    # -- management
+
+    def replace_description(
+        self, description: Receivable, main: FragmentSettings, dead_letter: FragmentSettings
+    ) -> None:
+        """The entity was updated; links that are no longer allowed are detached (E-84)."""
+        self.description = description
+        self.inlet.replace_settings(main)
+        self._dead_letters.replace_settings(dead_letter)
+        if not main.allows_send:
+            self._attachments.evict(EntityDisabled(), sends=True)
+        if not main.allows_receive:
+            self._evict_receivers(EntityDisabled())
+            self._attachments.evict(EntityDisabled(), sends=False)
+
+    def counts(self) -> RuntimeCounts:
+        """From memory."""
+        main, dead_letter = (
+            total([fragment.counters for fragment in outlet.fragments()]) for outlet in self.outlets()
+        )
+        return runtime_counts(main, dead_letter)
+
+
+def total(parts: Iterable[Counters]) -> Counters:
+    """E-103: sums over fragments, and the latest use."""
+    found = Counters()
+    for part in parts:
+        found.active += part.active
+        found.deferred += part.deferred
+        found.scheduled += part.scheduled
+        found.bytes += part.bytes
+        found.accessed_at_ms = max(found.accessed_at_ms, part.accessed_at_ms)
+    return found
+
+
+def runtime_counts(main: Counters, dead_letter: Counters) -> RuntimeCounts:
+    """The numbers of a queue out of those of its messages and of its dead letters (E-40, E-100…E-102)."""
+    return RuntimeCounts(
+        active=main.active,
+        dead_letter=dead_letter.active + dead_letter.deferred,
+        scheduled=main.scheduled,
+        deferred=main.deferred,
+        size_bytes=main.bytes + dead_letter.bytes,
+        accessed_at_ms=max(main.accessed_at_ms, dead_letter.accessed_at_ms),
+    )
+
+
+async def scheduled(inlet: Outlet, messages: list[Message]) -> list[int]:
+    """Appends messages of one schedule request and gives their numbers."""
+    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(refused: list[tuple[int, BrokerError]]) -> None:
+        if stored.done():  # the caller has gone
+            return
+        if refused:
+            stored.set_exception(refused[0][1])
+        else:
+            stored.set_result(None)
+
+    inlet.append(messages, done, atomically=True)
+    await stored
+    return [message.sequence_number for message in messages]

@@ -1,0 +1,510 @@
+"""What a fragment takes in: it gives out numbers, enqueued times and expiry times (M-35, M-40, M-41, S-1…S-9).
+
+Numbers are gapless from 1 and given out only when a message joins a batch, so a refused message leaves no gap.
+
+The enqueued time that clients see never goes back, even if the wall clock does. Nothing is decided by it: what is for
+later and when a message expires follow the wall clock, which may have been ahead once. Each run is decided about by
+one look at that clock: a message is either for now or for later, whatever the clock does in between.
+
+Only a message that expires before one that came earlier gets an expiry entry of its own. All others expire at
+the head in order, so the sweep may stop at the first that has not (M-44). `Counters.expiry_high_ms` is the
+latest expiry among those in order. After the clock was set back that is every message, for as long as those from
+before are there: each pays an entry, and nothing else grows.
+
+Numbers have an end: from `RESERVE_FROM` on each send first asks `numbering` (M-37).
+
+What a transaction sends is checked when it comes and joins with the commit (TX-8). Only numbers of messages that it
+schedules are given out before, because the client is told them at once: a rollback leaves a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from busway.broker.errors import BrokerError, EntityDisabled, QuotaExceeded, ServerBusy
+from busway.broker.fragment.admission import batch_fault, fault_of, has_keys, namespace_fault, quota_fault
+from busway.broker.fragment.commit_runs import ArrivedRun, SentRun
+from busway.broker.fragment.journal import (
+    ACTIVATE,
+    DUPLICATE,
+    SCHEDULE,
+    SEND,
+    OperationRow,
+    note_messages,
+    note_rows,
+)
+from busway.broker.fragment.numbering import RESERVE_FROM, Numbering
+from busway.broker.fragment.settlement import RunDone
+from busway.message.message import ACTIVE, NEVER_MS, SCHEDULED, Message
+from busway.store.contract import PLACE_ACTIVE, PLACE_SCHEDULED, CommitBatch, Move
+
+if TYPE_CHECKING:
+    from busway.broker.entity.publication import Publication
+    from busway.broker.entity.staged_copies import Copies, StagedCopies
+    from busway.broker.entity.topic_line import Prepared
+    from busway.broker.fragment.fragment import Fragment
+    from busway.broker.fragment.origin import Origin
+
+#: 9999-12-31T23:59:59.999Z, the last instant a client can write. What expires later never does.
+_LAST_INSTANT_MS: Final = 253_402_300_799_999
+
+
+class Intake:
+    """The sending side of one fragment."""
+
+    __slots__ = ("_enqueued_high_ms", "_fragment", "_numbering", "_reserve_from", "pending_bytes", "withheld")
+
+    def __init__(self, fragment: Fragment) -> None:
+        self._fragment = fragment
+        # Every send and activation also counts as an access, so this is no earlier than the last enqueued time. Of
+        # copies the topic knows (`keep_up`).
+        self._enqueued_high_ms = fragment.counters.accessed_at_ms
+        self._numbering = Numbering(fragment)
+        self._reserve_from = fragment.number_base + RESERVE_FROM
+        #: Bytes of sends that wait for a look into the history of ids, or for the end of their transaction.
+        self.pending_bytes = 0
+        #: Numbers of scheduled messages that open transactions will cancel: they stay where they are.
+        self.withheld: set[int] = set()
+
+    def append(
+        self, messages: list[Message], done: RunDone, is_atomic: bool, origin: Origin | None = None
+    ) -> None:
+        """Checks, then joins; with duplicate detection the history of ids is looked at in between."""
+        refusal = self.refusal()
+        if refusal is None and self._fragment.counters.last_counter >= self._reserve_from:
+            if self._numbering.holds(messages, done, is_atomic, origin):
+                return
+            refusal = self.number_fault(len(messages))
+        if refusal is not None:
+            done([(0, refusal)] if is_atomic else [(index, refusal) for index in range(len(messages))])
+            return
+        run = self._admit(messages, done, is_atomic)
+        run.origin = origin
+        if is_atomic and run.refused:
+            done([(0, run.refused[0][1])])
+        elif not run.messages:
+            done(run.refused)
+        elif not self._fragment.runtime.namespace_size.take(run.bytes):
+            run.fail(namespace_fault(self._fragment.runtime.namespace_size.bytes_max))
+        elif self._fragment.settings.detects_duplicates:
+            self.pending_bytes += run.bytes
+            self._fragment.duplicates.submit(run)
+        else:
+            self.join(run)
+
+    def append_admitted(self, messages: list[Message], done: RunDone, origin: Origin) -> None:
+        """What was checked when it was staged, and whose bytes have counted since: no limit refuses it any more."""
+        refusal = self.refusal() or self.number_fault(len(messages))
+        if refusal is not None:
+            done([(index, refusal) for index in range(len(messages))])
+            return
+        size_bytes = sum([message.size() for message in messages])
+        run = SentRun(self._fragment, messages, size_bytes, len(messages), [], done, False, origin)
+        run.is_admitted = True
+        if self._fragment.settings.detects_duplicates:
+            self.pending_bytes += size_bytes
+            self._fragment.duplicates.submit(run)
+        else:
+            self.join(run)
+
+    def staging_fault(self, size_bytes: int) -> BrokerError | None:
+        """Why so many bytes cannot be staged for it now."""
+        refusal = self.refusal()
+        used = self.used_bytes()
+        if refusal is None and used + size_bytes > self._fragment.settings.size_bytes_max:
+            return quota_fault(self._fragment.settings, used)
+        return refusal
+
+    def refusal(self) -> BrokerError | None:
+        """Why nothing can be sent now."""
+        fragment = self._fragment
+        if not fragment.settings.allows_send:
+            return EntityDisabled()
+        if not fragment.is_usable():
+            return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
+        if fragment.store.accepts_payload():
+            return None
+        if fragment.store.is_congested():
+            return ServerBusy("The store is writing at its limit. Please try again later.")
+        return QuotaExceeded("The server is short of disk space and takes no new messages just now.")
+
+    def takes(self, size_bytes: int) -> bool:
+        """Whether a send of this size finds room, numbers, and a store that writes."""
+        fragment = self._fragment
+        if not fragment.store.accepts_payload() or self.number_fault(1) is not None:
+            return False
+        return self.used_bytes() + size_bytes <= fragment.settings.size_bytes_max
+
+    def used_bytes(self) -> int:
+        """What counts against the entity's size (S-9)."""
+        return self._fragment.entity_bytes() + self.pending_bytes + self.reserved_bytes()
+
+    def reserved_bytes(self) -> int:
+        """Of what is staged for it."""
+        fragment = self._fragment
+        reserved = fragment.runtime.reserved_bytes
+        return reserved.get((fragment.store.name, fragment.key), 0) if reserved else 0
+
+    def number_fault(self, count: int) -> BrokerError | None:
+        """Why there are no numbers for so many more messages (M-37). Whoever joins a run without `append` asks
+        before: a run that finds none fails."""
+        if self._fragment.counters.last_counter < self._reserve_from:
+            return None
+        return self._numbering.refusal(count)
+
+    def takes_slices(self) -> bool:
+        """Messages may join now, and nothing has to be looked up, held or published before: `join_slice` will do."""
+        fragment = self._fragment
+        if fragment.settings.detects_duplicates or fragment.counters.last_counter >= self._reserve_from:
+            return False
+        return self.refusal() is None
+
+    def join_slice(self, messages: list[Message]) -> SentRun:
+        """A part of a send that is dealt out over several fragments: joined, but for what the run refuses. Whoever
+        deals waits for the commit and reports."""
+        run = self._admit(messages, _nobody_waits, False)
+        fault = self._slice_fault(run)
+        if fault is not None:
+            run.refuse([(message, fault) for message in run.messages])
+        return run
+
+    def _slice_fault(self, run: SentRun) -> BrokerError | None:
+        fragment = self._fragment
+        if not run.messages:
+            return None
+        try:
+            batch = fragment.batch()
+        except ServerBusy as error:
+            return error
+        if not fragment.runtime.namespace_size.take(run.bytes):
+            return namespace_fault(fragment.runtime.namespace_size.bytes_max)
+        self._enter(batch, run, fragment.runtime.clock.wall_ms())
+        return None
+
+    def _admit(self, messages: list[Message], done: RunDone, is_atomic: bool) -> SentRun:
+        fragment = self._fragment
+        settings = fragment.settings
+        size_max = settings.message_bytes_max
+        needs_look = settings.requires_session
+        refused: list[tuple[int, BrokerError]] = []
+        used = self.used_bytes()
+        free = settings.size_bytes_max - used
+        admitted: list[Message] = []
+        total = 0
+        for message in messages:
+            size = len(message.head) + len(message.bare)
+            fault: BrokerError | None = None
+            if size > size_max or needs_look or has_keys(message):
+                fault = fault_of(message, size, settings, fragment.runtime.limits)
+            if fault is None and total + size > free:
+                fault = quota_fault(settings, used + total)
+            if fault is None:
+                total += size
+                admitted.append(message)
+            else:
+                refused.append((len(admitted) + len(refused), fault))
+        if is_atomic and total > size_max:
+            refused.append((0, batch_fault(total, settings)))
+        return SentRun(fragment, admitted, total, len(messages), refused, done, is_atomic)
+
+    def join(self, run: SentRun) -> None:
+        """The hot path: numbers, times, rows, counters, one callback."""
+        fragment = self._fragment
+        try:
+            batch = fragment.batch()
+            if fragment.counters.last_counter >= self._reserve_from:
+                self._numbering.take(len(run.messages))
+        except (ServerBusy, QuotaExceeded) as error:
+            run.fail(error)
+            return
+        self._enter(batch, run, fragment.runtime.clock.wall_ms())
+        run.joined(batch)
+
+    def join_copies(self, batch: CommitBatch, run: SentRun, wall_ms: int) -> None:
+        """What a topic has found due at that time; its batch is ours. `copies_fault` was None."""
+        if self._fragment.counters.last_counter >= self._reserve_from:
+            self._numbering.take(len(run.messages))
+        self._enter(batch, run, wall_ms)
+        run.joined(batch)
+
+    def join_staged(self, batch: CommitBatch, copies: Copies, staged: StagedCopies) -> None:
+        """The same for copies that have their rows already: they are as many as there may be, and this takes no
+        longer for it."""
+        fragment, run = self._fragment, staged.run
+        counters = fragment.counters
+        if counters.last_counter >= self._reserve_from:
+            self._numbering.take(len(run.messages))
+        self.keep_up(staged.enqueued_ms)
+        run.last_number = counters.last_counter = staged.last_number
+        if len(staged.expiry_entries) < len(run.messages):
+            counters.expiry_high_ms = staged.high_ms
+        counters.active += len(run.messages)
+        counters.bytes += copies.bytes
+        batch.puts.extend(staged.puts)
+        batch.session_entries.extend(staged.session_entries)
+        if staged.expiry_entries:
+            batch.expiry_entries.extend(staged.expiry_entries)
+            self._tell_sweeper(staged.first_entry_ms)
+        fragment.touch_for_send(staged.enqueued_ms)
+        batch.counters[fragment.key] = counters
+        if fragment.runtime.journal is not None:
+            self._note(batch, run)
+        if staged.first_in_order_ms < NEVER_MS:
+            fragment.head_expiry.joined(staged.first_in_order_ms)
+        run.joined(batch)
+
+    def copies_fault(self, count: int) -> BrokerError | None:
+        """Why so many copies cannot join now."""
+        fragment = self._fragment
+        if not fragment.is_usable():
+            return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
+        return self.number_fault(count)
+
+    def _enter(self, batch: CommitBatch, run: SentRun, wall_ms: int) -> None:
+        """Its rows, numbers and times."""
+        fragment = self._fragment
+        counters, key = fragment.counters, fragment.key
+        enqueued_ms = self._next_enqueued_ms(wall_ms)
+        default_ttl_ms = fragment.settings.default_ttl_ms
+        default_expiry_ms = expiry_ms(wall_ms, default_ttl_ms)
+        number, high_ms = counters.last_counter, counters.expiry_high_ms
+        first_in_order_ms = NEVER_MS
+        scheduled: list[Message] = []
+        puts = batch.puts
+        for message in run.messages:
+            number += 1
+            message.sequence_number = number
+            message.enqueued_at_ms = enqueued_ms
+            if message.scheduled_at_ms > wall_ms:
+                scheduled.append(message)
+                continue
+            ttl_ms = message.ttl_ms
+            expires_ms = default_expiry_ms
+            if 0 <= ttl_ms < default_ttl_ms:
+                expires_ms = expiry_ms(wall_ms, ttl_ms)
+            message.expires_at_ms = expires_ms
+            if expires_ms >= high_ms:
+                high_ms = expires_ms
+                if expires_ms < first_in_order_ms:
+                    first_in_order_ms = expires_ms
+            else:
+                self.enter_expiry(batch, expires_ms, number)
+            puts.append((key, PLACE_ACTIVE, message))
+        counters.last_counter = number
+        counters.expiry_high_ms = high_ms
+        counters.active += len(run.messages) - len(scheduled)
+        counters.bytes += run.bytes
+        run.last_number = number
+        if scheduled:
+            self._join_scheduled(batch, run, scheduled)
+        if fragment.settings.requires_session:
+            batch.session_entries.extend([(key, m.session_id or "", m.sequence_number) for m in run.active])
+        fragment.touch_for_send(enqueued_ms)
+        batch.bytes += run.bytes
+        batch.counters[key] = counters
+        if fragment.runtime.journal is not None:
+            self._note(batch, run)
+        if first_in_order_ms < NEVER_MS:
+            fragment.head_expiry.joined(first_in_order_ms)
+
+    def _note(self, batch: CommitBatch, run: SentRun) -> None:
+        """For the journal."""
+        fragment = self._fragment
+        if run.dropped is not None:
+            note_messages(fragment, batch, DUPLICATE, run.dropped)
+        scheduled = [message for message in run.messages if message.state == SCHEDULED]
+        if scheduled:
+            note_messages(fragment, batch, SCHEDULE, scheduled)
+            note_messages(fragment, batch, SEND, [m for m in run.messages if m.state != SCHEDULED])
+        else:
+            note_messages(fragment, batch, SEND, run.messages)
+
+    def _join_scheduled(self, batch: CommitBatch, run: SentRun, scheduled: list[Message]) -> None:
+        self._put_scheduled(batch, scheduled)
+        run.active = [message for message in run.messages if message.state == ACTIVE]
+        run.active_bytes = sum(message.size() for message in run.active)
+
+    def _put_scheduled(self, batch: CommitBatch, scheduled: list[Message]) -> None:
+        """S-30, S-31: stored apart, receivable from its time on."""
+        fragment = self._fragment
+        for message in scheduled:
+            message.state = SCHEDULED
+            batch.puts.append((fragment.key, PLACE_SCHEDULED, message))
+        fragment.counters.scheduled += len(scheduled)
+        activator = fragment.runtime.activators.get(fragment.store.name)
+        if activator is not None:
+            activator.joined(min(message.scheduled_at_ms for message in scheduled))
+
+    # -- transactions
+
+    def admit(self, messages: list[Message]) -> int:
+        """What a transaction sends, checked as if it were stored now. Their bytes, which count from now on until
+        `release`. Raises why not."""
+        fault = self.refusal() or self.number_fault(len(messages))
+        if fault is not None:
+            raise fault
+        run = self._admit(messages, _nobody_waits, True)
+        if run.refused:
+            raise run.refused[0][1]
+        if not self._fragment.runtime.namespace_size.take(run.bytes):
+            raise namespace_fault(self._fragment.runtime.namespace_size.bytes_max)
+        self.pending_bytes += run.bytes
+        return run.bytes
+
+    def release(self, size_bytes: int) -> None:
+        """The transaction has joined, or was rolled back."""
+        self.pending_bytes -= size_bytes
+
+    def is_busy(self) -> bool:
+        """Nothing may join now."""
+        return False
+
+    def must_wait(self, tell: Callable[[], None]) -> bool:
+        """`is_busy`; `tell` is then called when something may. False: at once, in this very step."""
+        del tell
+        return False
+
+    def prepare(self, run: SentRun) -> Publication | None:
+        """What has to be done before `join_now`; None when that is nothing. `must_wait` was False."""
+        del run
+        return None
+
+    def begin(self, publication: Publication, prepared: Prepared) -> None:
+        """Goes on with what is not ready yet, in turns of the loop."""
+        raise NotImplementedError
+
+    def join_now(self, run: SentRun, publication: Publication | None) -> None:
+        """Joins the batch that is open, whatever else waits."""
+        del publication
+        self.join(run)
+
+    def reserve_numbers(self, messages: list[Message]) -> None:
+        """For messages that a transaction schedules. Nobody sees them before they are durable."""
+        fragment = self._fragment
+        for message in messages:
+            fragment.counters.last_counter += 1
+            message.sequence_number = fragment.counters.last_counter
+            fragment.horizon.arriving.add(message.sequence_number)
+
+    def join_reserved(self, batch: CommitBatch, messages: list[Message]) -> None:
+        """They are stored as scheduled even when their time has come meanwhile: it is then noticed at once."""
+        fragment = self._fragment
+        enqueued_ms = self._next_enqueued_ms(fragment.runtime.clock.wall_ms())
+        size_bytes = 0
+        for message in messages:
+            message.enqueued_at_ms = enqueued_ms
+            size_bytes += message.size()
+        fragment.counters.bytes += size_bytes
+        fragment.touch_for_send(enqueued_ms)
+        batch.bytes += size_bytes
+        batch.counters[fragment.key] = fragment.counters
+        self._put_scheduled(batch, messages)
+        note_messages(fragment, batch, SCHEDULE, messages)
+
+    # -- time
+
+    def may_leave(self, number: int) -> bool:
+        """Of a scheduled row: its own commit is reported, and no open transaction cancels it."""
+        return number not in self.withheld and not self._fragment.horizon.hides(number)
+
+    def may_activate(self, message: Message, wall_ms: int) -> bool:
+        return message.scheduled_at_ms <= wall_ms and self.may_leave(message.sequence_number)
+
+    async def activate(self, messages: list[Message]) -> int:
+        """Scheduled rows whose time has come get a new number, a new enqueued time, and their time to live
+        starts (S-34). Rows whose own commit is not reported yet, and those not due, are left alone. Raises why
+        nothing of it can happen now."""
+        fragment = self._fragment
+        counters, settings = fragment.counters, fragment.settings
+        wall_ms = fragment.runtime.clock.wall_ms()
+        batch = fragment.batch()
+        enqueued_ms = self._next_enqueued_ms(wall_ms)
+        run = ArrivedRun(fragment)
+        noted: list[OperationRow] | None = None if fragment.runtime.journal is None else []
+        for message in messages:
+            if not self.may_activate(message, wall_ms):
+                continue
+            counters.last_counter += 1
+            number = counters.last_counter
+            ttl_ms = (
+                message.ttl_ms if 0 <= message.ttl_ms < settings.default_ttl_ms else settings.default_ttl_ms
+            )
+            expires_ms = expiry_ms(wall_ms, ttl_ms)
+            session_id = (message.session_id or "") if settings.requires_session else None
+            move = Move(
+                fragment.key,
+                PLACE_SCHEDULED,
+                message.sequence_number,
+                fragment.key,
+                PLACE_ACTIVE,
+                number,
+                enqueued_at_ms=enqueued_ms,
+                expires_at_ms=expires_ms,
+                session_id=session_id,
+                with_expiry_entry=expires_ms < counters.expiry_high_ms,
+            )
+            self._note_expiry(expires_ms)
+            batch.moves.append(move)
+            run.entries.append((number, session_id))
+            if noted is not None:
+                noted.append(_activated(message, number, enqueued_ms))
+        if run.entries:
+            count = len(run.entries)
+            counters.scheduled -= count
+            counters.active += count
+            run.last_number = counters.last_counter
+            fragment.touch_for_send(enqueued_ms)
+            batch.counters[fragment.key] = counters
+            note_rows(fragment, batch, ACTIVATE, noted)
+            batch.callbacks.append(run.committed)
+        return len(run.entries)
+
+    def enter_expiry(self, batch: CommitBatch, expires_ms: int, number: int) -> None:
+        """It expires before one that came earlier: it needs an entry of its own."""
+        batch.expiry_entries.append((self._fragment.key, expires_ms, number))
+        self._tell_sweeper(expires_ms)
+
+    def _tell_sweeper(self, expires_ms: int) -> None:
+        fragment = self._fragment
+        sweeper = fragment.runtime.sweepers.get(fragment.store.name)
+        if sweeper is not None:
+            sweeper.joined(expires_ms)
+
+    def _note_expiry(self, expires_ms: int) -> None:
+        """In order: the head's sweep must know. Out of order: the sweeper of the store must."""
+        fragment = self._fragment
+        if expires_ms >= fragment.counters.expiry_high_ms:
+            fragment.counters.expiry_high_ms = expires_ms
+            fragment.head_expiry.joined(expires_ms)
+            return
+        self._tell_sweeper(expires_ms)
+
+    def keep_up(self, enqueued_ms: int) -> None:
+        """A copy is not enqueued before the message that it is of: the topic remembers its times over restarts, a
+        subscription does not, for copies are no use of it (E-111)."""
+        self._enqueued_high_ms = max(self._enqueued_high_ms, enqueued_ms)
+
+    def enqueued_after(self, enqueued_ms: int) -> int:
+        """What a copy of a message that was enqueued then would be shown with. Changes nothing."""
+        return max(self._enqueued_high_ms, enqueued_ms)
+
+    def _next_enqueued_ms(self, wall_ms: int) -> int:
+        """M-16: what clients are shown."""
+        if wall_ms > self._enqueued_high_ms:
+            self._enqueued_high_ms = wall_ms
+        return self._enqueued_high_ms
+
+
+def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
+    """What a transaction sends is answered by the transaction."""
+
+
+def _activated(message: Message, number: int, enqueued_ms: int) -> OperationRow:
+    return OperationRow(number, message.size(), 0, enqueued_ms, message.session_id, message.partition_key)
+
+
+def expiry_ms(wall_ms: int, ttl_ms: int) -> int:
+    """M-41; a time that no client could write is never."""
+    expires_ms = wall_ms + ttl_ms
+    return NEVER_MS if expires_ms > _LAST_INSTANT_MS else expires_ms

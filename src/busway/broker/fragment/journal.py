@@ -1,0 +1,180 @@
+"""What happens to messages, for whoever keeps a record of it. The broker knows nobody who does: without a journal
+(`BrokerRuntime.journal` is None) the only cost is that look, once for each run.
+
+Operations are told when they are durable, or when their outcome is certain for those that are memory only, once for
+each run. Whoever changes rows notes the operation beside them (`note_messages`, `note_locks`, `note_rows`): the note
+is a callback of the same batch, laid down before whatever makes the rows visible, so that a message's operations are
+told in their order. What a failed commit takes back was never noted.
+
+A journal keeps nothing of what it is given beyond the call: runs and their messages belong to the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
+
+from busway.message.event_record import Event
+from busway.message.message import Message
+from busway.store.contract import CommitBatch, StoreError
+
+if TYPE_CHECKING:
+    from busway.broker.fragment.fragment import Fragment
+    from busway.broker.fragment.locks import Lock
+
+SEND: Final = 0
+DUPLICATE: Final = 1
+SCHEDULE: Final = 2
+CANCEL: Final = 3
+ACTIVATE: Final = 4
+RECEIVE: Final = 5
+COMPLETE: Final = 6
+ABANDON: Final = 7
+DEFER: Final = 8
+DEAD_LETTER: Final = 9
+EXPIRE: Final = 10
+LOCK_LOST: Final = 11
+FORWARD: Final = 12
+SESSION_ACCEPT: Final = 13
+SESSION_END: Final = 14
+PUBLISH: Final = 15
+DELETE: Final = 16
+
+#: Where a row says nothing.
+UNKNOWN: Final = -1
+
+
+class OperationRow:
+    """One message as an operation found it, where neither the message nor its lock tell everything."""
+
+    __slots__ = (
+        "delivery_count",
+        "enqueued_at_ms",
+        "number",
+        "partition_key",
+        "reason",
+        "session_id",
+        "size",
+    )
+
+    def __init__(
+        self,
+        number: int = UNKNOWN,
+        size: int = UNKNOWN,
+        delivery_count: int = UNKNOWN,
+        enqueued_at_ms: int = UNKNOWN,
+        session_id: str | None = None,
+        partition_key: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        self.number = number
+        self.size = size
+        self.delivery_count = delivery_count
+        self.enqueued_at_ms = enqueued_at_ms
+        self.session_id = session_id
+        self.partition_key = partition_key
+        #: Why it was dead-lettered.
+        self.reason = reason
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Journal:
+    """Told on the event loop. None of these may raise or wait."""
+
+    def messages(self, operation: int, path: str, index: int, messages: list[Message]) -> None:
+        """The same happened to all of them, in the fragment with this path and index."""
+        raise NotImplementedError
+
+    def locks(self, operation: int, path: str, index: int, locks: list[Lock]) -> None:
+        """The same happened to the messages that these were the locks of."""
+        raise NotImplementedError
+
+    def rows(self, operation: int, path: str, index: int, rows: list[OperationRow]) -> None:
+        raise NotImplementedError
+
+    def events(self, path: str, index: int, first_number: int, at_ms: int, events: list[Event]) -> None:
+        """They were published into a hub's partition, numbered from `first_number` on, at that time."""
+        raise NotImplementedError
+
+
+def note_messages(fragment: Fragment, batch: CommitBatch, operation: int, messages: list[Message]) -> None:
+    journal: Journal | None = fragment.runtime.journal
+    if journal is not None and messages:
+        batch.callbacks.append(_NotedMessages(journal, fragment, operation, messages).committed)
+
+
+def note_locks(fragment: Fragment, batch: CommitBatch, operation: int, locks: list[Lock] | None) -> None:
+    """They are read when the batch is durable: what changes in them until then counts."""
+    journal: Journal | None = fragment.runtime.journal
+    if journal is not None and locks:
+        batch.callbacks.append(_NotedLocks(journal, fragment, operation, locks).committed)
+
+
+def note_rows(
+    fragment: Fragment, batch: CommitBatch, operation: int, rows: list[OperationRow] | None
+) -> None:
+    journal: Journal | None = fragment.runtime.journal
+    if journal is not None and rows:
+        batch.callbacks.append(_NotedRows(journal, fragment, operation, rows).committed)
+
+
+def tell_messages(fragment: Fragment, operation: int, messages: list[Message]) -> None:
+    """At once: it is durable already, or memory only."""
+    journal: Journal | None = fragment.runtime.journal
+    if journal is not None and messages:
+        journal.messages(operation, fragment.settings.path, fragment.index, messages)
+
+
+def tell_session(fragment: Fragment, operation: int, session_id: str) -> None:
+    journal: Journal | None = fragment.runtime.journal
+    if journal is not None:
+        row = OperationRow(session_id=session_id)
+        journal.rows(operation, fragment.settings.path, fragment.index, [row])
+
+
+class _NotedMessages:
+    __slots__ = ("_fragment", "_journal", "_messages", "_operation")
+
+    def __init__(self, journal: Journal, fragment: Fragment, operation: int, messages: list[Message]) -> None:
+        self._journal = journal
+        self._fragment = fragment
+        self._operation = operation
+        self._messages = messages
+
+    def committed(self, error: StoreError | None) -> None:
+        if error is None:
+            fragment = self._fragment
+            self._journal.messages(self._operation, fragment.settings.path, fragment.index, self._messages)
+
+
+class _NotedLocks:
+    __slots__ = ("_fragment", "_journal", "_locks", "_operation")
+
+    def __init__(self, journal: Journal, fragment: Fragment, operation: int, locks: list[Lock]) -> None:
+        self._journal = journal
+        self._fragment = fragment
+        self._operation = operation
+        self._locks = locks
+
+    def committed(self, error: StoreError | None) -> None:
+        if error is None:
+            fragment = self._fragment
+            self._journal.locks(self._operation, fragment.settings.path, fragment.index, self._locks)
+
+
+class _NotedRows:
+    __slots__ = ("_fragment", "_journal", "_operation", "_rows")
+
+    def __init__(
+        self, journal: Journal, fragment: Fragment, operation: int, rows: list[OperationRow]
+    ) -> None:
+        self._journal = journal
+        self._fragment = fragment
+        self._operation = operation
+        self._rows = rows
+
+    def committed(self, error: StoreError | None) -> None:
+        if error is None:
+            fragment = self._fragment
+            self._journal.rows(self._operation, fragment.settings.path, fragment.index, self._rows)

@@ -1,0 +1,73 @@
+"""Messages that were deleted for a receive-and-delete receiver and never reached it: they are put back (R-1).
+
+Theory of operation. The deletion comes first, so between it and the delivery a message exists in memory only. When
+the receiver is gone by then the message goes back under its number. The fragment that deleted it may be gone too: its
+entity was updated, or its store failed. Then the message strays until the fragment is loaded again, and that one puts
+it back. Strays are bounded by the credit of those who received.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from busway.broker.errors import ServerBusy
+from busway.broker.fragment.commit_runs import ArrivedRun
+from busway.message.message import NEVER_MS, Message
+from busway.store.contract import PLACE_ACTIVE, FragmentKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from busway.broker.fragment.fragment import Fragment
+
+#: A fragment by the name of its store and its key.
+Place = tuple[str, FragmentKey]
+
+
+class Strays:
+    """Of one process. `on_arrival` is told of a fragment that has some."""
+
+    __slots__ = ("_by_place", "on_arrival")
+
+    def __init__(self) -> None:
+        self._by_place: dict[Place, list[Message]] = {}
+        self.on_arrival: Callable[[Place], None] | None = None
+
+    def add(self, place: Place, messages: list[Message]) -> None:
+        self._by_place.setdefault(place, []).extend(messages)
+        if self.on_arrival is not None:
+            self.on_arrival(place)
+
+    def places(self) -> list[Place]:
+        return list(self._by_place)
+
+    def take(self, place: Place) -> list[Message]:
+        return self._by_place.pop(place, [])
+
+
+def put_back(fragment: Fragment, messages: list[Message]) -> None:
+    """Under their numbers; by its successor when the fragment is no longer in use."""
+    try:
+        batch = fragment.batch()
+    except ServerBusy:
+        fragment.runtime.strays.add((fragment.store.name, fragment.key), messages)
+        return
+    run = ArrivedRun(fragment)
+    for message in messages:
+        number = message.sequence_number
+        batch.puts.append((fragment.key, PLACE_ACTIVE, message))
+        fragment.expect(number, message.size())
+        if fragment.settings.requires_session:
+            batch.session_entries.append((fragment.key, message.session_id or "", number))
+        if message.expires_at_ms < NEVER_MS and not fragment.settings.is_dead_letter:
+            fragment.intake.enter_expiry(batch, message.expires_at_ms, number)
+        run.entries.append((number, message.session_id))
+    batch.counters[fragment.key] = fragment.counters
+    batch.callbacks.append(run.committed)
+
+
+def put_strays_back(fragment: Fragment) -> None:
+    """The fragment was loaded, or strays of its kind have come."""
+    messages = fragment.runtime.strays.take((fragment.store.name, fragment.key))
+    if messages:
+        put_back(fragment, messages)

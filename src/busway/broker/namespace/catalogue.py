@@ -1,0 +1,204 @@
+"""What the namespace consists of: rows of JSON, served from memory, kept in every store.
+
+Theory of operation. The *home* is the store at position 0. A change is one commit there and counts from then
+on; without the home a change fails cleanly. Every other store has a copy with the version it was made at,
+written in the background: a copy that is behind catches up at the next chance. At start the highest version
+wins, so a lost home costs at most the changes that no copy had yet; until it is back the namespace works and
+refuses changes.
+
+A commit of unknown outcome leaves the home failed; when it is back `reload` tells which it was.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from busway.broker.errors import ServerBusy, StoreOutcomeUnknown
+from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, StoreRow, store_rows
+from busway.broker.namespace.store_keeper import StoreKeeper
+from busway.broker.transaction.decided_rules import DECIDED_KEY
+from busway.store.contract import CommitBatch, CommitUnknown, StoreError
+
+_log = logging.getLogger("busway.catalogue")
+
+#: What lies beside a store's copy and is no part of it: notes of stages, and decisions (`busway.staging`).
+NOTE_PREFIXES: Final = ("stage:", "decision:")
+
+#: Rows to write: key → JSON text, or None to delete.
+Changes = Mapping[str, str | None]
+
+
+class Catalogue:
+    def __init__(self) -> None:
+        self.version = 0
+        self.rows: dict[str, str] = {}
+        self._home: StoreKeeper | None = None
+        #: The home itself said what we know: then what no row names belongs to nobody.
+        self.home_leads = False
+        #: Changes that a copy does not have yet, by store; None when we do not know what it has.
+        self._pending: dict[str, dict[str, str | None] | None] = {}
+        self._copying: set[str] = set()
+        #: What stores said at start and nobody has used yet: a catalogue is large, one reading will do.
+        self._said: dict[str, tuple[int, dict[str, str]]] = {}
+        self._just_loaded: set[str] = set()
+        #: Rule changes that transactions decided, by store: the last ones of each (`decided_rules`).
+        self.decided_rules: dict[str, str] = {}
+        #: The notes of stores that were read and nobody has taken yet.
+        self._notes: dict[str, dict[str, str]] = {}
+
+    @property
+    def home(self) -> StoreKeeper:
+        assert self._home is not None, "the catalogue was not loaded"
+        return self._home
+
+    def store_rows(self) -> list[StoreRow]:
+        """By position."""
+        return store_rows(self.rows)
+
+    async def read(self, keeper: StoreKeeper) -> dict[str, str]:
+        """The rows of one store, before anything is decided."""
+        self._said[keeper.name] = await self._read(keeper)
+        return self._said[keeper.name][1]
+
+    def take_notes(self, keeper: StoreKeeper) -> dict[str, str]:
+        """Of a store that was just read."""
+        return self._notes.pop(keeper.name, {})
+
+    async def _read(self, keeper: StoreKeeper, *, is_opened: bool = True) -> tuple[int, dict[str, str]]:
+        """What rules were decided there is no part of the copy, so that bringing it up to date leaves them alone; nor
+        are notes."""
+        version, rows = await keeper.store.catalogue()
+        decided = rows.pop(DECIDED_KEY, None)
+        if decided is not None:
+            self.decided_rules[keeper.name] = decided
+        notes = {key: text for key, text in rows.items() if key.startswith(NOTE_PREFIXES)}
+        for key in notes:
+            del rows[key]
+        if is_opened:
+            self._notes[keeper.name] = notes
+        return version, rows
+
+    async def load(self, keepers: Sequence[StoreKeeper], connected: Sequence[StoreKeeper]) -> None:
+        """Reads the catalogues of the connected stores and takes the highest version."""
+        found: dict[str, int] = {}
+        ids: dict[str, str] = {}
+        for keeper in connected:
+            if keeper.name not in self._said:
+                await self.read(keeper)
+            version, rows = self._said.pop(keeper.name)
+            found[keeper.name] = version
+            if NAMESPACE_KEY in rows:
+                ids[NamespaceRow.parse(rows[NAMESPACE_KEY]).id] = keeper.name
+            if version > self.version:
+                self.version, self.rows = version, rows
+        if len(ids) > 1:
+            first, second, *_ = ids.values()
+            raise StoreError(
+                f"The stores {first} and {second} belong to different namespaces: start each with its own."
+            )
+        for keeper in keepers:
+            self._pending[keeper.name] = {} if found.get(keeper.name) == self.version else None
+        self._just_loaded = set(found)
+        positions = {row.name: row.position for row in self.store_rows()}
+        self._home = min(keepers, key=lambda keeper: positions.get(keeper.name, len(positions)))
+        self.home_leads = found.get(self._home.name) == self.version > 0
+
+    async def change(self, changes: Changes, join: Callable[[CommitBatch], None] | None = None) -> None:
+        """Writes the changes to the home, together with what `join` adds to the same batch. Callers wait for
+        one another. Raises ServerBusy when nothing was changed, StoreOutcomeUnknown when that is unknown."""
+        version = self.version + 1
+
+        def fill(batch: CommitBatch) -> None:
+            batch.catalogue.update(changes)
+            batch.catalogue_version = version
+            if join is not None:
+                join(batch)
+
+        await self._commit_at_home(fill)
+        self.home_leads = self.home_leads or self.version == 0
+        self.version = version
+        self._apply(changes)
+
+    def check_changeable(self) -> None:
+        """Raises ServerBusy while the home is away."""
+        if not self.home.is_open:
+            raise ServerBusy(
+                f"The store {self.home.name}, which keeps the catalogue, is not available: nothing was changed."
+                " Please try again later."
+            )
+
+    async def _commit_at_home(self, fill: Callable[[CommitBatch], None]) -> None:
+        self.check_changeable()
+        try:
+            await self.home.commit(fill)
+        except CommitUnknown as error:
+            self.home_leads = False  # until it is back and says what became of it
+            raise StoreOutcomeUnknown from error
+        except StoreError as error:
+            raise ServerBusy(
+                f"The store {self.home.name} failed: nothing was changed. Please try again later."
+            ) from error
+
+    def _apply(self, changes: Changes) -> None:
+        for key, text in changes.items():
+            if text is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = text
+        for name, pending in self._pending.items():
+            if pending is not None and name != self.home.name:
+                pending.update(changes)
+
+    async def reload(self, keeper: StoreKeeper) -> bool:
+        """A store came back. True when it was the home and knew more than we did: a change whose outcome was
+        unknown had taken place."""
+        if keeper.name in self._just_loaded:
+            self._just_loaded.discard(keeper.name)
+            return False
+        version, rows = await self._read(keeper)
+        self._pending[keeper.name] = {} if version == self.version and rows == self.rows else None
+        if keeper is not self._home:
+            return False
+        self.home_leads = version >= self.version > 0
+        if version <= self.version:
+            return False
+        self.version, self.rows = version, rows
+        for name in self._pending:
+            self._pending[name] = {} if name == keeper.name else None
+        return True
+
+    def is_behind(self, keeper: StoreKeeper) -> bool:
+        return self._pending.get(keeper.name) != {}
+
+    async def copy_to(self, keeper: StoreKeeper) -> None:
+        """Brings a store's copy up to date. One at a time for each store; failures are met later."""
+        if keeper.name in self._copying:
+            return
+        self._copying.add(keeper.name)
+        try:
+            while keeper.store_is_usable and self.is_behind(keeper):
+                await self._copy_once(keeper)
+        except StoreError as error:
+            self._pending[keeper.name] = None
+            _log.warning("The copy of the catalogue in store %s is behind: %s", keeper.name, error)
+        finally:
+            self._copying.discard(keeper.name)
+
+    async def _copy_once(self, keeper: StoreKeeper) -> None:
+        pending = self._pending[keeper.name]
+        held = (await self._read(keeper, is_opened=False))[1] if pending is None else {}
+        changes = _difference(held, self.rows) if pending is None else pending
+        version = self.version
+        self._pending[keeper.name] = {}
+
+        def fill(batch: CommitBatch) -> None:
+            batch.catalogue.update(changes)
+            batch.catalogue_version = version
+
+        await keeper.commit(fill)
+
+
+def _difference(held: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
+    changes: dict[str, str | None] = {key: text for key, text in wanted.items() if held.get(key) != text}
+    changes.update({key: None for key in held if key not in wanted})
+    return changes

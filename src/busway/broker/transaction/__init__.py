@@ -1,0 +1,10 @@
+"""What a client does together or not at all:
+
+  transaction     one of them
+  transactions    those of a connection
+  sends claims    what one will send, and settle or cancel
+  place           which fragment it keeps to
+  rules           rules it changes (`decided_rules`: how those get into the catalogue)
+
+Outside of the broker one knows `transaction`, `transactions` and `rules`.
+"""

@@ -1,0 +1,162 @@
+"""The rules of a subscription in a configuration file, read and written.
+
+    {"Name": "reds", "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "color = 'red'"},
+                                    "Action": {"SqlExpression": "SET seen = TRUE"}}}
+
+The emulator's format knows the filter types Correlation and Sql. Ours knows True and False besides, and typed
+values (`config_values`) as `Parameters` of SQL texts.
+"""
+
+from typing import Final
+
+from busway.broker.entity_path import path_key
+from busway.broker.errors import BrokerError
+from busway.broker.limits import Limits
+from busway.broker.namespace.rule_checks import check_rule_text
+from busway.config.node import ConfigError, Node
+from busway.config.values import Json, Pairs, read_pairs, write_pairs
+from busway.rules.rule import (
+    COMPATIBILITY_LEVEL,
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+
+_PROPERTIES: Final = ("FilterType", "CorrelationFilter", "SqlFilter", "Action")
+_OFFICIAL_TYPES: Final = ("Correlation", "Sql")
+_OUR_TYPES: Final = ("Correlation", "Sql", "True", "False")
+_OFFICIAL_SQL: Final = ("SqlExpression",)
+_OUR_SQL: Final = ("SqlExpression", "Parameters", "CompatibilityLevel", "RequiresPreprocessing")
+#: Name in the file → field of the filter.
+_CONDITIONS: Final = {
+    "CorrelationId": "correlation_id",
+    "MessageId": "message_id",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "Label": "label",
+    "SessionId": "session_id",
+    "ReplyToSessionId": "reply_to_session_id",
+    "ContentType": "content_type",
+}
+
+
+def read_rules(node: Node, is_ours: bool, limits: Limits) -> tuple[Rule, ...]:
+    rules: list[Rule] = []
+    names: set[str] = set()
+    for entry in node.entries():
+        rule = _read_rule(entry, is_ours)
+        try:
+            check_rule_text(rule, limits)
+        except BrokerError as error:
+            raise ConfigError(f"{entry.path}: {error.sentence}") from error
+        if path_key(rule.name) in names:
+            raise entry.error(f"the rule '{rule.name}' is there already")
+        names.add(path_key(rule.name))
+        rules.append(rule)
+    return tuple(rules)
+
+
+def _read_rule(node: Node, is_ours: bool) -> Rule:
+    members = node.members(("Name", "Properties"))
+    if "Name" not in members:
+        raise node.error('the key "Name" is missing')
+    name = members["Name"].text()
+    if "Properties" not in members:
+        return Rule(name, TrueFilter())
+    properties = members["Properties"].members(_PROPERTIES)
+    action = _action(properties["Action"], is_ours) if "Action" in properties else None
+    return Rule(name, _filter(members["Properties"], properties, is_ours), action)
+
+
+def _filter(node: Node, members: dict[str, Node], is_ours: bool) -> Filter:
+    kind = _filter_type(members, is_ours)
+    for name, owner in (("CorrelationFilter", "Correlation"), ("SqlFilter", "Sql")):
+        if name in members and kind not in ("", owner):
+            raise members[name].error(f'it does not belong to "FilterType": "{kind}"')
+    if kind == "Correlation" or (kind == "" and "CorrelationFilter" in members):
+        return _correlation(_needed(node, members, "CorrelationFilter"))
+    if kind == "Sql" or (kind == "" and "SqlFilter" in members):
+        place = _needed(node, members, "SqlFilter")
+        expression, parameters, level, is_prepared = _sql(place, is_ours)
+        return SqlFilter(expression, parameters, level, is_prepared)
+    # T-3: an action without a filter applies to every message.
+    return FalseFilter() if kind == "False" else TrueFilter()
+
+
+def _filter_type(members: dict[str, Node], is_ours: bool) -> str:
+    """Empty when the file leaves it out: then the filter that is there tells."""
+    if "FilterType" not in members:
+        return ""
+    known = {name.lower(): name for name in (_OUR_TYPES if is_ours else _OFFICIAL_TYPES)}
+    text = members["FilterType"].text()
+    if text.lower() not in known:
+        raise members["FilterType"].error(f"'{text[:60]}' is not one of {', '.join(known.values())}")
+    return known[text.lower()]
+
+
+def _needed(node: Node, members: dict[str, Node], name: str) -> Node:
+    if name not in members:
+        raise node.error(f'the key "{name}" is missing')
+    return members[name]
+
+
+def _correlation(node: Node) -> CorrelationFilter:
+    members = node.members((*_CONDITIONS, "Properties"))
+    texts = {field: members[name].text() for name, field in _CONDITIONS.items() if name in members}
+    pairs = read_pairs(members["Properties"]) if "Properties" in members else ()
+    return CorrelationFilter(**texts, properties=pairs)
+
+
+def _action(node: Node, is_ours: bool) -> SqlAction:
+    return SqlAction(*_sql(node, is_ours))
+
+
+def _sql(node: Node, is_ours: bool) -> tuple[str, Pairs, int, bool]:
+    members = node.members(_OUR_SQL if is_ours else _OFFICIAL_SQL)
+    expression = _needed(node, members, "SqlExpression").text()
+    pairs = read_pairs(members["Parameters"]) if "Parameters" in members else ()
+    level, is_prepared = COMPATIBILITY_LEVEL, False
+    if "CompatibilityLevel" in members:
+        level = members["CompatibilityLevel"].whole_number()
+    if "RequiresPreprocessing" in members:
+        is_prepared = members["RequiresPreprocessing"].flag()
+    return expression, pairs, level, is_prepared
+
+
+def write_rule(rule: Rule) -> Json:
+    properties: Json = _written_filter(rule.filter)
+    if rule.action is not None:
+        properties["Action"] = _written_sql(rule.action)
+    return {"Name": rule.name, "Properties": properties}
+
+
+def _written_filter(filter_: Filter) -> Json:
+    if isinstance(filter_, CorrelationFilter):
+        conditions: Json = {
+            name: getattr(filter_, field)
+            for name, field in _CONDITIONS.items()
+            if getattr(filter_, field) is not None
+        }
+        if filter_.properties:
+            conditions["Properties"] = write_pairs(filter_.properties)
+        return {"FilterType": "Correlation", "CorrelationFilter": conditions}
+    if filter_ == TrueFilter():
+        return {"FilterType": "True"}
+    if filter_ == FalseFilter():
+        return {"FilterType": "False"}
+    return {"FilterType": "Sql", "SqlFilter": _written_sql(filter_)}
+
+
+def _written_sql(part: SqlFilter | SqlAction) -> Json:
+    written: Json = {"SqlExpression": part.expression}
+    if part.parameters:
+        written["Parameters"] = write_pairs(part.parameters)
+    if part.compatibility_level != COMPATIBILITY_LEVEL:
+        written["CompatibilityLevel"] = part.compatibility_level
+    if part.requires_preprocessing:
+        written["RequiresPreprocessing"] = True
+    return written

@@ -1,0 +1,309 @@
+"""A link on which a client receives messages of a queue or sub-queue (R-1…R-22, R-70…R-72).
+
+Theory of operation. The outlet pulls: it asks `room()` and hands over at most so many messages in one `deliver`,
+which writes them as transfers at once. Under peek-lock a transfer is unsettled and its tag is the lock token, so a
+disposition needs no table of ours: the tags are the tokens. In receive-and-delete the message is deleted before it
+gets here, and the transfer is settled (R-1).
+
+A disposition of the client becomes one settlement of the outlet for the whole run; when it is durable the client
+gets its own outcome back, settled (R-16), and each failed one a rejection with the reason (R-17).
+
+Room is the least of four things: link credit, session window, unsettled deliveries (one SDK can hold 2,048; the
+engine counts all three), and what the socket may still take. Locks outlive the link (R-19): when it goes, only the
+outlet is told.
+
+A link that is evicted (its session's lock has ended, its entity or its right is gone) leaves in two steps. Outcomes
+whose commit is under way are answered first: they take effect, and a client that heard of the detach before would
+have to believe that they did not. Until then nothing is delivered and what else arrives is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
+
+from busway.amqp.holdings import is_full_of_unsettled
+from busway.amqp.performatives import Performative, Rejected, TransactionalState
+from busway.broker.errors import BadArgument, BrokerError, StoreOutcomeUnknown
+from busway.broker.fragment.receiver import Delivery, Receiver
+from busway.gateway.amqp.wire.error_conditions import amqp_error
+from busway.gateway.amqp.wire.message_mapping import delivery_payload
+from busway.gateway.amqp.wire.outcomes import answer_to, settlement_of
+
+if TYPE_CHECKING:
+    from busway.amqp.errors import AmqpError
+    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.broker.entity.outlet import Outlet
+    from busway.broker.entity.queue import Queue
+    from busway.broker.transaction.transaction import Transaction
+    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.link_host import Alarm, LinkHost
+
+#: First estimate of a delivery's size, before any was seen.
+_TYPICAL_BYTES: Final = 1_024
+#: A transfer frame beside its payload, roughly.
+_FRAME_BYTES: Final = 64
+#: R-9: a drain waits so long for a read or a commit. Some clients wait 200 ms for its answer.
+_DRAIN_WAIT_S: Final = 0.08
+
+
+class SettleRun:
+    """The deliveries of one disposition, waiting for the outlet's word."""
+
+    __slots__ = ("answer", "deliveries", "owner", "settled")
+
+    def __init__(
+        self, owner: ReceiveLink, deliveries: list[OutgoingDelivery], answer: Performative, settled: bool
+    ) -> None:
+        self.owner = owner
+        self.deliveries = deliveries
+        self.answer = answer
+        #: The client has settled by itself and wants no answer.
+        self.settled = settled
+
+    def done(self, failures: list[tuple[int, BrokerError]]) -> None:
+        self.owner.run_settled(self, failures)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReceiveLink(Receiver):
+    """The sending end of a client's receiver."""
+
+    def __init__(
+        self,
+        host: LinkHost,
+        link: Link,
+        node: Node,
+        queue: Queue,
+        outlet: Outlet,
+        deletes: bool,
+        tag_prefix: bytes,
+        now: float,
+    ) -> None:
+        self.host = host
+        self.link = link
+        self.node = node
+        self.right: str | None = "Listen"
+        self.used_at = now
+        self.deletes = deletes
+        #: The Service Bus session that this link holds; None on a plain link.
+        self.session_id: str | None = None
+        self._queue = queue
+        self._outlet = outlet
+        self._is_partitioned = outlet.settings.is_partitioned
+        self._is_gone = False
+        #: Runs of outcomes that wait for the outlet's word.
+        self._settling = 0
+        #: Why the link will be detached once those runs are answered; None as long as it stays.
+        self._leaves_with: AmqpError | None = None
+        #: The client's credit was not the bound when the outlet last asked: settlement may make room.
+        self._is_starved = False
+        self._typical_bytes = _TYPICAL_BYTES
+        #: Receive-and-delete: eight random bytes and a counter make the tags.
+        self._tag_prefix = tag_prefix
+        self._tags = 0
+        #: Rings when a drain has waited long enough; None when none waits.
+        self._drain_alarm: Alarm | None = None
+
+    # -- from the outlet
+
+    def room(self) -> int:
+        if self._is_gone or self._leaves_with is not None:
+            return 0
+        room = self.link.room()
+        if room < self.link.credit():
+            self._is_starved = True
+            if room == 0 and is_full_of_unsettled(self.link.session.connection):
+                self.host.when_output_drains(self)  # settling on another link makes room, too
+        # For one at least while there is any: only a full transport tells when it has drained.
+        output_room = -(-self.host.output_room_bytes() // self._typical_bytes)
+        if output_room < room:
+            self.host.when_output_drains(self)
+            room = output_room
+        return room if room > 0 else 0
+
+    def deliver(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Writes what credit, window and socket still admit and returns the rest."""
+        if self._is_gone or self._leaves_with is not None:
+            return deliveries
+        link = self.link
+        left_bytes = self.host.output_room_bytes()
+        room = link.room()
+        frame_bytes_max = link.session.frame_bytes_max
+        sent_bytes = 0
+        sent = 0
+        for delivery in deliveries:
+            if sent >= room or sent_bytes > left_bytes:
+                break
+            payload = delivery_payload(
+                delivery.message, delivery.token, delivery.locked_until_ms, self._is_partitioned
+            )
+            tag = self._next_tag() if self.deletes else delivery.token
+            link.send(tag, payload, settled=self.deletes)
+            sent_bytes += len(payload) + _FRAME_BYTES
+            sent += 1
+            if len(payload) + _FRAME_BYTES > frame_bytes_max:  # it took more than one place of the window
+                room = sent + link.room()
+        if sent:
+            self._typical_bytes = (self._typical_bytes + sent_bytes // sent) // 2 + 1
+            self.host.output_waits(sent_bytes)
+        if sent == len(deliveries):
+            return []
+        self.host.when_output_drains(self)
+        return deliveries[sent:]
+
+    def caught_up(self) -> None:
+        if not self._is_gone and self._answer_drain():
+            self.host.output_waits()
+
+    def evict(self, error: BrokerError) -> None:
+        """E-84, E-86, X-10. What is being settled is answered first."""
+        if self._is_gone or self._leaves_with is not None:
+            return
+        self._leaves_with = self._told(error)
+        self.session_id = None
+        if self._settling == 0:
+            self.host.end_link(self, self._leaves_with)
+
+    # -- from the connection
+
+    def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
+        """The engine refuses transfers on a link that only sends."""
+
+    def outcomes_arrived(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
+        if self._leaves_with is not None:
+            if not settled:
+                self.link.answer(deliveries, Rejected(self._leaves_with))
+            return
+        if isinstance(state, TransactionalState):
+            self._transact(deliveries, state, settled)
+            return
+        try:
+            settlement = settlement_of(state, settled)
+        except BrokerError as error:
+            self._outlet.flow.refused(error, len(deliveries))
+            if not settled:
+                self.link.answer(deliveries, Rejected(self._told(error)))
+            return
+        if settlement is None:
+            return
+        run = SettleRun(self, deliveries, answer_to(state), settled)
+        tokens = [delivery.tag for delivery in deliveries]
+        self._settling += 1
+        self._outlet.settle(tokens, settlement, run.done, self.session_id)
+
+    def _transact(self, deliveries: list[OutgoingDelivery], state: TransactionalState, settled: bool) -> None:
+        """TX-1: claimed now, settled with the commit. The answer is the transaction's, with the same outcome. A
+        refusal that cannot be told dooms the transaction."""
+        run = SettleRun(self, deliveries, TransactionalState(state.txn_id, answer_to(state.outcome)), settled)
+        refused: list[tuple[int, BrokerError]] = []
+        transaction: Transaction | None = None
+        try:
+            transaction = self.host.transactions.find(state.txn_id)
+            settlement = settlement_of(state.outcome, False)
+            if settlement is None:
+                raise BadArgument("The delivery state names a transaction, but no outcome.")
+            tokens = [delivery.tag for delivery in deliveries]
+            refused = transaction.settle(self._outlet, tokens, settlement, self.session_id)
+        except BrokerError as error:
+            refused = [(index, error) for index in range(len(deliveries))]
+        if refused and settled and transaction is not None:
+            transaction.doom(refused[0][1])
+        self._outlet.flow.answered(len(deliveries), refused)
+        if not settled:
+            self._answer(run, refused)
+            self.host.output_waits()
+        self._feed()
+
+    def credit_arrived(self) -> None:
+        if self.link.credit() > 0:
+            self._outlet.wake(self)
+        self._answer_drain()
+
+    def _answer_drain(self) -> bool:
+        """R-9: what the queue has, and is just reading or deleting, still comes under this credit; then the rest
+        of it is gone. A store that takes its time is not waited for long: what it brings is then not ours to send,
+        and goes to the next who asks."""
+        if not self.link.drain_requested():
+            return False
+        if self._outlet.is_fetching(self):
+            if self._drain_alarm is None:
+                self._drain_alarm = self.host.call_later(_DRAIN_WAIT_S, self._drain_waited_long)
+            return False
+        self._end_drain()
+        return True
+
+    def _drain_waited_long(self) -> None:
+        self._drain_alarm = None
+        if not self._is_gone and self.link.drain_requested():
+            self._end_drain()
+            self.host.output_waits()
+
+    def _end_drain(self) -> None:
+        self._silence_alarm()
+        self.link.drained()
+
+    def _silence_alarm(self) -> None:
+        if self._drain_alarm is not None:
+            self._drain_alarm.cancel()
+            self._drain_alarm = None
+
+    def room_grew(self) -> None:
+        if not self._is_gone and self.link.credit() > 0:
+            self._outlet.wake(self)
+
+    def is_idle(self) -> bool:
+        """R-22: open credit keeps a link, however quiet its queue."""
+        return self.link.credit() == 0 and self._settling == 0
+
+    def gone(self) -> None:
+        self._is_gone = True
+        self._silence_alarm()
+        self._outlet.remove_receiver(self)
+        self._queue.detach(self)
+
+    # -- outcomes
+
+    def run_settled(self, run: SettleRun, failures: list[tuple[int, BrokerError]]) -> None:
+        """The outlet has spoken: everything that it does not name is durable."""
+        self._outlet.flow.answered(len(run.deliveries), failures)
+        self._settling -= 1
+        if self._is_gone:
+            return
+        unknown = next((error for _, error in failures if isinstance(error, StoreOutcomeUnknown)), None)
+        if unknown is not None:
+            self.host.end_link(self, self._told(unknown))
+            return
+        if not run.settled:
+            self._answer(run, failures)
+            self.host.output_waits()
+        if self._leaves_with is not None:
+            if self._settling == 0:
+                self.host.end_link(self, self._leaves_with)
+        else:
+            self._feed()
+
+    def _feed(self) -> None:
+        """Settled deliveries make room."""
+        if self._is_starved:
+            self._is_starved = False
+            self.room_grew()
+
+    def _answer(self, run: SettleRun, failures: list[tuple[int, BrokerError]]) -> None:
+        if not failures:
+            self.link.answer(run.deliveries, run.answer)
+            return
+        failed = dict(failures)
+        fine = [delivery for index, delivery in enumerate(run.deliveries) if index not in failed]
+        if fine:
+            self.link.answer(fine, run.answer)
+        for index, error in failures:
+            self.link.answer([run.deliveries[index]], Rejected(self._told(error)))
+
+    def _told(self, error: BrokerError) -> AmqpError:
+        return amqp_error(error, self.host.tracking, self.node.path)
+
+    def _next_tag(self) -> bytes:
+        self._tags += 1
+        return self._tag_prefix + self._tags.to_bytes(8, "big")

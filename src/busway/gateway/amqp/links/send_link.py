@@ -1,0 +1,318 @@
+"""A link on which a client sends messages to a queue or a topic (S-1…S-20).
+
+Theory of operation. The engine reports runs of deliveries; a run becomes messages and goes to the entity in one
+call, cut only where a batch envelope (S-20) stands in between, so the order of arrival is the order of storage
+(S-4). The entity reports each part once, when its fate is certain; a partitioned one reports store by store.
+`sender_end` answers, and gives credit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from busway.amqp.decode import DecodeError
+from busway.amqp.performatives import ACCEPTED, TransactionalState
+from busway.amqp.section_order import split_batch
+from busway.amqp.sections import BATCH_FORMAT
+from busway.broker.entity.fragment_group import FragmentGroup
+from busway.broker.errors import BadArgument, BrokerError, EntityNotFound, ServerBusy, StoreOutcomeUnknown
+from busway.broker.forward.send_via import SendVia
+from busway.gateway.amqp.links.batch_envelope import check_envelope
+from busway.gateway.amqp.links.send_watch import SendWatch
+from busway.gateway.amqp.links.sender_end import MESSAGE_BYTES, SenderEnd
+from busway.gateway.amqp.wire.message_ids import ensure_message_id
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.message.message import Message
+
+if TYPE_CHECKING:
+    from busway.amqp.link import IncomingDelivery, Link
+    from busway.broker.entity.queue import Queue
+    from busway.broker.entity.topic import Topic
+    from busway.broker.transaction.transaction import Transaction
+    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.cross_entity import SessionUse
+    from busway.gateway.amqp.links.link_host import LinkHost
+
+_ID_MASK: Final = 0xFFFFFFFF
+
+
+class SendRun:
+    """Deliveries handed to the entity in one call, waiting for their outcome."""
+
+    __slots__ = ("ids", "left", "left_bytes", "messages", "owner", "size_bytes")
+
+    def __init__(self, owner: SendLink) -> None:
+        self.owner = owner
+        #: Delivery id of each message, -1 where the client wants no outcome (S-3).
+        self.ids: list[int] = []
+        self.messages: list[Message] = []
+        self.size_bytes = 0
+        #: Of those that were handed over, without an outcome yet.
+        self.left = 0
+        self.left_bytes = 0
+
+    def done(self, failures: list[tuple[int, BrokerError]]) -> None:
+        if self.owner.watch is not None:
+            self.owner.watch.ended(self)
+        self.owner.run_ended(self.ids, self.size_bytes, failures)
+
+    def part_done(self, places: list[int], failures: list[tuple[int, BrokerError]]) -> None:
+        """A part of it has ended, and with it a share of the bytes: the last part's is what is left."""
+        ids = self.ids
+        if len(places) == len(ids):
+            self.done(failures)
+            return
+        self.left -= len(places)
+        if self.left == 0 and self.owner.watch is not None:
+            self.owner.watch.ended(self)
+        share_bytes = self.size_bytes * len(places) // len(ids) if self.left > 0 else self.left_bytes
+        self.left_bytes -= share_bytes
+        if failures:
+            at = {place: index for index, place in enumerate(places)}
+            failures = [(at[place], error) for place, error in failures]
+        self.owner.run_ended([ids[place] for place in places], share_bytes, failures)
+
+
+class BatchRun:
+    """One batch envelope handed to the entity: all or nothing, one outcome."""
+
+    __slots__ = ("delivery_id", "owner", "size_bytes")
+
+    def __init__(self, owner: SendLink, delivery_id: int, size_bytes: int) -> None:
+        self.owner = owner
+        self.delivery_id = delivery_id
+        self.size_bytes = size_bytes
+
+    def done(self, failures: list[tuple[int, BrokerError]]) -> None:
+        if self.owner.watch is not None:
+            self.owner.watch.ended(self)
+        only = [(0, failures[0][1])] if failures else []
+        self.owner.run_ended([self.delivery_id], self.size_bytes, only)
+
+
+class SendLink(SenderEnd):
+    """The receiving end of a client's sender."""
+
+    def __init__(
+        self, host: LinkHost, link: Link, node: Node, entity: Queue | Topic | SendVia, now: float
+    ) -> None:
+        super().__init__(host, link, node, entity.flow, now)
+        self._entity = entity
+        #: Set where a run is spread over several fragments, and answered in parts.
+        self._group = _group_of(entity)
+        #: P-32: of a partitioned entity, where another try helps.
+        self.watch = SendWatch(host, self._give_up) if entity.settings.is_partitioned else None
+        #: TX-22: of a session that the first message may pin to this entity.
+        self.session_use: SessionUse | None = None
+
+    # -- from the connection
+
+    def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
+        self._credit -= len(deliveries)
+        if self.session_use is not None:
+            self.session_use.took_place_at(self.node.address.path)
+            self.session_use = None
+        run = SendRun(self)
+        together: list[IncomingDelivery] = []
+        for delivery in deliveries:
+            if together and not _follows(delivery, together):
+                self._transact(together)
+                together = []
+            if delivery.state is not None and isinstance(delivery.state, TransactionalState):
+                together.append(delivery)
+            elif delivery.message_format == BATCH_FORMAT:
+                if run.messages:
+                    self._send(run)
+                    run = SendRun(self)
+                self._send_batch(delivery)
+            else:
+                self._join(run, delivery)
+        if together:
+            self._transact(together)
+        if run.messages:
+            self._send(run)
+        self._top_up()
+
+    def gone(self) -> None:
+        self._is_gone = True
+        self._entity.detach(self)
+        if self.watch is not None:
+            self.watch.stop()
+
+    def _give_up(self) -> None:
+        """P-31, S-1: nobody knows whether it is stored, so the link goes without an outcome."""
+        self.evict(StoreOutcomeUnknown())
+
+    def is_congested(self) -> bool:
+        return self._entity.inlet.is_congested()
+
+    # -- the way of a run
+
+    def _join(self, run: SendRun, delivery: IncomingDelivery) -> None:
+        try:
+            message = self._message(delivery)
+        except (DecodeError, BrokerError) as error:
+            self.refuse(delivery, error)
+            return
+        run.messages.append(message)
+        run.ids.append(-1 if delivery.settled else delivery.delivery_id)
+        run.size_bytes += len(delivery.payload)
+
+    def _message(self, delivery: IncomingDelivery) -> Message:
+        settings = self._entity.settings
+        self.check_size(delivery, settings.message_bytes_max)
+        message = message_of(delivery.payload, settings.detects_duplicates, self.host.limits)
+        ensure_message_id(message, self.host.entropy)
+        return message
+
+    def _send(self, run: SendRun) -> None:
+        self._unstored += len(run.ids)
+        run.size_bytes += len(run.ids) * MESSAGE_BYTES
+        self.host.hold_input(run.size_bytes)
+        if self.watch is not None:
+            self.watch.begun(run)
+        if self._group is None:
+            self._entity.send(run.messages, run.done)
+        else:
+            run.left, run.left_bytes = len(run.ids), run.size_bytes
+            self._group.append_in_parts(run.messages, run.part_done)
+
+    def _send_batch(self, delivery: IncomingDelivery) -> None:
+        try:
+            if self.host.is_crowded():
+                raise ServerBusy
+            messages = self._batch(delivery)
+        except (DecodeError, BrokerError) as error:
+            self.refuse(delivery, error)
+            return
+        size_bytes = len(delivery.payload) + len(messages) * MESSAGE_BYTES
+        run = BatchRun(self, -1 if delivery.settled else delivery.delivery_id, size_bytes)
+        self._unstored += 1
+        self.host.hold_input(run.size_bytes)
+        if self.watch is not None:
+            self.watch.begun(run)
+        self._entity.send_atomically(messages, run.done)
+
+    def _transact(self, deliveries: list[IncomingDelivery]) -> None:
+        """TX-1: of one transaction, checked now, stored with the commit. A refusal is told bare and dooms the
+        transaction: not every client looks at outcomes before it commits, and half of it must never be stored."""
+        state = deliveries[0].state
+        assert isinstance(state, TransactionalState)
+        try:
+            transaction = self.host.transactions.find(state.txn_id)
+        except BrokerError as error:
+            for delivery in deliveries:
+                self.refuse(delivery, error)
+            return
+        entity = self._entity
+        via_path = transaction.via_path(entity.inlet, self.link.session)
+        if via_path is None and not isinstance(entity, SendVia) and len(deliveries) > 1:
+            deliveries = self._send_together(transaction, deliveries, entity)
+        for delivery in deliveries:
+            if via_path is None or isinstance(entity, SendVia):
+                self._send_in(transaction, delivery, entity)
+            else:
+                self._send_elsewhere(transaction, delivery, via_path)
+
+    def _send_together(
+        self, transaction: Transaction, deliveries: list[IncomingDelivery], entity: Queue | Topic
+    ) -> list[IncomingDelivery]:
+        """Takes them all, with one answer for all, or returns them: then each is tried and answered by itself."""
+        try:
+            transaction.send(entity.inlet, [self._message(delivery) for delivery in deliveries])
+        except (DecodeError, BrokerError):
+            return deliveries
+        self._flow.answered(len(deliveries), [])
+        outcome = TransactionalState(transaction.txn_id, ACCEPTED)
+        self.link.settle(deliveries[0].delivery_id, deliveries[-1].delivery_id, outcome)
+        return []
+
+    def _send_elsewhere(self, transaction: Transaction, delivery: IncomingDelivery, via_path: str) -> None:
+        """TX-22: to this entity by way of the one that the transaction takes place in."""
+        try:
+            via = self.host.send_via(via_path, self.node.address.path)
+        except BrokerError as error:
+            self._refuse_in(transaction, delivery, error)
+            return
+        if via is not None:
+            self._send_in(transaction, delivery, via)
+        else:
+            transaction.hold()
+            self.host.spawn(self._prepare_via(transaction, delivery, via_path))
+
+    async def _prepare_via(self, transaction: Transaction, delivery: IncomingDelivery, via_path: str) -> None:
+        """TX-22: the first message ever that is sent via that entity waits until it is prepared for it."""
+        try:
+            await self.host.prepare_to_send_via(via_path)
+            via = self.host.send_via(via_path, self.node.address.path)
+            if via is None:
+                raise EntityNotFound
+            self._send_in(transaction, delivery, via)
+        except BrokerError as error:
+            self._refuse_in(transaction, delivery, error)
+        finally:
+            transaction.unhold()
+        self.host.output_waits()
+
+    def _send_in(
+        self, transaction: Transaction, delivery: IncomingDelivery, entity: Queue | Topic | SendVia
+    ) -> None:
+        is_batch = delivery.message_format == BATCH_FORMAT
+        try:
+            messages = self._batch(delivery) if is_batch else [self._message(delivery)]
+            if isinstance(entity, SendVia):
+                entity.send_in(transaction, messages)
+            else:
+                transaction.send(entity.inlet, messages)
+        except (DecodeError, BrokerError) as error:
+            self._refuse_in(transaction, delivery, error)
+            return
+        self._flow.answered(1, [])
+        if not delivery.settled:
+            outcome = TransactionalState(transaction.txn_id, ACCEPTED)
+            self.link.settle(delivery.delivery_id, delivery.delivery_id, outcome)
+
+    def _refuse_in(
+        self, transaction: Transaction, delivery: IncomingDelivery, error: DecodeError | BrokerError
+    ) -> None:
+        transaction.doom(error if isinstance(error, BrokerError) else BadArgument(str(error)))
+        self.refuse(delivery, error)
+
+    def _batch(self, delivery: IncomingDelivery) -> list[Message]:
+        """The inner messages; the envelope itself is never stored (S-26)."""
+        settings = self._entity.settings
+        self.check_size(delivery, settings.message_bytes_max)
+        wants_message_id = settings.detects_duplicates
+        limits = self.host.limits
+        messages = [message_of(inner, wants_message_id, limits) for inner in split_batch(delivery.payload)]
+        if not messages:
+            raise BadArgument("The batch holds no message.")
+        if settings.is_partitioned:
+            check_envelope(delivery.payload, messages, limits)
+        for message in messages:
+            ensure_message_id(message, self.host.entropy)
+        return messages
+
+
+def _follows(delivery: IncomingDelivery, together: list[IncomingDelivery]) -> bool:
+    """Whether a delivery can share the answer of those before it: single messages of one transaction, in a row."""
+    state = delivery.state
+    if (
+        not isinstance(state, TransactionalState)
+        or delivery.settled
+        or delivery.message_format == BATCH_FORMAT
+    ):
+        return False
+    last = together[-1]
+    if last.settled or last.message_format == BATCH_FORMAT:
+        return False
+    if delivery.delivery_id != (last.delivery_id + 1) & _ID_MASK:
+        return False
+    return isinstance(last.state, TransactionalState) and last.state.txn_id == state.txn_id
+
+
+def _group_of(entity: Queue | Topic | SendVia) -> FragmentGroup | None:
+    if isinstance(entity, SendVia):
+        return None
+    inlet = entity.inlet
+    return inlet if isinstance(inlet, FragmentGroup) else None

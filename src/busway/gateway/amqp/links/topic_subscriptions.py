@@ -1,0 +1,246 @@
+"""The subscriptions of JMS: a receiver names a topic, and the link says which subscription of it.
+
+A receiver that attaches to a topic and calls it one (capability `topic`) gets a subscription of that topic. Which one
+is in the link: a durable one and a shared one bear the link's name up to its first `|`, behind which Qpid JMS counts
+its consumers; unless it is for everybody (capability `global`) the client's id is part of the name. Any other is
+nobody else's and has a name that nobody can guess. So the subscription `news` of the client `till` is `news~till`,
+a shared one of everybody is `news`, and what is not durable ends with `~nd`.
+
+What is there is received from with the right Listen. What is not there is made, which needs Manage, with the selector
+as its rule: rules decide once, when a message comes. A subscription that is not durable goes with the last link that
+holds it. A durable one goes when JMS unsubscribes: by attaching a link of its name without any source, and closing
+that (`ending_link`). Only what was made here goes so; what an administrator has made stays. Who comes while one goes
+waits for its end, and gets a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from busway.amqp.performatives import Source
+from busway.amqp.types import Symbol
+from busway.broker.descriptions import FOREVER_MS, MANAGE, SubscriptionDescription, TopicDescription
+from busway.broker.entity_path import EntityAddress, check_name, path_key, shown, subscription_path
+from busway.broker.errors import (
+    BrokerError,
+    EntityAlreadyExists,
+    EntityNotFound,
+    InvalidOperation,
+    Unauthorized,
+)
+from busway.broker.namespace.entity_changes import NewEntity
+from busway.gateway.amqp.links.addresses import Node, NodeKind
+from busway.gateway.amqp.links.ending_link import EndingLink
+from busway.gateway.amqp.links.selector import Selector, selector_of
+from busway.gateway.amqp.links.temporary_nodes import IDLE_MS
+from busway.gateway.amqp.links.waiting_attaches import accepted_late
+from busway.rules.rule import DEFAULT_RULE_NAME, Rule, SqlFilter, TrueFilter
+
+if TYPE_CHECKING:
+    from busway.amqp.link import Link
+    from busway.broker.entity.queue import Queue
+    from busway.broker.fragment.receiver import Attachment
+    from busway.gateway.amqp.connection import AmqpConnection
+    from busway.gateway.amqp.links.attaching import Attaching
+
+#: The user metadata by which a subscription is known again that was made here.
+MADE_HERE: Final = "Made for a subscriber of JMS"
+_TOPICS: Final = frozenset({"topic", "temporary-topic"})
+_SHARED: Final = "shared"
+_GLOBAL: Final = "global"
+_NAME_BYTES: Final = 16
+#: Entities that are looked at in one turn of the loop.
+_KEYS_PER_TURN: Final = 5_000
+_NEVER: Final = Symbol("never")
+
+
+class _Wish(NamedTuple):
+    """What a subscriber asks for."""
+
+    path: str
+    is_durable: bool
+    selector: Selector | None
+
+
+def is_subscriber(source: Source | None) -> bool:
+    """A client that calls what it receives from a topic."""
+    return source is not None and not _TOPICS.isdisjoint(source.capabilities or ())
+
+
+class TopicSubscriptions:
+    """Of one connection."""
+
+    def __init__(self, connection: AmqpConnection, attaching: Attaching) -> None:
+        self._connection = connection
+        self._attaching = attaching
+        self._namespace = connection.namespace
+
+    # -- subscribing
+
+    def attach(self, link: Link, node: Node) -> bool:
+        """False when `node` is no topic. Answered at once, or when the subscription is durable."""
+        if not self._namespace.exists(node.address.path):
+            return False
+        topic = self._namespace.description(node.address.path)
+        if not isinstance(topic, TopicDescription):
+            return False
+        wish = self._wish(link, topic.path)
+        if self._namespace.exists(wish.path) and not self._namespace.queue(wish.path).is_ending():
+            self._receive(link, wish)
+        else:
+            self._check_may_make(wish)
+            self._connection.waiting.check()
+            self._connection.waiting.spawn(self._make(link, wish))
+        return True
+
+    def _wish(self, link: Link, topic_path: str) -> _Wish:
+        source = link.source
+        assert source is not None
+        capabilities = source.capabilities or ()
+        is_durable, is_shared = bool(source.durable), _SHARED in capabilities
+        if is_durable or is_shared:
+            base = link.name.partition("|")[0]
+            name = _name(base, _client_of(link), is_global=_GLOBAL in capabilities, is_durable=is_durable)
+        else:
+            name = f"jms-{self._connection.entropy.bytes(_NAME_BYTES).hex()}~nd"
+        check_name("subscription", name)
+        return _Wish(subscription_path(topic_path, name), is_durable, selector_of(source))
+
+    def _check_may_make(self, wish: _Wish) -> None:
+        try:
+            self._attaching.check_grants(_node(wish.path), MANAGE, None)
+        except Unauthorized:
+            raise Unauthorized(
+                f"Unauthorized access. There is no subscription {shown(wish.path)}, and 'Manage' claim(s) are"
+                " required to make it. Create it first, or connect with a key that has Manage."
+            ) from None
+
+    async def _make(self, link: Link, wish: _Wish) -> None:
+        rule = Rule(DEFAULT_RULE_NAME, _filter(wish.selector))
+        if not link.is_live():  # detached in the same breath
+            return
+        idle_ms = FOREVER_MS if wish.is_durable else IDLE_MS
+        description = SubscriptionDescription(
+            wish.path, auto_delete_on_idle_ms=idle_ms, user_metadata=MADE_HERE
+        )
+        try:
+            with suppress(EntityAlreadyExists):  # another subscriber came first
+                await self._namespace.create([NewEntity(description, (rule,))])
+            if link.is_live():  # else it went meanwhile
+                self._check_may_make(wish)
+                self._receive(link, wish)
+                accepted_late(link)
+        except BrokerError as error:
+            self._attaching.refuse(link, wish.path, error)
+        if link.owner is None and not wish.is_durable:
+            self._namespace.release(wish.path)
+        self._connection.output_waits()
+
+    def _receive(self, link: Link, wish: _Wish) -> None:
+        self._check_rules(wish)
+        queue = self._namespace.queue(wish.path)
+        outlet = queue.outlet(False)
+        if outlet.requires_session:
+            raise InvalidOperation(
+                f"The subscription {shown(wish.path)} requires sessions, which JMS does not know."
+            )
+        self._attaching.receive(link, _node(wish.path), queue, outlet)
+        if not wish.is_durable and self._is_made_here(wish.path):
+            path = wish.path
+            queue.hold(cast("Attachment", link.owner), lambda: self._namespace.release(path))
+
+    def _check_rules(self, wish: _Wish) -> None:
+        """A subscriber gets what its selector selects, or nothing. What an administrator has made has its rules."""
+        if wish.selector is None and not self._is_made_here(wish.path):
+            return
+        rules = self._namespace.subscription_rules(wish.path)
+        wanted = _filter(wish.selector)
+        if [(rule.filter, rule.action) for rule in rules] != [(wanted, None)]:
+            raise InvalidOperation(
+                f"The subscription {shown(wish.path)} exists with another selector or other rules. Unsubscribe first,"
+                " or subscribe under another name."
+            )
+
+    def _is_made_here(self, path: str) -> bool:
+        return self._namespace.description(path).user_metadata == MADE_HERE
+
+    # -- unsubscribing
+
+    def end(self, link: Link) -> None:
+        """A link without a source, by whose name a durable subscription of the client is found. Raises
+        Unauthorized."""
+        base, _, suffix = link.name.partition("|")
+        name = _name(base, _client_of(link), is_global=suffix.startswith(_GLOBAL), is_durable=True)
+        if not self._connection.tokens.has_any():
+            raise Unauthorized("Unauthorized access. Put a token for the entity on '$cbs' first.")
+        self._connection.waiting.check()
+        self._connection.waiting.spawn(self._end(link, name))
+
+    async def _end(self, link: Link, name: str) -> None:
+        try:
+            async with self._connection.waiting.looking:
+                if not link.is_live():
+                    return
+                paths = await self._found(name)
+            if link.is_live():
+                queues = [self._may_end(path) for path in paths]
+                self._stand(link, queues)
+        except BrokerError as error:
+            self._attaching.refuse(link, "", error)
+        self._connection.output_waits()
+
+    async def _found(self, name: str) -> list[str]:
+        """On whatever topics; usually one. Raises EntityNotFound."""
+        await asyncio.sleep(0)  # one look in each turn of the loop
+        found: list[str] = []
+        ending = path_key(subscription_path("", name))
+        for index, key in enumerate(self._namespace.keys()):
+            if index % _KEYS_PER_TURN == _KEYS_PER_TURN - 1:
+                await asyncio.sleep(0)  # others have their turn
+            if key.endswith(ending) and self._namespace.exists(key):
+                found.append(self._namespace.description(key).path)
+        if not found:
+            raise EntityNotFound(
+                f"The link has no source, and there is no durable subscription {shown(name)} on any topic."
+            )
+        return found
+
+    def _may_end(self, path: str) -> Queue:
+        self._attaching.check_grants(_node(path), MANAGE, None)
+        if not self._is_made_here(path):
+            raise InvalidOperation(
+                f"The subscription {shown(path)} was not made by a subscriber of JMS: delete it as it was created."
+            )
+        queue = self._namespace.queue(path)
+        if queue.is_received_from():
+            raise InvalidOperation(f"The subscription {shown(path)} is being received from.")
+        return queue
+
+    def _stand(self, link: Link, queues: list[Queue]) -> None:
+        connection, first = self._connection, queues[0].description
+        assert isinstance(first, SubscriptionDescription)
+        connection.add_link(
+            EndingLink(connection, self._namespace, link, _node(first.path), queues, connection.now())
+        )
+        source = Source(first.topic_path, durable=2, expiry_policy=_NEVER, capabilities=[Symbol("topic")])
+        link.accept(source=source, target=link.target)
+        accepted_late(link)
+
+
+def _name(base: str, client: str, *, is_global: bool, is_durable: bool) -> str:
+    return "~".join((base, *(() if is_global else (client,)), *(() if is_durable else ("nd",))))
+
+
+def _client_of(link: Link) -> str:
+    peer = link.session.connection.peer
+    return "" if peer is None else peer.container_id
+
+
+def _node(path: str) -> Node:
+    return Node(NodeKind.ENTITY, EntityAddress(path))
+
+
+def _filter(selector: Selector | None) -> TrueFilter | SqlFilter:
+    return TrueFilter() if selector is None else SqlFilter(selector.sql)

@@ -1,0 +1,193 @@
+"""The management node of an entity, `X/$management`: every operation it has besides its links.
+
+Theory of operation. Each request is handled by itself: its operation is looked up in OPERATIONS, the right that
+belongs to it is checked against the connection's tokens as they are now (A-9; tokens expire and keys are
+rotated while links stay), the queue is looked up again (it may be another one under the old name, E-86), and the
+body is read key by key. Whatever a client sends, there is an answer; only answers go back, never exceptions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from busway.amqp.sections import AmqpMessage
+from busway.broker.caller import note_caller
+from busway.broker.descriptions import LISTEN, MANAGE, SEND, SubscriptionDescription
+from busway.broker.entity.queue import Queue
+from busway.broker.entity_path import EntityAddress
+from busway.broker.errors import (
+    BadArgument,
+    BrokerError,
+    InternalError,
+    InvalidOperation,
+    NotImplementedByServer,
+    TransactionUnknown,
+)
+from busway.gateway.amqp.links.addresses import Node, NodeKind
+from busway.gateway.amqp.links.link_lookup import LinkLookup
+from busway.gateway.amqp.links.transfer_dead_letter import answer_of_empty
+from busway.gateway.amqp.nodes.managed_entity import ManagedEntity
+from busway.gateway.amqp.nodes.management_answer import DESCRIPTIONS, Answer
+from busway.gateway.amqp.nodes.management_locks import renew_lock, update_disposition
+from busway.gateway.amqp.nodes.management_messages import (
+    batch_delete_messages,
+    cancel_scheduled_message,
+    peek_message,
+    receive_by_sequence_number,
+    schedule_message,
+)
+from busway.gateway.amqp.nodes.management_request import RequestBody, symbol_or_text
+from busway.gateway.amqp.nodes.management_rules import add_rule, enumerate_rules, remove_rule
+from busway.gateway.amqp.nodes.management_sessions import (
+    get_message_sessions,
+    get_session_state,
+    renew_session_lock,
+    set_session_state,
+)
+from busway.gateway.amqp.nodes.node_response import refuse, respond
+from busway.gateway.tracking import Tracking
+
+if TYPE_CHECKING:
+    from busway.broker.authorization import Grant
+    from busway.broker.fragment.flow import Flow
+    from busway.broker.namespace.namespace import Namespace
+    from busway.broker.transaction.transaction import Transaction
+    from busway.broker.transaction.transactions import Transactions
+    from busway.clock import Entropy
+
+_log = logging.getLogger(__name__)
+_PREFIX: Final = "com.microsoft:"
+#: They send: a refusal dooms the transaction that they are part of.
+_SENDING: Final = frozenset({"schedule-message"})
+#: They change something and could not be undone. What only reads or renews takes place beside the transaction.
+_NEVER_IN_TRANSACTIONS: Final = frozenset(
+    {"batch-delete-messages", "set-session-state", "receive-by-sequence-number"}
+)
+#: With the bodies of messages that the client chooses, or with rules by the hundred.
+_AT_LENGTH: Final = frozenset({"peek-message", "receive-by-sequence-number", "enumerate-rules"})
+
+Operation = Callable[[ManagedEntity, RequestBody], Awaitable[Answer]]
+
+
+#: Operation → (the right it needs, what does it) (A-9, T-12).
+OPERATIONS: Final[dict[str, tuple[str, Operation]]] = {
+    "renew-lock": (LISTEN, renew_lock),
+    "update-disposition": (LISTEN, update_disposition),
+    "peek-message": (LISTEN, peek_message),
+    "receive-by-sequence-number": (LISTEN, receive_by_sequence_number),
+    "batch-delete-messages": (LISTEN, batch_delete_messages),
+    "renew-session-lock": (LISTEN, renew_session_lock),
+    "get-session-state": (LISTEN, get_session_state),
+    "set-session-state": (LISTEN, set_session_state),
+    "get-message-sessions": (LISTEN, get_message_sessions),
+    "schedule-message": (SEND, schedule_message),
+    "cancel-scheduled-message": (SEND, cancel_scheduled_message),
+    "add-rule": (MANAGE, add_rule),
+    "remove-rule": (MANAGE, remove_rule),
+    "enumerate-rules": (LISTEN, enumerate_rules),
+}
+
+
+class ManagementNode:
+    def __init__(
+        self,
+        namespace: Namespace,
+        address: EntityAddress,
+        grants: Callable[[str], list[Grant]],
+        links: LinkLookup,
+        tracking: Tracking,
+        entropy: Entropy,
+        transactions: Transactions | None = None,
+    ) -> None:
+        self._namespace = namespace
+        self._address = address
+        self._grants = grants
+        self._links = links
+        self._tracking = tracking
+        self._entropy = entropy
+        #: Of the asking connection.
+        self._transactions = transactions
+        #: For rights, sentences and the log: with the sub-queue, without `$management`.
+        plain = EntityAddress(address.path, address.dead_letter, address.transfer_dead_letter)
+        self._path = Node(NodeKind.ENTITY, plain).path
+
+    async def handle(self, request: AmqpMessage, txn_id: bytes | None = None) -> AmqpMessage:
+        """The answer to one request; whatever the request holds, there is one."""
+        try:
+            answer = await self._answer(request, txn_id)
+        except BrokerError as error:
+            self._flow().refused(error)
+            return refuse(request, error, self._tracking, self._path)
+        except Exception:
+            _log.exception("A management request on %s failed unexpectedly", self._path)
+            self._flow().failed()
+            return refuse(request, InternalError(), self._tracking, self._path)
+        self._flow().answered(1, [])
+        return respond(request, answer.status, DESCRIPTIONS[answer.status], answer.condition, answer.body)
+
+    def answers_at_length(self, request: AmqpMessage) -> bool:
+        name = symbol_or_text((request.application_properties or {}).get("operation"))
+        return name is not None and name.removeprefix(_PREFIX) in _AT_LENGTH
+
+    def _flow(self) -> Flow:
+        return self._namespace.flows.known(self._address.path)
+
+    async def _answer(self, request: AmqpMessage, txn_id: bytes | None) -> Answer:
+        properties = request.application_properties or {}
+        name = symbol_or_text(properties.get("operation"))
+        if name is None:
+            raise BadArgument("The request lacks 'operation'.")
+        right, operation = _operation(name)
+        grant = self._namespace.authorizer.authorise(self._grants(self._path), self._path, right)
+        note_caller(grant.rule_name)
+        link_name = symbol_or_text(properties.get("associated-link-name"))
+        if link_name is not None:
+            self._links.touch_link(link_name)
+        if self._address.transfer_dead_letter and self._namespace.transfer_queue(self._address.path) is None:
+            self._namespace.queue(self._address.path)
+            return answer_of_empty(name.removeprefix(_PREFIX), self._path)
+        entity = self._entity(link_name)
+        if txn_id is not None:
+            entity.transaction = self._transaction(txn_id, name.removeprefix(_PREFIX))
+        try:
+            return await operation(entity, RequestBody(request.body))
+        except BrokerError as error:
+            if entity.transaction is not None and name.removeprefix(_PREFIX) in _SENDING:
+                entity.transaction.doom(error)  # as a refused transfer does
+            raise
+
+    def _transaction(self, txn_id: bytes, operation: str) -> Transaction:
+        """Raises TransactionUnknown, and InvalidOperation for what cannot be part of one (TX-1)."""
+        if self._transactions is None:
+            raise TransactionUnknown
+        transaction = self._transactions.find(txn_id)
+        transaction.check_open()
+        if operation in _NEVER_IN_TRANSACTIONS:
+            raise InvalidOperation(f"The operation '{operation}' cannot be part of a transaction.")
+        return transaction
+
+    def _entity(self, link_name: str | None) -> ManagedEntity:
+        address = self._address
+        transfers = self._namespace.transfer_queue(address.path) if address.transfer_dead_letter else None
+        found = self._namespace.sender(address.path) if transfers is None else transfers
+        is_dead_letter = address.dead_letter or address.transfer_dead_letter
+        takes_messages = not is_dead_letter and not isinstance(found.description, SubscriptionDescription)
+        return ManagedEntity(
+            path=self._path,
+            sender=found if takes_messages else None,
+            outlet=found.outlet(is_dead_letter) if isinstance(found, Queue) else None,
+            namespace=self._namespace,
+            links=self._links,
+            link_name=link_name,
+            detects_duplicates=found.settings.detects_duplicates,
+            entropy=self._entropy,
+        )
+
+
+def _operation(name: str) -> tuple[str, Operation]:
+    found = OPERATIONS.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+    if found is None:
+        raise NotImplementedByServer(f"The operation '{name[:80]}' is not known.")
+    return found

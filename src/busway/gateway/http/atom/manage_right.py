@@ -1,0 +1,54 @@
+"""Whoever manages entities needs Manage (A-9); what somebody without it is told, in the words that programs look for.
+
+A token that is not valid for the address is refused before any of this, so a stranger learns nothing.
+"""
+
+from typing import Final
+
+from busway.broker.descriptions import LISTEN, MANAGE
+from busway.broker.errors import Unauthorized
+from busway.gateway.http.atom.topic_address import TopicAddress
+from busway.gateway.http.call import Call
+
+#: Method → sentence about a queue, a topic or a list of them.
+_SENTENCES: Final = {
+    "GET": "Manage,EntityRead claims required for this operation.",
+    "HEAD": "Manage,EntityRead claims required for this operation.",
+    "PUT": "Authorization failed for specified action: Manage,EntityWrite.",
+    "DELETE": "Authorization failed for specified action: Manage,EntityDelete.",
+}
+#: Method → what the service calls the operation on what lies below a topic.
+_OPERATIONS: Final = {"GET": "Get", "HEAD": "Get", "PUT": "CreateOrUpdate", "DELETE": "Delete"}
+
+
+def require_manage(call: Call) -> None:
+    """On the address of the request. Raises 401s."""
+    try:
+        call.require(MANAGE)
+    except Unauthorized as error:
+        sentence = _SENTENCES.get(call.method)
+        raise error if sentence is None else Unauthorized(sentence) from error
+
+
+def require_below_topic(call: Call, address: TopicAddress) -> None:
+    """On a subscription or a rule, or a list of them, whether they exist or not: the topic's right counts (A-2). To
+    list rules Listen is enough (T-12). Raises 401s."""
+    rights = (MANAGE, LISTEN) if address.lists_rules else (MANAGE,)
+    for right in rights:
+        try:
+            call.require_for(address.topic, call.path, right)
+        except Unauthorized:
+            continue
+        return
+    raise Unauthorized(
+        f"SubCode=40100: Unauthorized : Unauthorized access for '{_operation(call, address)}' operation on endpoint"
+        f" 'sb://{call.authority}/{call.path}'."
+    )
+
+
+def _operation(call: Call, address: TopicAddress) -> str:
+    is_rule = address.lists_rules or address.rule is not None
+    kind = "Rule" if is_rule else "Subscription"
+    if address.lists_rules or address.subscription is None:
+        return f"Enumerate{kind}s"
+    return f"{_OPERATIONS.get(call.method, 'Get')}{kind}"

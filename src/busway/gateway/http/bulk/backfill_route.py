@@ -1,0 +1,139 @@
+"""History for a subscription over HTTP, for `busway pipeline backfill`:
+
+    GET  /$backfill/T/Subscriptions/S             when its rules began, in the numbers of captured subscriptions
+    POST /$backfill/T/Subscriptions/S?fragment=N  copies to store, each once; answers {"new": n, "known": n}
+
+A body is copies one behind the other. Each is three pieces: its id, why a rule failed (a JSON object with reason and
+description, empty for a copy that a rule selected), and the message as AMQP encodes it. A piece is its length in four
+bytes, big-endian, and its bytes. Both ask for Manage on the topic: who may do this can put messages where nobody else
+may send.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, Protocol
+
+from starlette.responses import JSONResponse, Response
+
+from busway.amqp.decode import DecodeError
+from busway.broker.bulk.backfill import Backfill, HistoricCopy, Stored
+from busway.broker.descriptions import MANAGE
+from busway.broker.entity.queue import Queue
+from busway.broker.entity_path import shown, subscription_path
+from busway.broker.errors import BadArgument, EntityNotFound
+from busway.broker.limits import Limits
+from busway.gateway.http.atom.topic_address import TopicAddress
+from busway.gateway.http.bulk.admission import BulkAdmission, BulkPlace
+from busway.gateway.http.call import SOON_S, Call
+from busway.gateway.http.messages.messages import MessageCodec
+from busway.gateway.http.presence import presence_of
+
+BODY_BYTES_MAX: Final = 8 * 1024 * 1024
+COPIES_MAX: Final = 10_000
+_COPIES_AT_ONCE: Final = 100
+_LENGTH: Final = Struct(">I")
+_DIGITS_MAX: Final = 5
+_WORDS_MAX: Final = 4096
+
+
+class HistoryKeeper(Protocol):
+    """The part of the namespace that this route uses."""
+
+    @property
+    def limits(self) -> Limits: ...
+    def queue(self, path: str) -> Queue: ...
+    def rule_beginnings(self, subscription_path: str) -> dict[str, object]: ...
+
+
+class BackfillRoute:
+    def __init__(self, namespace: HistoryKeeper, codec: MessageCodec, admission: BulkAdmission) -> None:
+        self._admission = admission
+        self._namespace = namespace
+        self._codec = codec
+        self._backfill = Backfill()
+
+    async def handle(self, call: Call) -> Response:
+        path = call.path.partition("/")[2]
+        address = TopicAddress.parse(path, self._namespace.limits)
+        if address is None or address.subscription is None or address.rule is not None or address.lists_rules:
+            raise EntityNotFound(f"{shown(path)} is no subscription.")
+        grant = call.require_for(address.topic, path, MANAGE)
+        call.retry_after_s = SOON_S
+        call.allow("GET", "HEAD", "POST")
+        found = subscription_path(address.topic, address.subscription)
+        if call.method != "POST":
+            return JSONResponse(self._namespace.rule_beginnings(found))
+        fragment_index = _fragment_index(call)
+        with self._admission.enter(call.caller(grant), presence_of(call.request)) as place:
+            await place.hold(call.body_bytes(BODY_BYTES_MAX))
+            copies = await self._copies(await call.body(BODY_BYTES_MAX), place)
+            stored = await self._backfill.store(self._namespace.queue(found), fragment_index, copies)
+        return JSONResponse(_json(stored))
+
+    async def _copies(self, body: bytes, place: BulkPlace) -> list[HistoricCopy]:
+        """Some in each turn of the loop."""
+        copies: list[HistoricCopy] = []
+        for number, pieces in enumerate(_copies(body)):
+            if number % _COPIES_AT_ONCE == 0:
+                await place.turn()
+            copies.append(self._copy(*pieces))
+        return copies
+
+    def _copy(self, id_: bytes, failure: bytes, payload: bytes) -> HistoricCopy:
+        try:
+            message = self._codec.message(payload, False, self._namespace.limits)
+            name = id_.decode()
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise BadArgument(f"A copy cannot be read: {error}") from error
+        reason, description = _failure(failure)
+        return HistoricCopy(name, message, reason, description)
+
+
+def _copies(body: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    pieces = list(_pieces(body))
+    if len(pieces) % 3 or len(pieces) > 3 * COPIES_MAX:
+        raise BadArgument(f"The body must be copies of three pieces each, at most {COPIES_MAX} of them.")
+    for at in range(0, len(pieces), 3):
+        yield pieces[at], pieces[at + 1], pieces[at + 2]
+
+
+def _pieces(body: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(body):
+        if at + _LENGTH.size > len(body):
+            raise BadArgument("The body ends within a length.")
+        (length,) = _LENGTH.unpack_from(body, at)
+        at += _LENGTH.size + length
+        if at > len(body):
+            raise BadArgument("The body ends within a piece.")
+        yield body[at - length : at]
+
+
+def _failure(text: bytes) -> tuple[str | None, str]:
+    if not text:
+        return None, ""
+    try:
+        found = json.loads(text) if len(text) <= _WORDS_MAX else None
+    except (ValueError, RecursionError):
+        found = None
+    reason = found.get("reason") if isinstance(found, dict) else None
+    description = found.get("description", "") if isinstance(found, dict) else None
+    if not isinstance(reason, str) or not isinstance(description, str):
+        raise BadArgument(
+            f"A failure must be an object with reason and description, of at most {_WORDS_MAX} bytes."
+        )
+    return reason, description
+
+
+def _fragment_index(call: Call) -> int:
+    text = call.request.query_params.get("fragment", "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        raise BadArgument(f"fragment: {shown(text)} is not a number.")
+    return int(text)
+
+
+def _json(stored: Stored) -> dict[str, int]:
+    return {"new": stored.new, "known": stored.known}

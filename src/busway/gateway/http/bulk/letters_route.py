@@ -1,0 +1,148 @@
+"""Dead letters back to work over HTTP (`busway.broker.bulk.letter_moves`), for `busway pipeline deadletters`:
+
+    POST /$deadletters/E?into=D    moves dead letters of E, a queue or T/Subscriptions/S, to the queue or topic D;
+                                   without it to E itself, or to the topic T
+
+A body is letters one behind the other: the sequence number in eight bytes and the length of its changes in four, both
+big-endian, and the changes: a map in AMQP's encoding of parts (`message.changed_payload`; `delay` schedules it so
+many milliseconds from now on), or nothing. The answer tells by number what was not moved, all others were:
+
+    {"gone": […], "locked": […], "refused": [[number, why], …], "later": […], "unknown": […]}
+
+`later` and `unknown` are for the next request; of the latter nobody knows whether they were moved. A request may be
+made again at any time: what has gone does not go twice. It asks for Listen on E and for Send on D, by the caller's
+token or by one in the header ServiceBusSupplementaryAuthorization.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, Protocol
+
+from starlette.responses import JSONResponse, Response
+
+from busway.broker.bulk.letter_moves import (
+    HELD_BYTES,
+    Letter,
+    LetterMoves,
+    LetterTarget,
+    Moved,
+    takes_directly,
+    target_of,
+)
+from busway.broker.descriptions import LISTEN, SEND, SubscriptionDescription
+from busway.broker.entity.queue import Queue
+from busway.broker.entity.topic import Topic
+from busway.broker.entity_path import EntityAddress, check_path, path_key, shown
+from busway.broker.errors import BadArgument, EntityNotFound
+from busway.broker.forward.send_via import SendVia
+from busway.broker.limits import Limits
+from busway.clock import Clock
+from busway.gateway.http.bulk.admission import BulkAdmission
+from busway.gateway.http.bulk.remade_letters import RemadeLetters
+from busway.gateway.http.call import SOON_S, Call
+from busway.gateway.http.messages.message_entities import MessageEntities
+from busway.gateway.http.messages.messages import MessageCodec
+from busway.gateway.http.presence import presence_of
+
+LETTERS_KEYWORD: Final = "$deadletters"
+BODY_BYTES_MAX: Final = 8 * 1024 * 1024
+LETTERS_MAX: Final = 5_000
+_SUPPLEMENT: Final = "servicebussupplementaryauthorization"
+_LETTER: Final = Struct(">QI")
+_NUMBER_MAX: Final = (1 << 63) - 1
+
+
+class LetterKeeper(Protocol):
+    """The part of the namespace that this route uses."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def limits(self) -> Limits: ...
+    def queue(self, path: str) -> Queue: ...
+    def sender(self, path: str) -> Queue | Topic: ...
+    def transfer_queue(self, via_path: str) -> Queue | None: ...
+    def send_via(self, via_path: str, destination_path: str) -> SendVia | None: ...
+    async def prepare_to_send_via(self, via_path: str) -> None: ...
+
+
+class LettersRoute:
+    def __init__(
+        self, namespace: LetterKeeper, codec: MessageCodec, clock: Clock, admission: BulkAdmission
+    ) -> None:
+        self._namespace = namespace
+        self._entities = MessageEntities(namespace)
+        self._admission = admission
+        self._moves = LetterMoves(RemadeLetters(codec, clock, namespace.limits).message)
+
+    async def handle(self, call: Call) -> Response:
+        path = call.path.partition("/")[2]
+        address = EntityAddress.parse(path)
+        check_path(address.path, self._namespace.limits.path_characters_max)
+        grant = call.require_for(address.path, address.path, LISTEN)
+        call.retry_after_s = SOON_S
+        call.allow("POST")
+        if address.dead_letter or address.transfer_dead_letter or address.management:
+            raise EntityNotFound(f"{shown(path)} has no dead letters; name the entity whose they are.")
+        queue = self._namespace.queue(address.path)
+        top = _top_of(queue)
+        into = call.request.query_params.get("into", top)
+        check_path(into, self._namespace.limits.path_characters_max)
+        call.require_on(into, SEND, _SUPPLEMENT)
+        target = await self._target(queue, top, into)
+        with self._admission.enter(call.caller(grant), presence_of(call.request)) as place:
+            await place.hold(call.body_bytes(BODY_BYTES_MAX) + HELD_BYTES)
+            letters = letters_of(await call.body(BODY_BYTES_MAX))
+            await place.turn()
+            told = await self._moves.move(queue.outlet(True), target, letters, place.pace)
+        return JSONResponse(_json(told))
+
+    async def _target(self, queue: Queue, top: str, into: str) -> LetterTarget:
+        """Raises EntityNotFound, EntityDisabled, InvalidOperation."""
+        self._entities.sender(into)
+        is_own = path_key(into) == path_key(queue.path)
+        if is_own and takes_directly(queue):
+            return target_of(queue, True, None)
+        via = self._namespace.send_via(top, into)
+        if via is None:
+            await self._namespace.prepare_to_send_via(top)
+            via = self._namespace.send_via(top, into)
+        return target_of(queue, is_own, via)
+
+
+def _top_of(queue: Queue) -> str:
+    """The queue itself, or the topic of a subscription."""
+    description = queue.description
+    return description.topic_path if isinstance(description, SubscriptionDescription) else queue.path
+
+
+def letters_of(body: bytes) -> list[Letter]:
+    """Raises BadArgument."""
+    letters: list[Letter] = []
+    at = 0
+    while at < len(body):
+        if at + _LETTER.size > len(body):
+            raise BadArgument("The body ends within a letter.")
+        number, length = _LETTER.unpack_from(body, at)
+        at += _LETTER.size + length
+        if at > len(body):
+            raise BadArgument("The body ends within the changes of a letter.")
+        if not 1 <= number <= _NUMBER_MAX:
+            raise BadArgument(f"{number} is no sequence number.")
+        letters.append(Letter(number, body[at - length : at]))
+        if len(letters) > LETTERS_MAX:
+            raise BadArgument(f"A request moves at most {LETTERS_MAX} letters.")
+    if len({letter.number for letter in letters}) < len(letters):
+        raise BadArgument("A number stands there twice.")
+    return letters
+
+
+def _json(told: Moved) -> dict[str, object]:
+    return {
+        "gone": told.gone,
+        "locked": told.locked,
+        "refused": [[number, error.sentence] for number, error in told.refused],
+        "later": told.later,
+        "unknown": told.unknown,
+    }

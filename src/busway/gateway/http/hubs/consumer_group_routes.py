@@ -1,0 +1,122 @@
+"""Consumer groups of an event hub, as administration clients of the service write them (H-5):
+
+    GET    /HUB/consumergroups           a page of them
+    GET    /HUB/consumergroups/GROUP     one; 404 when it is missing
+    PUT    /HUB/consumergroups/GROUP     create (409 when it exists); with If-Match update (404 when missing)
+    DELETE /HUB/consumergroups/GROUP     200, or 404
+
+They ask for Manage on the hub. Our own way to manage hubs is in `hub_routes`.
+"""
+
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from starlette.responses import Response
+
+from busway.atom_names import CONNECT, INSTANCE
+from busway.broker.descriptions import MANAGE
+from busway.broker.entity_path import path_key
+from busway.broker.errors import BadArgument
+from busway.clock import Clock
+from busway.gateway.dotnet_ticks import ticks_of
+from busway.gateway.http.atom.atom import (
+    Place,
+    described,
+    entry_of,
+    is_nil,
+    local_name,
+    text_of,
+    timestamp,
+    xml_escaped,
+)
+from busway.gateway.http.atom.atom_answers import (
+    check_match,
+    deleted_answer,
+    entry_answer,
+    entry_url,
+    feed_answer,
+    is_update,
+    page_of,
+)
+from busway.gateway.http.call import Call
+from busway.streams.event_hubs import EventHubs
+from busway.streams.hub_descriptions import ConsumerGroupDescription, group_of_json
+
+GROUPS_KEYWORD: Final = "consumergroups"
+_DESCRIPTION: Final = "ConsumerGroupDescription"
+_READ_ONLY: Final = frozenset({"CreatedAt", "UpdatedAt", "EventHubPath", "Name"})
+
+
+class ConsumerGroupRoutes:
+    def __init__(self, hubs: EventHubs, clock: Clock) -> None:
+        self._hubs = hubs
+        self._clock = clock
+
+    async def handle(self, call: Call) -> Response:
+        """`HUB/consumergroups` and what lies below, where the hub exists."""
+        hub, _, *rest = call.path.split("/")
+        call.require_for(hub, call.path, MANAGE, path_key(hub))
+        if not rest or rest == [""]:
+            call.allow("GET", "HEAD")
+            return self._list(call, hub)
+        call.allow("GET", "HEAD", "PUT", "DELETE")
+        if call.method == "PUT":
+            return await self._put(call, hub, rest[0])
+        present = self._hubs.group(hub, rest[0])
+        if call.method == "DELETE":
+            check_match(call, present.name, _etag(present))
+            await self._hubs.delete_group(hub, present.name)
+            return deleted_answer(_etag(present))
+        return entry_answer(200, _entry_at(Place(entry_url(call, _path(present))), present), _etag(present))
+
+    def _list(self, call: Call, hub: str) -> Response:
+        page = page_of(call, self._hubs.groups(hub))
+        entries = [self._list_entry(call, group) for group in page.items]
+        return feed_answer(call, "ConsumerGroups", self._clock.wall_ms(), entries, page.next_url)
+
+    def _list_entry(self, call: Call, group: ConsumerGroupDescription) -> str:
+        query = f"?api-version={call.api_version}"
+        link = f"{GROUPS_KEYWORD}/{group.name}{query}"
+        return _entry_at(Place(f"{call.root}/{_path(group)}{query}", base=call.url, link=link), group)
+
+    async def _put(self, call: Call, hub: str, name: str) -> Response:
+        wanted = _group_of(described(await call.body()), self._hubs.description(hub).path, name)
+        if is_update(call):
+            present = self._hubs.group(hub, name)
+            check_match(call, present.name, _etag(present))
+            made, status = await self._hubs.update_group(wanted), 200
+        else:
+            made, status = await self._hubs.create_group(wanted), 201
+        return entry_answer(status, _entry_at(Place(entry_url(call, _path(made))), made), _etag(made))
+
+
+def _group_of(element: Element, hub: str, name: str) -> ConsumerGroupDescription:
+    if local_name(element) != _DESCRIPTION:
+        raise BadArgument(f"The entry's content must be one {_DESCRIPTION}.")
+    metadata: str | None = None
+    for child in element:
+        if local_name(child) == "UserMetadata":
+            metadata = None if is_nil(child) else text_of(child) or None
+        elif local_name(child) not in _READ_ONLY:
+            raise BadArgument(f"A {_DESCRIPTION} has UserMetadata and nothing else that can be set.")
+    return group_of_json(hub, {"Name": name, "UserMetadata": metadata})
+
+
+def _path(group: ConsumerGroupDescription) -> str:
+    return f"{group.hub_path}/{GROUPS_KEYWORD}/{group.name}"
+
+
+def _etag(group: ConsumerGroupDescription) -> str:
+    return str(ticks_of(group.updated_at_ms))
+
+
+def _entry_at(place: Place, group: ConsumerGroupDescription) -> str:
+    metadata = "" if group.user_metadata is None else xml_escaped(group.user_metadata)
+    content = (
+        f'<{_DESCRIPTION} xmlns="{CONNECT}" xmlns:i="{INSTANCE}"><CreatedAt>{timestamp(group.created_at_ms)}'
+        f"</CreatedAt><UpdatedAt>{timestamp(group.updated_at_ms)}</UpdatedAt>"
+        f"<UserMetadata>{metadata}</UserMetadata></{_DESCRIPTION}>"
+    )
+    return entry_of(
+        content, place, title=group.name, published=group.created_at_ms, updated=group.updated_at_ms
+    )

@@ -1,0 +1,80 @@
+"""The entities that the message API works on, found by address (E-8, E-10): the one seam to the namespace."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from busway.broker.entity.outlet import Outlet
+from busway.broker.entity.queue import Queue
+from busway.broker.entity.topic import Topic
+from busway.broker.entity_path import EntityAddress, not_found
+from busway.broker.errors import BrokerError, InvalidOperation
+from busway.broker.fragment.receiver import Attachment
+
+
+class EntityFinder(Protocol):
+    """The part of the namespace that finds entities."""
+
+    @property
+    def name(self) -> str: ...
+    def queue(self, path: str) -> Queue: ...
+    def sender(self, path: str) -> Queue | Topic: ...
+    def transfer_queue(self, via_path: str) -> Queue | None: ...
+
+
+@dataclass(frozen=True)
+class ReceivePoint:
+    """Where messages are received: the entity that a receiver holds open, and what it receives from. `outlet` is
+    None for the transfer dead-letter queue of an entity that nothing was ever sent via."""
+
+    entity: Queue
+    outlet: Outlet | None
+
+
+class MessageEntities:
+    def __init__(self, namespace: EntityFinder) -> None:
+        self._namespace = namespace
+
+    def sender(self, path: str) -> Queue | Topic:
+        """Raises EntityNotFound, EntityDisabled, ServerBusy; InvalidOperation for what takes no messages (E-10)."""
+        address = self._address(path)
+        if address.dead_letter or address.transfer_dead_letter:
+            raise InvalidOperation(f"Nobody can send to '{path}': messages enter it by dead-lettering only.")
+        found = self._namespace.sender(address.path)
+        visitor = _Visitor()
+        found.attach(visitor, sends=True)
+        found.detach(visitor)
+        return found
+
+    def receive_point(self, path: str, *, with_sessions: bool = False) -> ReceivePoint:
+        """Raises EntityNotFound, ServerBusy; InvalidOperation for topics (E-9), and for sessions, which messages over
+        HTTP do not have (R-23)."""
+        address = self._address(path)
+        if address.transfer_dead_letter:
+            return self._transfer_dead_letters(address.path)
+        found = self._namespace.queue(address.path)
+        outlet = found.outlet(address.dead_letter)
+        if outlet.requires_session and not with_sessions:
+            raise InvalidOperation(
+                f"'{path}' requires sessions, which cannot be received over HTTP. It is not possible for an entity"
+                " that requires sessions to create a non-sessionful message receiver."
+            )
+        return ReceivePoint(found, outlet)
+
+    def _transfer_dead_letters(self, via_path: str) -> ReceivePoint:
+        """D-22: empty where nothing was ever sent via the entity."""
+        transfers = self._namespace.transfer_queue(via_path)
+        if transfers is None:
+            return ReceivePoint(self._namespace.queue(via_path), None)
+        return ReceivePoint(transfers, transfers.outlet(True))
+
+    def _address(self, path: str) -> EntityAddress:
+        address = EntityAddress.parse(path)
+        if address.management or not address.path:
+            raise not_found(self._namespace.name, path)
+        return address
+
+
+class _Visitor(Attachment):
+    """Asks whether sending is allowed, and is gone before anything can happen to it."""
+
+    def evict(self, error: BrokerError) -> None: ...

@@ -1,0 +1,323 @@
+"""Sending and receiving over HTTP, as the service's own REST API does it (S-5, S-21, R-23).
+
+    POST    E/messages               one message, or a batch in JSON                             201
+    POST    E/messages/head          the next message, locked; ?timeout= seconds to wait          201, or 204
+    DELETE  E/messages/head          the next message, deleted                                    200, or 204
+    DELETE  E/messages/ID/TOKEN      complete                                                     200
+    PUT     E/messages/ID/TOKEN      unlock: available again, one failed delivery more            200
+    POST    E/messages/ID/TOKEN      renew the lock                                               200
+
+ID is the message's id or its sequence number. Every route looks at the token first (Send, or Listen), then for the
+entity, then at the rest of the request, so a stranger learns nothing. A lock that is unknown, or that is another
+message's, is 404; an operation that the entity does not know, such as receiving without a session where sessions are
+required, is 400 (ERR-6).
+
+A message in hand belongs to the client once its answer has left this process; until then it goes back when the
+client leaves: unlocked, or put back under its number, without a count. From then on the mode decides, as over AMQP:
+a lock ends by itself, and a deleted message has been delivered (R-1).
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from typing import Final, Protocol
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from busway.amqp.decode import DecodeError
+from busway.broker.authorization import path_segments
+from busway.broker.descriptions import LISTEN, SEND
+from busway.broker.entity.outlet import Outlet
+from busway.broker.entity_path import EntityAddress, check_path, shown
+from busway.broker.errors import (
+    BadArgument,
+    BrokerError,
+    InvalidOperation,
+    MessageLockLost,
+    MessageNotFound,
+    MessageTooLarge,
+    ServerBusy,
+)
+from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.settlement import RunDone, Settlement, Verb
+from busway.broker.limits import Limits
+from busway.clock import Clock
+from busway.gateway.http.call import Call, ManagedNamespace
+from busway.gateway.http.messages.broker_properties import described_lock, id_text, lock_token_text
+from busway.gateway.http.messages.custom_properties import BROKER_PROPERTIES
+from busway.gateway.http.messages.message_address import MessageAddress, MessageRoute
+from busway.gateway.http.messages.message_entities import MessageEntities, ReceivePoint
+from busway.gateway.http.messages.one_receive import OneReceive
+from busway.gateway.http.messages.received_message import ReceivedMessage, message_id_of, received_message
+from busway.gateway.http.messages.sent_message import batch_payloads, is_batch, single_payload
+from busway.gateway.http.presence import ClientPresence, presence_of, spelled_headers
+from busway.gateway.http.statuses import HttpRefusal
+from busway.message.message import Message
+
+#: L-5: over HTTP no message is larger, whatever the entity allows.
+MESSAGE_BYTES_MAX: Final = 1024 * 1024
+WAIT_S_DEFAULT: Final = 60
+#: A longer wish is granted in part: the client asks again, as it does after every 204.
+WAIT_S_MAX: Final = 300
+#: Receives under way, over all entities.
+WAITING_MAX: Final = 5_000
+
+_SECONDS: Final = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,7})?")
+_TOKEN: Final = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+#: ERR-6, ERR-42.
+_INVALID_OPERATION: Final = 40301
+_VERBS: Final = {"DELETE": Verb.COMPLETE, "PUT": Verb.ABANDON}
+
+
+class MessageCodec(Protocol):
+    """Between payloads in AMQP's form and the broker's messages; the AMQP side has one."""
+
+    def message(self, payload: bytes, wants_message_id: bool, limits: Limits) -> Message: ...
+    def payload(self, message: Message, token: bytes, locked_until_ms: int) -> bytes: ...
+
+
+class Messages:
+    """The routes of messages; `app` calls `handle` for every address that is one of theirs."""
+
+    def __init__(self, namespace: ManagedNamespace, clock: Clock, codec: MessageCodec) -> None:
+        self._limits = namespace.limits
+        self._entities = MessageEntities(namespace)
+        self._clock = clock
+        self._codec = codec
+        self._waiting: set[OneReceive] = set()
+        self._is_closing = False
+
+    def close(self) -> None:
+        """The server stops: whoever waits is told so."""
+        self._is_closing = True
+        for receive in list(self._waiting):
+            receive.evict(_stopping())
+
+    async def handle(self, call: Call, address: MessageAddress) -> Response:
+        """Raises BrokerError or HttpRefusal; the app turns them into answers."""
+        self._require(call, address)
+        try:
+            if address.route is MessageRoute.SEND:
+                return await self._send(call, address)
+            if address.route is MessageRoute.RECEIVE:
+                return await self._receive(call, address)
+            return await self._settle(call, address)
+        except InvalidOperation as error:
+            raise HttpRefusal(400, f"SubCode={_INVALID_OPERATION}. {error.sentence}") from error
+
+    def _require(self, call: Call, address: MessageAddress) -> None:
+        """A-5, A-9. A token may be for the entity, for what lies above, or for no more than this address."""
+        if path_segments(address.entity) is None:
+            # No token can be for such a path; everybody is told what is wrong with it (E-6).
+            check_path(EntityAddress.parse(address.entity).path, self._limits.path_characters_max)
+        is_clean = path_segments(call.path) is not None  # an id may hold any letter
+        asked_for = call.path if is_clean else f"{address.entity}/messages"
+        right = SEND if address.route is MessageRoute.SEND else LISTEN
+        call.require_for(address.entity, asked_for, right)
+
+    # -- sending
+
+    async def _send(self, call: Call, address: MessageAddress) -> Response:
+        settings = self._entities.sender(address.entity).settings
+        bytes_max = min(settings.message_bytes_max, MESSAGE_BYTES_MAX)
+        content_type = _content_type(call.request)
+        body = await call.body(bytes_max, MessageTooLarge)
+        payloads = await self._payloads(call.request, body, content_type, bytes_max)
+        # That took its time: the entity may be another one, or gone.
+        entity = self._entities.sender(address.entity)
+        wants_message_id = entity.settings.detects_duplicates
+        messages = [self._message(payload, wants_message_id) for payload in payloads]
+        await _done(lambda done: entity.send_atomically(messages, done))
+        return Response(status_code=201)
+
+    async def _payloads(
+        self, request: Request, body: bytes, content_type: str | None, bytes_max: int
+    ) -> list[bytes]:
+        now_ms = self._clock.wall_ms()
+        if is_batch(content_type):
+            return await batch_payloads(body, now_ms, _BatchSize(bytes_max).add)
+        return [single_payload(body, spelled_headers(request), content_type, now_ms)]
+
+    def _message(self, payload: bytes, wants_message_id: bool) -> Message:
+        try:
+            return self._codec.message(payload, wants_message_id, self._limits)
+        except DecodeError as error:
+            raise BadArgument(f"The message cannot be stored: {error}.") from error
+
+    # -- receiving
+
+    async def _receive(self, call: Call, address: MessageAddress) -> Response:
+        self._entities.receive_point(address.entity)
+        wait_s = _wait_s(call.request)
+        await call.body()
+        if self._is_closing:
+            raise _stopping()
+        if len(self._waiting) >= WAITING_MAX:
+            raise ServerBusy(f"{WAITING_MAX} requests wait for messages already. Please try again later.")
+        presence = presence_of(call.request)
+        point = self._entities.receive_point(address.entity)
+        receive = OneReceive(point.outlet, deletes=call.method == "DELETE")
+        try:
+            delivery = await self._delivery(receive, point, presence, wait_s)
+            if delivery is None or point.outlet is None:
+                return Response(status_code=204)
+            self._require(call, address)  # the wait was long enough for a token to end (A-8, A-10)
+            return MessageResponse(
+                200 if receive.deletes else 201,
+                self._received(call, address, delivery),
+                presence,
+                point.outlet,
+                delivery,
+            )
+        except BaseException:
+            receive.give_back()
+            raise
+
+    async def _delivery(
+        self, receive: OneReceive, point: ReceivePoint, presence: ClientPresence, wait_s: float
+    ) -> Delivery | None:
+        """Stands in line, and leaves it whatever happens."""
+        point.entity.attach(receive, sends=False)
+        self._waiting.add(receive)
+        try:
+            if point.outlet is not None:
+                point.outlet.add_receiver(receive)
+            presence.watch(receive.give_up)
+            return await receive.delivery(wait_s)
+        finally:
+            presence.unwatch(receive.give_up)
+            self._waiting.discard(receive)
+            if point.outlet is not None:
+                point.outlet.remove_receiver(receive)
+            point.entity.detach(receive)
+
+    def _received(self, call: Call, address: MessageAddress, delivery: Delivery) -> ReceivedMessage:
+        payload = self._codec.payload(delivery.message, delivery.token, delivery.locked_until_ms)
+        received = received_message(delivery, payload)
+        if delivery.token:
+            lock = f"{delivery.message.sequence_number}/{lock_token_text(delivery.token)}"
+            received.headers.append(("Location", f"{call.root}/{address.entity}/messages/{lock}"))
+        return received
+
+    # -- locks
+
+    async def _settle(self, call: Call, address: MessageAddress) -> Response:
+        await call.body()
+        outlet = self._entities.receive_point(address.entity).outlet
+        token = _lock_token(address.lock_token)
+        if outlet is None or token is None or not await self._is_locked(outlet, token, address.message_id):
+            raise _no_such_lock(address)
+        try:
+            if call.method == "POST":
+                return await _renewed(outlet, token)
+            settlement = Settlement(_VERBS[call.method])
+            await _done(lambda done: outlet.settle([token], settlement, done))
+        except MessageLockLost as error:
+            raise _no_such_lock(address) from error
+        return Response(status_code=200)
+
+    async def _is_locked(self, outlet: Outlet, token: bytes, message_id: str) -> bool:
+        """The token is a live lock, of the message with this number or id."""
+        number = outlet.locked_number(token)
+        if number is None:
+            return False
+        if str(number) == message_id:
+            return True
+        for message in await outlet.peek(number, 1):
+            if message.sequence_number == number:
+                return id_text(message_id_of(self._codec.payload(message, b"", 0))) == message_id
+        return False
+
+
+class MessageResponse(Response):
+    """The answer with a message, which goes back to its outlet unless the answer leaves whole. Header names keep
+    their spelling, which is that of the properties (M-30)."""
+
+    def __init__(
+        self,
+        status: int,
+        received: ReceivedMessage,
+        presence: ClientPresence,
+        outlet: Outlet,
+        delivery: Delivery,
+    ) -> None:
+        super().__init__(received.body, status)
+        self.raw_headers += [(name.encode("ascii"), text.encode("ascii")) for name, text in received.headers]
+        self._presence = presence
+        self._outlet = outlet
+        self._delivery = delivery
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        presence, answers, has_left = self._presence, self._presence.answers, False
+        try:
+            await super().__call__(scope, receive, send)
+            has_left = presence.answers > answers and await presence.flush()
+        finally:
+            if not has_left:
+                self._outlet.undeliver([self._delivery])
+
+
+class _BatchSize:
+    """S-22: the limit applies to the whole batch, and is met before the rest of it is taken apart."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._left_bytes = self._bytes_max = bytes_max
+
+    def add(self, size_bytes: int) -> None:
+        self._left_bytes -= size_bytes
+        if self._left_bytes < 0:
+            raise MessageTooLarge(f"The batch is larger than the {self._bytes_max} bytes that are allowed.")
+
+
+async def _done(start: Callable[[RunDone], None]) -> None:
+    """Waits for a run of one outcome. Raises what it was refused with."""
+    ended: asyncio.Future[list[tuple[int, BrokerError]]] = asyncio.get_running_loop().create_future()
+
+    def report(refused: list[tuple[int, BrokerError]]) -> None:
+        if not ended.done():  # the request may have been cancelled meanwhile
+            ended.set_result(refused)
+
+    start(report)
+    for _, error in await ended:
+        raise error
+
+
+async def _renewed(outlet: Outlet, token: bytes) -> Response:
+    """R-30: the answer tells the lock's new end."""
+    (locked_until_ms,) = await outlet.renew([token])
+    return Response(headers={BROKER_PROPERTIES: json.dumps(described_lock(token, locked_until_ms))})
+
+
+def _content_type(request: Request) -> str | None:
+    found = request.headers.getlist("content-type")
+    if len(found) > 1:
+        raise BadArgument("The header Content-Type comes twice.")
+    return found[0] if found and found[0] else None
+
+
+def _wait_s(request: Request) -> float:
+    found = request.query_params.getlist("timeout")
+    if not found:
+        return WAIT_S_DEFAULT
+    if len(found) > 1 or _SECONDS.fullmatch(found[0]) is None:
+        raise BadArgument(f"timeout: {found[-1][:32]!r} is not a number of seconds.")
+    return min(float(found[0]), WAIT_S_MAX)
+
+
+def _lock_token(text: str) -> bytes | None:
+    return None if _TOKEN.fullmatch(text) is None else UUID(text).bytes_le
+
+
+def _no_such_lock(address: MessageAddress) -> MessageNotFound:
+    return MessageNotFound(
+        f"No message {shown(address.message_id)} is locked with the token {shown(address.lock_token)}:"
+        " either the lock expired, or the message has already been removed from the queue."
+    )
+
+
+def _stopping() -> ServerBusy:
+    return ServerBusy("The server is stopping. Please try again later.")

@@ -1,0 +1,195 @@
+"""What an operator does besides entities: stores and the namespace's own keys, in JSON; and the health check.
+
+    GET    /$stores                        [{name, url, state, fragments}]
+    POST   /$stores/NAME/disable|enable    take a store out of service, or back
+    GET    /$fragments/ENTITY              [{index, store, health, availability, active, deadLettered, …}]
+    GET    /$rules                         [{name, rights, primaryKey, secondaryKey, createdAt, modifiedAt}]
+    PUT    /$rules/NAME                    {rights, primaryKey?, secondaryKey?}; a key left out stays, or is drawn
+    DELETE /$rules/NAME
+
+All of them ask for Manage on the namespace: a queue's own rule never opens them. Refusals have the XML body
+of every other route, so a client reads one kind of error.
+"""
+
+import json
+from dataclasses import replace
+from typing import Final
+
+from starlette.responses import JSONResponse, Response
+
+from busway.broker.descriptions import (
+    ALL_RIGHTS,
+    MANAGE,
+    RIGHTS_ORDER,
+    AuthorizationRule,
+    FragmentCounts,
+)
+from busway.broker.entity_path import path_key, shown
+from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation
+from busway.broker.sas_keys import random_key
+from busway.clock import Clock, Entropy
+from busway.gateway.http.atom.atom import timestamp
+from busway.gateway.http.call import Call, ManagedNamespace
+
+_RULE_KEYS: Final = frozenset({"rights", "primaryKey", "secondaryKey"})
+_JSON_DEPTH_MAX: Final = 8
+#: Keys are in the answers: no cache on the way may keep them.
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+
+
+class OperatorRoutes:
+    def __init__(self, namespace: ManagedNamespace, clock: Clock, entropy: Entropy) -> None:
+        self._namespace = namespace
+        self._clock = clock
+        self._entropy = entropy
+
+    # -- stores --
+
+    async def stores(self, call: Call) -> Response:
+        call.require(MANAGE)
+        call.allow("GET", "HEAD")
+        return _json(self._namespace.stores())
+
+    async def switch_store(self, call: Call) -> Response:
+        call.require(MANAGE)
+        call.allow("POST")
+        _, name, verb = call.path.split("/")
+        if name not in {str(store["name"]) for store in self._namespace.stores()}:
+            raise EntityNotFound(f"There is no store called {shown(name)}.")
+        if verb.lower() == "disable":
+            await self._namespace.disable_store(name)
+        else:
+            await self._namespace.enable_store(name)
+        return Response(status_code=200)
+
+    async def fragments(self, call: Call) -> Response:
+        """O-8: where each fragment of an entity lies, how its store is, what it holds."""
+        call.require(MANAGE)
+        call.allow("GET", "HEAD")
+        path = call.path.partition("/")[2]
+        return _json([_fragment_json(counts) for counts in self._namespace.fragment_counts(path)])
+
+    # -- the namespace's rules --
+
+    async def rules(self, call: Call) -> Response:
+        call.require(MANAGE)
+        call.allow("GET", "HEAD")
+        return _json([_rule_json(rule) for rule in self._namespace.rules()])
+
+    async def rule(self, call: Call) -> Response:
+        call.require(MANAGE)
+        call.allow("GET", "HEAD", "PUT", "DELETE")
+        name = call.path.partition("/")[2]
+        if call.method == "PUT":
+            return await self._put_rule(name, parse_json(await call.body()))
+        if call.method == "DELETE":
+            return await self._delete_rule(name)
+        return _json(_rule_json(self._known(name)))
+
+    async def _put_rule(self, name: str, sent: object) -> Response:
+        rules = self._namespace.rules()
+        known = _find(rules, name)
+        wanted = self._wanted(name, sent, known)
+        others = tuple(rule for rule in rules if rule is not known)
+        _check_manager((*others, wanted))
+        await self._namespace.set_rules((*others, wanted))
+        return _json(_rule_json(self._known(name)), 201 if known is None else 200)
+
+    async def _delete_rule(self, name: str) -> Response:
+        known = self._known(name)
+        others = tuple(rule for rule in self._namespace.rules() if rule is not known)
+        _check_manager(others)
+        await self._namespace.set_rules(others)
+        return Response(status_code=200)
+
+    def _known(self, name: str) -> AuthorizationRule:
+        known = _find(self._namespace.rules(), name)
+        if known is None:
+            raise EntityNotFound(f"There is no rule called {shown(name)}.")
+        return known
+
+    def _wanted(self, name: str, sent: object, known: AuthorizationRule | None) -> AuthorizationRule:
+        """Checked in form here; the namespace checks names, rights and keys as for every other rule."""
+        if not isinstance(sent, dict) or not sent.keys() <= _RULE_KEYS or "rights" not in sent:
+            raise BadArgument(
+                "The body must be an object with rights, and optionally primaryKey and secondaryKey."
+            )
+        now_ms = self._clock.wall_ms()
+        fresh = AuthorizationRule(
+            name, frozenset(), random_key(self._entropy), random_key(self._entropy), now_ms
+        )
+        start = known if known is not None else fresh
+        return replace(
+            start,
+            rights=_rights(sent["rights"]),
+            primary_key=_text(sent, "primaryKey") or start.primary_key,
+            secondary_key=_text(sent, "secondaryKey") or start.secondary_key,
+            modified_at_ms=now_ms,
+        )
+
+
+def parse_json(body: bytes) -> object:
+    """Raises BadArgument; depth is bounded because the parser recurses."""
+    if body.count(b"[") + body.count(b"{") > _JSON_DEPTH_MAX:
+        raise BadArgument("The body is nested too deeply.")
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadArgument("The body is not JSON.") from error
+
+
+def _check_manager(rules: tuple[AuthorizationRule, ...]) -> None:
+    if not any(MANAGE in rule.rights for rule in rules):
+        raise InvalidOperation(
+            "At least one rule with Manage must stay: nobody could manage the namespace any more."
+        )
+
+
+def _find(rules: tuple[AuthorizationRule, ...], name: str) -> AuthorizationRule | None:
+    return next((rule for rule in rules if path_key(rule.name) == path_key(name)), None)
+
+
+def _rights(sent: object) -> frozenset[str]:
+    names = {right.lower(): right for right in ALL_RIGHTS}
+    if not isinstance(sent, list) or not all(
+        isinstance(right, str) and right.lower() in names for right in sent
+    ):
+        raise BadArgument("rights must be a list of Manage, Send and Listen.")
+    return frozenset(names[right.lower()] for right in sent)
+
+
+def _text(sent: dict[object, object], key: str) -> str:
+    value = sent.get(key, "")
+    if value is not None and not isinstance(value, str):
+        raise BadArgument(f"{key} must be a text.")
+    return value or ""
+
+
+def _rule_json(rule: AuthorizationRule) -> dict[str, object]:
+    return {
+        "name": rule.name,
+        "rights": [right for right in RIGHTS_ORDER if right in rule.rights],
+        "primaryKey": rule.primary_key,
+        "secondaryKey": rule.secondary_key,
+        "createdAt": timestamp(rule.created_at_ms),
+        "modifiedAt": timestamp(rule.modified_at_ms),
+    }
+
+
+def _fragment_json(fragment: FragmentCounts) -> dict[str, object]:
+    counts = fragment.counts
+    return {
+        "index": fragment.index,
+        "store": fragment.store,
+        "health": fragment.health,
+        "availability": counts.availability,
+        "active": counts.active,
+        "deadLettered": counts.dead_letter,
+        "scheduled": counts.scheduled,
+        "deferred": counts.deferred,
+        "sizeInBytes": counts.size_bytes,
+    }
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return JSONResponse(content, status, _NO_STORE)

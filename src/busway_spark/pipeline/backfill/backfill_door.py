@@ -1,0 +1,53 @@
+"""The server's door for history (`gateway.http.bulk.backfill_route`): when rules began, and copies to store, each
+once. A request that failed on its way is made again: what it had stored is known by its ids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Any, Final
+from urllib.parse import quote
+
+from busway.client.errors import ClientError
+from busway_spark.pipeline.job import JobFailed
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.http_door import HttpDoor
+
+_LENGTH: Final = Struct(">I")
+
+#: Its id, why a rule failed (empty when none did), its payload.
+SentCopy = tuple[str, str, bytes]
+
+
+class BackfillDoor:
+    """Of one subscription."""
+
+    def __init__(self, bus: Bus, subscription_path: str) -> None:
+        self._door = HttpDoor(bus, subscription_path)
+        self._path = subscription_path
+        self._target = f"/$backfill/{quote(subscription_path, safe='/$')}"
+
+    def beginnings(self) -> dict[str, Any]:
+        """Raises JobFailed."""
+        found = self._exchange(lambda: self._door.get(self._target))
+        if not isinstance(found.get("rules"), list) or not isinstance(found.get("captured"), dict):
+            raise JobFailed("The server does not tell when rules began; is it an older Busway?")
+        return found
+
+    def store(self, fragment: int, copies: Sequence[SentCopy]) -> tuple[int, int]:
+        """(new ones, those that were there). Raises JobFailed."""
+        body = bytearray()
+        for copy in copies:
+            for piece in (copy[0].encode(), copy[1].encode(), copy[2]):
+                body += _LENGTH.pack(len(piece)) + piece
+        target = f"{self._target}?fragment={fragment}"
+        answer = self._exchange(lambda: self._door.post(target, bytes(body), is_repeatable=True))
+        return int(answer["new"]), int(answer["known"])
+
+    def _exchange(self, ask: Callable[[], bytes]) -> dict[str, Any]:
+        try:
+            found = json.loads(ask())
+        except (ClientError, ValueError) as error:
+            raise JobFailed(f"'{self._path}': {error}") from error
+        return found if isinstance(found, dict) else {}

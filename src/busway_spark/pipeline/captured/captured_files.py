@@ -1,0 +1,203 @@
+"""Which captured files there are at a place: the one way in which every job finds them.
+
+Theory of operation. An entity is captured into Parquet files, whose folders and names say what they are
+(`captured`), or into a Delta table, whose log says it (`delta_table`). Files of a table are never found by looking
+into folders: their names are no names of captured files, and what was removed from it may lie there for long. A
+place may hold both, some entities this way and some the other. An entity of which there are files in the log and
+others in folders is refused: somebody has made a table of captured files, and what is there twice cannot be told.
+
+Of Parquet files, what a compaction is replacing right now is left out, and a listing that it has overtaken is made
+again (`compact_swap`).
+
+What a file holds (`FileSpan`) is told by the table's log or, of Parquet files, by manifests. A record of a file that
+has another size is of another file. What nobody has written down is told by footers, which are opened only when
+somebody asks (`spanned`).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+from busway_spark.pipeline.capture.capture_root import TOP, CaptureRoot
+from busway_spark.pipeline.captured.captured import CapturedFile, entity_folder, parse_text
+from busway_spark.pipeline.captured.delta_table import TableFile, table_files
+from busway_spark.pipeline.captured.file_span import FileSpan, span_of
+from busway_spark.pipeline.captured.manifests import RecordedFile, recorded_texts
+from busway_spark.pipeline.compact.compact_swap import hidden_by, read_swaps
+from busway_spark.pipeline.job import JobFailed
+
+_LISTINGS_MAX: Final = 20
+_HOUR_US: Final = 3_600_000_000
+#: Footers that are opened at once: on an object store most of the time is waiting.
+_FOOTERS_AT_ONCE: Final = 16
+
+
+class ListedFile(NamedTuple):
+    """`file` says what the file is; where it lies is `path`, below the root."""
+
+    file: CapturedFile
+    path: PurePosixPath
+    bytes: int
+    #: None: to be looked up (`spanned`).
+    span: FileSpan | None = None
+    #: False: its rows may stand in any order.
+    is_rising: bool = True
+
+
+class SpannedFile(NamedTuple):
+    """A file and what it holds."""
+
+    file: CapturedFile
+    path: PurePosixPath
+    bytes: int
+    span: FileSpan
+    is_rising: bool
+
+
+def listed_files(
+    root: CaptureRoot, entity: str | None = None, since_us: int | None = None, until_us: int | None = None
+) -> list[ListedFile]:
+    """Sorted by entity, hour, partition and number. Those of hours that a time lies in, or all. Raises JobFailed."""
+    with _no_collection():
+        in_table = [_of_table(root, each) for each in table_files(root, entity)]
+        lying = _lying_files(root, entity)
+        _check_one_layout(root, in_table, lying)
+        found = [each for each in (*in_table, *lying) if _may_have(each.file.hour, since_us, until_us)]
+        return sorted(found, key=lambda each: each.file)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Of garbage: looking for some among millions of small things takes longer than making them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def spanned(root: CaptureRoot, files: Sequence[ListedFile]) -> list[SpannedFile]:
+    """With what each holds; those without rows are left out. Raises JobFailed for what is no captured file."""
+    unknown = [each for each in files if each.span is None]
+    looked_up: dict[PurePosixPath, FileSpan] = {}
+    if unknown:
+        with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as pool:
+            spans = pool.map(lambda each: span_of(root, each.path), unknown)
+            looked_up = {each.path: span for each, span in zip(unknown, spans, strict=True)}
+    with _no_collection():
+        return [
+            SpannedFile(each.file, each.path, each.bytes, span, each.is_rising)
+            for each in files
+            if (span := each.span or looked_up[each.path]).rows > 0
+        ]
+
+
+def last_numbers(root: CaptureRoot, entity: str) -> dict[int, int]:
+    """Of a hub, by partition: the last that is captured."""
+    files = listed_files(root, entity)
+    newest = {each.file.partition: each for each in sorted(files, key=lambda each: each.file.first_number)}
+    # A table's optimize may have put the newest rows into a file that begins before others.
+    asked = [each for each in files if each.span is not None or each is newest[each.file.partition]]
+    last: dict[int, int] = {}
+    for each in spanned(root, asked):
+        last[each.file.partition] = max(each.span.last_number, last.get(each.file.partition, -1))
+    return last
+
+
+def _may_have(hour: datetime, since_us: int | None, until_us: int | None) -> bool:
+    if since_us is None and until_us is None:
+        return True
+    start_us = int(hour.timestamp()) * 1_000_000
+    return (until_us is None or start_us < until_us) and (since_us is None or start_us + _HOUR_US > since_us)
+
+
+def _check_one_layout(root: CaptureRoot, in_table: Iterable[ListedFile], lying: Iterable[ListedFile]) -> None:
+    both = {each.file.entity for each in in_table} & {each.file.entity for each in lying}
+    if both:
+        raise JobFailed(
+            f"'{min(both)}' is captured into Parquet files at {root.location}, and the Delta table there has files"
+            " of it too: which messages are in both cannot be told. Move the folder _delta_log elsewhere, or the"
+            " Parquet files."
+        )
+
+
+# -- a table
+
+
+def _of_table(root: CaptureRoot, each: TableFile) -> ListedFile:
+    span = _span_told(each)
+    first = each.first_number
+    if first is None:
+        span = span_of(root, each.path)
+        first = span.first_number
+    file = CapturedFile(each.entity, each.hour, each.partition, first)
+    return ListedFile(file, each.path, each.bytes, span, each.is_rising)
+
+
+def _span_told(each: TableFile) -> FileSpan | None:
+    """By the log, as far as it tells everything. Its times may be rounded, outwards, to milliseconds."""
+    if each.rows == 0:
+        return FileSpan(0, 0, -1, 0, -1)
+    if (
+        each.rows is None
+        or each.first_number is None
+        or each.last_number is None
+        or each.first_time is None
+        or each.last_time is None
+    ):
+        return None
+    return FileSpan(
+        each.rows,
+        each.first_number,
+        each.last_number,
+        _microseconds(each.first_time),
+        _microseconds(each.last_time),
+    )
+
+
+def _microseconds(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1_000_000 + moment.microsecond
+
+
+# -- folders
+
+
+def _lying_files(root: CaptureRoot, entity: str | None) -> list[ListedFile]:
+    for _ in range(_LISTINGS_MAX):
+        swaps = read_swaps(root)
+        hidden = hidden_by(root, swaps)
+        found = [each for folder in _entity_folders(root, entity) for each in root.files(folder)]
+        if read_swaps(root) == swaps and hidden_by(root, swaps) == hidden:
+            return _recorded(root, [each for each in found if not hidden or each[0] not in hidden])
+    raise JobFailed(f"{root.location} is compacted all the time; try again later.")
+
+
+def _recorded(root: CaptureRoot, found: Iterable[tuple[PurePosixPath, int]]) -> list[ListedFile]:
+    """Captured files, with what manifests tell. There may be a million: a file costs microseconds."""
+    records: dict[str, dict[str, RecordedFile]] = {}
+    listed: list[ListedFile] = []
+    for path, size in found:
+        text = str(path)
+        file = parse_text(text)
+        if file is None:
+            continue
+        if file.entity not in records:
+            records[file.entity] = recorded_texts(root, file.entity)
+        record = records[file.entity].get(text)
+        span = record.span if record is not None and record.bytes == size else None
+        listed.append(ListedFile(file, path, size, span))
+    return listed
+
+
+def _entity_folders(root: CaptureRoot, entity: str | None) -> list[PurePosixPath]:
+    if entity is not None:
+        return [entity_folder(entity)]
+    return [folder for folder in root.folders(TOP) if folder.name.startswith("entity=")]

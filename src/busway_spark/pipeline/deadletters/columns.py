@@ -1,0 +1,226 @@
+"""Dead letters as a table: browsed, with a fingerprint of the error, their age, who is chosen, and what fixes give.
+
+Expressions of the user are tried on an empty table with the same columns first: what is wrong with them is known
+before the bus is asked for anything, and said in a sentence.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    AtomicType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DayTimeIntervalType,
+    IntegralType,
+    NullType,
+    StringType,
+    TimestampType,
+    VariantType,
+)
+
+from busway_spark.pipeline.deadletters.fix import BODY, PROPERTY_MARK, SCHEDULED, TIME_TO_LIVE, Fix
+from busway_spark.pipeline.deadletters.route import DEAD_LETTER
+from busway_spark.pipeline.deadletters.spans import spans_of
+from busway_spark.pipeline.job import JobFailed, Place
+from busway_spark.pipeline.spark_sentence import sentence_of
+from busway_spark.servicebus.columns import readable_schema
+from busway_spark.servicebus.message_columns import CLAIM_PROPERTY
+from busway_spark.servicebus.options import read_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+#: In this order: what stands for a kind of thing must not be taken for another.
+_MASKS: Final = (
+    (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d:?\d\d)?", "<time>"),
+    (r"(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<id>"),
+    (r"(?i)\b0x[0-9a-f]+\b", "<id>"),
+    (r"(?i)\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", "<id>"),
+    (r"(?i)\b[\w.+-]+@[\w-]+\.[\w.-]+\b", "<address>"),
+    (r"(?<![A-Za-z<])[+-]?\d+([.,]\d+)*", "<n>"),
+    (r"\s+", " "),
+)
+_FINGERPRINT_LETTERS: Final = 200
+#: Upper ends in hours, and names.
+AGES: Final = ((1, "< 1 hour"), (24, "< 1 day"), (168, "< 1 week"), (720, "< 30 days"))
+OLDEST: Final = "older"
+AGE_NAMES: Final = (*(name for _, name in AGES), OLDEST)
+_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_START_LETTERS: Final = 160
+#: What groups and plan want of a dead letter.
+COUNTED: Final = (
+    "sequenceNumber", "enqueuedTime", "messageId", "subject", "deliveryCount", "state", "deadLetterReason",
+    "deadLetterErrorDescription",
+)  # fmt: skip
+#: What is kept of it for a report, beside what is computed.
+KEPT: Final = (
+    "sequenceNumber", "enqueuedTime", "messageId", "sessionId", "partitionKey", "subject", "contentType",
+    "correlationId", "to", "replyTo", "deliveryCount", "state", "fragment", "deadLetterReason",
+    "deadLetterErrorDescription", "deadLetterSource",
+)  # fmt: skip
+COMPUTED: Final = (
+    "source",
+    "fingerprint",
+    "age",
+    "bodyBytes",
+    "bodyStart",
+    "properties",
+    "isHeld",
+    "isChosen",
+)
+
+
+def browse(
+    spark: SparkSession, place: Place, sources: Sequence[str], names: Sequence[str] | None = None
+) -> DataFrame:
+    """All dead letters, with these columns of the format (all, where none are named) and `source`."""
+    narrowing = {} if names is None else {"columns": ",".join(names)}
+    frames = [
+        spark.read.format("servicebus")
+        .options(
+            **place.servicebus_options(
+                entity=source + DEAD_LETTER,
+                startingSequenceNumber=str(first),
+                endingSequenceNumber=str(last),
+                **narrowing,
+            )
+        )
+        .load()
+        .withColumn("source", F.lit(at))
+        for at, source in enumerate(sources)
+        for first, last in spans_of(place.bus, source + DEAD_LETTER)
+    ]
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def empty(spark: SparkSession, place: Place) -> DataFrame:
+    """The same columns without a row."""
+    schema = readable_schema(read_options(place.servicebus_options(entity="none")))
+    return spark.createDataFrame([], schema).withColumn("source", F.lit(0))
+
+
+def described(letters: DataFrame, now: datetime) -> DataFrame:
+    return letters.withColumns(
+        {"fingerprint": fingerprint(F.col("deadLetterErrorDescription")), "age": _age(now)}
+    )
+
+
+def fingerprint(text: Column) -> Column:
+    """The description with everything masked that differs from message to message."""
+    masked = reduce(lambda done, mask: F.regexp_replace(done, *mask), _MASKS, F.coalesce(text, F.lit("")))
+    return F.substring(F.trim(masked), 1, _FINGERPRINT_LETTERS)
+
+
+def _age(now: datetime) -> Column:
+    hours = (F.unix_timestamp(F.lit(now)) - F.unix_timestamp("enqueuedTime")) / 3600
+
+    def younger(done: Column, age: tuple[int, str]) -> Column:
+        return F.when(hours < age[0], age[1]).otherwise(done)
+
+    return reduce(younger, reversed(AGES), F.lit(OLDEST))
+
+
+def names_for(table: DataFrame, names: Sequence[str], expressions: Sequence[str]) -> Sequence[str] | None:
+    """These, if they are enough for the expressions of the user, which were checked; None means all there are."""
+    narrow = table.select(*names, "source", "fingerprint", "age")
+    for expression in expressions:
+        if "*" in expression:  # it may stand for all columns
+            return None
+        try:
+            _kind("", narrow, expression)
+        except JobFailed:
+            return None
+    return names
+
+
+def is_held() -> Column:
+    """By a stream that reads this dead-letter queue: it deferred them."""
+    held = F.col("properties").getItem(CLAIM_PROPERTY).isNotNull() & (F.col("state") == "deferred")
+    return F.coalesce(held, F.lit(False))
+
+
+def chosen(letters: DataFrame, where: str | None, fixes: Sequence[Fix], *, reports: bool) -> DataFrame:
+    """Only what is kept and computed, and a column `fix0`… for each fix, which is computed for the chosen only.
+    `reports`: also what only a report shows."""
+    matches = F.lit(True) if where is None else F.coalesce(F.expr(where), F.lit(False))
+    text = F.col("body").cast("string")
+    start = F.when(F.is_valid_utf8(text), F.substring(text, 1, _START_LETTERS))
+    marked = letters.withColumns({"isHeld": is_held(), "isChosen": matches})
+    return marked.select(
+        *(KEPT if reports else COUNTED),
+        "source",
+        "fingerprint",
+        "age",
+        F.octet_length("body").alias("bodyBytes"),
+        start.alias("bodyStart"),
+        *([F.to_json("properties").alias("properties")] if reports else []),
+        "isHeld",
+        "isChosen",
+        *(
+            F.when(F.col("isChosen"), _cast(fix, F.expr(fix.expression))).alias(f"fix{at}")
+            for at, fix in enumerate(fixes)
+        ),
+    )
+
+
+def _cast(fix: Fix, value: Column) -> Column:
+    if fix.part in (BODY, SCHEDULED, TIME_TO_LIVE) or fix.part.startswith(PROPERTY_MARK):
+        return value
+    return value.cast("string")
+
+
+# -- checking
+
+
+def check_expressions(table: DataFrame, where: str | None, fixes: Sequence[Fix]) -> None:
+    """Raises JobFailed."""
+    if where is not None:
+        check_condition("--where", table, where)
+    for fix in fixes:
+        option = "--body" if fix.part == BODY else f"--set {fix.part}"
+        _check_fix(option, fix.part, _kind(option, table, fix.expression))
+
+
+def check_condition(option: str, table: DataFrame, expression: str) -> None:
+    """Raises JobFailed."""
+    kind = _kind(option, table, expression)
+    if not isinstance(kind, BooleanType):
+        raise JobFailed(f"{option} must be true or false for each dead letter; it is {kind.simpleString()}.")
+
+
+def _check_fix(option: str, part: str, kind: DataType) -> None:
+    allowed: tuple[type[DataType], ...] = (AtomicType, NullType)
+    words = "a simple value"
+    if part == BODY:
+        allowed, words = (StringType, BinaryType), "string or binary"
+    elif part == SCHEDULED:
+        allowed, words = (TimestampType, NullType), "timestamp"
+    elif part == TIME_TO_LIVE:
+        allowed, words = (IntegralType, DayTimeIntervalType, NullType), "milliseconds or an interval"
+    elif part.startswith(PROPERTY_MARK):
+        allowed = (AtomicType, NullType, VariantType)
+    elif isinstance(kind, BinaryType | VariantType):
+        raise JobFailed(f"{option} must give text, not {kind.simpleString()}: cast it, as in x::string.")
+    if not isinstance(kind, allowed):
+        raise JobFailed(f"{option} must give {words}, not {kind.simpleString()}.")
+
+
+def _kind(option: str, table: DataFrame, expression: str) -> DataType:
+    # PySpark logs what a query context says, at length, before it raises: the sentence is enough.
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        return table.select(F.expr(expression).alias("x")).schema["x"].dataType
+    except PySparkException as error:
+        raise JobFailed(f"{option}: {sentence_of(error)}") from error
+    except ValueError as error:
+        raise JobFailed(f"{option}: {error}") from error

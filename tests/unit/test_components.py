@@ -1,0 +1,63 @@
+"""How modules hang together: who imports whom, in circles or not (`scripts/import_components.py` prints it)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+SCRIPTS: Final = Path(__file__).parents[2] / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+import import_components as graph_of  # noqa: E402
+
+sys.path.remove(str(SCRIPTS))
+
+#: What is left of the knot in the broker. This number only ever goes down.
+LARGEST: Final = 50
+PUBLIC: Final = re.compile(r"Outside of the broker one knows (.*)\.$", re.S)
+BROKER: Final = graph_of.SOURCES / "busway" / "broker"
+
+
+@cache
+def imports() -> graph_of.Graph:
+    return graph_of.imports()
+
+
+def test_no_more_modules_import_each_other_in_a_circle_than_do_already() -> None:
+    """House style: imports for types and those inside functions count like all others."""
+    assert max(map(len, graph_of.components(imports()))) <= LARGEST
+
+
+def test_a_circle_is_found_however_it_is_closed() -> None:
+    """The graph itself: a chain is none, a circle is, and two that touch are one."""
+    chain = {"a": {"b"}, "b": {"c"}, "c": set[str]()}
+    assert graph_of.components(chain) == []
+    assert graph_of.components({**chain, "c": {"b"}}) == [{"b", "c"}]
+    two = {"a": {"b"}, "b": {"a", "c"}, "c": {"d"}, "d": {"c", "a"}, "e": {"a"}}
+    assert graph_of.components(two) == [{"a", "b", "c", "d"}]
+
+
+@pytest.mark.parametrize(
+    "folder",
+    sorted(path for path in BROKER.iterdir() if (path / "__init__.py").is_file()),
+    ids=lambda p: p.name,
+)
+def test_what_others_import_of_the_broker_is_named_as_public(folder: Path) -> None:
+    """House style: each package of the broker says which of its modules are for others, and no other is used."""
+    package = f"busway.broker.{folder.name}"
+    imported = graph_of.imported_from_outside(imports(), package)
+    outside = {
+        target.rpartition(".")[2]
+        for name, targets in imports().items()
+        if not name.startswith("busway.broker")
+        for target in targets & imported
+    }
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    found = PUBLIC.search(text)
+    assert found is not None, "no sentence about what is public"
+    assert set(re.findall(r"`(\w+)`", found[1])) == outside
