@@ -347,7 +347,7 @@ def test_a_name_pattern_is_the_broker_s_folding(name: str) -> None:
 
 
 def test_a_fault_in_a_rule_reads_as_the_broker_s() -> None:
-    """T-36"""
+    """T-36: the sentence is the one that the broker says."""
     with pytest.raises(RuleSyntaxError, match="expected"):
         RuleColumns([Rule("r", SqlFilter("a = "))])
 
