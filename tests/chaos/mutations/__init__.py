@@ -11,6 +11,7 @@ adds the row that brings it back.
   lost         one at least for each defect of a review by which messages were lost, double or stuck
   greed        the same where one client could stop all others
   staging      faults against writes in two phases
+  reset        faults of a bus that is made as new, and of what is shipped
   letters      faults against dead letters that go back to work
   defects      the same for producers, budgets, addresses and waiting
   play         makes the copies, runs the tests, tells what they saw
