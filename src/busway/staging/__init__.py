@@ -35,6 +35,7 @@ away or full.
   stage_table    all stages, by store; what they hold back of quotas
   decisions      the rows of decisions and their life
   publisher      from the logs to the entities
+  pages_ahead    the chunks of a log, read one page ahead
   slices         a piece of a log on its way
   joined         steps that join a batch, and what became of it
   pace           how much of a turn of the loop it takes

@@ -28,6 +28,7 @@ from busway.broker.fragment.timers import Timer
 from busway.broker.namespace.store_keeper import StoreKeeper
 from busway.message.event_chunk import Chunk, ChunkDamaged
 from busway.staging.pace import Pace
+from busway.staging.pages_ahead import PagesAhead
 from busway.staging.slices import Slice, slice_end
 from busway.staging.stage import Stage, StageLog
 from busway.staging.stage_table import StageTable
@@ -43,7 +44,7 @@ _PAGE_BYTES: Final = 1024 * 1024
 _SLICE_ROWS: Final = 400
 _LONG_SLICE_ROWS: Final = 1_000
 #: On their way into one store, of all lines.
-_FLYING_BYTES_MAX: Final = 4 * 1024 * 1024
+_FLYING_BYTES_MAX: Final = 8 * 1024 * 1024
 _PAUSE_S: Final = 0.1
 _PAUSE_S_MAX: Final = 5.0
 
@@ -223,14 +224,18 @@ class Publisher:
     async def _publish(self, line: Line, work: Work) -> None:
         """To its end. Raises why it cannot go on just now."""
         counters = work.log.counters
-        while not work.is_done and not line.is_over:
-            page = await work.keeper.store.chunks(work.log.key, counters.deferred, _PAGE_BYTES)
-            if line.is_over:
-                return
-            if self._targets.named(work.log.entity) is None:
-                await self._drop(work, "was deleted or made again")
-                return
-            await self._publish_page(line, work, page)
+        pages = PagesAhead(work.keeper.store, work.log.key, _PAGE_BYTES)
+        try:
+            while not work.is_done and not line.is_over:
+                page = await pages.page(counters.deferred)
+                if line.is_over:
+                    return
+                if self._targets.named(work.log.entity) is None:
+                    await self._drop(work, "was deleted or made again")
+                    return
+                await self._publish_page(line, work, page)
+        finally:
+            pages.close()
 
     async def _publish_page(self, line: Line, work: Work, page: ChunkPage) -> None:
         damaged = page.damaged[0] if page.damaged else None

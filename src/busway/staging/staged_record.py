@@ -135,7 +135,7 @@ def sizes_in(chunk: Chunk, first: int, end: int) -> list[int]:
         size = after - at - _FRONT_BYTES
         if data[at] != 0:
             for length_at in range(at + _LENGTHS_AT, at + _LENGTHS_AT + 6, 2):
-                size -= data[length_at] | data[length_at + 1] << 8
+                size -= _small(data, length_at)
         sizes.append(size)
         at = after
     return sizes
@@ -169,13 +169,25 @@ def events_in(chunk: Chunk, first: int, end: int) -> list[Event]:
 
 
 def _event_in(data: bytes, start: int, end: int) -> Event:
-    flags, body_at, count, _, key, _, _, annotations, delivery = _FRONT.unpack_from(data, start)
+    """Its numbers byte by byte: compiled, that takes a fraction of the time that taking apart a `Struct` does. None
+    of them is below zero or needs more than four bytes."""
     key_at = start + _FRONT_BYTES
-    at = key_at + key
-    event = Event(data[at + annotations + delivery : end], body_at)
-    if flags & _KEY:  # it stands among the annotations already
+    at = key_at + _small(data, start + _LENGTHS_AT + 2)
+    delivery_at = at + _word(data, start + _FRONT_BYTES - 8)
+    bare_at = delivery_at + _word(data, start + _FRONT_BYTES - 4)
+    event = Event(data[bare_at:end], _word(data, start + 1))
+    if data[start] & _KEY:  # it stands among the annotations already
         event.partition_key = data[key_at:at].decode()
-    event.annotations = data[at : at + annotations]
-    event.annotation_count = count
-    event.delivery_annotations = data[at + annotations : at + annotations + delivery]
+    event.annotations = data[at:delivery_at]
+    event.annotation_count = _word(data, start + 9)
+    if delivery_at < bare_at:
+        event.delivery_annotations = data[delivery_at:bare_at]
     return event
+
+
+def _small(data: bytes, at: int) -> int:
+    return data[at] | data[at + 1] << 8
+
+
+def _word(data: bytes, at: int) -> int:
+    return data[at] | data[at + 1] << 8 | data[at + 2] << 16 | data[at + 3] << 24

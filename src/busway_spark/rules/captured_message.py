@@ -39,6 +39,8 @@ def captured_message(row: Mapping[str, object]) -> Message:
 
 def payload_of(message: Message) -> bytes:
     """As a sender sends it. A scheduled time is not told: it is over."""
+    if message.ttl_ms < 0 and message.partition_key is None:
+        return message.bare
     front = AmqpMessage(
         None,
         0,

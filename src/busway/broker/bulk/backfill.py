@@ -39,7 +39,7 @@ ID_CHARACTERS_MAX: Final = 512
 _ID_PREFIX: Final = "backfill/"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class HistoricCopy:
     """`reason` and `description`: a rule failed; the copy is for the dead-letter queue (T-60)."""
 

@@ -236,17 +236,19 @@ class Call:
             raise ServerBusy("All connections hold more memory than they may. Please try again later.")
 
     async def _read(self, bytes_max: int, too_large: BrokerError | HttpRefusal) -> bytes:
-        received = bytearray()
+        received: list[bytes] = []  # put together once
+        size_bytes = 0
         try:
             async for chunk in self.request.stream():
-                received += chunk
+                received.append(chunk)
+                size_bytes += len(chunk)
                 self._hold(len(chunk))
-                if len(received) > bytes_max:
+                if size_bytes > bytes_max:
                     raise too_large
         except ClientDisconnect as error:
             raise BadArgument("The body ended early.") from error
         self.is_read = True
-        return bytes(received)
+        return b"".join(received)
 
 
 #: A route.

@@ -37,12 +37,14 @@ class BackfillDoor:
 
     def store(self, fragment: int, copies: Sequence[SentCopy]) -> tuple[int, int]:
         """(new ones, those that were there). Raises JobFailed."""
-        body = bytearray()
-        for copy in copies:
-            for piece in (copy[0].encode(), copy[1].encode(), copy[2]):
-                body += _LENGTH.pack(len(piece)) + piece
+        pieces: list[bytes] = []
+        for id_, why, payload in copies:
+            name, words = id_.encode(), why.encode()
+            pieces += (_LENGTH.pack(len(name)), name, _LENGTH.pack(len(words)), words)
+            pieces += (_LENGTH.pack(len(payload)), payload)
+        body = b"".join(pieces)
         target = f"{self._target}?fragment={fragment}"
-        answer = self._exchange(lambda: self._door.post(target, bytes(body), is_repeatable=True))
+        answer = self._exchange(lambda: self._door.post(target, body, is_repeatable=True))
         return int(answer["new"]), int(answer["known"])
 
     def _exchange(self, ask: Callable[[], bytes]) -> dict[str, Any]:

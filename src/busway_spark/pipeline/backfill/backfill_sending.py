@@ -13,7 +13,9 @@ repeats where the queue detects duplicates.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -49,6 +51,8 @@ _LOT_COPIES: Final = 1_000
 _LOT_BYTES: Final = 2 * 1024 * 1024
 _ID_CHARACTERS_MAX: Final = 128
 _SENTENCE_MAX: Final = 2_000
+_EXPIRES: Final = "expiresAt"
+_ENQUEUED: Final = "enqueuedTime"
 
 _COUNTS: Final[dict[str, pa.DataType]] = {
     "new": pa.int64(), "known": pa.int64(), "failed": pa.int64(), "staged": pa.string(),
@@ -92,6 +96,7 @@ class Sending:
             staged = target.finish()
         finally:
             rows.close()
+            lots.close()
             target.close()
         counted: list[list[Any]] = [[lots.new], [lots.known], [copies.failed], [staged]]
         yield pa.RecordBatch.from_pydict(dict(zip(COUNTS.names, counted, strict=True)), schema=COUNTS)
@@ -134,15 +139,7 @@ class _RowReader:
         self._open.clear()
 
     def _group_of(self, name: str, place: int) -> tuple[str, int]:
-        starts = self._file(name)[2]
-        low, high = 0, len(starts) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if starts[middle] <= place:
-                low = middle
-            else:
-                high = middle - 1
-        return name, low
+        return name, bisect_right(self._file(name)[2], place) - 1
 
     def _file(self, name: str) -> tuple[Any, pq.ParquetFile, list[int]]:
         if name not in self._open:
@@ -166,7 +163,7 @@ class _RowReader:
             self._table, self._group = self._whole_group(key), key
         assert self._table is not None
         taken = self._table.take(pa.array([match[PLACE] - starts[key[1]] for match in run], pa.int64()))
-        return zip(run, taken.to_pylist(), strict=True)
+        return zip(run, _told(taken).to_pylist(), strict=True)
 
     def _whole_group(self, key: tuple[str, int]) -> pa.Table:
         name, group = key
@@ -175,7 +172,16 @@ class _RowReader:
         return pa.Table.from_batches(list(batches), SCHEMA)
 
 
-@dataclass(frozen=True)
+def _told(rows: pa.Table) -> pa.Table:
+    """Without columns that tell nothing: most are null for most topics, and each costs as much as one that is not.
+    The time of arrival is asked for only to tell how long a message had to live."""
+    silent = {name for name in rows.column_names if rows[name].null_count == rows.num_rows}
+    if _EXPIRES in silent:
+        silent.add(_ENQUEUED)
+    return rows.select([name for name in rows.column_names if name not in silent])
+
+
+@dataclass(frozen=True, slots=True)
 class _Sent:
     """A copy on its way. `rule` is empty for that of all rules without an action."""
 
@@ -254,10 +260,12 @@ class _Target(Protocol):
 
 
 class _Lots:
-    """Gathers copies of one fragment until they are worth a request."""
+    """Gathers copies of one fragment until they are worth a request. One is under way while the next is gathered."""
 
     def __init__(self, target: _Target) -> None:
         self._target = target
+        self._sending = ThreadPoolExecutor(1, "busway-backfill")
+        self._under_way: Future[tuple[int, int]] | None = None
         self._waiting: list[_Sent] = []
         self._fragment = 0
         self._bytes = 0
@@ -268,17 +276,32 @@ class _Lots:
         size = copy.message.size()
         is_full = len(self._waiting) >= _LOT_COPIES or self._bytes + size > _LOT_BYTES
         if self._waiting and (is_full or fragment != self._fragment):
-            self.flush()
+            self._post()
         self._fragment = fragment
         self._waiting.append(copy)
         self._bytes += size
 
-    def flush(self) -> None:
-        if self._waiting:
-            new, known = self._target.send(self._fragment, self._waiting)
+    def _post(self) -> None:
+        """In order: a lot goes when the one before it was answered."""
+        self._join()
+        self._under_way = self._sending.submit(self._target.send, self._fragment, self._waiting)
+        self._waiting, self._bytes = [], 0
+
+    def _join(self) -> None:
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            new, known = under_way.result()
             self.new += new
             self.known += known
-        self._waiting, self._bytes = [], 0
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._post()
+        self._join()
+
+    def close(self) -> None:
+        """Nothing is under way when it returns."""
+        self._sending.shutdown(cancel_futures=True)
 
 
 class _SubscriptionTarget:

@@ -12,7 +12,6 @@ may send.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from struct import Struct
 from typing import Final, Protocol
 
@@ -33,7 +32,7 @@ from busway.gateway.http.presence import presence_of
 
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 COPIES_MAX: Final = 10_000
-_COPIES_AT_ONCE: Final = 100
+_COPIES_AT_ONCE: Final = 200
 _LENGTH: Final = Struct(">I")
 _DIGITS_MAX: Final = 5
 _WORDS_MAX: Final = 4096
@@ -76,10 +75,11 @@ class BackfillRoute:
     async def _copies(self, body: bytes, place: BulkPlace) -> list[HistoricCopy]:
         """Some in each turn of the loop."""
         copies: list[HistoricCopy] = []
-        for number, pieces in enumerate(_copies(body)):
-            if number % _COPIES_AT_ONCE == 0:
-                await place.turn()
-            copies.append(self._copy(*pieces))
+        pieces = _pieces(body)
+        for first in range(0, len(pieces), 3 * _COPIES_AT_ONCE):
+            await place.turn()
+            some = iter(pieces[first : first + 3 * _COPIES_AT_ONCE])
+            copies += [self._copy(*copy) for copy in zip(some, some, some, strict=True)]
         return copies
 
     def _copy(self, id_: bytes, failure: bytes, payload: bytes) -> HistoricCopy:
@@ -92,24 +92,20 @@ class BackfillRoute:
         return HistoricCopy(name, message, reason, description)
 
 
-def _copies(body: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    pieces = list(_pieces(body))
+def _pieces(body: bytes) -> list[bytes]:
+    pieces: list[bytes] = []
+    at, end, read = 0, len(body), _LENGTH.unpack_from
+    while at < end:
+        start = at + _LENGTH.size
+        if start > end:
+            raise BadArgument("The body ends within a length.")
+        at = start + read(body, at)[0]
+        if at > end:
+            raise BadArgument("The body ends within a piece.")
+        pieces.append(body[start:at])
     if len(pieces) % 3 or len(pieces) > 3 * COPIES_MAX:
         raise BadArgument(f"The body must be copies of three pieces each, at most {COPIES_MAX} of them.")
-    for at in range(0, len(pieces), 3):
-        yield pieces[at], pieces[at + 1], pieces[at + 2]
-
-
-def _pieces(body: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(body):
-        if at + _LENGTH.size > len(body):
-            raise BadArgument("The body ends within a length.")
-        (length,) = _LENGTH.unpack_from(body, at)
-        at += _LENGTH.size + length
-        if at > len(body):
-            raise BadArgument("The body ends within a piece.")
-        yield body[at - length : at]
+    return pieces
 
 
 def _failure(text: bytes) -> tuple[str | None, str]:
