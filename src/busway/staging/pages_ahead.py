@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from busway.event_chunk import span
+from busway.message.event_chunk import span
 from busway.store.contract import FragmentKey, Store
 from busway.store.log_contract import ChunkPage
 

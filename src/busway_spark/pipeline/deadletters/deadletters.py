@@ -163,7 +163,8 @@ class _Work:
     def run(self, kept: DataFrame, now: datetime) -> Triage:
         self._spark = kept.sparkSession
         sources = [route.source for route in self._routes]
-        found = survey(kept, sources, self._options.by, self._options.samples)
+        draws = self._options.report is not None
+        found = survey(kept, sources, self._options.by, self._options.samples, draws=draws)
         self._progress.tell(
             f"{found.total} dead letters, {found.chosen} chosen.", total=found.total, chosen=found.chosen
         )

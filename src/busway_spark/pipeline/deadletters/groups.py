@@ -73,14 +73,17 @@ class Survey:
     #: How many groups there are; `groups` has the largest.
     group_count: int = 0
     groups: list[Group] = field(default_factory=list)
-    #: Word of KEYS → (value, count, chosen), the largest first.
+    #: Word of KEYS → (value, count, chosen), the largest first. This and what follows only where it is drawn.
     breakdowns: dict[str, list[tuple[str | None, int, int]]] = field(default_factory=dict)
     slot_s: int = 0
     slots: list[Slot] = field(default_factory=list)
 
 
-def survey(letters: DataFrame, sources: Sequence[str], by: Sequence[str], samples: int) -> Survey:
-    """`letters` as `deadletters_columns.chosen` gives them, kept: they are read several times."""
+def survey(
+    letters: DataFrame, sources: Sequence[str], by: Sequence[str], samples: int, *, draws: bool
+) -> Survey:
+    """`letters` as `deadletters_columns.chosen` gives them, kept: they are read several times. `draws`: also what the
+    page of a report draws."""
     row = letters.agg(
         F.count("*"), _count_if(F.col("isChosen")), _count_if(F.col("isHeld")),
         F.min(F.unix_timestamp("enqueuedTime")), F.max(F.unix_timestamp("enqueuedTime")),
@@ -89,10 +92,11 @@ def survey(letters: DataFrame, sources: Sequence[str], by: Sequence[str], sample
     if not found.total:
         return found
     found.groups, found.group_count = _groups(letters, sources, by, samples)
-    found.breakdowns = _breakdowns(letters, sources)
-    found.slot_s = slot_seconds(int(row[4] or 0) - int(row[3] or 0))
-    reasons = [reason for reason, _, _ in found.breakdowns["reason"][:_REASONS_MAX]]
-    found.slots = _slots(letters, found.slot_s, reasons)
+    if draws:
+        found.breakdowns = _breakdowns(letters, sources)
+        found.slot_s = slot_seconds(int(row[4] or 0) - int(row[3] or 0))
+        reasons = [reason for reason, _, _ in found.breakdowns["reason"][:_REASONS_MAX]]
+        found.slots = _slots(letters, found.slot_s, reasons)
     return found
 
 

@@ -26,6 +26,9 @@ from busway.message.message import Message
 DELAY: Final = "delay"
 _LEFT_OUT: Final = (DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION, CLAIM_PROPERTY)
 _REMOVED: Final = {name.encode(): True for name in _LEFT_OUT}
+#: Where neither stands in a message there is nothing to remove.
+_DEAD_LETTER: Final = b"DeadLetter"
+_CLAIM: Final = CLAIM_PROPERTY.encode()
 _DELAY_MS_MAX: Final = 366 * 24 * 3600 * 1000
 
 
@@ -71,6 +74,6 @@ def _as_it_is(row: Message) -> Message:
     if row.changes is not None:
         entries = entries_by_name(row.changes, 0, len(row.changes))
         fresh = {name: entry for name, entry in entries.items() if name not in _REMOVED}
-    if fresh or any(name in bare for name in _REMOVED):
+    if fresh or _DEAD_LETTER in bare or _CLAIM in bare:
         bare = with_application_properties(bare, fresh, _REMOVED)
     return Message(head, bare, ttl_ms=row.ttl_ms, session_id=row.session_id, partition_key=row.partition_key)
