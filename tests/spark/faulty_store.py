@@ -201,8 +201,8 @@ class _Deltalake:
             return _Counted(CALLS.make("delta.load", load), "delta.")
 
         @staticmethod
-        def is_deltatable(location: str) -> bool:
-            return bool(CALLS.make("delta.is_table", partial(deltalake.DeltaTable.is_deltatable, location)))
+        def is_deltatable(*args: Any) -> bool:
+            return bool(CALLS.make("delta.is_table", partial(deltalake.DeltaTable.is_deltatable, *args)))
 
         @staticmethod
         def create(*args: Any, **more: Any) -> Any:

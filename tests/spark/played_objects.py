@@ -1,24 +1,27 @@
-"""A played capture (`played_capture`) into a store of objects."""
+"""A played capture (`played_capture`) into a store of objects: files, or a Delta table."""
 
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
 from busway_spark.pipeline.capture.capture_root import CaptureRoot
-from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWriter
+from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
 from tests.spark.played_capture import Key, PlayedBus, PlayedCapture, travelled
 from tests.spark.s3_server import BUCKET, S3Server
 
 
 class PlayedObjects(PlayedCapture):
-    def __init__(self, server: S3Server, name: str, bus: PlayedBus) -> None:
-        super().__init__(Path(name), PARQUET, bus, self._root)  # type: ignore[arg-type]
+    def __init__(self, server: S3Server, name: str, bus: PlayedBus, layout: str = PARQUET) -> None:
+        super().__init__(Path(name), layout, bus, self._root)  # type: ignore[arg-type]
         self.server = server
         self.name = name
         self.owner: str | None = None
@@ -35,7 +38,7 @@ class PlayedObjects(PlayedCapture):
 
     def _writer(self) -> CaptureStreamWriter:
         root = CaptureRoot(f"s3://{BUCKET}/{self.name}", self.owner)
-        return travelled(CaptureStreamWriter(root, self.bus.entity.name, PARQUET, ZSTD))
+        return travelled(CaptureStreamWriter(root, self.bus.entity.name, self.layout, ZSTD))
 
     def _found(self) -> dict[str, bytes]:
         start = f"{self.name}/"
@@ -45,8 +48,10 @@ class PlayedObjects(PlayedCapture):
 
     def lake(self) -> list[Key]:
         found: list[Key] = []
-        for key, data in self._found().items():
-            if key.startswith("entity="):
+        there = self._found()
+        named = table_keys(there) if self.layout == DELTA else there
+        for key, data in there.items():
+            if key.startswith("entity=") and key in named:
                 rows: list[Any] = pq.read_table(io.BytesIO(data), columns=["body"]).to_pylist()
                 found += [
                     (int(each.split(b"-")[0]), int(each.split(b"-")[1]))
@@ -58,3 +63,14 @@ class PlayedObjects(PlayedCapture):
     def leftovers(self) -> list[str]:
         known = ("lock", "source.json", "committed.json")
         return [key for key in self._found() if key.startswith("_capture") and not key.endswith(known)]
+
+
+def table_keys(objects: Mapping[str, bytes]) -> set[str]:
+    """The files that the log of a Delta table names, as its versions say one behind the other."""
+    found: set[str] = set()
+    for key in sorted(objects):
+        if key.startswith("_delta_log/") and key.endswith(".json"):
+            for action in map(json.loads, objects[key].splitlines()):
+                found |= {unquote(each["path"]) for name, each in action.items() if name == "add"}
+                found -= {unquote(each["path"]) for name, each in action.items() if name == "remove"}
+    return found

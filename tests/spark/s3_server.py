@@ -112,6 +112,8 @@ def _name(environ: dict[str, Any]) -> str:
     more = environ.get("QUERY_STRING", "")
     if "HTTP_X_AMZ_COPY_SOURCE" in environ:
         method = "COPY"
+    elif method == "PUT" and environ.get("HTTP_IF_NONE_MATCH") == "*":
+        method = "CREATE"
     return f"{method} {path}{'?' + more if more else ''}"
 
 

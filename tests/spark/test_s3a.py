@@ -27,7 +27,8 @@ def busway(
 ) -> subprocess.CompletedProcess[str]:
     settings = [word for each in ("spark.ui.enabled=false", *conf) for word in ("--conf", each)]
     return subprocess.run(
-        [str(BUSWAY), "pipeline", *arguments, "--connection-string", server.connection_string, *settings],
+        [str(BUSWAY), "pipeline", *arguments, *settings],
+        env={**os.environ, "BUSWAY_CONNECTION_STRING": server.connection_string},
         capture_output=True,
         text=True,
         timeout=500,

@@ -75,6 +75,7 @@ _SERVICEBUS_COLUMNS: Final = ",".join(
 )
 #: As operating systems say it, through Java.
 _NO_ROOM: Final = re.compile("No space left on device|Disk quota exceeded")
+_ELSEWHERE: Final = "Or keep checkpoints elsewhere, with --checkpoint."
 
 
 @dataclass(frozen=True)
@@ -381,7 +382,8 @@ def _lag(progress: dict[str, Any]) -> int | None:
 
 
 def _stopped(entity: str, checkpoint: str, error: Exception) -> JobFailed:
-    sentence = driver_sentence(str(error)) or sentence_of(error)
+    no_driver = driver_sentence(str(error))
+    sentence = f"{no_driver} {_ELSEWHERE}" if no_driver else sentence_of(error)
     if _NO_ROOM.search(sentence):
         sentence = (
             f"There is no room left at {checkpoint}, where progress is kept, or in the temporary folder of Spark."

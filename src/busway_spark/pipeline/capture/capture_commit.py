@@ -60,6 +60,7 @@ from busway_spark.pipeline.captured.notes import COMMITTED as COMMITTED
 from busway_spark.pipeline.captured.notes import MOVING_KEY, note_text, read_note
 from busway_spark.pipeline.captured.notes import notes_of as notes_of
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.places.object_store import plain_words
 
 MOVING: Final = "moving.json"
 SOURCE: Final = "source.json"
@@ -335,7 +336,7 @@ def missing_sentence(root: CaptureRoot, path: PurePosixPath) -> str:
 
 def store_sentence(root: CaptureRoot, error: Exception) -> str:
     """What a file store says, to people."""
-    text = str(error.strerror or error) if isinstance(error, OSError) else str(error)
+    text = str(error.strerror) if isinstance(error, OSError) and error.strerror else plain_words(error)
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or _NO_ROOM.search(text):
         return (
             f"There is no room left at {root.location}. Nothing is lost: the batch is captured when there is room and"

@@ -7,12 +7,15 @@ those it is looked up by their names, of which there is one each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import FOLDERS, CapturedFile, folder_of
 from busway_spark.pipeline.captured.captured_files import ListedFile, SpannedFile
+from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.places.hadoop_driver import driver_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +35,8 @@ def captured_frame(
     if usual:
         place = root.spark_location
         paths = [f"{place}/{each.path}" for each in usual]
-        frames.append(spark.read.schema(schema).option("basePath", place).parquet(*paths))
+        with _telling_drivers():
+            frames.append(spark.read.schema(schema).option("basePath", place).parquet(*paths))
     if strange:
         frames.append(_looked_up(spark, root, strange, schema))
     if not frames:
@@ -54,8 +58,21 @@ def _looked_up(
     folders = spark.createDataFrame(told, _FOLDERS_DDL)
     own = StructType([field for field in schema.fields if field.name not in FOLDERS])
     paths = [f"{root.spark_location}/{each.path}" for each in files]
-    rows = spark.read.schema(own).parquet(*paths).withColumn(_NAME, F.col("_metadata.file_name"))
+    with _telling_drivers():
+        rows = spark.read.schema(own).parquet(*paths).withColumn(_NAME, F.col("_metadata.file_name"))
     return rows.join(F.broadcast(folders), _NAME).select(*(field.name for field in schema.fields))
+
+
+@contextmanager
+def _telling_drivers() -> Iterator[None]:
+    """Spark looks for the files at once, by a driver that it may not have."""
+    try:
+        yield
+    except Exception as error:
+        sentence = driver_sentence(str(error))
+        if sentence is None:
+            raise
+        raise JobFailed(sentence) from error
 
 
 def _folder_values(file: CapturedFile) -> tuple[str, str, str, int]:

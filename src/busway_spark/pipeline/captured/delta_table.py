@@ -27,6 +27,7 @@ from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import FOLDERS, SCHEMA
 from busway_spark.pipeline.captured.captured_columns import check_columns
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.places.object_store import plain_words
 
 LOG: Final = PurePosixPath("_delta_log")
 _FOLDER_TYPES: Final = (pa.string(), pa.string(), pa.string(), pa.int32())
@@ -92,18 +93,33 @@ def has_table(root: CaptureRoot) -> bool:
 
 def open_table(root: CaptureRoot) -> Any | None:
     delta = require_delta()
-    if not delta.DeltaTable.is_deltatable(root.location):
+    try:
+        return delta.DeltaTable(root.location, storage_options=_store_options(root))
+    except import_module("deltalake.exceptions").TableNotFoundError:
         return None
-    return delta.DeltaTable(root.location)
 
 
 def made_table(root: CaptureRoot) -> Any:
     """Or the one that is there."""
     delta = require_delta()
     schema = delta.Schema.from_arrow(TABLE_SCHEMA)
-    table = delta.DeltaTable.create(root.location, schema=schema, mode="ignore", partition_by=list(FOLDERS))
+    table = delta.DeltaTable.create(
+        root.location,
+        schema=schema,
+        mode="ignore",
+        partition_by=list(FOLDERS),
+        storage_options=_store_options(root),
+    )
     sync_version(root, table)
     return table
+
+
+def _store_options(root: CaptureRoot) -> dict[str, str] | None:
+    """The package finds keys by itself, where we find them. A version is put under its name only if there is none,
+    so that of two that write at once one alone wins."""
+    if root.objects is None:
+        return None
+    return {"conditional_put": "etag", **root.objects.client_options()}
 
 
 def sync_version(root: CaptureRoot, table: Any) -> None:
@@ -209,5 +225,5 @@ def _telling(root: CaptureRoot) -> Iterator[None]:
     try:
         yield
     except delta_error() as error:
-        text = str(error)[:_WORDS_MAX]
+        text = plain_words(error)[:_WORDS_MAX]
         raise JobFailed(f"The Delta table at {root.location} cannot be read: {text}") from error

@@ -30,11 +30,11 @@ def driver_sentence(text: str) -> str | None:
     scheme = _SCHEMES.get(said, said)
     name = _DRIVERS.get(scheme)
     if name is None:
-        return f"Spark has no driver for {scheme}://. Keep checkpoints elsewhere, with --checkpoint."
+        return f"Spark has no driver for {scheme}://."
     return (
         f"Spark has no driver for {scheme}://. Say --conf"
         f" spark.jars.packages=org.apache.hadoop:{name}:{hadoop_version()} and it is fetched from Maven Central, or"
-        " put the jars into the folder 'jars' of Spark. Or keep checkpoints elsewhere, with --checkpoint."
+        " put the jars into the folder 'jars' of Spark."
     )
 
 

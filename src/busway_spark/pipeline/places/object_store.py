@@ -12,6 +12,7 @@ Keys come from the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `A
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ _TOGETHER: Final = 32
 #: What a file may hold before it is sent in parts.
 _PART_BYTES: Final = 16 * 1024 * 1024
 _WORDS_MAX: Final = 400
+_MARKS: Final = re.compile(r"\x1b\[[0-9;]*m|↳")
 
 
 class StoreFailed(OSError):
@@ -68,7 +70,7 @@ class ObjectStore:
     @cached_property
     def _store(self) -> Any:
         make = import_module("obstore.store").from_url
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        endpoint = _endpoint()
         more: dict[str, Any] = {}
         if self._url.startswith("s3://"):
             more["client_options"] = {"allow_http": endpoint.startswith("http://")}
@@ -84,6 +86,15 @@ class ObjectStore:
             return make(self._url, retry_config=retry, **more)
         except Exception as error:
             raise JobFailed(f"Files cannot be kept at '{self._url}': {_words(error)}") from error
+
+    def client_options(self) -> dict[str, str]:
+        """For other clients of the same kind: as many tries, and the same place where it is not Amazon's own."""
+        tries = {"max_retries": str(RETRIES), "retry_timeout": f"{_RETRY_S}s"}
+        endpoint = _endpoint()
+        if not endpoint or not self._url.startswith("s3://"):
+            return tries
+        is_plain = endpoint.startswith("http://")
+        return {**tries, "aws_endpoint": endpoint, "allow_http": str(is_plain).lower()}
 
     # -- one object
 
@@ -198,4 +209,14 @@ def _tag(facts: Any) -> Tag:
 
 def _words(error: Exception) -> str:
     """Without what only a programmer of the client can read."""
-    return str(error).split("Debug source:")[0].strip()[:_WORDS_MAX]
+    return plain_words(error).split("Debug source:")[0].strip()[:_WORDS_MAX]
+
+
+def plain_words(error: Exception) -> str:
+    """On one line. deltalake says each cause on a line of its own, with an arrow and in colours."""
+    return " ".join(_MARKS.sub(" ", str(error)).split())
+
+
+def _endpoint() -> str:
+    """Of stores that speak S3; empty where it is Amazon's own."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
