@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from busway.message import Message
 from busway.message.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
 from busway.message.event_record import Event
+from busway.message.message import Message
 from busway.staging import part, publisher
 from busway.staging.pages_ahead import PagesAhead
 from busway.staging.slices import slice_end
