@@ -282,7 +282,7 @@ def switch_store(scene: Scene, n: int) -> None:
 
 @row(MANAGE, HTTP, "ResetRoute.handle", "ask for an empty bus that is not allowed")
 def reset(scene: Scene, _n: int) -> None:
-    scene.ask_http("POST", "$reset")
+    scene.ask_http("POST", "$reset", status=403)
 
 
 @row(MANAGE, HTTP, "OperatorRoutes.fragments", "look at {n} fragments of a queue", 16)

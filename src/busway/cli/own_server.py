@@ -24,7 +24,7 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway.data_directory import DataDirectory
 
 _PROGRAM: Final = "from busway.cli import main; main()"
-_START_S_MAX: Final = 60.0
+_START_S_MAX: Final = 120.0
 _STOP_S_MAX: Final = 20.0
 _LOOK_EVERY_S: Final = 0.01
 #: Of the log, when it did not start.
