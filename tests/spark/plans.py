@@ -64,7 +64,7 @@ class Plan:
     catches: bool
 
     @classmethod
-    def drawn(cls, seed: int, *, may_kill: bool = False) -> Plan:
+    def drawn(cls, seed: int, *, may_kill: bool = False, faults_max: int = 2) -> Plan:
         chance = random.Random(seed)
         way = chance.choice((STREAM, EACH, JOB))
         possible = SHUFFLES[:_OF_STREAMS] if way == STREAM else SHUFFLES
@@ -81,7 +81,8 @@ class Plan:
 
         runs = [run(chance.choice(faults)) for _ in range(chance.choice((1, 1, 2)))]
         shuffles = tuple(chance.sample(possible, chance.randint(1, 2)))
-        return cls(seed, way, KINDS[seed % len(KINDS)], shuffles, (*runs, run(None)), chance.random() < 0.5)
+        last, catches = run(None), chance.random() < 0.5
+        return cls(seed, way, KINDS[seed % len(KINDS)], shuffles, (*runs[:faults_max], last), catches)
 
 
 class Playground:
