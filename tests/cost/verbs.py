@@ -112,8 +112,8 @@ def operations() -> dict[str, str]:
 def routes() -> dict[str, CodeType]:
     """Every method of the HTTP gateway that is given a request and answers it."""
     found: dict[str, CodeType] = {}
-    for module in pkgutil.iter_modules(http.__path__):
-        loaded = importlib.import_module(f"{http.__name__}.{module.name}")
+    for module in pkgutil.walk_packages(http.__path__, f"{http.__name__}."):
+        loaded = importlib.import_module(module.name)
         for _, kind in inspect.getmembers(loaded, inspect.isclass):
             if kind.__module__ == loaded.__name__:
                 found |= {method.__qualname__: method.__code__ for method in _answering(kind)}

@@ -55,7 +55,10 @@ class CarriedSource(DataSource):
 
 
 def _archive() -> Path:
-    return Path(__file__).parents[1]
+    """Where the package lies, wherever in it this file does."""
+    import busway_spark
+
+    return Path(busway_spark.__path__[0]).parent
 
 
 def _is_installed_beside(archive: Path) -> bool:
