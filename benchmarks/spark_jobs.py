@@ -36,7 +36,7 @@ class JobMissing(Exception):
 
 def _job(name: str) -> Any:
     try:
-        return import_module(f"busway_spark.pipeline.{name}")
+        return import_module(f"busway_spark.pipeline.{name}.{name}")
     except ImportError as error:
         raise JobMissing(f"there is no busway_spark.pipeline.{name}") from error
 

@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from busway_spark.pipeline.deadletters.blobs import blobs, packed_numbers
+from busway_spark.pipeline.deadletters.door import Told
+from busway_spark.pipeline.deadletters.tasks import Parcel, paired
 
 _LOADED = """
 import sys
@@ -38,3 +40,17 @@ def test_numbers_come_back_from_tasks_as_they_were(spark: SparkSession) -> None:
     frame = spark.createDataFrame(rows, "source int, sequenceNumber bigint, isDeferred boolean").coalesce(2)
     assert [row for some in packed_numbers(frame) for row in some] == rows
     assert [row for some in packed_numbers(frame.where("source > 9")) for row in some] == []
+
+
+def test_answers_are_told_apart_by_name_in_whatever_order_they_come() -> None:
+    """Dead letters: an answer belongs to the parcel whose first letter it names, and none may be missing."""
+    parcels = [Parcel.of([(number, b""), (number + 1, b"x")]) for number in (10, 20, 30)]
+    locked = Told("locked", [21])
+    answers = [b"[30, []]", b'[20, [["locked", [21], null]]]', b"[10, []]"]
+    assert sorted(paired(parcels, answers), key=lambda pair: pair[0].first) == [
+        (parcels[0], []),
+        (parcels[1], [locked]),
+        (parcels[2], []),
+    ]
+    with pytest.raises(AssertionError):
+        paired(parcels, answers[:2])

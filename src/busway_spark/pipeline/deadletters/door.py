@@ -38,6 +38,12 @@ def packed(letters: Iterable[Letter]) -> bytes:
     return b"".join([pack(number, len(changes)) + changes for number, changes in letters])
 
 
+def first_number(body: bytes) -> int:
+    """Of the first letter in a body."""
+    number: int = _LETTER.unpack_from(body)[0]
+    return number
+
+
 def unpacked(body: bytes) -> Iterator[Letter]:
     at = 0
     while at < len(body):

@@ -1,11 +1,11 @@
 """Dead letters moved by tasks of Spark: exactly those of a plan, each once, whatever is killed meanwhile.
 
 Theory of operation. The plan lies with the driver (`deadletters_plan`). It is handed out in parcels, some at a time,
-as a small table whose rows are bodies of requests (`deadletters_door`). A task posts its rows one after the other and
-tells of each parcel only what was not moved; that comes into the plan before more is handed out: the driver holds no
-more than that. A move is one step of the server's, so a task that
-Spark repeats or speculates with, an executor that is lost, a driver or a bus that is killed and started again neither
-lose nor double a letter. What somebody holds locked is tried again, with pauses, as long as `wait_s`.
+as a small table whose rows are bodies of requests (`door`). A task posts its rows one after the other and tells of
+each parcel, named by its first letter, only what was not moved; that comes into the plan before more is handed out:
+the driver holds no more than that. A move is one step of the server's, so a task that Spark repeats or speculates
+with, an executor that is lost, a driver or a bus that is killed and started again neither lose nor double a letter.
+What somebody holds locked is tried again, with pauses, as long as `wait_s`.
 
 Tasks work at the same time, so letters of different parcels may arrive in another order. Where the destination needs
 sessions, whose messages have an order, one task moves everything, in the order of numbers.
@@ -24,7 +24,15 @@ from pyspark.errors import PySparkException
 
 from busway.client.errors import ClientError
 from busway_spark.pipeline.deadletters.blobs import column_of_blobs
-from busway_spark.pipeline.deadletters.door import BYTES_MAX, LETTERS_MAX, Letter, LettersDoor, Told, packed
+from busway_spark.pipeline.deadletters.door import (
+    BYTES_MAX,
+    LETTERS_MAX,
+    Letter,
+    LettersDoor,
+    Told,
+    first_number,
+    packed,
+)
 from busway_spark.pipeline.deadletters.plan import LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
 from busway_spark.pipeline.deadletters.route import Route
 from busway_spark.pipeline.job import JobFailed, Progress
@@ -151,8 +159,7 @@ class TaskMover:
         speculates = self._spark.conf.get("spark.speculation", "false") == "true"
         work = _task(self._bus, self.route.source, self.route.destination, not speculates)
         rows: list[Any] = frame.mapInArrow(work, _RETURNED).collect()
-        told = [[Told(*each) for each in json.loads(bytes(row[0]))] for row in rows]
-        return list(zip(parcels, told, strict=True))  # Spark keeps the order
+        return paired(parcels, [bytes(row[0]) for row in rows])
 
     def _note(self, told: list[ParcelTold]) -> None:
         moved = 0
@@ -199,13 +206,27 @@ def _task(bus: Bus, source: str, destination: str, is_certain: bool) -> Callable
         is_first = is_certain and (context is None or context.attemptNumber() == 0)
         door = LettersDoor(bus, source, destination)
         for batch in batches:
-            told = [door.move(letters.as_py(), is_first=is_first) for letters in batch.column(0)]
-            yield column_of_blobs(
-                _RETURNED.split()[0],
-                [json.dumps([astuple(each) for each in parcel]).encode() for parcel in told],
-            )
+            told = [_told(door, letters.as_py(), is_first) for letters in batch.column(0)]
+            yield column_of_blobs(_RETURNED.split()[0], told)
 
     return work
+
+
+def _told(door: LettersDoor, letters: bytes, is_first: bool) -> bytes:
+    """Of one parcel, under the number of its first letter."""
+    told = door.move(letters, is_first=is_first)
+    return json.dumps([first_number(letters), [astuple(each) for each in told]]).encode()
+
+
+def paired(parcels: list[Parcel], answers: list[bytes]) -> list[ParcelTold]:
+    """Each answer with the parcel whose first letter it names, in whatever order they come."""
+    by_first = {parcel.first: parcel for parcel in parcels}
+    pairs: list[ParcelTold] = []
+    for answer in answers:
+        first, told = json.loads(answer)
+        pairs.append((by_first.pop(first), [Told(*each) for each in told]))
+    assert not by_first, "Spark ends a job without some of its rows"
+    return pairs
 
 
 def _parallelism(spark: SparkSession) -> int:
