@@ -10,7 +10,7 @@ RESET: Final = (
     Fault(
         "a reset that everybody may ask for",
         "A-9: only whoever may Manage the namespace empties it",
-        "busway/gateway/http/reset_route.py",
+        "busway/gateway/http/operator/reset_route.py",
         """        call.require(MANAGE)
 """,
         "",
@@ -19,7 +19,7 @@ RESET: Final = (
     Fault(
         "a reset that leaves keys behind",
         "Reset: rules of the namespace go, but for the root rule",
-        "busway/broker/reset.py",
+        "busway/broker/namespace/reset.py",
         """    if root != present.rules:
 """,
         """    if not root:
@@ -29,7 +29,7 @@ RESET: Final = (
     Fault(
         "a reset that leaves fragments behind",
         "Reset: no store holds anything of before",
-        "busway/broker/reset.py",
+        "busway/broker/namespace/reset.py",
         """    if is_home or keeper.join(lambda batch: _drop(batch, fragments)):
 """,
         """    if is_home:
@@ -39,7 +39,7 @@ RESET: Final = (
     Fault(
         "a reset that remembers writes",
         "Reset: a job of the next test may write under the same name",
-        "busway/broker/reset.py",
+        "busway/broker/namespace/reset.py",
         """    await namespace.staged.forget_all()
 """,
         "",
