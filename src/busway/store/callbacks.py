@@ -16,11 +16,13 @@ _LOOK_AFTER: Final = 32
 
 
 def report(
-    loop: asyncio.AbstractEventLoop, callbacks: Sequence[CommitCallback], outcome: StoreError | None
+    loop: asyncio.AbstractEventLoop, callbacks: list[CommitCallback], outcome: StoreError | None
 ) -> None:
-    """Calls each callback; one that raises is a bug of its owner and must not keep the others uninformed."""
+    """Calls each callback; one that raises is a bug of its owner and must not keep the others uninformed. They are
+    forgotten then: whoever waits for a batch may know it, and memory is given back without the cyclic collector."""
     for callback in callbacks:
         _call(loop, callback, outcome)
+    callbacks.clear()
 
 
 def report_some(

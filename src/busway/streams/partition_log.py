@@ -31,8 +31,8 @@ from busway.broker.errors import (
     QuotaExceeded,
     ServerBusy,
 )
-from busway.broker.fragment.commit_runs import broker_error
 from busway.broker.fragment.runtime import BrokerRuntime
+from busway.broker.fragment.write import broker_error
 from busway.broker.limits import Limits
 from busway.message.event_chunk import Chunk, ChunkBuilder, ChunkDamaged
 from busway.message.event_record import Event, body_in_record, record_of

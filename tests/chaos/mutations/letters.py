@@ -14,7 +14,7 @@ LETTERS: Final = (
         "a moved dead letter stays where it was",
         "Dead letters: it leaves with the commit that stores it where it goes",
         _MOVES,
-        """        batch.deletes.append((fragment.key, self._place, [row.sequence_number for row in rows]))
+        """        write.remove(_RESUBMITTED[self._place], rows)
 """,
         "",
         _TESTS,

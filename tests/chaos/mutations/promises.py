@@ -10,7 +10,7 @@ PROMISES: Final = (
     Fault(
         "accept before commit",
         "S-1: accepted is told after the commit, always",
-        "busway/broker/fragment/commit_runs.py",
+        "busway/broker/fragment/sent_run.py",
         """            self.origin.joined(batch, self.messages, self.fragment.store.name)
         batch.callbacks.append(self.committed)
 """,
@@ -46,10 +46,10 @@ PROMISES: Final = (
     Fault(
         "skip a duplicate id",
         "S-40: what was accepted is known again, after a restart too",
-        "busway/broker/fragment/duplicates.py",
-        """for message_id in new_ids])
+        "busway/broker/fragment/write.py",
+        """for message_id in ids])
 """,
-        """for message_id in new_ids[1:]])
+        """for message_id in list(ids)[1:]])
 """,
         ("tests/unit/broker/test_duplicates.py",),
     ),
@@ -128,8 +128,8 @@ PROMISES: Final = (
     Fault(
         "session state not written",
         "X-15: it outlasts a restart",
-        "busway/broker/fragment/message_sessions.py",
-        """        batch.session_states.append((fragment.key, session_id, state, fragment.runtime.clock.wall_ms()))
+        "busway/broker/fragment/write.py",
+        """        self.batch.session_states.append((fragment.key, session_id, state, now_ms))
 """,
         "",
         ("tests/unit/broker/test_message_sessions.py",),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from busway.broker.errors import QuotaExceeded, ServerBusy, StoreOutcomeUnknown
-from busway.broker.fragment.commit_runs import SentRun
 from busway.broker.fragment.numbering import NUMBER_MAX, RESERVE_FROM
+from busway.broker.fragment.sent_run import SentRun
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.store.contract import FragmentKey, Page
 from tests.model.sqlite_rig import SqliteRig

@@ -28,9 +28,9 @@ from busway.broker.errors import (
     ServerBusy,
 )
 from busway.broker.fragment.admission import fault_of, namespace_fault, quota_fault
-from busway.broker.fragment.commit_runs import SentRun
-from busway.broker.fragment.dead_letter import SESSION_ID_IS_NULL, put_dead_letters, rule_failed
+from busway.broker.fragment.dead_letter import SESSION_ID_IS_NULL, rule_failed
 from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.sent_run import SentRun
 from busway.message.message import Message
 from busway.store.contract import FragmentKey, StoreError
 
@@ -132,10 +132,11 @@ async def _join(fragment: Fragment, fresh: dict[str, HistoricCopy]) -> None:
         fragment.intake.join(run)
         if ended.done():  # it did not join
             raise ended.result()[0][1]
+    write = fragment.write_in(batch)
     if dead:
-        put_dead_letters(fragment, batch, dead)
-    now_ms = fragment.runtime.clock.wall_ms()
-    batch.duplicate_ids.extend([(fragment.key, id_, now_ms) for id_ in fresh])
+        write.put_dead_letters(dead)
+    write.remember_ids(fresh)
+    write.join()
     if not live:
         await fragment.durable()
         return

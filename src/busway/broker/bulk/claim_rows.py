@@ -16,13 +16,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.bulk.claim_stamp import CLAIM_PROPERTY, stamp_of, stamped, unstamped
-from busway.broker.fragment.commit_runs import ArrivedRun, WrittenRun
-from busway.broker.fragment.dead_letter import EXPIRED, DeadLetterRun
-from busway.broker.fragment.journal import COMPLETE, EXPIRE, note_messages
+from busway.broker.fragment.dead_letter import EXPIRED
+from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.read_requests import read
 from busway.broker.fragment.settlement import Verb
-from busway.message.message import DEFERRED, NEVER_MS, Message
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, CommitBatch, Move, Page
+from busway.message.message import Message
+from busway.store.contract import PLACE_DEFERRED, Page
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 #: One page: what is decoded, or written, without anybody else's turn.
 _PAGE_MESSAGES: Final = 1_000
 _PAGE_BYTES: Final = 4 * 1024 * 1024
+_COMPLETED: Final = step_of(MessageState.DEFERRED, MessageInput.COMPLETED)
 
 
 #: Awaited before each page behind the first: others have their turn. Whoever does much waits for its own.
@@ -72,7 +72,9 @@ class ClaimRows:
         async for page in self.pages(numbers):
             free = self._unlocked(page)
             if free:
-                _delete(fragment, fragment.batch(), free, COMPLETE)
+                write = fragment.write()
+                write.remove(_COMPLETED, free)
+                write.join()
                 count += len(free)
         await fragment.durable()
         fragment.flow.settled(Verb.COMPLETE, count)
@@ -141,78 +143,14 @@ def _last_number(page: Page, after: int) -> int:
     return max(last, *page.damaged) if page.damaged else last
 
 
-def _delete(fragment: Fragment, batch: CommitBatch, messages: list[Message], operation: int) -> None:
-    batch.deletes.append((fragment.key, PLACE_DEFERRED, [message.sequence_number for message in messages]))
-    for message in messages:
-        fragment.uncount(DEFERRED, message.size())
-    batch.counters[fragment.key] = fragment.counters
-    note_messages(fragment, batch, operation, messages)
-
-
 def _release(fragment: Fragment, messages: list[Message]) -> None:
-    batch = fragment.batch()
     now_ms = fragment.runtime.clock.wall_ms()
-    expired: list[Message] = []
+    write = fragment.write()
     if not fragment.settings.is_dead_letter:
         expired = [message for message in messages if message.expires_at_ms <= now_ms]
         if expired:
-            _expire(fragment, batch, expired)
+            write.expire(MessageState.DEFERRED, expired, {**EXPIRED, CLAIM_PROPERTY: None})
             messages = [message for message in messages if message.expires_at_ms > now_ms]
-    if messages:
-        _activate(fragment, batch, messages)
-    if expired:
-        batch.callbacks.append(WrittenRun(fragment).committed)
-
-
-def _expire(fragment: Fragment, batch: CommitBatch, messages: list[Message]) -> None:
-    """D-11, or dropped."""
-    if not fragment.settings.dead_letters_expired or fragment.dead_letter is None:
-        _delete(fragment, batch, messages, EXPIRE)
-        return
-    properties: dict[str, object] = {**EXPIRED, CLAIM_PROPERTY: None}
-    dead_letters = DeadLetterRun(fragment, batch)
     for message in messages:
-        number, size = message.sequence_number, message.size()
-        dead_letters.add(
-            PLACE_DEFERRED,
-            number,
-            size,
-            message.delivery_count,
-            message.changes,
-            properties,
-            message.enqueued_at_ms,
-            message.session_id,
-            message.partition_key,
-        )
-    dead_letters.join()
-
-
-def _activate(fragment: Fragment, batch: CommitBatch, messages: list[Message]) -> None:
-    """From the deferred rows back to the active ones."""
-    run = ArrivedRun(fragment)
-    requires_session = fragment.settings.requires_session
-    sweeper = fragment.runtime.sweepers.get(fragment.store.name)
-    for message in messages:
-        number, size, changes = message.sequence_number, message.size(), unstamped(message.changes)
-        session_id = (message.session_id or "") if requires_session else None
-        expires = message.expires_at_ms < NEVER_MS and not fragment.settings.is_dead_letter
-        batch.moves.append(
-            Move(
-                fragment.key,
-                PLACE_DEFERRED,
-                number,
-                fragment.key,
-                PLACE_ACTIVE,
-                number,
-                changes=changes,
-                session_id=session_id,
-                with_expiry_entry=expires,
-            )
-        )
-        if expires and sweeper is not None:
-            sweeper.joined(message.expires_at_ms)
-        fragment.uncount(DEFERRED, size)
-        fragment.expect(number, size + len(changes) - len(message.changes or b""))
-        run.entries.append((number, message.session_id))
-    batch.counters[fragment.key] = fragment.counters
-    batch.callbacks.append(run.committed)
+        write.release_claimed(message, unstamped(message.changes))
+    write.join()

@@ -31,8 +31,7 @@ from busway.broker.errors import (
     StoreOutcomeUnknown,
 )
 from busway.broker.forward.send_via import SendVia
-from busway.broker.fragment.commit_runs import WrittenRun
-from busway.broker.fragment.journal import COMPLETE, note_messages
+from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.read_requests import read
 from busway.broker.fragment.settlement import Verb
 from busway.message.message import Message
@@ -49,6 +48,12 @@ _CHANGED_WEIGHT: Final = 5
 _SLICE_BYTES: Final = 2 * 1024 * 1024
 #: What a request has in memory beside its letters: one slice that is read, and one that is being committed.
 HELD_BYTES: Final = 2 * _SLICE_BYTES
+
+#: By the place of the dead letter.
+_RESUBMITTED: Final = {
+    PLACE_ACTIVE: step_of(MessageState.ACTIVE, MessageInput.RESUBMITTED),
+    PLACE_DEFERRED: step_of(MessageState.DEFERRED, MessageInput.RESUBMITTED),
+}
 
 #: The message that a dead letter becomes, with its changes; raises BrokerError.
 Remake = Callable[[Message, bytes], Message]
@@ -126,12 +131,9 @@ class _Departure:
         rows = [self._rows[id(message)] for message in messages]
         if self._place == PLACE_ACTIVE:
             fragment.withdraw(rows)
-        batch.deletes.append((fragment.key, self._place, [row.sequence_number for row in rows]))
-        for row in rows:
-            fragment.uncount(self._place, row.size())
-        batch.counters[fragment.key] = fragment.counters
-        note_messages(fragment, batch, COMPLETE, rows)
-        batch.callbacks.append(WrittenRun(fragment).committed)
+        write = fragment.write_in(batch)
+        write.remove(_RESUBMITTED[self._place], rows)
+        write.join()
 
     def done(self, refused: list[tuple[int, BrokerError]]) -> None:
         if not self.ended.done():

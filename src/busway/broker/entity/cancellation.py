@@ -13,10 +13,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
-from busway.broker.fragment.commit_runs import WrittenRun, broker_error
 from busway.broker.fragment.journal import CANCEL, tell_messages
-from busway.message.message import SCHEDULED, Message
-from busway.store.contract import PLACE_SCHEDULED, StoreError
+from busway.broker.fragment.read_requests import CANCELLED
+from busway.broker.fragment.write import broker_error
+from busway.message.message import Message
+from busway.store.contract import StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -39,24 +40,20 @@ class _Part:
         return [message.sequence_number for message in self.messages]
 
     def join(self) -> None:
-        fragment = self.fragment
-        batch = fragment.batch()
-        batch.deletes.append((fragment.key, PLACE_SCHEDULED, self.numbers()))
-        for message in self.messages:
-            fragment.uncount(SCHEDULED, message.size())
-        batch.counters[fragment.key] = fragment.counters
-        batch.callbacks.append(self.committed)
+        write = self.fragment.write()
+        write.remove(CANCELLED, self.messages, is_noted=False)  # as long as another part may fail
+        write.join()
+        write.batch.callbacks.append(self.committed)
 
     def committed(self, error: StoreError | None) -> None:
         if error is not None:
             self.error = broker_error(error)
-            self.fragment.commit_failed(error)
         self._cancellation.part_over()
 
     def schedule_again(self) -> None:
         fragment = self.fragment
         try:
-            batch = fragment.batch()
+            write = fragment.write()
         except ServerBusy:
             _log.warning(
                 "%d scheduled messages of %s are cancelled although the request failed: their store failed too",
@@ -64,8 +61,7 @@ class _Part:
                 fragment.settings.path,
             )
             return
-        fragment.intake.join_reserved(batch, self.messages)
-        batch.callbacks.append(WrittenRun(fragment).committed)
+        fragment.intake.join_reserved(write, self.messages)
 
 
 class Cancellation:

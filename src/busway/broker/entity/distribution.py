@@ -40,16 +40,16 @@ from busway.broker.entity.topic_line import (
 )
 from busway.broker.entity.turns import HALF
 from busway.broker.errors import BrokerError, NoMatchingSubscription, QuotaExceeded, ServerBusy
-from busway.broker.fragment.commit_runs import SentRun
-from busway.broker.fragment.dead_letter import put_dead_letters, rule_failed
+from busway.broker.fragment.dead_letter import rule_failed
 from busway.broker.fragment.intake import Intake
-from busway.broker.fragment.journal import ACTIVATE, note_messages
+from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
+from busway.broker.fragment.sent_run import SentRun
 from busway.broker.fragment.settlement import RunDone
 from busway.message.message import Message
 from busway.rules.errors import ActionError
 from busway.rules.match import Match
 from busway.rules.selection import CHANGED_STEPS, CHARACTERS_PER_STEP, Selection
-from busway.store.contract import PLACE_SCHEDULED, CommitBatch, StoreError
+from busway.store.contract import CommitBatch, StoreError
 from busway.subject.copies import changed_copy, plain_copy
 from busway.subject.message_subject import MessageSubject
 
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
 
 _RECOUNT_EVERY_S: Final = 0.25
+_PUBLISHED: Final = step_of(MessageState.SCHEDULED, MessageInput.PUBLISHED)
 #: A batch that holds this many rows takes no further publish; what comes waits for the next one, which holds the
 #: senders back.
 _BATCH_ROWS_MAX: Final = 10_000
@@ -221,7 +222,7 @@ class Distribution(Intake):
             return
         self._enter_published(batch, run, len(due), wall_ms, wall_ms)
         self._join_copies(batch, copies, run.bytes, wall_ms)
-        run.joined(batch)
+        run.join()
 
     def join_published(self, run: SentRun, publication: Publication) -> None:
         """What was prepared. `check` was passed in this very step."""
@@ -229,29 +230,16 @@ class Distribution(Intake):
         due = publication.part()
         self._enter_published(batch, run, len(due), publication.decided_ms, publication.wall_ms)
         self._join_publication(batch, publication, run.bytes)
-        run.joined(batch)
+        run.join()
 
     def _enter_published(
         self, batch: CommitBatch, run: SentRun, due_count: int, decided_ms: int, wall_ms: int
     ) -> None:
-        """The topic's own part: its numbers, and rows for what is for later, as was decided."""
-        fragment = self._fragment
-        counters = fragment.counters
-        enqueued_ms = self._next_enqueued_ms(wall_ms)
-        for message in run.messages:
-            counters.last_counter += 1
-            message.sequence_number = counters.last_counter
-            message.enqueued_at_ms = enqueued_ms
-        run.last_number = counters.last_counter
+        """The topic's own part, as was decided."""
+        later: list[Message] = []
         if due_count < len(run.messages):
             later = [message for message in run.messages if message.scheduled_at_ms > decided_ms]
-            counters.bytes += sum(message.size() for message in later)
-            self._put_scheduled(batch, later)
-        run.active, run.active_bytes = [], 0
-        fragment.touch(enqueued_ms)
-        batch.counters[fragment.key] = counters
-        if fragment.runtime.journal is not None:
-            self._note(batch, run)
+        run.enter_published(batch, later, self._next_enqueued_ms(wall_ms))
 
     async def activate(self, messages: list[Message]) -> int:
         """Scheduled messages that are due are distributed by the rules of this moment (S-34). Raises why nothing of
@@ -285,17 +273,12 @@ class Distribution(Intake):
     def join_activated(self, publication: Publication) -> None:
         """`check` was passed in this very step."""
         fragment = self._fragment
-        batch = fragment.batch()
+        write = fragment.write()
         due = publication.part()
-        due_bytes = 0
-        batch.deletes.append((fragment.key, PLACE_SCHEDULED, [message.sequence_number for message in due]))
-        for message in due:
-            due_bytes += message.size()
-            fragment.uncount(PLACE_SCHEDULED, message.size())
+        write.remove(_PUBLISHED, due)
         fragment.touch(self._next_enqueued_ms(publication.wall_ms))
-        batch.counters[fragment.key] = fragment.counters
-        note_messages(fragment, batch, ACTIVATE, due)
-        self._join_publication(batch, publication, due_bytes)
+        write.join()
+        self._join_publication(write.batch, publication, sum([message.size() for message in due]))
 
     # -- copies
 
@@ -391,7 +374,9 @@ class Distribution(Intake):
                 into.main.intake.join_copies(batch, run, wall_ms)
                 batch.bytes += count * ROW_BYTES - into.shared_bytes
             if into.dead:
-                put_dead_letters(into.main, batch, into.dead)
+                write = into.main.write_in(batch)
+                write.put_dead_letters(into.dead)
+                write.join()
 
     def _join_publication(self, batch: CommitBatch, publication: Publication, published_bytes: int) -> None:
         """`_join_copies` for what was prepared."""
@@ -405,7 +390,7 @@ class Distribution(Intake):
             if into.messages:
                 self._used_bytes += into.bytes
                 batch.bytes += into.batch_bytes()
-                into.main.intake.join_staged(batch, into, staged)
+                into.main.intake.join_prepared(batch, staged.run, staged.rows)
             staged.join_dead(batch)
 
     def check(self, copies: dict[str, Copies]) -> CommitBatch:

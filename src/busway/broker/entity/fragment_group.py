@@ -37,13 +37,14 @@ from busway.broker.errors import (
     MessageNotFound,
     ServerBusy,
 )
-from busway.broker.fragment.commit_runs import CompletedRun, DealtRun
+from busway.broker.fragment.commit_runs import DealtRun
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.message_sessions import MessageSession
 from busway.broker.fragment.read_requests import check_fits, read
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
+from busway.broker.fragment.settled_run import CompletedRun
 from busway.broker.fragment.settlement import PartDone, RunDone, Settlement, Verb
 from busway.message.message import NEVER_MS, Message
 from busway.store.contract import Store, first_number_base
@@ -336,8 +337,8 @@ class FragmentGroup(Outlet):
             refused: list[tuple[int, BrokerError]] = []
             try:
                 member = self._of_token(index)
-                batch = member.complete(tokens[start:end], session_id, refused)
-                run.add(member, batch, start, end - start, refused)
+                write = member.complete(tokens[start:end], session_id, refused)
+                run.add(write, start, end - start, refused)
             except BrokerError as error:
                 run.refused += [(place, error) for place in range(start, end)]
             start = end

@@ -35,7 +35,7 @@ from busway.subject.message_subject import MessageSubject
 if TYPE_CHECKING:
     from busway.broker.entity.distribution import Distribution
     from busway.broker.entity.turns import Share
-    from busway.broker.fragment.commit_runs import SentRun
+    from busway.broker.fragment.sent_run import SentRun
 
 #: So many rows are staged at once.
 _STEPS: Final = 64

@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.errors import BrokerError
-from busway.broker.fragment.commit_runs import ArrivedRun, SentRun
 from busway.broker.fragment.dead_letter import SESSION_ID_IS_NULL, reason_in
-from busway.broker.fragment.intake import expiry_ms
-from busway.broker.fragment.journal import DEAD_LETTER, OperationRow, note_rows
+from busway.broker.fragment.journal import OperationRow
 from busway.broker.fragment.property_changes import merge_changes
-from busway.message.message import ACTIVE, NEVER_MS, Message
+from busway.broker.fragment.sent_run import PreparedRows, SentRun, expiry_ms
+from busway.message.message import ACTIVE, Message
 from busway.store.contract import PLACE_ACTIVE, CommitBatch, FragmentKey
 
 if TYPE_CHECKING:
@@ -66,25 +65,17 @@ class StagedCopies:
     """They have numbers, times and rows."""
 
     __slots__ = (
-        "_arrivals",
         "_base_number",
         "_dead_at",
         "_dead_bytes",
+        "_dead_puts",
         "_message_at",
         "_noted",
         "_number",
         "_wall_ms",
         "copies",
-        "dead_puts",
-        "enqueued_ms",
-        "expiry_entries",
-        "first_entry_ms",
-        "first_in_order_ms",
-        "high_ms",
-        "last_number",
-        "puts",
+        "rows",
         "run",
-        "session_entries",
     )
 
     def __init__(self, copies: Copies, wall_ms: int, enqueued_ms: int) -> None:
@@ -92,24 +83,14 @@ class StagedCopies:
         main = copies.main
         self.copies = copies
         self._wall_ms = wall_ms
-        self.enqueued_ms = main.intake.enqueued_after(enqueued_ms)
         self._base_number = self._number = main.counters.last_counter
         self._message_at = 0
         self._dead_at = 0
-        self.puts: list[tuple[FragmentKey, int, Message]] = []
-        self.session_entries: list[tuple[FragmentKey, str, int]] = []
-        self.expiry_entries: list[tuple[FragmentKey, int, int]] = []
-        #: Of the entries, and of those that expire in order; the latest of those, too.
-        self.first_entry_ms = NEVER_MS
-        self.first_in_order_ms = NEVER_MS
-        self.high_ms = main.counters.expiry_high_ms
         #: Of the copies that can be received.
-        self.last_number = 0
-        self.dead_puts: list[tuple[FragmentKey, int, Message]] = []
+        self.rows = PreparedRows(main.intake.enqueued_after(enqueued_ms), main.counters.expiry_high_ms)
+        self._dead_puts: list[tuple[FragmentKey, int, Message]] = []
         self._dead_bytes = 0
         self._noted: list[OperationRow] = []
-        assert main.dead_letter is not None, "subscriptions have dead letters"
-        self._arrivals = ArrivedRun(main.dead_letter)
         messages = copies.messages
         self.run = SentRun(main, messages, copies.bytes, len(messages), [], _nobody_waits, True)
 
@@ -133,13 +114,14 @@ class StagedCopies:
         return 0
 
     def _stage_messages(self, messages: list[Message]) -> None:
-        """As `Intake._enter` does, but that nothing of the fragment changes."""
+        """As `SentRun.enter` does, but that nothing of the fragment changes."""
         main = self.copies.main
         settings, key = main.settings, main.key
         default_ttl_ms = settings.default_ttl_ms
         default_expiry_ms = expiry_ms(self._wall_ms, default_ttl_ms)
         requires_session = settings.requires_session
-        enqueued_ms, number, puts = self.enqueued_ms, self._number, self.puts
+        rows, number = self.rows, self._number
+        enqueued_ms, puts = rows.enqueued_ms, rows.puts
         for message in messages:
             number += 1
             message.sequence_number = number
@@ -148,19 +130,19 @@ class StagedCopies:
             if 0 <= message.ttl_ms < default_ttl_ms:
                 expires_ms = expiry_ms(self._wall_ms, message.ttl_ms)
             message.expires_at_ms = expires_ms
-            if expires_ms >= self.high_ms:
-                self.high_ms = expires_ms
-                self.first_in_order_ms = min(self.first_in_order_ms, expires_ms)
+            if expires_ms >= rows.high_ms:
+                rows.high_ms = expires_ms
+                rows.first_in_order_ms = min(rows.first_in_order_ms, expires_ms)
             else:
-                self.expiry_entries.append((key, expires_ms, number))
-                self.first_entry_ms = min(self.first_entry_ms, expires_ms)
+                rows.expiry_entries.append((key, expires_ms, number))
+                rows.first_entry_ms = min(rows.first_entry_ms, expires_ms)
             if requires_session:
-                self.session_entries.append((key, message.session_id or "", number))
+                rows.session_entries.append((key, message.session_id or "", number))
             puts.append((key, PLACE_ACTIVE, message))
-        self._number = self.last_number = number
+        self._number = rows.last_number = number
 
     def _stage_dead(self, dead: list[tuple[Message, dict[str, object]]]) -> None:
-        """As `put_dead_letters` does, but that nothing of the fragments changes."""
+        """As `FragmentWrite.put_dead_letters` does, but that nothing of the fragments changes."""
         target = self.copies.main.dead_letter
         assert target is not None, "subscriptions have dead letters"
         for message, properties in dead:
@@ -170,8 +152,7 @@ class StagedCopies:
             message.changes = merge_changes(message.changes, properties)
             size = message.size()
             self._dead_bytes += size
-            self.dead_puts.append((target.key, PLACE_ACTIVE, message))
-            self._arrivals.entries.append((self._number, None))
+            self._dead_puts.append((target.key, PLACE_ACTIVE, message))
             self._noted.append(
                 OperationRow(
                     self._number,
@@ -186,20 +167,10 @@ class StagedCopies:
 
     def join_dead(self, batch: CommitBatch) -> None:
         """Behind the others: their numbers are higher."""
-        main = self.copies.main
-        target = main.dead_letter
-        if not self.dead_puts or target is None:
-            return
-        main.counters.last_counter = self._number
-        target.counters.active += len(self.dead_puts)
-        target.counters.bytes += self._dead_bytes
-        target.counters.last_counter = max(target.counters.last_counter, self._number)
-        target.horizon.arriving.update([number for number, _ in self._arrivals.entries])
-        batch.puts.extend(self.dead_puts)
-        note_rows(main, batch, DEAD_LETTER, self._noted)
-        batch.counters[main.key] = main.counters
-        batch.counters[target.key] = target.counters
-        batch.callbacks.append(self._arrivals.committed)
+        if self._dead_puts:
+            write = self.copies.main.write_in(batch)
+            write.put_prepared_dead_letters(self._dead_puts, self._noted, self._dead_bytes)
+            write.join()
 
 
 def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from busway.broker.entity.publication import Publication
 from busway.broker.errors import BrokerError, InternalError, ServerBusy
-from busway.broker.fragment.commit_runs import PartedRun, SentRun
+from busway.broker.fragment.commit_runs import PartedRun
+from busway.broker.fragment.sent_run import SentRun
 from busway.message.message import Message
 
 if TYPE_CHECKING:

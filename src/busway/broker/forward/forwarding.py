@@ -32,14 +32,13 @@ from busway.broker.errors import (
     StoreOutcomeUnknown,
 )
 from busway.broker.forward.held_destinations import Destination, HeldDestinations
-from busway.broker.forward.transfers import Departure, Transfers
-from busway.broker.fragment.commit_runs import WrittenRun
-from busway.broker.fragment.dead_letter import DeadLetterRun, hops_used_up, transfer_failed
-from busway.broker.fragment.journal import FORWARD, note_messages
+from busway.broker.forward.transfers import FORWARDED, Departure, Transfers
+from busway.broker.fragment.dead_letter import hops_used_up, transfer_failed
+from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.property_changes import DEAD_LETTER_REASON, read_changes
 from busway.message.bare import changed_bare
 from busway.message.head import read_head
-from busway.message.message import ACTIVE, Message
+from busway.message.message import Message
 from busway.store.contract import PLACE_ACTIVE, CommitBatch, StoreError, TransferMark
 from busway.subject.message_subject import MessageSubject
 
@@ -58,6 +57,7 @@ _PATIENCE_S: Final = 5.0
 _RETRY_S: Final = 1.0
 #: D-20: a dead-letter queue tries for ever, less and less often.
 _RETRY_S_MAX: Final = 30.0
+_DEAD_LETTERED: Final = step_of(MessageState.ACTIVE, MessageInput.DEAD_LETTERED)
 _HOPS_REASON: Final = "MaxTransferHopCountExceeded"
 #: Refusals that may pass by themselves.
 _PASSING: Final = (QuotaExceeded, EntityDisabled, EntityNotFound)
@@ -111,8 +111,9 @@ class Transfer:
         rows = [self._rows[id(message)] for message in messages]
         source = self._source
         if store_name == source.store.name:
-            source.remove_rows(batch, rows)
-            note_messages(source, batch, FORWARD, rows)
+            write = source.write_in(batch)
+            write.remove(FORWARDED, rows)
+            write.join()
             self.removed.update(row.sequence_number for row in rows)
             return
         opening = self._transfers.openings(store_name)
@@ -134,12 +135,11 @@ class Transfer:
         written = self.departure.written
         marked = {number: written[number][0] for number in _numbers(left) if number in written}
         try:
-            batch = source.batch()
+            write = source.write()
         except ServerBusy:
             transfers.remember(place, marked)
             raise
-        source.remove_rows(batch, left)
-        note_messages(source, batch, FORWARD, left)
+        write.remove(FORWARDED, left)
 
         def removed(error: StoreError | None) -> None:
             if error is None:
@@ -147,9 +147,9 @@ class Transfer:
             else:
                 transfers.remember(place, marked)
 
-        batch.callbacks.append(WrittenRun(source).committed)
+        write.join()
         if marked:
-            batch.callbacks.append(removed)
+            write.batch.callbacks.append(removed)
 
 
 class Forwarder:
@@ -389,20 +389,10 @@ class Forwarder:
         fragment = self._fragment
         if fragment.settings.is_dead_letter:  # it is where it belongs
             return
-        dead_letters = DeadLetterRun(fragment, fragment.batch())
+        write = fragment.write()
         for row, properties in rows:
-            dead_letters.add(
-                ACTIVE,
-                row.sequence_number,
-                row.size(),
-                row.delivery_count,
-                row.changes,
-                properties,
-                row.enqueued_at_ms,
-                row.session_id,
-                row.partition_key,
-            )
-        dead_letters.join()
+            write.dead_letter(_DEAD_LETTERED, row, properties)
+        write.join()
 
     def _again_in(self, seconds: float) -> None:
         """At the latest: a destination that is held later does not put the next try off."""

@@ -33,7 +33,7 @@ from typing import Final, Protocol
 from busway.broker.errors import BrokerError
 from busway.broker.forward.held_destinations import Destination
 from busway.broker.fragment.fragment import Fragment
-from busway.broker.fragment.journal import FORWARD, note_messages
+from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.namespace.catalogue_rows import Doubt
 from busway.broker.namespace.store_keeper import StoreKeeper
 from busway.store.contract import PLACE_ACTIVE, FragmentKey, StoreError, TransferMark
@@ -42,6 +42,7 @@ _log = logging.getLogger(__name__)
 
 #: No fragment has a row behind it.
 _ALL_NUMBERS: Final = (1 << 63) - 1
+FORWARDED: Final = step_of(MessageState.ACTIVE, MessageInput.FORWARDED)
 #: A fragment by the name of its store and its key.
 Place = tuple[str, FragmentKey]
 
@@ -344,11 +345,11 @@ class Transfers:
         )  # another store may have been opened, and tell of more, while we read
         rows = [row for row in page.messages if row.sequence_number in arrived]
         if rows:
-            batch = source.batch()
+            write = source.write()
             source.withdraw(rows)
             source.locks.drop({row.sequence_number for row in rows})
-            source.remove_rows(batch, rows)
-            note_messages(source, batch, FORWARD, rows)
+            write.remove(FORWARDED, rows)
+            write.join()
         await source.durable()
         self.forget(place, wanted)
 

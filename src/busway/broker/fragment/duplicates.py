@@ -30,10 +30,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.errors import BrokerError, ServerBusy
-from busway.broker.fragment.commit_runs import SentRun, WrittenRun
+from busway.broker.fragment.sent_run import SentRun
 from busway.broker.fragment.timers import Timer
+from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import Message
-from busway.store.contract import CommitBatch, StoreError
+from busway.store.contract import StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -184,13 +185,12 @@ class DuplicateFilter:
     def _is_remembered(self, message_id: str) -> bool:
         return message_id in self._joined or message_id in self._reported
 
-    def remember(self, batch: CommitBatch, new_ids: list[str]) -> None:
-        """Their messages have joined the batch."""
-        fragment = self._fragment
-        now_ms = fragment.runtime.clock.wall_ms()
-        batch.duplicate_ids.extend([(fragment.key, message_id, now_ms) for message_id in new_ids])
+    def remember(self, write: FragmentWrite, new_ids: list[str]) -> None:
+        """Their messages have joined its batch."""
+        now_ms = self._fragment.runtime.clock.wall_ms()
+        write.remember_ids(new_ids)
         self._joined.update(new_ids)
-        batch.callbacks.append(_RememberedIds(self, new_ids).committed)
+        write.batch.callbacks.append(_RememberedIds(self, new_ids).committed)
         self._count_in_slice(now_ms, len(new_ids))
 
     def reported(self, ids: list[str]) -> None:
@@ -249,9 +249,9 @@ class DuplicateFilter:
         left_ms = fragment.runtime.clock.wall_ms() - fragment.settings.duplicate_window_ms
         if self._slices and self._slices[0][0] < left_ms and fragment.is_usable():
             end_ms = heapq.heappop(self._slices)[0]
-            batch = fragment.store.batch()
-            batch.duplicate_purges.append((fragment.key, end_ms + 1))
-            batch.callbacks.append(WrittenRun(fragment).committed)
+            write = fragment.write()
+            write.forget_ids(end_ms + 1)
+            write.join()
         self._arm()
 
 

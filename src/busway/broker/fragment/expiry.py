@@ -21,9 +21,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.errors import BrokerError
-from busway.broker.fragment.commit_runs import WrittenRun
-from busway.broker.fragment.dead_letter import DeadLetterRun
-from busway.broker.fragment.journal import EXPIRE, note_messages
+from busway.broker.fragment.message_states import MessageState
 from busway.broker.fragment.wall_alarm import WallAlarm
 from busway.message.message import NEVER_MS, Message
 from busway.store.contract import PLACE_ACTIVE, FragmentKey, Page, Store, StoreError, StoreState, TimedRow
@@ -233,16 +231,9 @@ def by_fragment(rows: list[TimedRow]) -> dict[FragmentKey, list[int]]:
 
 def expire(fragment: Fragment, messages: list[Message]) -> None:
     """Active rows that nobody holds and that no window shows leave: dropped, or dead-lettered (D-11)."""
-    batch = fragment.store.batch()
-    if fragment.settings.dead_letters_expired and fragment.dead_letter is not None:
-        dead_letters = DeadLetterRun(fragment, batch)
-        dead_letters.add_expired(PLACE_ACTIVE, messages)
-        dead_letters.join()
-    else:
-        fragment.remove_rows(batch, messages)
-        note_messages(fragment, batch, EXPIRE, messages)
-    batch.counters[fragment.key] = fragment.counters
-    batch.callbacks.append(WrittenRun(fragment).committed)
+    write = fragment.write()
+    write.expire(MessageState.ACTIVE, messages)
+    write.join()
 
 
 def expire_rows(fragment: Fragment, messages: list[Message]) -> int:

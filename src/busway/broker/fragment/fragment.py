@@ -29,12 +29,10 @@ from busway.broker.errors import (
     ServerBusy,
     SessionLockLost,
 )
-from busway.broker.fragment.commit_runs import SettledRun, WrittenRun, broker_error
 from busway.broker.fragment.duplicates import DuplicateFilter
 from busway.broker.fragment.expiry import HeadExpiry
 from busway.broker.fragment.intake import Intake
-from busway.broker.fragment.journal import COMPLETE, note_locks
-from busway.broker.fragment.lane import ConsumedRun, Lane
+from busway.broker.fragment.lane import Lane
 from busway.broker.fragment.locks import Lock, LockTable
 from busway.broker.fragment.message_sessions import MessageSession, MessageSessions
 from busway.broker.fragment.message_states import INPUT_OF_VERB, MessageInput
@@ -44,10 +42,12 @@ from busway.broker.fragment.ready_window import Horizon, ReadyWindow
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
+from busway.broker.fragment.settled_run import SettledRun
 from busway.broker.fragment.settlement import RunDone, Settlement, Verb
 from busway.broker.fragment.strays import put_back, put_strays_back
 from busway.broker.fragment.timers import Timer
-from busway.message.message import ACTIVE, DEFERRED, Message
+from busway.broker.fragment.write import FragmentWrite, broker_error
+from busway.message.message import Message
 from busway.store.contract import (
     PLACE_ACTIVE,
     CommitBatch,
@@ -75,9 +75,9 @@ class Fragment(Outlet):
 
     __slots__ = (
         "_access_written_ms",
-        "_consuming",
         "_lanes",
         "_locks_timer",
+        "consuming",
         "counters",
         "dead_letter",
         "duplicates",
@@ -139,7 +139,7 @@ class Fragment(Outlet):
         self._access_written_ms = 0
         self._locks_timer: Timer | None = None
         #: Messages whose deletion for receive-and-delete is not yet delivered: they may come back.
-        self._consuming = 0
+        self.consuming = 0
 
     # -- life
 
@@ -206,6 +206,15 @@ class Fragment(Outlet):
         except StoreUnavailable:
             raise ServerBusy(f"The store of '{self.settings.path}' is not available just now.") from None
 
+    def write(self) -> FragmentWrite:
+        """In the store's open batch. Raises ServerBusy while there is none."""
+        return self.write_in(self.batch())
+
+    def write_in(self, batch: CommitBatch) -> FragmentWrite:
+        write = FragmentWrite(self)
+        write.batch = batch
+        return write
+
     async def durable(self) -> None:
         """Returns when everything joined so far is durable. Raises ServerBusy, StoreOutcomeUnknown."""
         try:
@@ -236,7 +245,7 @@ class Fragment(Outlet):
             counters.active == 0
             and counters.deferred == 0
             and counters.scheduled == 0
-            and self._consuming == 0
+            and self.consuming == 0
             and not self.locks.live
             and not self.horizon.arriving
             and not self.horizon.holds_any_back()
@@ -252,26 +261,6 @@ class Fragment(Outlet):
         self.sessions.start_over()
 
     # -- counting
-
-    def uncount(self, place: int, size: int) -> None:
-        counters = self.counters
-        counters.bytes -= size
-        if place == ACTIVE:
-            counters.active -= 1
-            if counters.active == 0 and self._consuming == 0:
-                counters.expiry_high_ms = 0
-        elif place == DEFERRED:
-            counters.deferred -= 1
-        else:
-            counters.scheduled -= 1
-
-    def expect(self, number: int, size: int) -> None:
-        """A row is on its way here by a move that has joined a batch."""
-        counters = self.counters
-        counters.active += 1
-        counters.bytes += size
-        counters.last_counter = max(counters.last_counter, number)
-        self.horizon.arriving.add(number)
 
     def entity_bytes(self) -> int:
         """Bytes of the entity: dead letters count too (D-3)."""
@@ -292,7 +281,7 @@ class Fragment(Outlet):
         self.touch(now_ms)
         if now_ms - self._access_written_ms >= _ACCESS_WRITTEN_EVERY_MS and self.is_usable():
             self._access_written_ms = now_ms
-            self.store.batch().counters[self.key] = self.counters
+            self.write().join()
 
     # -- sending
 
@@ -318,6 +307,18 @@ class Fragment(Outlet):
     async def activate(self, messages: list[Message]) -> int:
         """Scheduled rows, just read, whose time has come, become active (S-34). Returns how many."""
         return await self.intake.activate(messages) if self.is_usable() else 0
+
+    def activates_at(self, scheduled_at_ms: int) -> None:
+        """A scheduled row has joined."""
+        activator = self.runtime.activators.get(self.store.name)
+        if activator is not None:
+            activator.joined(scheduled_at_ms)
+
+    def expires_out_of_order(self, expires_at_ms: int) -> None:
+        """A row with an expiry entry of its own has joined."""
+        sweeper = self.runtime.sweepers.get(self.store.name)
+        if sweeper is not None:
+            sweeper.joined(expires_at_ms)
 
     def sent(self, messages: list[Message], message_bytes: int) -> None:
         """A run is durable: receivers may have it."""
@@ -410,20 +411,10 @@ class Fragment(Outlet):
     def locks_free(self) -> int:
         return self.runtime.limits.locks_per_fragment_max - len(self.locks.live) - len(self.locks.reserved)
 
-    def consume(self, run: ConsumedRun) -> None:
-        """Receive-and-delete: the deletion first (R-1)."""
-        batch = self.store.batch()
-        self._consuming += len(run.messages)
-        batch.deletes.append((self.key, PLACE_ACTIVE, [message.sequence_number for message in run.messages]))
-        for message in run.messages:
-            self.uncount(ACTIVE, message.size())
-        batch.counters[self.key] = self.counters
-        batch.callbacks.append(run.committed)
-
     def consumed(self, count: int) -> None:
         """The deletion is durable and the messages are delivered, or put back."""
-        self._consuming -= count
-        if self._consuming == 0 and self.counters.active == 0:
+        self.consuming -= count
+        if self.consuming == 0 and self.counters.active == 0:
             self.counters.expiry_high_ms = 0
 
     def put_back(self, messages: list[Message]) -> None:
@@ -452,14 +443,15 @@ class Fragment(Outlet):
             return
         was_full = self.locks_free() <= 0
         refused: list[tuple[int, BrokerError]] = []
+        run = SettledRun(self, batch, settlement.verb, len(tokens), refused, done)
         if settlement.verb is Verb.COMPLETE:
-            self._complete(batch, tokens, session_id, refused)
+            self._complete(run, tokens, session_id, refused)
             has_written = len(refused) < len(tokens)
+            if has_written:
+                run.join()
         else:
-            has_written = self._settle_otherwise(batch, tokens, settlement, session_id, refused)
-        if has_written:
-            batch.callbacks.append(SettledRun(self, settlement.verb, len(tokens), refused, done).committed)
-        else:
+            has_written = self._settle_otherwise(run, tokens, settlement, session_id, refused)
+        if not has_written:
             self.flow.settled(settlement.verb, len(tokens) - len(refused))
             done(refused)
         if was_full:
@@ -467,26 +459,27 @@ class Fragment(Outlet):
 
     def complete(
         self, tokens: list[bytes], session_id: str | None, refused: list[tuple[int, BrokerError]]
-    ) -> CommitBatch:
-        """R-10 for whoever waits for the commit by itself. Raises ServerBusy."""
-        batch = self.batch()
+    ) -> FragmentWrite:
+        """R-10 for whoever waits for the commit by itself, and joins the write. Raises ServerBusy."""
+        write = self.write()
         was_full = self.locks_free() <= 0
-        self._complete(batch, tokens, session_id, refused)
+        self._complete(write, tokens, session_id, refused)
         if was_full:
             self.serve_all()
-        return batch
+        return write
 
     def _complete(
         self,
-        batch: CommitBatch,
+        write: FragmentWrite,
         tokens: list[bytes],
         session_id: str | None,
         refused: list[tuple[int, BrokerError]],
     ) -> None:
-        key, pop, counters = self.key, self.locks.pop, self.counters
+        pop = self.locks.pop
         now = self.runtime.clock.monotonic()
         noted: list[Lock] | None = None if self.runtime.journal is None else []
         active: list[int] = []
+        size_bytes = 0
         for index, token in enumerate(tokens):
             lock = pop(token, now)
             if lock is None:
@@ -494,19 +487,15 @@ class Fragment(Outlet):
                 continue
             if noted is not None:
                 noted.append(lock)
-            if lock.place == ACTIVE:
+            if lock.place == PLACE_ACTIVE:
                 active.append(lock.number)
-                counters.bytes -= lock.size
+                size_bytes += lock.size
             else:
-                batch.deletes.append((key, lock.place, [lock.number]))
-                self.uncount(lock.place, lock.size)
+                write.complete_deferred(lock)
         if active:
-            batch.deletes.append((key, PLACE_ACTIVE, active))
-        counters.active -= len(active)
-        if counters.active == 0 and self._consuming == 0:
-            counters.expiry_high_ms = 0
-        batch.counters[key] = counters
-        note_locks(self, batch, COMPLETE, noted)
+            write.complete(active, size_bytes)
+        if noted is not None:
+            write.note_completed(noted)
 
     def settlement_fault(self, settlement: Settlement) -> BrokerError | None:
         """Why no message here can be settled so."""
@@ -516,19 +505,19 @@ class Fragment(Outlet):
 
     def _settle_otherwise(
         self,
-        batch: CommitBatch,
+        write: FragmentWrite,
         tokens: list[bytes],
         settlement: Settlement,
         session_id: str | None,
         refused: list[tuple[int, BrokerError]],
     ) -> bool:
-        """True when there is a commit to wait for."""
+        """True when the write has joined; else there is no commit to wait for."""
         fault = self.settlement_fault(settlement)
         if fault is not None:
             refused.extend([(index, fault) for index in range(len(tokens))])
             return False
         happened = INPUT_OF_VERB[settlement.verb]
-        outcomes = Outcomes(self, batch)
+        outcomes = Outcomes(write)
         now = self.runtime.clock.monotonic()
         for index, token in enumerate(tokens):
             lock = self.locks.get(token, now)
@@ -542,7 +531,9 @@ class Fragment(Outlet):
                 continue
             self.locks.pop(token, now)
             outcomes.settle(lock, happened, settlement, changed)
-        outcomes.join()
+        if outcomes.has_written:
+            write.join()
+        outcomes.serve()
         return outcomes.has_written
 
     def serve_all(self) -> None:
@@ -592,18 +583,18 @@ class Fragment(Outlet):
         self._locks_timer = None
         now = self.runtime.clock.monotonic()
         try:
-            batch = self.batch()
+            write = self.write()
         except ServerBusy:
             self.watch_locks(now + _RETRY_S)
             return
         was_full = self.locks_free() <= 0
         ended = self.locks.take_ended(now, self.runtime.limits.sweep_rows_max)
         if ended:
-            outcomes = Outcomes(self, batch)
+            outcomes = Outcomes(write)
             for lock in ended:
                 outcomes.end(lock, MessageInput.LOCK_ENDED, lock.changes)
-            batch.callbacks.append(WrittenRun(self).committed)
-            outcomes.join()
+            write.join()
+            outcomes.serve()
         deadline = self.locks.next_deadline()
         if deadline is not None:
             self.watch_locks(deadline)
@@ -615,22 +606,15 @@ class Fragment(Outlet):
         locks = self.locks.pop_session(session)
         if not locks or not self.is_usable():
             return
-        batch = self.batch()
-        outcomes = Outcomes(self, batch)
+        write = self.write()
+        outcomes = Outcomes(write)
         for lock in locks:
             outcomes.end(lock, happened, lock.changes)
-        outcomes.join()
         if outcomes.has_written:
-            batch.callbacks.append(WrittenRun(self).committed)
+            write.join()
+        outcomes.serve()
 
     # -- rows that leave without a lock
-
-    def remove_rows(self, batch: CommitBatch, messages: list[Message]) -> None:
-        """Active rows that nobody holds leave with this batch."""
-        batch.deletes.append((self.key, PLACE_ACTIVE, [message.sequence_number for message in messages]))
-        for message in messages:
-            self.uncount(ACTIVE, message.size())
-        batch.counters[self.key] = self.counters
 
     def withdraw(self, messages: list[Message]) -> None:
         """Takes rows out of the windows that may show them."""

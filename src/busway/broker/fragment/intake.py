@@ -6,11 +6,6 @@ The enqueued time that clients see never goes back, even if the wall clock does.
 later and when a message expires follow the wall clock, which may have been ahead once. Each run is decided about by
 one look at that clock: a message is either for now or for later, whatever the clock does in between.
 
-Only a message that expires before one that came earlier gets an expiry entry of its own. All others expire at
-the head in order, so the sweep may stop at the first that has not (M-44). `Counters.expiry_high_ms` is the
-latest expiry among those in order. After the clock was set back that is every message, for as long as those from
-before are there: each pays an entry, and nothing else grows.
-
 Numbers have an end: from `RESERVE_FROM` on each send first asks `numbering` (M-37).
 
 What a transaction sends is checked when it comes and joins with the commit (TX-8). Only numbers of messages that it
@@ -20,34 +15,22 @@ schedules are given out before, because the client is told them at once: a rollb
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from busway.broker.errors import BrokerError, EntityDisabled, QuotaExceeded, ServerBusy
 from busway.broker.fragment.admission import batch_fault, fault_of, has_keys, namespace_fault, quota_fault
-from busway.broker.fragment.commit_runs import ArrivedRun, SentRun
-from busway.broker.fragment.journal import (
-    ACTIVATE,
-    DUPLICATE,
-    SCHEDULE,
-    SEND,
-    OperationRow,
-    note_messages,
-    note_rows,
-)
 from busway.broker.fragment.numbering import RESERVE_FROM, Numbering
+from busway.broker.fragment.sent_run import PreparedRows, SentRun, expiry_ms
 from busway.broker.fragment.settlement import RunDone
-from busway.message.message import ACTIVE, NEVER_MS, SCHEDULED, Message
-from busway.store.contract import PLACE_ACTIVE, PLACE_SCHEDULED, CommitBatch, Move
+from busway.broker.fragment.write import FragmentWrite
+from busway.message.message import Message
+from busway.store.contract import CommitBatch
 
 if TYPE_CHECKING:
     from busway.broker.entity.publication import Publication
-    from busway.broker.entity.staged_copies import Copies, StagedCopies
     from busway.broker.entity.topic_line import Prepared
     from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.origin import Origin
-
-#: 9999-12-31T23:59:59.999Z, the last instant a client can write. What expires later never does.
-_LAST_INSTANT_MS: Final = 253_402_300_799_999
 
 
 class Intake:
@@ -179,7 +162,7 @@ class Intake:
             return error
         if not fragment.runtime.namespace_size.take(run.bytes):
             return namespace_fault(fragment.runtime.namespace_size.bytes_max)
-        self._enter(batch, run, fragment.runtime.clock.wall_ms())
+        self._enter(run, batch, fragment.runtime.clock.wall_ms())
         return None
 
     def _admit(self, messages: list[Message], done: RunDone, is_atomic: bool) -> SentRun:
@@ -218,41 +201,23 @@ class Intake:
         except (ServerBusy, QuotaExceeded) as error:
             run.fail(error)
             return
-        self._enter(batch, run, fragment.runtime.clock.wall_ms())
-        run.joined(batch)
+        self._enter(run, batch, fragment.runtime.clock.wall_ms())
+        run.join()
 
     def join_copies(self, batch: CommitBatch, run: SentRun, wall_ms: int) -> None:
         """What a topic has found due at that time; its batch is ours. `copies_fault` was None."""
         if self._fragment.counters.last_counter >= self._reserve_from:
             self._numbering.take(len(run.messages))
-        self._enter(batch, run, wall_ms)
-        run.joined(batch)
+        self._enter(run, batch, wall_ms)
+        run.join()
 
-    def join_staged(self, batch: CommitBatch, copies: Copies, staged: StagedCopies) -> None:
-        """The same for copies that have their rows already: they are as many as there may be, and this takes no
-        longer for it."""
-        fragment, run = self._fragment, staged.run
-        counters = fragment.counters
-        if counters.last_counter >= self._reserve_from:
+    def join_prepared(self, batch: CommitBatch, run: SentRun, prepared: PreparedRows) -> None:
+        """The same for copies that have their rows already."""
+        if self._fragment.counters.last_counter >= self._reserve_from:
             self._numbering.take(len(run.messages))
-        self.keep_up(staged.enqueued_ms)
-        run.last_number = counters.last_counter = staged.last_number
-        if len(staged.expiry_entries) < len(run.messages):
-            counters.expiry_high_ms = staged.high_ms
-        counters.active += len(run.messages)
-        counters.bytes += copies.bytes
-        batch.puts.extend(staged.puts)
-        batch.session_entries.extend(staged.session_entries)
-        if staged.expiry_entries:
-            batch.expiry_entries.extend(staged.expiry_entries)
-            self._tell_sweeper(staged.first_entry_ms)
-        fragment.touch_for_send(staged.enqueued_ms)
-        batch.counters[fragment.key] = counters
-        if fragment.runtime.journal is not None:
-            self._note(batch, run)
-        if staged.first_in_order_ms < NEVER_MS:
-            fragment.head_expiry.joined(staged.first_in_order_ms)
-        run.joined(batch)
+        self.keep_up(prepared.enqueued_ms)
+        run.enter_prepared(batch, prepared)
+        run.join()
 
     def copies_fault(self, count: int) -> BrokerError | None:
         """Why so many copies cannot join now."""
@@ -261,80 +226,8 @@ class Intake:
             return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
         return self.number_fault(count)
 
-    def _enter(self, batch: CommitBatch, run: SentRun, wall_ms: int) -> None:
-        """Its rows, numbers and times."""
-        fragment = self._fragment
-        counters, key = fragment.counters, fragment.key
-        enqueued_ms = self._next_enqueued_ms(wall_ms)
-        default_ttl_ms = fragment.settings.default_ttl_ms
-        default_expiry_ms = expiry_ms(wall_ms, default_ttl_ms)
-        number, high_ms = counters.last_counter, counters.expiry_high_ms
-        first_in_order_ms = NEVER_MS
-        scheduled: list[Message] = []
-        puts = batch.puts
-        for message in run.messages:
-            number += 1
-            message.sequence_number = number
-            message.enqueued_at_ms = enqueued_ms
-            if message.scheduled_at_ms > wall_ms:
-                scheduled.append(message)
-                continue
-            ttl_ms = message.ttl_ms
-            expires_ms = default_expiry_ms
-            if 0 <= ttl_ms < default_ttl_ms:
-                expires_ms = expiry_ms(wall_ms, ttl_ms)
-            message.expires_at_ms = expires_ms
-            if expires_ms >= high_ms:
-                high_ms = expires_ms
-                if expires_ms < first_in_order_ms:
-                    first_in_order_ms = expires_ms
-            else:
-                self.enter_expiry(batch, expires_ms, number)
-            puts.append((key, PLACE_ACTIVE, message))
-        counters.last_counter = number
-        counters.expiry_high_ms = high_ms
-        counters.active += len(run.messages) - len(scheduled)
-        counters.bytes += run.bytes
-        run.last_number = number
-        if scheduled:
-            self._join_scheduled(batch, run, scheduled)
-        if fragment.settings.requires_session:
-            batch.session_entries.extend([(key, m.session_id or "", m.sequence_number) for m in run.active])
-        fragment.touch_for_send(enqueued_ms)
-        batch.bytes += run.bytes
-        batch.counters[key] = counters
-        if fragment.runtime.journal is not None:
-            self._note(batch, run)
-        if first_in_order_ms < NEVER_MS:
-            fragment.head_expiry.joined(first_in_order_ms)
-
-    def _note(self, batch: CommitBatch, run: SentRun) -> None:
-        """For the journal."""
-        fragment = self._fragment
-        if run.dropped is not None:
-            note_messages(fragment, batch, DUPLICATE, run.dropped)
-        scheduled = [message for message in run.messages if message.state == SCHEDULED]
-        if scheduled:
-            note_messages(fragment, batch, SCHEDULE, scheduled)
-            note_messages(fragment, batch, SEND, [m for m in run.messages if m.state != SCHEDULED])
-        else:
-            note_messages(fragment, batch, SEND, run.messages)
-
-    def _join_scheduled(self, batch: CommitBatch, run: SentRun, scheduled: list[Message]) -> None:
-        self._put_scheduled(batch, scheduled)
-        run.active = [message for message in run.messages if message.state == ACTIVE]
-        run.active_bytes = sum(message.size() for message in run.active)
-
-    def _put_scheduled(self, batch: CommitBatch, scheduled: list[Message]) -> None:
-        """S-30, S-31: stored apart, receivable from its time on."""
-        fragment = self._fragment
-        for message in scheduled:
-            message.state = SCHEDULED
-            batch.puts.append((fragment.key, PLACE_SCHEDULED, message))
-        fragment.counters.scheduled += len(scheduled)
-        activator = fragment.runtime.activators.get(fragment.store.name)
-        if activator is not None:
-            activator.joined(min(message.scheduled_at_ms for message in scheduled))
+    def _enter(self, run: SentRun, batch: CommitBatch, wall_ms: int) -> None:
+        run.enter(batch, wall_ms, self._next_enqueued_ms(wall_ms))
 
     # -- transactions
 
@@ -387,20 +280,10 @@ class Intake:
             message.sequence_number = fragment.counters.last_counter
             fragment.horizon.arriving.add(message.sequence_number)
 
-    def join_reserved(self, batch: CommitBatch, messages: list[Message]) -> None:
+    def join_reserved(self, write: FragmentWrite, messages: list[Message]) -> None:
         """They are stored as scheduled even when their time has come meanwhile: it is then noticed at once."""
-        fragment = self._fragment
-        enqueued_ms = self._next_enqueued_ms(fragment.runtime.clock.wall_ms())
-        size_bytes = 0
-        for message in messages:
-            message.enqueued_at_ms = enqueued_ms
-            size_bytes += message.size()
-        fragment.counters.bytes += size_bytes
-        fragment.touch_for_send(enqueued_ms)
-        batch.bytes += size_bytes
-        batch.counters[fragment.key] = fragment.counters
-        self._put_scheduled(batch, messages)
-        note_messages(fragment, batch, SCHEDULE, messages)
+        write.put_reserved(messages, self._next_enqueued_ms(self._fragment.runtime.clock.wall_ms()))
+        write.join()
 
     # -- time
 
@@ -416,60 +299,23 @@ class Intake:
         starts (S-34). Rows whose own commit is not reported yet, and those not due, are left alone. Raises why
         nothing of it can happen now."""
         fragment = self._fragment
-        counters, settings = fragment.counters, fragment.settings
+        default_ttl_ms = fragment.settings.default_ttl_ms
         wall_ms = fragment.runtime.clock.wall_ms()
-        batch = fragment.batch()
+        write = fragment.write()
         enqueued_ms = self._next_enqueued_ms(wall_ms)
-        run = ArrivedRun(fragment)
-        noted: list[OperationRow] | None = None if fragment.runtime.journal is None else []
+        count = 0
         for message in messages:
             if not self.may_activate(message, wall_ms):
                 continue
-            counters.last_counter += 1
-            number = counters.last_counter
-            ttl_ms = (
-                message.ttl_ms if 0 <= message.ttl_ms < settings.default_ttl_ms else settings.default_ttl_ms
-            )
+            ttl_ms = message.ttl_ms if 0 <= message.ttl_ms < default_ttl_ms else default_ttl_ms
             expires_ms = expiry_ms(wall_ms, ttl_ms)
-            session_id = (message.session_id or "") if settings.requires_session else None
-            move = Move(
-                fragment.key,
-                PLACE_SCHEDULED,
-                message.sequence_number,
-                fragment.key,
-                PLACE_ACTIVE,
-                number,
-                enqueued_at_ms=enqueued_ms,
-                expires_at_ms=expires_ms,
-                session_id=session_id,
-                with_expiry_entry=expires_ms < counters.expiry_high_ms,
-            )
+            write.activate(message, enqueued_ms, expires_ms)
             self._note_expiry(expires_ms)
-            batch.moves.append(move)
-            run.entries.append((number, session_id))
-            if noted is not None:
-                noted.append(_activated(message, number, enqueued_ms))
-        if run.entries:
-            count = len(run.entries)
-            counters.scheduled -= count
-            counters.active += count
-            run.last_number = counters.last_counter
+            count += 1
+        if count:
             fragment.touch_for_send(enqueued_ms)
-            batch.counters[fragment.key] = counters
-            note_rows(fragment, batch, ACTIVATE, noted)
-            batch.callbacks.append(run.committed)
-        return len(run.entries)
-
-    def enter_expiry(self, batch: CommitBatch, expires_ms: int, number: int) -> None:
-        """It expires before one that came earlier: it needs an entry of its own."""
-        batch.expiry_entries.append((self._fragment.key, expires_ms, number))
-        self._tell_sweeper(expires_ms)
-
-    def _tell_sweeper(self, expires_ms: int) -> None:
-        fragment = self._fragment
-        sweeper = fragment.runtime.sweepers.get(fragment.store.name)
-        if sweeper is not None:
-            sweeper.joined(expires_ms)
+            write.join()
+        return count
 
     def _note_expiry(self, expires_ms: int) -> None:
         """In order: the head's sweep must know. Out of order: the sweeper of the store must."""
@@ -478,7 +324,7 @@ class Intake:
             fragment.counters.expiry_high_ms = expires_ms
             fragment.head_expiry.joined(expires_ms)
             return
-        self._tell_sweeper(expires_ms)
+        fragment.expires_out_of_order(expires_ms)
 
     def keep_up(self, enqueued_ms: int) -> None:
         """A copy is not enqueued before the message that it is of: the topic remembers its times over restarts, a
@@ -498,13 +344,3 @@ class Intake:
 
 def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
     """What a transaction sends is answered by the transaction."""
-
-
-def _activated(message: Message, number: int, enqueued_ms: int) -> OperationRow:
-    return OperationRow(number, message.size(), 0, enqueued_ms, message.session_id, message.partition_key)
-
-
-def expiry_ms(wall_ms: int, ttl_ms: int) -> int:
-    """M-41; a time that no client could write is never."""
-    expires_ms = wall_ms + ttl_ms
-    return NEVER_MS if expires_ms > _LAST_INSTANT_MS else expires_ms

@@ -2,9 +2,8 @@
 (`BrokerRuntime.journal` is None) the only cost is that look, once for each run.
 
 Operations are told when they are durable, or when their outcome is certain for those that are memory only, once for
-each run. Whoever changes rows notes the operation beside them (`note_messages`, `note_locks`, `note_rows`): the note
-is a callback of the same batch, laid down before whatever makes the rows visible, so that a message's operations are
-told in their order. What a failed commit takes back was never noted.
+each run. Whatever changes rows notes the operation beside them (`write`) and tells it before anybody sees the rows:
+a message's operations are told in their order. What a failed commit takes back was never told.
 
 A journal keeps nothing of what it is given beyond the call: runs and their messages belong to the broker.
 """
@@ -17,7 +16,6 @@ from mypy_extensions import mypyc_attr
 
 from busway.message.event_record import Event
 from busway.message.message import Message
-from busway.store.contract import CommitBatch, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -98,25 +96,30 @@ class Journal:
         raise NotImplementedError
 
 
-def note_messages(fragment: Fragment, batch: CommitBatch, operation: int, messages: list[Message]) -> None:
-    journal: Journal | None = fragment.runtime.journal
-    if journal is not None and messages:
-        batch.callbacks.append(_NotedMessages(journal, fragment, operation, messages).committed)
+class Note:
+    """What a journal will be told when a write is durable: the same happened to all of one of the lists."""
 
+    __slots__ = ("_messages", "locks", "operation", "rows")
 
-def note_locks(fragment: Fragment, batch: CommitBatch, operation: int, locks: list[Lock] | None) -> None:
-    """They are read when the batch is durable: what changes in them until then counts."""
-    journal: Journal | None = fragment.runtime.journal
-    if journal is not None and locks:
-        batch.callbacks.append(_NotedLocks(journal, fragment, operation, locks).committed)
+    def __init__(
+        self,
+        operation: int,
+        messages: list[Message] | None,
+        locks: list[Lock] | None,
+        rows: list[OperationRow] | None,
+    ) -> None:
+        self.operation = operation
+        self._messages = messages
+        self.locks = locks
+        self.rows = rows
 
-
-def note_rows(
-    fragment: Fragment, batch: CommitBatch, operation: int, rows: list[OperationRow] | None
-) -> None:
-    journal: Journal | None = fragment.runtime.journal
-    if journal is not None and rows:
-        batch.callbacks.append(_NotedRows(journal, fragment, operation, rows).committed)
+    def tell(self, journal: Journal, path: str, index: int) -> None:
+        if self._messages is not None:
+            journal.messages(self.operation, path, index, self._messages)
+        if self.locks is not None:
+            journal.locks(self.operation, path, index, self.locks)
+        if self.rows is not None:
+            journal.rows(self.operation, path, index, self.rows)
 
 
 def tell_messages(fragment: Fragment, operation: int, messages: list[Message]) -> None:
@@ -131,50 +134,3 @@ def tell_session(fragment: Fragment, operation: int, session_id: str) -> None:
     if journal is not None:
         row = OperationRow(session_id=session_id)
         journal.rows(operation, fragment.settings.path, fragment.index, [row])
-
-
-class _NotedMessages:
-    __slots__ = ("_fragment", "_journal", "_messages", "_operation")
-
-    def __init__(self, journal: Journal, fragment: Fragment, operation: int, messages: list[Message]) -> None:
-        self._journal = journal
-        self._fragment = fragment
-        self._operation = operation
-        self._messages = messages
-
-    def committed(self, error: StoreError | None) -> None:
-        if error is None:
-            fragment = self._fragment
-            self._journal.messages(self._operation, fragment.settings.path, fragment.index, self._messages)
-
-
-class _NotedLocks:
-    __slots__ = ("_fragment", "_journal", "_locks", "_operation")
-
-    def __init__(self, journal: Journal, fragment: Fragment, operation: int, locks: list[Lock]) -> None:
-        self._journal = journal
-        self._fragment = fragment
-        self._operation = operation
-        self._locks = locks
-
-    def committed(self, error: StoreError | None) -> None:
-        if error is None:
-            fragment = self._fragment
-            self._journal.locks(self._operation, fragment.settings.path, fragment.index, self._locks)
-
-
-class _NotedRows:
-    __slots__ = ("_fragment", "_journal", "_operation", "_rows")
-
-    def __init__(
-        self, journal: Journal, fragment: Fragment, operation: int, rows: list[OperationRow]
-    ) -> None:
-        self._journal = journal
-        self._fragment = fragment
-        self._operation = operation
-        self._rows = rows
-
-    def committed(self, error: StoreError | None) -> None:
-        if error is None:
-            fragment = self._fragment
-            self._journal.rows(self._operation, fragment.settings.path, fragment.index, self._rows)

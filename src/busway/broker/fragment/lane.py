@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Final
 from busway.broker.fragment.expiry import expire
 from busway.broker.fragment.journal import COMPLETE, RECEIVE, tell_messages
 from busway.broker.fragment.locks import NO_DEADLINE
+from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.ready_window import ReadyWindow
 from busway.broker.fragment.receiver import Delivery, Receiver
+from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import ACTIVE, Message
 from busway.store.contract import StoreError
 
@@ -31,6 +33,7 @@ _log = logging.getLogger(__name__)
 #: Handed to one receiver before the next one's turn.
 _RUN_MESSAGES_MAX: Final = 256
 _READ_RETRY_S: Final = 1.0
+_CONSUMED: Final = step_of(MessageState.ACTIVE, MessageInput.CONSUMED)
 
 
 class Lane:
@@ -206,7 +209,7 @@ class Lane:
         run_bytes = sum([message.size() for message in messages])
         self.window.release_bytes(run_bytes, len(messages))
         self.promised[receiver] = self.promised.get(receiver, 0) + len(messages)
-        self.fragment.consume(ConsumedRun(self, receiver, messages, run_bytes))
+        ConsumedRun(self, receiver, messages, run_bytes).begin()
 
     async def _fill(self) -> None:
         try:
@@ -224,16 +227,24 @@ class Lane:
                     receiver.caught_up()
 
 
-class ConsumedRun:
+class ConsumedRun(FragmentWrite):
     """Messages of a receive-and-delete receiver while their deletion is being committed (R-1)."""
 
     __slots__ = ("bytes", "lane", "messages", "receiver")
 
     def __init__(self, lane: Lane, receiver: Receiver, messages: list[Message], run_bytes: int) -> None:
+        super().__init__(lane.fragment)
         self.lane = lane
         self.receiver = receiver
         self.messages = messages
         self.bytes = run_bytes
+
+    def begin(self) -> None:
+        """The deletion first."""
+        self.batch = self.fragment.batch()
+        self.fragment.consuming += len(self.messages)
+        self.remove(_CONSUMED, self.messages)
+        self.join()
 
     def committed(self, error: StoreError | None) -> None:
         lane, receiver = self.lane, self.receiver

@@ -360,11 +360,10 @@ class MessageSessions:
         if self.held(session_id) is not session:
             raise SessionLockLost
         self._check_state_growth(size - session.state_bytes)
-        batch = fragment.batch()
-        batch.session_states.append((fragment.key, session_id, state, fragment.runtime.clock.wall_ms()))
-        fragment.counters.bytes += size - session.state_bytes
+        write = fragment.write()
+        write.set_session_state(session_id, state, size - session.state_bytes)
         session.state_bytes = size
-        batch.counters[fragment.key] = fragment.counters
+        write.join()
         await fragment.durable()
 
     def _check_state_growth(self, growth_bytes: int) -> None:

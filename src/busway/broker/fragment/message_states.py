@@ -1,11 +1,12 @@
-"""The life of a message as a table: state × input → state and effect (M-38, M-43…M-45, M-50, R-1…R-15, R-40…R-53).
+"""The life of a message as a table: state × what happens → state (M-38, M-43…M-45, M-50, R-1…R-15, R-40…R-53).
 
-A pair that is not in the table cannot happen to a message in that state; whoever asks for it gets an error and
-nothing changes. The conditions under which an input arises (a count that reached its maximum, a time that has
-passed) are decided by the fragment; what the input then does is decided here.
+Whatever changes a stored message asks for its step here, once for each run of messages, and writes what the step says
+(`write`). A pair that is not in the table cannot happen to a message in that state: asking for it is a bug of ours.
+The conditions under which something happens (a count that reached its maximum, a time that has passed) are decided by
+whoever asks.
 
 "Locked" is no state of the store (M-50): LOCKED and LOCKED_DEFERRED are rows in their old place with a lock in
-memory, which is why a restart leads from them back to ACTIVE and DEFERRED.
+memory, which is why a restart leads from them back to ACTIVE and DEFERRED without any step.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from busway.broker.fragment import journal
 from busway.broker.fragment.settlement import Verb
+from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
 
 
 class MessageState(Enum):
@@ -28,8 +31,8 @@ class MessageState(Enum):
 
 class MessageInput(Enum):
     ACTIVATED = "activated"  # its scheduled time came (S-34)
+    PUBLISHED = "published"  # the same in a topic: only copies of it go on
     CANCELLED = "cancelled"  # S-33
-    LOCKED = "locked"  # delivered under peek-lock, or fetched by number
     CONSUMED = "consumed"  # receive-and-delete
     COMPLETED = "completed"
     ABANDONED = "abandoned"
@@ -42,69 +45,102 @@ class MessageInput(Enum):
     EXPIRED = "expired"  # and the entity drops expired messages
     EXPIRED_TO_DEAD_LETTER = "expired-to-dead-letter"
     DELETED = "deleted"  # batch delete (R-84)
+    FORWARDED = "forwarded"  # another entity has it (F-1)
+    RESUBMITTED = "resubmitted"  # a dead letter that goes back to work
     CLAIM_RELEASED = "claim-released"  # the claim that had deferred it gives it up
-    RESTARTED = "restarted"  # the broker lost its memory
-
-
-class Effect(Enum):
-    NONE = "none"
-    NEW_NUMBER = "new-number"  # and a new enqueued time (S-34)
-    COUNT = "count"  # delivery count + 1, written (R-40, R-44)
-    REMOVE = "remove"
-    MOVE = "move"  # to another place or fragment, keeping its number (M-38)
-    COUNT_AND_MOVE = "count-and-move"
 
 
 _S = MessageState
 _I = MessageInput
-_E = Effect
 
-TRANSITIONS: Final[dict[tuple[MessageState, MessageInput], tuple[MessageState, Effect]]] = {
-    (_S.SCHEDULED, _I.ACTIVATED): (_S.ACTIVE, _E.NEW_NUMBER),
-    (_S.SCHEDULED, _I.CANCELLED): (_S.GONE, _E.REMOVE),
-    (_S.SCHEDULED, _I.RESTARTED): (_S.SCHEDULED, _E.NONE),
-    (_S.ACTIVE, _I.LOCKED): (_S.LOCKED, _E.NONE),
-    (_S.ACTIVE, _I.CONSUMED): (_S.GONE, _E.REMOVE),
-    (_S.ACTIVE, _I.EXPIRED): (_S.GONE, _E.REMOVE),
-    (_S.ACTIVE, _I.EXPIRED_TO_DEAD_LETTER): (_S.DEAD_LETTERED, _E.MOVE),
-    (_S.ACTIVE, _I.DELETED): (_S.GONE, _E.REMOVE),
-    (_S.ACTIVE, _I.RESTARTED): (_S.ACTIVE, _E.NONE),
-    # A locked message knows no expiry until its lock ends (M-43); the pair (LOCKED, EXPIRED) arises only then.
-    (_S.LOCKED, _I.COMPLETED): (_S.GONE, _E.REMOVE),
-    (_S.LOCKED, _I.ABANDONED): (_S.ACTIVE, _E.COUNT),
-    (_S.LOCKED, _I.RELEASED): (_S.ACTIVE, _E.NONE),
-    # A deferral ends a delivery, so it counts as one (R-44); it is never the last one.
-    (_S.LOCKED, _I.DEFERRED): (_S.DEFERRED, _E.COUNT_AND_MOVE),
-    (_S.LOCKED, _I.HELD): (_S.DEFERRED, _E.MOVE),
-    (_S.LOCKED, _I.DEAD_LETTERED): (_S.DEAD_LETTERED, _E.MOVE),
-    (_S.LOCKED, _I.LOCK_ENDED): (_S.ACTIVE, _E.COUNT),
-    (_S.LOCKED, _I.DELIVERIES_USED_UP): (_S.DEAD_LETTERED, _E.COUNT_AND_MOVE),
-    (_S.LOCKED, _I.EXPIRED): (_S.GONE, _E.REMOVE),
-    (_S.LOCKED, _I.EXPIRED_TO_DEAD_LETTER): (_S.DEAD_LETTERED, _E.MOVE),
-    (_S.LOCKED, _I.RESTARTED): (_S.ACTIVE, _E.NONE),
-    # Deferred messages are not swept (M-45): they expire only when somebody asks for them.
-    (_S.DEFERRED, _I.LOCKED): (_S.LOCKED_DEFERRED, _E.NONE),
-    (_S.DEFERRED, _I.CONSUMED): (_S.GONE, _E.REMOVE),
-    (_S.DEFERRED, _I.EXPIRED): (_S.GONE, _E.REMOVE),
-    (_S.DEFERRED, _I.EXPIRED_TO_DEAD_LETTER): (_S.DEAD_LETTERED, _E.MOVE),
-    (_S.DEFERRED, _I.RESTARTED): (_S.DEFERRED, _E.NONE),
-    # What a claim holds knows no expiry until it is released; the pairs with EXPIRED arise only then.
-    (_S.DEFERRED, _I.COMPLETED): (_S.GONE, _E.REMOVE),
-    (_S.DEFERRED, _I.CLAIM_RELEASED): (_S.ACTIVE, _E.MOVE),
-    # Whatever ends the lock of a deferred message without settling it leaves it deferred (R-44, R-53).
-    (_S.LOCKED_DEFERRED, _I.COMPLETED): (_S.GONE, _E.REMOVE),
-    (_S.LOCKED_DEFERRED, _I.ABANDONED): (_S.DEFERRED, _E.COUNT),
-    (_S.LOCKED_DEFERRED, _I.RELEASED): (_S.DEFERRED, _E.NONE),
-    (_S.LOCKED_DEFERRED, _I.DEFERRED): (_S.DEFERRED, _E.COUNT),
-    (_S.LOCKED_DEFERRED, _I.HELD): (_S.DEFERRED, _E.NONE),
-    (_S.LOCKED_DEFERRED, _I.DEAD_LETTERED): (_S.DEAD_LETTERED, _E.MOVE),
-    (_S.LOCKED_DEFERRED, _I.LOCK_ENDED): (_S.DEFERRED, _E.COUNT),
-    (_S.LOCKED_DEFERRED, _I.DELIVERIES_USED_UP): (_S.DEAD_LETTERED, _E.COUNT_AND_MOVE),
-    (_S.LOCKED_DEFERRED, _I.RESTARTED): (_S.DEFERRED, _E.NONE),
+#: Where rows of a state lie. Dead letters lie in another fragment.
+_PLACES: Final[dict[MessageState, int]] = {
+    _S.SCHEDULED: PLACE_SCHEDULED,
+    _S.ACTIVE: PLACE_ACTIVE,
+    _S.LOCKED: PLACE_ACTIVE,
+    _S.DEFERRED: PLACE_DEFERRED,
+    _S.LOCKED_DEFERRED: PLACE_DEFERRED,
 }
+#: What a journal calls it. Of consumption it hears when the messages are delivered, of releases nothing.
+_OPERATIONS: Final[dict[MessageInput, int]] = {
+    _I.ACTIVATED: journal.ACTIVATE,
+    _I.PUBLISHED: journal.ACTIVATE,
+    _I.CANCELLED: journal.CANCEL,
+    _I.COMPLETED: journal.COMPLETE,
+    _I.ABANDONED: journal.ABANDON,
+    _I.DEFERRED: journal.DEFER,
+    _I.HELD: journal.DEFER,
+    _I.DEAD_LETTERED: journal.DEAD_LETTER,
+    _I.LOCK_ENDED: journal.LOCK_LOST,
+    _I.DELIVERIES_USED_UP: journal.DEAD_LETTER,
+    _I.EXPIRED: journal.EXPIRE,
+    _I.EXPIRED_TO_DEAD_LETTER: journal.DEAD_LETTER,
+    _I.DELETED: journal.DELETE,
+    _I.FORWARDED: journal.FORWARD,
+    _I.RESUBMITTED: journal.COMPLETE,
+}
+#: R-40, R-44: what counts as a delivery. A deferral ends one; it is never the last one.
+_COUNTED: Final = (_I.ABANDONED, _I.DEFERRED, _I.LOCK_ENDED, _I.DELIVERIES_USED_UP)
 
-#: R-43: in a dead-letter queue deliveries are no longer counted.
-_UNCOUNTED: Final[dict[Effect, Effect]] = {Effect.COUNT: Effect.NONE, Effect.COUNT_AND_MOVE: Effect.MOVE}
+
+class Step:
+    """One row of the table."""
+
+    __slots__ = ("after", "before", "counts", "happened", "operation", "place", "place_after")
+
+    def __init__(self, before: MessageState, happened: MessageInput, after: MessageState) -> None:
+        self.before = before
+        self.happened = happened
+        self.after = after
+        #: Whether the delivery count grows; never in a dead-letter queue (R-43).
+        self.counts = happened in _COUNTED
+        self.place = _PLACES[before]
+        #: `place` where the row stays; -1 where it leaves the fragment.
+        self.place_after = _PLACES.get(after, -1)
+        #: For the journal; UNKNOWN: it is told nothing, or by whoever asks for the step.
+        self.operation = _OPERATIONS.get(happened, journal.UNKNOWN)
+
+
+_TABLE: Final = (
+    (_S.SCHEDULED, _I.ACTIVATED, _S.ACTIVE),  # with a new number
+    (_S.SCHEDULED, _I.PUBLISHED, _S.GONE),
+    (_S.SCHEDULED, _I.CANCELLED, _S.GONE),
+    (_S.ACTIVE, _I.CONSUMED, _S.GONE),
+    (_S.ACTIVE, _I.EXPIRED, _S.GONE),
+    (_S.ACTIVE, _I.EXPIRED_TO_DEAD_LETTER, _S.DEAD_LETTERED),
+    (_S.ACTIVE, _I.DELETED, _S.GONE),
+    (_S.ACTIVE, _I.FORWARDED, _S.GONE),
+    (_S.ACTIVE, _I.RESUBMITTED, _S.GONE),
+    (_S.ACTIVE, _I.DEAD_LETTERED, _S.DEAD_LETTERED),  # it cannot be forwarded
+    # A locked message knows no expiry until its lock ends (M-43); then it expires instead of being returned.
+    (_S.LOCKED, _I.COMPLETED, _S.GONE),
+    (_S.LOCKED, _I.ABANDONED, _S.ACTIVE),
+    (_S.LOCKED, _I.RELEASED, _S.ACTIVE),
+    (_S.LOCKED, _I.DEFERRED, _S.DEFERRED),
+    (_S.LOCKED, _I.HELD, _S.DEFERRED),
+    (_S.LOCKED, _I.DEAD_LETTERED, _S.DEAD_LETTERED),
+    (_S.LOCKED, _I.LOCK_ENDED, _S.ACTIVE),
+    (_S.LOCKED, _I.DELIVERIES_USED_UP, _S.DEAD_LETTERED),
+    (_S.LOCKED, _I.EXPIRED, _S.GONE),
+    (_S.LOCKED, _I.EXPIRED_TO_DEAD_LETTER, _S.DEAD_LETTERED),
+    # Deferred messages are not swept (M-45): they expire when somebody asks for them, or when a claim gives them up.
+    (_S.DEFERRED, _I.CONSUMED, _S.GONE),
+    (_S.DEFERRED, _I.EXPIRED, _S.GONE),
+    (_S.DEFERRED, _I.EXPIRED_TO_DEAD_LETTER, _S.DEAD_LETTERED),
+    (_S.DEFERRED, _I.RESUBMITTED, _S.GONE),
+    (_S.DEFERRED, _I.COMPLETED, _S.GONE),
+    (_S.DEFERRED, _I.CLAIM_RELEASED, _S.ACTIVE),
+    # Whatever ends the lock of a deferred message without settling it leaves it deferred (R-44, R-53).
+    (_S.LOCKED_DEFERRED, _I.COMPLETED, _S.GONE),
+    (_S.LOCKED_DEFERRED, _I.ABANDONED, _S.DEFERRED),
+    (_S.LOCKED_DEFERRED, _I.RELEASED, _S.DEFERRED),
+    (_S.LOCKED_DEFERRED, _I.DEFERRED, _S.DEFERRED),
+    (_S.LOCKED_DEFERRED, _I.HELD, _S.DEFERRED),
+    (_S.LOCKED_DEFERRED, _I.DEAD_LETTERED, _S.DEAD_LETTERED),
+    (_S.LOCKED_DEFERRED, _I.LOCK_ENDED, _S.DEFERRED),
+    (_S.LOCKED_DEFERRED, _I.DELIVERIES_USED_UP, _S.DEAD_LETTERED),
+)
+TRANSITIONS: Final = {(before, happened): Step(before, happened, after) for before, happened, after in _TABLE}
 
 #: What each verb of a client means to a locked message.
 INPUT_OF_VERB: Final[dict[Verb, MessageInput]] = {
@@ -117,17 +153,12 @@ INPUT_OF_VERB: Final[dict[Verb, MessageInput]] = {
 }
 
 
-class ImpossibleTransition(AssertionError):
+class ImpossibleTransition(Exception):
     """The broker asked for a step the table does not know: a bug of ours."""
 
 
-def transition(
-    state: MessageState, happened: MessageInput, in_dead_letter: bool = False
-) -> tuple[MessageState, Effect]:
-    step = TRANSITIONS.get((state, happened))
+def step_of(before: MessageState, happened: MessageInput) -> Step:
+    step = TRANSITIONS.get((before, happened))
     if step is None:
-        raise ImpossibleTransition(f"A message that is {state.value} cannot be {happened.value}.")
-    if in_dead_letter:
-        after, effect = step
-        return after, _UNCOUNTED.get(effect, effect)
+        raise ImpossibleTransition(f"A message that is {before.value} cannot be {happened.value}.")
     return step

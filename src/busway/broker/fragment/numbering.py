@@ -22,8 +22,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.errors import BrokerError, QuotaExceeded, ServerBusy
-from busway.broker.fragment.commit_runs import broker_error
 from busway.broker.fragment.settlement import RunDone
+from busway.broker.fragment.write import broker_error
 from busway.message.message import Message
 from busway.store.contract import COUNTER_BITS, StoreError
 
@@ -149,11 +149,11 @@ class Numbering:
 
     def _start_again(self) -> None:
         fragment = self._fragment
-        batch = fragment.batch()
         for part in (fragment, fragment.dead_letter):
             if part is not None:
+                write = part.write_in(fragment.batch())
                 part.start_numbers_again()
-                batch.counters[part.key] = part.counters
+                write.join()
         self._is_told = False
         _log.warning("The sequence numbers of %s start again: the next one is 1", fragment.settings.path)
 

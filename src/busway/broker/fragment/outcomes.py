@@ -1,7 +1,7 @@
 """How locks end, other than by the plain completion that `fragment` does itself.
 
-The caller takes locks out of the table (which makes it their owner), tells what happened to each, and joins.
-What an input leads to stands in `message_states`; here is only how each effect is written down.
+The caller takes locks out of the table (which makes it their owner), tells what happened to each, joins the write and
+serves. Here is decided what an end leads to: a delivery that was the last one, an expiry that has waited for it.
 """
 
 from __future__ import annotations
@@ -9,20 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from busway.broker.errors import BadArgument
-from busway.broker.fragment.dead_letter import (
-    EXPIRED,
-    HEADER_SIZE_EXCEEDED,
-    DeadLetterRun,
-    deliveries_used_up,
-)
-from busway.broker.fragment.journal import ABANDON, DEFER, EXPIRE, LOCK_LOST, note_locks
+from busway.broker.fragment.dead_letter import EXPIRED, HEADER_SIZE_EXCEEDED, deliveries_used_up
+from busway.broker.fragment.journal import UNKNOWN
 from busway.broker.fragment.lane import Lane
 from busway.broker.fragment.locks import Lock
-from busway.broker.fragment.message_states import Effect, MessageInput, MessageState, transition
+from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.property_changes import dead_letter_properties, merge_changes
 from busway.broker.fragment.settlement import Settlement
-from busway.message.message import ACTIVE, DEFERRED
-from busway.store.contract import Change, CommitBatch, Move
+from busway.broker.fragment.write import FragmentWrite
+from busway.store.contract import PLACE_ACTIVE
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -31,41 +26,29 @@ if TYPE_CHECKING:
 _FAILURES = (MessageInput.ABANDONED, MessageInput.LOCK_ENDED)
 #: Inputs after which the message would be available again, so that its expiry takes effect (M-43).
 _RETURNS = (MessageInput.ABANDONED, MessageInput.LOCK_ENDED, MessageInput.RELEASED)
-#: What the journal calls an input; of those that are not here it hears nothing, or by what they lead to.
-_OPERATIONS = {
-    MessageInput.ABANDONED: ABANDON,
-    MessageInput.DEFERRED: DEFER,
-    MessageInput.HELD: DEFER,
-    MessageInput.LOCK_ENDED: LOCK_LOST,
-}
 
 
 class Outcomes:
     """The ends of some locks of one fragment, in one commit batch."""
 
     __slots__ = (
-        "_batch",
-        "_dead_letters",
         "_first_changes",
         "_first_settlement",
         "_fragment",
         "_lanes",
-        "_noted",
         "_now_ms",
+        "_write",
         "has_written",
     )
 
-    def __init__(self, fragment: Fragment, batch: CommitBatch) -> None:
-        self._fragment = fragment
-        self._batch = batch
+    def __init__(self, write: FragmentWrite) -> None:
+        fragment = self._fragment = write.fragment
+        self._write = write
         self._now_ms = fragment.runtime.clock.wall_ms()
-        self._dead_letters: DeadLetterRun | None = None
         self._lanes: dict[Lane, None] = {}
         #: The settlement that was checked last, and what it makes of a message without earlier changes, as most are.
         self._first_settlement: Settlement | None = None
         self._first_changes: bytes | None = None
-        #: For the journal, by operation; None without one.
-        self._noted: dict[int, list[Lock]] | None = None if fragment.runtime.journal is None else {}
         #: False as long as only memory has changed: then there is no commit to wait for.
         self.has_written = False
 
@@ -93,16 +76,16 @@ class Outcomes:
 
     def end(self, lock: Lock, happened: MessageInput, changed: bytes | None) -> None:
         """The lock ends by `happened`, unless that was the last delivery, or the message has expired."""
-        fragment = self._fragment
-        settings = fragment.settings
-        if self._noted is not None and happened in _OPERATIONS:
-            self._noted.setdefault(_OPERATIONS[happened], []).append(lock)
+        settings = self._fragment.settings
+        operation = step_of(MessageState.LOCKED, happened).operation
+        if operation != UNKNOWN:
+            self._write.note_lock(operation, lock)
         if not settings.is_dead_letter:
             if happened in _FAILURES and lock.delivery_count + 1 >= settings.max_delivery_count:
                 properties = deliveries_used_up(lock.delivery_count + 1)
                 self._apply(lock, MessageInput.DELIVERIES_USED_UP, changed, properties)
                 return
-            if happened in _RETURNS and lock.place == ACTIVE and lock.expires_at_ms <= self._now_ms:
+            if happened in _RETURNS and lock.place == PLACE_ACTIVE and lock.expires_at_ms <= self._now_ms:
                 if happened in _FAILURES:  # it expires after a failed delivery, which counts (R-40)
                     lock.delivery_count += 1
                 if settings.dead_letters_expired:
@@ -112,86 +95,23 @@ class Outcomes:
                 return
         self._apply(lock, happened, changed, None)
 
-    def join(self) -> None:
-        """The last step; then whoever waits for what came back is served."""
-        if self._noted is not None:
-            for operation, locks in self._noted.items():
-                note_locks(self._fragment, self._batch, operation, locks)
-        if self._dead_letters is not None:
-            self._dead_letters.join()
-        if self.has_written:
-            self._batch.counters[self._fragment.key] = self._fragment.counters
+    def serve(self) -> None:
+        """After the write has joined: whoever waits for what came back is served."""
         for lane in self._lanes:
             lane.serve()
 
     def _apply(
         self, lock: Lock, happened: MessageInput, changed: bytes | None, properties: dict[str, object] | None
     ) -> None:
-        before = MessageState.LOCKED if lock.place == ACTIVE else MessageState.LOCKED_DEFERRED
-        after, effect = transition(before, happened, self._fragment.settings.is_dead_letter)
-        if effect in (Effect.COUNT, Effect.COUNT_AND_MOVE):
-            lock.delivery_count += 1
-        self.has_written = self.has_written or effect is not Effect.NONE or changed is not lock.changes
-        if after is MessageState.GONE:
-            self._batch.deletes.append((self._fragment.key, lock.place, [lock.number]))
-            self._fragment.uncount(lock.place, lock.size)
-            if self._noted is not None:  # completions do not come here
-                self._noted.setdefault(EXPIRE, []).append(lock)
-        elif after is MessageState.DEAD_LETTERED:
-            self._dead_letter(lock, changed, properties)
-        elif effect in (Effect.MOVE, Effect.COUNT_AND_MOVE):
-            self._defer(lock, changed)
-        else:
-            self._keep(lock, changed, counts=effect is Effect.COUNT)
-
-    def _keep(self, lock: Lock, changed: bytes | None, *, counts: bool) -> None:
-        """Back to where it was before it was locked."""
-        fragment = self._fragment
-        if counts or changed is not lock.changes:
-            fragment.counters.bytes += _growth(lock, changed)
-            kept = None if changed is lock.changes else changed
-            self._batch.changes.append(
-                Change(fragment.key, lock.place, lock.number, lock.delivery_count, kept)
-            )
-        if lock.place == ACTIVE:
-            lane = fragment.lane if lock.session is None else lock.session.lane
+        step = step_of(
+            MessageState.LOCKED if lock.place == PLACE_ACTIVE else MessageState.LOCKED_DEFERRED, happened
+        )
+        if self._write.end(step, lock, changed, properties):
+            self.has_written = True
+        if step.after is MessageState.ACTIVE:
+            lane = self._fragment.lane if lock.session is None else lock.session.lane
             lane.window.give_number_back(lock.number)
             self._lanes[lane] = None
-
-    def _defer(self, lock: Lock, changed: bytes | None) -> None:
-        fragment = self._fragment
-        self._batch.moves.append(
-            Move(
-                fragment.key,
-                lock.place,
-                lock.number,
-                fragment.key,
-                DEFERRED,
-                lock.number,
-                delivery_count=lock.delivery_count,
-                changes=changed,
-            )
-        )
-        fragment.uncount(lock.place, lock.size)
-        fragment.counters.deferred += 1
-        fragment.counters.bytes += lock.size + _growth(lock, changed)
-
-    def _dead_letter(self, lock: Lock, changed: bytes | None, properties: dict[str, object] | None) -> None:
-        if self._dead_letters is None:
-            self._dead_letters = DeadLetterRun(self._fragment, self._batch)
-        size = lock.size + _growth(lock, changed)
-        self._fragment.counters.bytes += size - lock.size
-        session_id = None if lock.session is None else lock.session.session_id
-        self._dead_letters.add(
-            lock.place,
-            lock.number,
-            size,
-            lock.delivery_count,
-            changed,
-            properties,
-            lock.enqueued_at_ms,
-            session_id,
-        )
 
 
 def checked_changes(fragment: Fragment, lock: Lock, settlement: Settlement) -> bytes | None:
@@ -201,7 +121,3 @@ def checked_changes(fragment: Fragment, lock: Lock, settlement: Settlement) -> b
     if changed is not None and len(changed) > limit and fragment.settings.is_dead_letter:
         raise BadArgument(f"The changed properties are larger than {limit} bytes.")
     return changed
-
-
-def _growth(lock: Lock, changed: bytes | None) -> int:
-    return (0 if changed is None else len(changed)) - (0 if lock.changes is None else len(lock.changes))

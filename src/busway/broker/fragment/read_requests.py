@@ -13,18 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from busway.broker.bulk.claim_stamp import stamp_of
 from busway.broker.errors import ArgumentOutOfRange, MessageNotFound, ServerBusy, SessionLockLost
-from busway.broker.fragment.commit_runs import WrittenRun
-from busway.broker.fragment.dead_letter import DeadLetterRun
-from busway.broker.fragment.journal import (
-    CANCEL,
-    COMPLETE,
-    DELETE,
-    EXPIRE,
-    RECEIVE,
-    note_messages,
-    tell_messages,
-)
+from busway.broker.fragment.journal import COMPLETE, RECEIVE, tell_messages
 from busway.broker.fragment.locks import NO_DEADLINE
+from busway.broker.fragment.message_states import MessageInput, MessageState, Step, step_of
 from busway.broker.fragment.receiver import Delivery
 from busway.message.message import DEFERRED, Message
 from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Page, StoreError
@@ -34,6 +25,9 @@ if TYPE_CHECKING:
     from busway.broker.fragment.message_sessions import MessageSession
 
 _DELETE_PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+_CONSUMED: Final = step_of(MessageState.DEFERRED, MessageInput.CONSUMED)
+_DELETED: Final = step_of(MessageState.ACTIVE, MessageInput.DELETED)
+CANCELLED: Final = step_of(MessageState.SCHEDULED, MessageInput.CANCELLED)
 T = TypeVar("T")
 
 
@@ -105,7 +99,7 @@ class ReadRequests:
         for message in found:
             message.state = DEFERRED
         if deletes:
-            await self._delete(found, PLACE_DEFERRED)
+            await self._remove(_CONSUMED, found)
             deliveries = [Delivery(message, b"", 0) for message in found]
         else:
             deliveries = self._lock(found, session)
@@ -152,16 +146,9 @@ class ReadRequests:
 
     def _expire(self, messages: list[Message]) -> None:
         """M-45: an expired deferred message leaves when somebody asks for it, unless a claim holds it."""
-        fragment = self._fragment
-        batch = fragment.batch()
-        if fragment.settings.dead_letters_expired and fragment.dead_letter is not None:
-            dead_letters = DeadLetterRun(fragment, batch)
-            dead_letters.add_expired(PLACE_DEFERRED, messages)
-            dead_letters.join()
-        else:
-            self._join_deletes(messages, PLACE_DEFERRED)
-            note_messages(fragment, batch, EXPIRE, messages)
-        batch.callbacks.append(WrittenRun(fragment).committed)
+        write = self._fragment.write()
+        write.expire(MessageState.DEFERRED, messages)
+        write.join()
 
     def _lock(self, messages: list[Message], session: MessageSession | None) -> list[Delivery]:
         fragment = self._fragment
@@ -203,8 +190,7 @@ class ReadRequests:
             free = self._unheld(candidates, session_id, holds_session)
             if free:
                 fragment.withdraw(free)
-                self._join_deletes(free, PLACE_ACTIVE)
-                note_messages(fragment, fragment.batch(), DELETE, free)
+                self._join_removal(_DELETED, free)
                 deleted += len(free)
             if not page.more or len(candidates) < len(page.messages):
                 break
@@ -244,8 +230,7 @@ class ReadRequests:
         """S-33: one missing number fails the whole request."""
         if numbers:
             found = await self.cancellable(numbers)
-            await self._delete(found, PLACE_SCHEDULED)
-            tell_messages(self._fragment, CANCEL, found)
+            await self._remove(CANCELLED, found)
 
     async def cancellable(self, numbers: list[int]) -> list[Message]:
         """The scheduled messages with these numbers. Raises MessageNotFound when one is missing, ServerBusy."""
@@ -266,14 +251,11 @@ class ReadRequests:
             raise MessageNotFound(f"Messages not found. Missing sequence numbers: {names}")
         return found
 
-    async def _delete(self, messages: list[Message], place: int) -> None:
-        self._join_deletes(messages, place)
+    async def _remove(self, step: Step, messages: list[Message]) -> None:
+        self._join_removal(step, messages)
         await self._fragment.durable()
 
-    def _join_deletes(self, messages: list[Message], place: int) -> None:
-        fragment = self._fragment
-        batch = fragment.batch()
-        batch.deletes.append((fragment.key, place, [message.sequence_number for message in messages]))
-        for message in messages:
-            fragment.uncount(place, message.size())
-        batch.counters[fragment.key] = fragment.counters
+    def _join_removal(self, step: Step, messages: list[Message]) -> None:
+        write = self._fragment.write()
+        write.remove(step, messages)
+        write.join()

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from busway.broker.errors import ServerBusy
-from busway.broker.fragment.commit_runs import ArrivedRun
-from busway.message.message import NEVER_MS, Message
-from busway.store.contract import PLACE_ACTIVE, FragmentKey
+from busway.message.message import Message
+from busway.store.contract import FragmentKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,22 +47,12 @@ class Strays:
 def put_back(fragment: Fragment, messages: list[Message]) -> None:
     """Under their numbers; by its successor when the fragment is no longer in use."""
     try:
-        batch = fragment.batch()
+        write = fragment.write()
     except ServerBusy:
         fragment.runtime.strays.add((fragment.store.name, fragment.key), messages)
         return
-    run = ArrivedRun(fragment)
-    for message in messages:
-        number = message.sequence_number
-        batch.puts.append((fragment.key, PLACE_ACTIVE, message))
-        fragment.expect(number, message.size())
-        if fragment.settings.requires_session:
-            batch.session_entries.append((fragment.key, message.session_id or "", number))
-        if message.expires_at_ms < NEVER_MS and not fragment.settings.is_dead_letter:
-            fragment.intake.enter_expiry(batch, message.expires_at_ms, number)
-        run.entries.append((number, message.session_id))
-    batch.counters[fragment.key] = fragment.counters
-    batch.callbacks.append(run.committed)
+    write.put_back(messages)
+    write.join()
 
 
 def put_strays_back(fragment: Fragment) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from busway.broker.errors import BrokerError, MessageLockLost, MessageNotFound, SessionLockLost
-from busway.broker.fragment.journal import CANCEL, COMPLETE, note_locks, note_messages
 from busway.broker.fragment.locks import Lock
 from busway.broker.fragment.message_states import INPUT_OF_VERB
 from busway.broker.fragment.outcomes import Outcomes, checked_changes
+from busway.broker.fragment.read_requests import CANCELLED
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.message.message import Message
-from busway.store.contract import PLACE_SCHEDULED, CommitBatch, StoreError
+from busway.store.contract import CommitBatch, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -86,28 +86,22 @@ class TransactionClaims:
         """Carries them out. `fault` was None, and nothing has suspended since."""
         fragment = self.fragment
         was_full = fragment.locks_free() <= 0
-        outcomes: Outcomes | None = None
+        write = fragment.write_in(batch)
+        outcomes = Outcomes(write)
         completed: list[Lock] = []
         for token, lock, settlement in self._settled:
             fragment.locks.pop_reserved(token)
             if settlement.verb is Verb.COMPLETE:
-                batch.deletes.append((fragment.key, lock.place, [lock.number]))
-                fragment.uncount(lock.place, lock.size)
                 completed.append(lock)
                 continue
-            if outcomes is None:
-                outcomes = Outcomes(fragment, batch)
             changed = outcomes.check(lock, settlement)
             outcomes.settle(lock, INPUT_OF_VERB[settlement.verb], settlement, changed)
-        if outcomes is not None:
-            outcomes.join()
-        for message in self._cancelled:
-            batch.deletes.append((fragment.key, PLACE_SCHEDULED, [message.sequence_number]))
-            fragment.uncount(PLACE_SCHEDULED, message.size())
-            fragment.intake.withheld.discard(message.sequence_number)
-        note_locks(fragment, batch, COMPLETE, completed)
-        note_messages(fragment, batch, CANCEL, self._cancelled)
-        batch.counters[fragment.key] = fragment.counters
+        write.complete_locked(completed)
+        if self._cancelled:
+            write.remove(CANCELLED, self._cancelled)
+            fragment.intake.withheld.difference_update([m.sequence_number for m in self._cancelled])
+        write.join()
+        outcomes.serve()
         if was_full:
             fragment.serve_all()
 

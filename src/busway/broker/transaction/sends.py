@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from busway.broker.errors import BrokerError
-from busway.broker.fragment.commit_runs import SentRun
+from busway.broker.fragment.sent_run import SentRun
 from busway.broker.fragment.settlement import RunDone
 from busway.message.message import Message
 from busway.store.contract import CommitBatch
@@ -94,7 +94,7 @@ class TransactionSends:
 
     def join_scheduled(self, scheduled: list[Message], batch: CommitBatch) -> None:
         if scheduled:
-            self.fragment.intake.join_reserved(batch, scheduled)
+            self.fragment.intake.join_reserved(self.fragment.write_in(batch), scheduled)
 
     def show_scheduled(self) -> None:
         """What was scheduled is durable: it can be seen, and its time may come."""

@@ -33,8 +33,9 @@ from busway.broker.errors import (
     TransactionTimedOut,
     TransactionUnknown,
 )
-from busway.broker.fragment.commit_runs import SentRun, broker_error
+from busway.broker.fragment.sent_run import SentRun
 from busway.broker.fragment.settlement import Settlement, Verb
+from busway.broker.fragment.write import broker_error
 from busway.broker.transaction.claims import TransactionClaims
 from busway.broker.transaction.place import (
     OTHER_FRAGMENT,

@@ -440,9 +440,10 @@ class SqliteStore(SqliteReads):
         self._forget_shadows()
         self._condense_shadows()
         self._reporting = batch
+        count = len(batch.callbacks)
         self._report(batch, 0, generation)
         if LOOP.now() - began_s > LOOP.longest_s:
-            LOOP.note(began_s, f"telling {len(batch.callbacks):,} that a commit of {self.name} is durable")
+            LOOP.note(began_s, f"telling {count:,} that a commit of {self.name} is durable")
 
     def _report(self, batch: CommitBatch, start: int, generation: int) -> None:
         """Tells those who joined, over several turns of the loop when they are many. The next commit waits for it:
@@ -454,6 +455,7 @@ class SqliteStore(SqliteReads):
             self._loop.call_soon(self._report, batch, told, generation)
             return
         self._reporting = None
+        batch.callbacks.clear()  # they know their batch: memory is given back without the cyclic collector
         if self.state is StoreState.OPEN:
             self._space.spend(batch.bytes)
             self._note_commit()
