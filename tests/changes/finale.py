@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from busway.broker.entity.outlet import Outlet
 from busway.broker.entity.queue import Queue
 from busway.broker.errors import BrokerError
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.message.message import DEFERRED

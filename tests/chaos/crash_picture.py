@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from busway.broker.descriptions import SubscriptionDescription, TopicDescription
-from busway.broker.entity.outlet import Outlet
 from busway.broker.entity.queue import Queue
 from busway.broker.forward.send_via import is_transfer_key
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Receiver
 from busway.broker.namespace.entity_table import routes
 from busway.broker.namespace.namespace import Namespace

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from busway.broker.descriptions import Description, QueueDescription
-from busway.broker.entity.outlet import Outlet
 from busway.broker.entity.queue import Queue
 from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
 from busway.broker.fragment.message_sessions import MessageSession
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.settlement import Settlement
 from busway.broker.limits import Limits

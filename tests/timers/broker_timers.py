@@ -108,17 +108,6 @@ BROKER_TIMERS: Final = (
     *timers_in(
         "busway/broker/fragment/expiry.py",
         Timer(
-            "ExpirySweeper.__init__",
-            RINGS,
-            "messages with an expiry of their own",
-            "the store going out of service",
-            "they leave or become dead letters",
-            (
-                "unit/broker/test_expiry::"
-                "test_a_message_that_expires_before_earlier_ones_is_swept_at_its_own_time"
-            ),
-        ),
-        Timer(
             "HeadExpiry.__init__",
             RINGS,
             "the first message of a fragment that may expire",
@@ -155,9 +144,9 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/fragment/fragment.py",
+        "busway/broker/fragment/settling.py",
         Timer(
-            "Fragment.watch_locks",
+            "Settling.watch",
             RINGS,
             "the first lock that ends",
             "the end of the fragment",
@@ -289,13 +278,13 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/fragment/schedule.py",
+        "busway/broker/fragment/store_sweep.py",
         Timer(
-            "Activator.__init__",
+            "StoreSweep.__init__",
             RINGS,
-            "the earliest scheduled message of a store",
+            "the earliest scheduled message of a store; and the first with an expiry of its own",
             "the store going out of service",
-            "what is due becomes active",
+            "what is due becomes active; what has expired leaves or becomes a dead letter",
             "unit/broker/test_schedule::test_a_scheduled_message_is_not_receivable_before_its_time",
         ),
     ),
@@ -358,7 +347,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/entity/turns.py",
+        "busway/broker/fragment/turns.py",
         Timer(
             "Share.spend",
             LOOKS,

@@ -52,7 +52,7 @@ GREED: Final = (
     Fault(
         "a publish in one turn",
         "B12: matching and row building are cut into slices",
-        "busway/broker/entity/turns.py",
+        "busway/broker/fragment/turns.py",
         "        return self.left <= 0\n",
         "        return False\n",
         ("tests/unit/broker/test_publish_slices.py::test_a_batch_takes_many_turns_and_commits_once",),

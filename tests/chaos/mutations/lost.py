@@ -40,11 +40,11 @@ LOST: Final = (
     Fault(
         "what nobody took is gone",
         "A3: messages deleted for a receiver that is gone are put back, by the next fragment too",
-        "busway/broker/fragment/strays.py",
-        """        fragment.runtime.strays.add((fragment.store.name, fragment.key), messages)
-        return
+        "busway/broker/fragment/fragment.py",
+        """            self.runtime.strays.add((self.store.name, self.key), messages)
+            return
 """,
-        """        return
+        """            return
 """,
         ("tests/unit/broker/test_consumed_under_change.py",),
     ),
@@ -61,9 +61,9 @@ LOST: Final = (
     Fault(
         "no alarm after a failure",
         "A4: the alarm is always set again",
-        "busway/broker/fragment/schedule.py",
-        """            if not is_over:  # whatever it was, there is a next time
-                self._look_in(_RETRY_MS)
+        "busway/broker/fragment/store_sweep.py",
+        """            if not is_over:
+                self.look_in(_RETRY_MS)
 """,
         "",
         ("tests/unit/broker/test_background_tasks.py::test_an_activator_survives_what_nobody_expects",),

@@ -22,10 +22,10 @@ PROMISES: Final = (
     Fault(
         "forget a lock at link end",
         "X-11: messages of a session that is closed come back",
-        "busway/broker/fragment/fragment.py",
-        """        locks = self.locks.pop_session(session)
+        "busway/broker/fragment/settling.py",
+        """        locks = self._fragment.locks.pop_session(session)
 """,
-        """        locks = self.locks.pop_session(session)[:0]
+        """        locks = self._fragment.locks.pop_session(session)[:0]
 """,
         ("tests/unit/broker/test_message_sessions.py",),
     ),

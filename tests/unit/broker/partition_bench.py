@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from busway.broker.descriptions import QueueDescription, with_values
-from busway.broker.entity.outlet import Outlet
 from busway.broker.entity.queue import Queue
 from busway.broker.errors import BrokerError
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits

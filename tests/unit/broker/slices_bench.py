@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from busway.broker.entity import turns
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import BrokerError
+from busway.broker.fragment import turns
 from busway.gateway.amqp.wire.message_mapping import message_of
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.topic_bench import TopicBench, encoded

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from busway.broker.bulk import claims as claims_module
-from busway.broker.bulk.claim_stamp import CLAIM_PROPERTY, stamp_of
 from busway.broker.bulk.claims import Claims, OpenClaim
-from busway.broker.entity.outlet import Outlet
 from busway.broker.entity.queue import Queue
 from busway.broker.errors import (
     EntityDisabled,
@@ -21,6 +19,8 @@ from busway.broker.errors import (
     ServerBusy,
     SessionCannotBeLocked,
 )
+from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY, stamp_of
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.property_changes import read_changes
 from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import Settlement, Verb

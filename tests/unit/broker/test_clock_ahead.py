@@ -159,7 +159,7 @@ def test_alarms_are_exact_and_looking_at_the_clock_costs_the_same_for_any_number
         clock, SeededEntropy(), Limits(), timers, WindowBudget(1), lambda work: work.close()
     )
     first_ms = clock.wall_ms() + 1_000_000
-    alarms = [WallAlarm(runtime, lambda: rang.append(clock.wall_ms())) for _ in range(10_000)]
+    alarms = [WallAlarm(runtime.wall_timers, lambda: rang.append(clock.wall_ms())) for _ in range(10_000)]
     for number, alarm in enumerate(alarms):
         alarm.no_later_than(first_ms + number * 1_000)
         alarm.no_later_than(first_ms + number)
@@ -397,7 +397,7 @@ def test_nothing_is_rung_for_ever() -> None:
     runtime = BrokerRuntime(
         clock, SeededEntropy(), Limits(), timers, WindowBudget(1), lambda work: work.close()
     )
-    alarm = WallAlarm(runtime, lambda: None)
+    alarm = WallAlarm(runtime.wall_timers, lambda: None)
     alarm.no_later_than(NEVER_MS)
     assert timers.next_deadline() is None
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.entity.outlet import Outlet
 from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.limits import Limits
 from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.message.message import Message

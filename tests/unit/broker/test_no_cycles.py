@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from busway.broker.descriptions import QueueDescription, with_values
-from busway.broker.entity.outlet import Outlet
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import BrokerError
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.entity import turns
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import (
     EntityUpdated,
@@ -15,6 +14,7 @@ from busway.broker.errors import (
     QuotaExceeded,
     ServerBusy,
 )
+from busway.broker.fragment import turns
 from busway.broker.limits import Limits
 from busway.gateway.amqp.wire.message_mapping import message_of
 from tests.unit.broker.namespace_bench import settle

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from busway.broker.entity import turns
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import (
     BrokerError,
@@ -17,6 +16,7 @@ from busway.broker.errors import (
     ServerBusy,
     StoreOutcomeUnknown,
 )
+from busway.broker.fragment import turns
 from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.message.message import Message
 from busway.rules.rule import CorrelationFilter

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.entity import turns
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import BrokerError, EntityUpdated, TransactionRolledBack
+from busway.broker.fragment import turns
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
 from busway.broker.transaction.rules import RuleStep

@@ -64,7 +64,7 @@ def test_an_alarm_rings_by_the_wall_clock() -> None:
     clock, timers, rang = ManualClock(), Timers(), list[int]()
     budget = WindowBudget(1)
     runtime = BrokerRuntime(clock, SeededEntropy(), Limits(), timers, budget, lambda work: work.close())
-    alarm = WallAlarm(runtime, lambda: rang.append(clock.wall_ms()))
+    alarm = WallAlarm(runtime.wall_timers, lambda: rang.append(clock.wall_ms()))
     at_ms = clock.wall_ms() + 1_000_000
     alarm.no_later_than(at_ms + 5)
     alarm.no_later_than(at_ms)

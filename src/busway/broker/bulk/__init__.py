@@ -1,9 +1,8 @@
 """Many messages at once, for jobs:
 
-  claims         taken, held and settled together (`claim_rows`: what a claim holds; `claim_stamp`: how that is
-                 marked)
+  claims         taken, held and settled together (`claim_rows`: what a claim holds)
   backfill       history for a subscription: copies that no publish made, each once
   letter_moves   dead letters back to work, each once
 
-Outside of the broker one knows `claims`, `claim_stamp`, `backfill` and `letter_moves`.
+Outside of the broker one knows `claims`, `backfill` and `letter_moves`.
 """

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.bulk.claim_stamp import CLAIM_PROPERTY, stamp_of, stamped, unstamped
+from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY, stamp_of, stamped, unstamped
 from busway.broker.fragment.dead_letter import EXPIRED
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.read_requests import read

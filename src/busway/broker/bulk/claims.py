@@ -23,9 +23,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from busway.broker.bulk.claim_rows import ClaimRows, Pace, held_stamps, next_turn
-from busway.broker.bulk.claim_stamp import CLAIM_PROPERTY
 from busway.broker.entity.awaited_settlement import settled
-from busway.broker.entity.outlet import Outlet
 from busway.broker.entity.partition_keys import index_of_number
 from busway.broker.entity.queue import Queue
 from busway.broker.errors import (
@@ -36,6 +34,8 @@ from busway.broker.errors import (
     ServerBusy,
     SessionLockLost,
 )
+from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.clock import Clock

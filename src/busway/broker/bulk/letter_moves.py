@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from busway.broker.bulk.claim_rows import Pace
-from busway.broker.bulk.claim_stamp import stamp_of
 from busway.broker.bulk.claims import by_fragment
 from busway.broker.errors import (
     BrokerError,
@@ -31,6 +30,7 @@ from busway.broker.errors import (
     StoreOutcomeUnknown,
 )
 from busway.broker.forward.send_via import SendVia
+from busway.broker.fragment.claim_stamp import stamp_of
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.read_requests import read
 from busway.broker.fragment.settlement import Verb
@@ -38,9 +38,9 @@ from busway.message.message import Message
 from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, CommitBatch, Page
 
 if TYPE_CHECKING:
-    from busway.broker.entity.outlet import Outlet
     from busway.broker.entity.queue import Queue
     from busway.broker.fragment.fragment import Fragment
+    from busway.broker.fragment.outlet import Outlet
 
 #: One step: so many as they are, or a fifth of that where each is made anew; and their bytes.
 _SLICE_WEIGHT: Final = 250

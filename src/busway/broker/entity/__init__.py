@@ -3,7 +3,6 @@
   queue              what one receives from, a queue or a subscription: its messages and its dead letters
   topic              what one only sends to; its subscriptions have the copies
   attachments        the links that hold an entity open
-  outlet             what gateways work with: one fragment, or the several of a partitioned entity
   fragment_group     the fragments of a partitioned entity as one (`receiver_share`: a receiver as one of them sees
                      it; `next_session`: waiting at all of them for a session; `session_list`: all their
                      sessions in order; `awaited_settlement`)
@@ -11,7 +10,7 @@
   cancellation       scheduled messages of several fragments, cancelled together
   distribution       a topic's intake: copies for its subscriptions, in the same batch
   publication        a publish that is too large for one turn of the loop (`staged_copies`: what can be done of it
-                     before it joins; `topic_line`: whoever comes meanwhile; `turns`: what a turn has room for)
+                     before it joins; `topic_line`: whoever comes meanwhile)
 
-Outside of the broker one knows `queue`, `topic`, `outlet`, `attachments`, `fragment_group` and `partition_keys`.
+Outside of the broker one knows `queue`, `topic`, `attachments`, `fragment_group` and `partition_keys`.
 """

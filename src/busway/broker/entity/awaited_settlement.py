@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from busway.broker.entity.outlet import Outlet
 from busway.broker.errors import BrokerError
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.settlement import Settlement
 
 

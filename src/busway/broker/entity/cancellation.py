@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
-from busway.broker.fragment.journal import CANCEL, tell_messages
+from busway.broker.fragment.journal import CANCEL
 from busway.broker.fragment.read_requests import CANCELLED
 from busway.broker.fragment.write import broker_error
 from busway.message.message import Message
@@ -104,7 +104,7 @@ class Cancellation:
             if errors:
                 part.schedule_again()
             else:
-                tell_messages(part.fragment, CANCEL, part.messages)
+                part.fragment.tell(CANCEL, part.messages)
         if self._ended.done():
             return
         if errors:

@@ -31,20 +31,19 @@ from typing import TYPE_CHECKING, Final
 from busway.broker.entity.publication import Publication
 from busway.broker.entity.staged_copies import ROW_BYTES, Copies
 from busway.broker.entity.topic_line import (
-    Prepared,
     TopicLine,
     WaitingActivation,
     WaitingSend,
     WaitingTransaction,
     WaitingTurn,
 )
-from busway.broker.entity.turns import HALF
 from busway.broker.errors import BrokerError, NoMatchingSubscription, QuotaExceeded, ServerBusy
 from busway.broker.fragment.dead_letter import rule_failed
-from busway.broker.fragment.intake import Intake
+from busway.broker.fragment.intake import Intake, Preparation, Prepared
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.sent_run import SentRun
 from busway.broker.fragment.settlement import RunDone
+from busway.broker.fragment.turns import HALF
 from busway.message.message import Message
 from busway.rules.errors import ActionError
 from busway.rules.match import Match
@@ -54,8 +53,8 @@ from busway.subject.copies import changed_copy, plain_copy
 from busway.subject.message_subject import MessageSubject
 
 if TYPE_CHECKING:
-    from busway.broker.entity.turns import Turns
     from busway.broker.fragment.fragment import Fragment
+    from busway.broker.fragment.turns import Turns
 
 _RECOUNT_EVERY_S: Final = 0.25
 _PUBLISHED: Final = step_of(MessageState.SCHEDULED, MessageInput.PUBLISHED)
@@ -183,18 +182,19 @@ class Distribution(Intake):
         publication.take_over(copies, count)
         return publication
 
-    def begin(self, publication: Publication, prepared: Prepared) -> None:
+    def begin(self, preparation: Preparation, prepared: Prepared) -> None:
         """It goes on before whoever stands in line."""
-        self._line.begin(WaitingTransaction(self, publication, prepared))
+        assert isinstance(preparation, Publication)
+        self._line.begin(WaitingTransaction(self, preparation, prepared))
 
-    def join_now(self, run: SentRun, publication: Publication | None) -> None:
-        assert publication is not None, "what a topic publishes is prepared"
+    def join_now(self, run: SentRun, preparation: Preparation | None) -> None:
+        assert isinstance(preparation, Publication), "what a topic publishes is prepared"
         try:
-            self.check(publication.copies)
+            self.check(preparation.copies)
         except (ServerBusy, QuotaExceeded) as error:
             run.fail(error)
             return
-        self.join_published(run, publication)
+        self.join_published(run, preparation)
 
     def publication(self, run: SentRun, must_be_whole: bool) -> Publication:
         wall_ms = self.wall_ms()

@@ -16,7 +16,7 @@ repeated after a crash finds its first try. It waits for that fragment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from busway.broker.entity.partition_keys import (
     SLICE_MESSAGES_MAX,
@@ -28,9 +28,6 @@ from busway.broker.errors import BrokerError, InvalidOperation, ServerBusy
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.settings import FragmentSettings
 from busway.message.message import Message
-
-if TYPE_CHECKING:
-    from busway.broker.forward.forwarding import Transfer
 
 _NO_KEY: Final = (
     "Message to a partitioned entity with duplicate detection enabled must have either PartitionKey or MessageId"
@@ -93,19 +90,25 @@ class FragmentChoice:
         return self.in_turn(sum(message.size() for message in messages), settings)
 
     def of_run(
-        self, messages: list[Message], settings: FragmentSettings, origin: Transfer | None
+        self, messages: list[Message], settings: FragmentSettings, source_numbers: list[int] | None
     ) -> list[Part]:
-        """Each message for itself; in every fragment they keep their order."""
+        """Each message for itself; in every fragment they keep their order. `source_numbers`: those of forwarded ones
+        where they came from."""
         detects = settings.detects_duplicates
-        if not detects and origin is None and len(messages) <= SLICE_MESSAGES_MAX and are_keyless(messages):
+        if (
+            not detects
+            and source_numbers is None
+            and len(messages) <= SLICE_MESSAGES_MAX
+            and are_keyless(messages)
+        ):
             return [self.of_slice(messages, 0, settings)]
         keyed: dict[int, Part] = {}
         slices: list[Part] = []
         refused: list[Part] = []
         for place, message in enumerate(messages):
             key = key_of(message, detects)
-            if origin is not None:
-                number = origin.source_number(message)
+            if source_numbers is not None:
+                number = source_numbers[place]
                 index = fragment_of_forwarded(message, number, detects, len(self._members))
                 part = keyed.setdefault(index, Part())
             elif key is not None:

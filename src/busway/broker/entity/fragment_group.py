@@ -14,13 +14,12 @@ when it is back they stand on its lane again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from busway.broker.entity.awaited_settlement import settled
 from busway.broker.entity.cancellation import Cancellation
 from busway.broker.entity.fragment_choice import FragmentChoice, Part, are_keyless
 from busway.broker.entity.next_session import NextSession
-from busway.broker.entity.outlet import Outlet
 from busway.broker.entity.partition_keys import (
     SLICE_MESSAGES_MAX,
     fragment_of_key,
@@ -40,6 +39,8 @@ from busway.broker.errors import (
 from busway.broker.fragment.commit_runs import DealtRun
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.message_sessions import MessageSession
+from busway.broker.fragment.origin import Origin
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.read_requests import check_fits, read
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.runtime import BrokerRuntime
@@ -48,9 +49,6 @@ from busway.broker.fragment.settled_run import CompletedRun
 from busway.broker.fragment.settlement import PartDone, RunDone, Settlement, Verb
 from busway.message.message import NEVER_MS, Message
 from busway.store.contract import Store, first_number_base
-
-if TYPE_CHECKING:
-    from busway.broker.forward.forwarding import Transfer
 
 T = TypeVar("T")
 #: What one fragment hands to a receiver before the next one's turn, at least: little, so that all stay equally old.
@@ -192,7 +190,8 @@ class FragmentGroup(Outlet):
         done: RunDone,
         *,
         atomically: bool = False,
-        origin: Transfer | None = None,
+        origin: Origin | None = None,
+        source_numbers: list[int] | None = None,
     ) -> None:
         """Chooses the fragments (P-20…P-31); each then does what it does for a plain entity."""
         if not messages:
@@ -206,7 +205,7 @@ class FragmentGroup(Outlet):
                 return
             member.append(messages, done, atomically=True, origin=origin)
             return
-        parts = self._choice.of_run(messages, self.settings, origin)
+        parts = self._choice.of_run(messages, self.settings, source_numbers)
         if len(parts) == 1 and parts[0].fragment is not None:
             parts[0].fragment.append(messages, done, origin=origin)
             return
@@ -337,7 +336,7 @@ class FragmentGroup(Outlet):
             refused: list[tuple[int, BrokerError]] = []
             try:
                 member = self._of_token(index)
-                write = member.complete(tokens[start:end], session_id, refused)
+                write = member.settling.complete(tokens[start:end], session_id, refused)
                 run.add(write, start, end - start, refused)
             except BrokerError as error:
                 run.refused += [(place, error) for place in range(start, end)]
@@ -559,7 +558,7 @@ def _place_of(refused: tuple[int, BrokerError]) -> int:
     return refused[0]
 
 
-def _append_part(part: Part, messages: list[Message], done: RunDone, origin: Transfer | None) -> None:
+def _append_part(part: Part, messages: list[Message], done: RunDone, origin: Origin | None) -> None:
     fragment = part.fragment
     if fragment is not None:
         fragment.append([messages[place] for place in part.places], done, origin=origin)

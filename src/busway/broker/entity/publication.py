@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from busway.broker.entity.staged_copies import Copies, StagedCopies
 from busway.broker.errors import BrokerError, NoMatchingSubscription, QuotaExceeded, ServerBusy
+from busway.broker.fragment.intake import Preparation
 from busway.message.message import Message
 from busway.rules.errors import ActionError
 from busway.rules.match import Match
@@ -34,8 +35,8 @@ from busway.subject.message_subject import MessageSubject
 
 if TYPE_CHECKING:
     from busway.broker.entity.distribution import Distribution
-    from busway.broker.entity.turns import Share
     from busway.broker.fragment.sent_run import SentRun
+    from busway.broker.fragment.turns import Share
 
 #: So many rows are staged at once.
 _STEPS: Final = 64
@@ -51,7 +52,7 @@ _COUNTED_BYTES_BITS: Final = 10
 _BEGINNINGS_MAX: Final = 10
 
 
-class Publication:
+class Publication(Preparation):
     """See the head of this file. `due`: messages whose time has come, in order."""
 
     __slots__ = (
@@ -73,9 +74,7 @@ class Publication:
         "copies",
         "decided_ms",
         "due",
-        "is_ready",
         "refused",
-        "run",
         "staged",
         "wall_ms",
     )
@@ -90,6 +89,8 @@ class Publication:
         must_pass: bool = False,
         run: SentRun | None = None,
     ) -> None:
+        #: `run`: what is sent, with the messages that are for later; None for those that were scheduled before.
+        super().__init__(run)
         self._distribution = distribution
         self._selection = distribution.selection
         self._version = distribution.selection.version
@@ -100,8 +101,6 @@ class Publication:
         self._is_whole = is_whole
         #: One that makes too many copies is let through, by itself.
         self._must_pass = must_pass
-        #: What is sent, with the messages that are for later; None for those that were scheduled before.
-        self.run = run
         copies_max = distribution.copies_max()
         self._part_max = copies_max + 1 if is_whole else min(PART_COPIES_MAX, copies_max)
         #: Messages from here on are not copied yet; of the present part the first, and where it ends at the latest.
@@ -116,8 +115,6 @@ class Publication:
         self.refused: dict[int, BrokerError] = {}
         #: The copies' own time.
         self.wall_ms = decided_ms
-        #: The present part can join.
-        self.is_ready = False
         self._is_staging = False
         self._beginnings = 1
         #: Steps that whoever drives it was not told of yet, and how many these may become.

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 
 from busway.broker.descriptions import Receivable, RuntimeCounts, SubscriptionDescription
 from busway.broker.entity.attachments import Attachments
-from busway.broker.entity.outlet import Outlet
 from busway.broker.errors import BrokerError, EntityDisabled, InvalidOperation
 from busway.broker.fragment.flow import Flow
 from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.fragment.settlement import RunDone

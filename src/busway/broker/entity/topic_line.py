@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 from busway.broker.entity.publication import Publication
 from busway.broker.errors import BrokerError, InternalError, ServerBusy
 from busway.broker.fragment.commit_runs import PartedRun
+from busway.broker.fragment.intake import Prepared
 from busway.broker.fragment.sent_run import SentRun
 from busway.message.message import Message
 
 if TYPE_CHECKING:
     from busway.broker.entity.distribution import Distribution
-    from busway.broker.entity.turns import Share
+    from busway.broker.fragment.turns import Share
 
 _log = logging.getLogger(__name__)
 
 #: Told once: that it can join in this very step, or why it cannot.
-Prepared = Callable[[Publication, BrokerError | None], None]
 
 
 class Waiting:

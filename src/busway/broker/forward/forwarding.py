@@ -35,6 +35,7 @@ from busway.broker.forward.held_destinations import Destination, HeldDestination
 from busway.broker.forward.transfers import FORWARDED, Departure, Transfers
 from busway.broker.fragment.dead_letter import hops_used_up, transfer_failed
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
+from busway.broker.fragment.onward import Onward
 from busway.broker.fragment.property_changes import DEAD_LETTER_REASON, read_changes
 from busway.message.bare import changed_bare
 from busway.message.head import read_head
@@ -103,10 +104,6 @@ class Transfer:
         self.removed: set[int] = set()
         self.ended: asyncio.Future[list[tuple[int, BrokerError]]] = asyncio.get_running_loop().create_future()
 
-    def source_number(self, message: Message) -> int:
-        """Of the row that the message came from."""
-        return self._rows[id(message)].sequence_number
-
     def joined(self, batch: CommitBatch, messages: list[Message], store_name: str) -> None:
         rows = [self._rows[id(message)] for message in messages]
         source = self._source
@@ -152,7 +149,7 @@ class Transfer:
             write.batch.callbacks.append(removed)
 
 
-class Forwarder:
+class Forwarder(Onward):
     """See the head of this file."""
 
     __slots__ = (
@@ -166,14 +163,12 @@ class Forwarder:
         "_should_try_again",
         "_should_walk",
         "_timer",
-        "moving",
     )
 
     def __init__(self, fragment: Fragment, route: Route) -> None:
+        super().__init__()
         self._fragment = fragment
         self._route = route
-        #: Numbers of rows that are on their way.
-        self.moving: set[int] = set()
         self._is_walking = False
         self._should_walk = False
         self._should_try_again = False
@@ -307,7 +302,12 @@ class Forwarder:
         transfers = self._route.transfers
         transfer = Transfer(self._fragment, bound, transfers)
         with transfers.departing(transfer.departure):
-            target.inlet.append([message for _, message, _ in bound], transfer.done, origin=transfer)
+            target.inlet.append(
+                [message for _, message, _ in bound],
+                transfer.done,
+                origin=transfer,
+                source_numbers=[row.sequence_number for row, _, _ in bound],
+            )
             refused = dict(await transfer.ended)
             unknown = [at for at, error in refused.items() if isinstance(error, StoreOutcomeUnknown)]
             transfers.outcome_unknown(transfer.departure, _numbers([bound[at][0] for at in unknown]))

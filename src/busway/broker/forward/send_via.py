@@ -30,11 +30,11 @@ from busway.message.head import Head, read_head
 from busway.message.message import Message
 
 if TYPE_CHECKING:
-    from busway.broker.entity.outlet import Outlet
     from busway.broker.entity.queue import Queue
     from busway.broker.entity.topic import Topic
     from busway.broker.fragment.flow import Flow
     from busway.broker.fragment.fragment import Fragment
+    from busway.broker.fragment.outlet import Outlet
     from busway.broker.fragment.receiver import Attachment
     from busway.broker.fragment.settings import FragmentSettings
     from busway.broker.limits import Limits

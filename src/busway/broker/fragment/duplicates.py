@@ -143,8 +143,7 @@ class DuplicateFilter:
     def _join(self, run: SentRun, known: set[str]) -> None:
         fragment = self._fragment
         fragment.intake.pending_bytes -= run.bytes
-        transaction = run.transaction
-        if transaction is not None and not transaction.may_join():
+        if run.may_join is not None and not run.may_join():
             return  # S-46: it leaves no trace in the history
         new_ids: list[str] = []
         fresh: list[Message] = []
@@ -169,10 +168,10 @@ class DuplicateFilter:
         run.messages = run.active = fresh
         run.active_bytes = run.bytes
         run.ids = new_ids or None
-        if transaction is None:
+        if run.hand_over is None:
             fragment.intake.join(run)
         else:
-            transaction.join(run)
+            run.hand_over(run)
 
     def _identity(self, message: Message) -> str | None:
         """What is compared: the id; on a partitioned entity the id and the key (S-41)."""

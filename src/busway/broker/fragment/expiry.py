@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Final
 
 from busway.broker.errors import BrokerError
 from busway.broker.fragment.message_states import MessageState
+from busway.broker.fragment.runtime import BrokerRuntime
+from busway.broker.fragment.store_sweep import StoreSweep
 from busway.broker.fragment.wall_alarm import WallAlarm
 from busway.message.message import NEVER_MS, Message
-from busway.store.contract import PLACE_ACTIVE, FragmentKey, Page, Store, StoreError, StoreState, TimedRow
+from busway.store.contract import PLACE_ACTIVE, FragmentKey, Page, Store, StoreError, TimedRow
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
-    from busway.broker.fragment.runtime import BrokerRuntime
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class HeadExpiry:
 
     def __init__(self, fragment: Fragment) -> None:
         self._fragment = fragment
-        self._alarm = WallAlarm(fragment.runtime, self._ring)
+        self._alarm = WallAlarm(fragment.runtime.wall_timers, self._ring)
         self._is_sweeping = False
 
     def start(self) -> None:
@@ -124,78 +125,32 @@ class HeadExpiry:
             self._alarm.no_later_than(now_ms + _LOOK_AGAIN_MS)
 
 
-class ExpirySweeper:
+class ExpirySweeper(StoreSweep):
     """Expiry entries of one store. `fragment_of` loads a fragment if need be; None when there is none."""
 
-    __slots__ = ("_alarm", "_fragment_of", "_is_stopped", "_is_sweeping", "_runtime", "_store")
-
     def __init__(self, store: Store, fragment_of: FragmentOf, runtime: BrokerRuntime) -> None:
-        self._store = store
+        super().__init__("sweep expired messages", store, runtime.wall_timers, runtime.clock, runtime.spawn)
         self._fragment_of = fragment_of
-        self._runtime = runtime
-        self._alarm = WallAlarm(runtime, self._ring)
-        self._is_sweeping = False
-        self._is_stopped = False
+        self._rows_max = runtime.limits.sweep_rows_max
         runtime.sweepers[store.name] = self
 
-    def start(self) -> None:
-        """The store has been opened, or opened again."""
-        self._alarm.no_later_than(0)
-
-    def stop(self) -> None:
-        """The store is out of service; another one is made when it is back."""
-        self._is_stopped = True
-        self._alarm.stop()
-
-    def joined(self, expires_at_ms: int) -> None:
-        if expires_at_ms < self._alarm.at_ms:
-            self._alarm.no_later_than(expires_at_ms)
-
-    def _look_in(self, delay_ms: int) -> None:
-        if not self._is_stopped:
-            self._alarm.no_later_than(self._runtime.clock.wall_ms() + delay_ms)
-
-    def _ring(self) -> None:
-        if self._is_sweeping:  # it may have passed the entries this is about
-            self._look_in(_LOOK_AGAIN_MS)
-        elif self._store.state is StoreState.OPEN:
-            self._is_sweeping = True
-            self._runtime.spawn(self._sweep())
-
-    async def _sweep(self) -> None:
-        is_over = False
-        try:
-            await self._walk()
-            is_over = True
-        except StoreError as error:
-            _log.warning("Cannot sweep expired messages of store %s: %s", self._store.name, error)
-        finally:
-            self._is_sweeping = False
-            if not is_over:
-                self._look_in(_LOOK_AGAIN_MS)
-
-    async def _walk(self) -> None:
-        """Once over everything that has expired, by time; then the alarm is set for what has not, and for such that
-        something is in the way of."""
-        now_ms = self._runtime.clock.wall_ms()
-        rows_max = self._runtime.limits.sweep_rows_max
+    async def walk(self) -> None:
+        now_ms = self._clock.wall_ms()
         are_any_left = False
         after: TimedRow | None = None
         await self._store.flush()  # as the Activator: an entry that joined may be due before it is committed
         while True:
-            entries = await self._store.expired_entries(now_ms, rows_max, after)
+            entries = await self._store.expired_entries(now_ms, self._rows_max, after)
             for key, numbers in by_fragment(entries).items():
                 if await self._expire(key, numbers) < len(numbers):
                     are_any_left = True
             await self._store.flush()
-            if len(entries) < rows_max:
+            if len(entries) < self._rows_max:
                 break
             after = entries[-1]
-        next_ms = await self._store.next_expiry_ms(now_ms)
-        if next_ms is not None and not self._is_stopped:
-            self._alarm.no_later_than(next_ms)
+        self.look_at(await self._store.next_expiry_ms(now_ms))
         if are_any_left:
-            self._look_in(_LOOK_AGAIN_MS)
+            self.look_in(_LOOK_AGAIN_MS)
 
     async def _expire(self, key: FragmentKey, numbers: list[int]) -> int:
         """How many of them need no other look. What somebody holds is not even read."""

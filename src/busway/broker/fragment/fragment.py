@@ -18,38 +18,34 @@ fragment anew.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from busway.broker.entity.outlet import Outlet
 from busway.broker.errors import (
     BrokerError,
     EntityDisabled,
     InvalidOperation,
-    MessageLockLost,
     ServerBusy,
-    SessionLockLost,
 )
 from busway.broker.fragment.duplicates import DuplicateFilter
 from busway.broker.fragment.expiry import HeadExpiry
 from busway.broker.fragment.intake import Intake
+from busway.broker.fragment.journal import OperationRow
 from busway.broker.fragment.lane import Lane
-from busway.broker.fragment.locks import Lock, LockTable
+from busway.broker.fragment.locks import LockTable
 from busway.broker.fragment.message_sessions import MessageSession, MessageSessions
-from busway.broker.fragment.message_states import INPUT_OF_VERB, MessageInput
-from busway.broker.fragment.outcomes import Outcomes
+from busway.broker.fragment.onward import Onward
+from busway.broker.fragment.origin import Origin
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.read_requests import ReadRequests, read
 from busway.broker.fragment.ready_window import Horizon, ReadyWindow
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settled_run import SettledRun
 from busway.broker.fragment.settlement import RunDone, Settlement, Verb
-from busway.broker.fragment.strays import put_back, put_strays_back
-from busway.broker.fragment.timers import Timer
+from busway.broker.fragment.settling import Settling
 from busway.broker.fragment.write import FragmentWrite, broker_error
 from busway.message.message import Message
 from busway.store.contract import (
-    PLACE_ACTIVE,
     CommitBatch,
     Counters,
     FragmentKey,
@@ -60,14 +56,10 @@ from busway.store.contract import (
     first_number_base,
 )
 
-if TYPE_CHECKING:
-    from busway.broker.forward.forwarding import Forwarder, Transfer
-
 #: Rows of a dead-letter fragment bear numbers that another fragment gave out: all of them may be shown.
 _ALL_NUMBERS: Final = 1 << 62
 #: The time of the last use is written at least so often while only receivers use the entity (E-41).
 _ACCESS_WRITTEN_EVERY_MS: Final = 60_000
-_RETRY_S: Final = 1.0
 
 
 class Fragment(Outlet):
@@ -76,7 +68,6 @@ class Fragment(Outlet):
     __slots__ = (
         "_access_written_ms",
         "_lanes",
-        "_locks_timer",
         "consuming",
         "counters",
         "dead_letter",
@@ -96,6 +87,7 @@ class Fragment(Outlet):
         "runtime",
         "sessions",
         "settings",
+        "settling",
         "store",
     )
 
@@ -123,7 +115,7 @@ class Fragment(Outlet):
         self.flow = runtime.flows.of_fragment(settings.path)
         self.is_failed = False
         #: Set when what arrives moves on to another entity.
-        self.forwarder: Forwarder | None = None
+        self.forwarder: Onward | None = None
         self.locks = LockTable(index, runtime.entropy)
         self.horizon = Horizon(_ALL_NUMBERS if settings.is_dead_letter else counters.last_counter)
         self.lane = Lane(self, self.new_window(None), None)
@@ -136,8 +128,8 @@ class Fragment(Outlet):
         self.intake = Intake(self)
         self.head_expiry = HeadExpiry(self)
         self.reads = ReadRequests(self)
+        self.settling = Settling(self)
         self._access_written_ms = 0
-        self._locks_timer: Timer | None = None
         #: Messages whose deletion for receive-and-delete is not yet delivered: they may come back.
         self.consuming = 0
 
@@ -154,7 +146,7 @@ class Fragment(Outlet):
         """Once, after it was loaded from the store: sets up what time must bring."""
         self.head_expiry.start()
         self.duplicates.start()
-        put_strays_back(self)
+        self.put_strays_back()
 
     def is_usable(self) -> bool:
         return not self.is_failed and self.store.state is StoreState.OPEN
@@ -169,7 +161,7 @@ class Fragment(Outlet):
         if self.is_failed:
             return
         self.is_failed = True
-        self.runtime.timers.cancel(self._locks_timer)
+        self.settling.stop()
         self.head_expiry.stop()
         self.duplicates.stop(error)
         if self.forwarder is not None:
@@ -298,10 +290,12 @@ class Fragment(Outlet):
         done: RunDone,
         *,
         atomically: bool = False,
-        origin: Transfer | None = None,
+        origin: Origin | None = None,
+        source_numbers: list[int] | None = None,
     ) -> None:
         """Stores messages in order (S-4). `atomically`: all of them or none (S-20). `origin`: they come from
-        another entity, which is told when they join a batch (F-1)."""
+        another entity, which is told when they join a batch (F-1), and where they had these numbers."""
+        del source_numbers  # there is no fragment to choose
         self.intake.append(messages, done, atomically, origin)
 
     async def activate(self, messages: list[Message]) -> int:
@@ -319,6 +313,20 @@ class Fragment(Outlet):
         sweeper = self.runtime.sweepers.get(self.store.name)
         if sweeper is not None:
             sweeper.joined(expires_at_ms)
+
+    # -- the journal, of what is durable already, or memory only
+
+    def tell(self, operation: int, messages: list[Message]) -> None:
+        journal = self.runtime.journal
+        if journal is not None and messages:
+            journal.messages(operation, self.settings.path, self.index, messages)
+
+    def tell_session(self, operation: int, session_id: str) -> None:
+        journal = self.runtime.journal
+        if journal is not None:
+            journal.rows(operation, self.settings.path, self.index, [OperationRow(session_id=session_id)])
+
+    # -- what has become durable
 
     def sent(self, messages: list[Message], message_bytes: int) -> None:
         """A run is durable: receivers may have it."""
@@ -418,8 +426,21 @@ class Fragment(Outlet):
             self.counters.expiry_high_ms = 0
 
     def put_back(self, messages: list[Message]) -> None:
-        """Deleted for receive-and-delete, but never sent: back under their numbers."""
-        put_back(self, messages)
+        """Deleted for receive-and-delete, but never sent: back under their numbers, by its successor when the
+        fragment is no longer in use."""
+        try:
+            write = self.write()
+        except ServerBusy:
+            self.runtime.strays.add((self.store.name, self.key), messages)
+            return
+        write.put_back(messages)
+        write.join()
+
+    def put_strays_back(self) -> None:
+        """It was loaded, or strays of its kind have come."""
+        messages = self.runtime.strays.take((self.store.name, self.key))
+        if messages:
+            self.put_back(messages)
 
     def undeliver(self, deliveries: list[Delivery]) -> None:
         """Handed over but never written to the socket: unlocked without a count, or put back."""
@@ -435,184 +456,19 @@ class Fragment(Outlet):
     def settle(
         self, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None = None
     ) -> None:
-        """Pops the locks by token; whoever pops one owns its outcome (R-10…R-18)."""
-        try:
-            batch = self.batch()
-        except ServerBusy as error:
-            done([(index, error) for index in range(len(tokens))])
-            return
-        was_full = self.locks_free() <= 0
-        refused: list[tuple[int, BrokerError]] = []
-        run = SettledRun(self, batch, settlement.verb, len(tokens), refused, done)
-        if settlement.verb is Verb.COMPLETE:
-            self._complete(run, tokens, session_id, refused)
-            has_written = len(refused) < len(tokens)
-            if has_written:
-                run.join()
-        else:
-            has_written = self._settle_otherwise(run, tokens, settlement, session_id, refused)
-        if not has_written:
-            self.flow.settled(settlement.verb, len(tokens) - len(refused))
-            done(refused)
-        if was_full:
-            self.serve_all()
-
-    def complete(
-        self, tokens: list[bytes], session_id: str | None, refused: list[tuple[int, BrokerError]]
-    ) -> FragmentWrite:
-        """R-10 for whoever waits for the commit by itself, and joins the write. Raises ServerBusy."""
-        write = self.write()
-        was_full = self.locks_free() <= 0
-        self._complete(write, tokens, session_id, refused)
-        if was_full:
-            self.serve_all()
-        return write
-
-    def _complete(
-        self,
-        write: FragmentWrite,
-        tokens: list[bytes],
-        session_id: str | None,
-        refused: list[tuple[int, BrokerError]],
-    ) -> None:
-        pop = self.locks.pop
-        now = self.runtime.clock.monotonic()
-        noted: list[Lock] | None = None if self.runtime.journal is None else []
-        active: list[int] = []
-        size_bytes = 0
-        for index, token in enumerate(tokens):
-            lock = pop(token, now)
-            if lock is None:
-                refused.append((index, self.lock_lost(session_id)))
-                continue
-            if noted is not None:
-                noted.append(lock)
-            if lock.place == PLACE_ACTIVE:
-                active.append(lock.number)
-                size_bytes += lock.size
-            else:
-                write.complete_deferred(lock)
-        if active:
-            write.complete(active, size_bytes)
-        if noted is not None:
-            write.note_completed(noted)
-
-    def settlement_fault(self, settlement: Settlement) -> BrokerError | None:
-        """Why no message here can be settled so."""
-        if settlement.verb is Verb.DEAD_LETTER and self.settings.is_dead_letter:
-            return InvalidOperation("A message in a dead-letter queue cannot be dead-lettered again.")
-        return None
-
-    def _settle_otherwise(
-        self,
-        write: FragmentWrite,
-        tokens: list[bytes],
-        settlement: Settlement,
-        session_id: str | None,
-        refused: list[tuple[int, BrokerError]],
-    ) -> bool:
-        """True when the write has joined; else there is no commit to wait for."""
-        fault = self.settlement_fault(settlement)
-        if fault is not None:
-            refused.extend([(index, fault) for index in range(len(tokens))])
-            return False
-        happened = INPUT_OF_VERB[settlement.verb]
-        outcomes = Outcomes(write)
-        now = self.runtime.clock.monotonic()
-        for index, token in enumerate(tokens):
-            lock = self.locks.get(token, now)
-            if lock is None:
-                refused.append((index, self.lock_lost(session_id)))
-                continue
-            try:
-                changed = outcomes.check(lock, settlement)
-            except BrokerError as error:
-                refused.append((index, error))
-                continue
-            self.locks.pop(token, now)
-            outcomes.settle(lock, happened, settlement, changed)
-        if outcomes.has_written:
-            write.join()
-        outcomes.serve()
-        return outcomes.has_written
-
-    def serve_all(self) -> None:
-        """There is room for locks again."""
-        for lane in dict.fromkeys(self._lanes.values()):
-            lane.serve()
-
-    def lock_lost(self, session_id: str | None) -> BrokerError:
-        """R-17; on a session entity the session's lock decides (X-10)."""
-        if self.settings.requires_session and not self.sessions.is_held(session_id):
-            return SessionLockLost()
-        return MessageLockLost()
+        self.settling.settle(tokens, settlement, done, session_id)
 
     async def renew(self, tokens: list[bytes]) -> list[int]:
-        """R-30: from now on, one whole duration. All of them or none."""
-        if self.settings.requires_session:
-            raise InvalidOperation(
-                "Locks of single messages cannot be renewed on an entity that requires sessions:"
-                " renew the session's lock."
-            )
-        if self.is_failed:
-            raise ServerBusy
-        now = self.runtime.clock.monotonic()
-        for token in tokens:
-            if not self.locks.renewable(token, now):
-                raise MessageLockLost
-        duration_ms = self.settings.lock_duration_ms
-        deadline = now + duration_ms / 1000
-        self.locks.renew(tokens, deadline)
-        self.watch_locks(deadline)
-        return [self.runtime.clock.wall_ms() + duration_ms] * len(tokens)
+        return self.settling.renew(tokens)
 
     def locked_number(self, token: bytes) -> int | None:
         lock = self.locks.get(token, self.runtime.clock.monotonic())
         return None if lock is None else lock.number
 
-    # -- the end of locks
-
-    def watch_locks(self, deadline: float) -> None:
-        timer = self._locks_timer
-        if timer is None or timer.deadline > deadline:
-            self.runtime.timers.cancel(timer)
-            self._locks_timer = self.runtime.timers.at(deadline, self._locks_ended)
-
-    def _locks_ended(self) -> None:
-        """R-5, R-40: available again, one failed delivery more."""
-        self._locks_timer = None
-        now = self.runtime.clock.monotonic()
-        try:
-            write = self.write()
-        except ServerBusy:
-            self.watch_locks(now + _RETRY_S)
-            return
-        was_full = self.locks_free() <= 0
-        ended = self.locks.take_ended(now, self.runtime.limits.sweep_rows_max)
-        if ended:
-            outcomes = Outcomes(write)
-            for lock in ended:
-                outcomes.end(lock, MessageInput.LOCK_ENDED, lock.changes)
-            write.join()
-            outcomes.serve()
-        deadline = self.locks.next_deadline()
-        if deadline is not None:
-            self.watch_locks(deadline)
-        if was_full:
-            self.serve_all()
-
-    def session_ended(self, session: MessageSession, happened: MessageInput) -> None:
-        """All locks of a session end with it: with a count (X-10) or without (X-11)."""
-        locks = self.locks.pop_session(session)
-        if not locks or not self.is_usable():
-            return
-        write = self.write()
-        outcomes = Outcomes(write)
-        for lock in locks:
-            outcomes.end(lock, happened, lock.changes)
-        if outcomes.has_written:
-            write.join()
-        outcomes.serve()
+    def serve_all(self) -> None:
+        """There is room for locks again."""
+        for lane in dict.fromkeys(self._lanes.values()):
+            lane.serve()
 
     # -- rows that leave without a lock
 

@@ -27,10 +27,23 @@ from busway.message.message import Message
 from busway.store.contract import CommitBatch
 
 if TYPE_CHECKING:
-    from busway.broker.entity.publication import Publication
-    from busway.broker.entity.topic_line import Prepared
     from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.origin import Origin
+
+
+class Preparation:
+    """What has to be done before a run joins: a topic makes its copies, which may take several turns of the loop."""
+
+    __slots__ = ("is_ready", "run")
+
+    def __init__(self, run: SentRun | None) -> None:
+        #: Set when a run is what it is for.
+        self.run = run
+        self.is_ready = False
+
+
+#: Told in the very step in which the run may join, or why it cannot.
+Prepared = Callable[[Preparation, BrokerError | None], None]
 
 
 class Intake:
@@ -258,18 +271,18 @@ class Intake:
         del tell
         return False
 
-    def prepare(self, run: SentRun) -> Publication | None:
+    def prepare(self, run: SentRun) -> Preparation | None:
         """What has to be done before `join_now`; None when that is nothing. `must_wait` was False."""
         del run
         return None
 
-    def begin(self, publication: Publication, prepared: Prepared) -> None:
+    def begin(self, preparation: Preparation, prepared: Prepared) -> None:
         """Goes on with what is not ready yet, in turns of the loop."""
         raise NotImplementedError
 
-    def join_now(self, run: SentRun, publication: Publication | None) -> None:
+    def join_now(self, run: SentRun, preparation: Preparation | None) -> None:
         """Joins the batch that is open, whatever else waits."""
-        del publication
+        del preparation
         self.join(run)
 
     def reserve_numbers(self, messages: list[Message]) -> None:

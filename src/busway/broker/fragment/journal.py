@@ -10,16 +10,13 @@ A journal keeps nothing of what it is given beyond the call: runs and their mess
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from busway.broker.fragment.locks import Lock
 from busway.message.event_record import Event
 from busway.message.message import Message
-
-if TYPE_CHECKING:
-    from busway.broker.fragment.fragment import Fragment
-    from busway.broker.fragment.locks import Lock
 
 SEND: Final = 0
 DUPLICATE: Final = 1
@@ -120,17 +117,3 @@ class Note:
             journal.locks(self.operation, path, index, self.locks)
         if self.rows is not None:
             journal.rows(self.operation, path, index, self.rows)
-
-
-def tell_messages(fragment: Fragment, operation: int, messages: list[Message]) -> None:
-    """At once: it is durable already, or memory only."""
-    journal: Journal | None = fragment.runtime.journal
-    if journal is not None and messages:
-        journal.messages(operation, fragment.settings.path, fragment.index, messages)
-
-
-def tell_session(fragment: Fragment, operation: int, session_id: str) -> None:
-    journal: Journal | None = fragment.runtime.journal
-    if journal is not None:
-        row = OperationRow(session_id=session_id)
-        journal.rows(operation, fragment.settings.path, fragment.index, [row])

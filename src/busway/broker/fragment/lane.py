@@ -15,7 +15,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.fragment.expiry import expire
-from busway.broker.fragment.journal import COMPLETE, RECEIVE, tell_messages
+from busway.broker.fragment.journal import COMPLETE, RECEIVE
 from busway.broker.fragment.locks import NO_DEADLINE
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.ready_window import ReadyWindow
@@ -186,7 +186,7 @@ class Lane:
         run_bytes = fragment.locks.run_bytes
         self.window.release_bytes(run_bytes, len(messages))
         if session is None:
-            fragment.watch_locks(deadline)
+            fragment.settling.watch(deadline)
         epoch = self.window.epoch
         refused = receiver.deliver(deliveries)
         if refused:
@@ -196,7 +196,7 @@ class Lane:
             messages = _without(messages, refused)
         fragment.flow.handed_out(len(messages), run_bytes)
         if fragment.runtime.journal is not None:
-            tell_messages(fragment, RECEIVE, messages)
+            fragment.tell(RECEIVE, messages)
 
     def _take_back(self, refused: list[Delivery], epoch: int) -> None:
         """Handed over but not sent: unlocked without a count, and still in memory for the next in line."""
@@ -263,8 +263,8 @@ class ConsumedRun(FragmentWrite):
         lane.fragment.flow.handed_out(len(deliveries) - len(refused), self.bytes)
         if lane.fragment.runtime.journal is not None:
             taken = _without(self.messages, refused)
-            tell_messages(lane.fragment, RECEIVE, taken)
-            tell_messages(lane.fragment, COMPLETE, taken)
+            lane.fragment.tell(RECEIVE, taken)
+            lane.fragment.tell(COMPLETE, taken)
         lane.fragment.consumed(len(self.messages))
         if not lane.is_fetching(receiver):
             receiver.caught_up()

@@ -19,20 +19,34 @@ and its time runs on (TX-10, TX-23). It returns with a rollback, as it was (TX-9
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 from busway.broker.fragment.receiver import Delivery
 from busway.clock import Entropy
 from busway.message.message import ACTIVE, DEFERRED, Message
-
-if TYPE_CHECKING:
-    from busway.broker.fragment.message_sessions import MessageSession
 
 #: Deadline of a lock that ends only with its session.
 NO_DEADLINE: Final = float("inf")
 _RANDOM_BYTES: Final = 14
 _TOKENS_PER_DRAW: Final = 256
 _LEFTOVERS_MIN: Final = 4_096
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SessionLock:
+    """The lock of a session, which is the lock of all its messages (X-13)."""
+
+    __slots__ = ("deadline", "locked_until_ms", "session_id", "tokens")
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        #: Its end: for clients, and for us.
+        self.locked_until_ms = 0
+        self.deadline = 0.0
+        #: Locks that end with this one.
+        self.tokens: set[bytes] = set()
 
 
 class Lock:
@@ -58,7 +72,7 @@ class Lock:
         expires_at_ms: int,
         size: int,
         changes: bytes | None,
-        session: MessageSession | None,
+        session: SessionLock | None,
         deadline: float,
         enqueued_at_ms: int,
     ) -> None:
@@ -114,7 +128,7 @@ class LockTable:
         self,
         messages: list[Message],
         place: int,
-        session: MessageSession | None,
+        session: SessionLock | None,
         deadline: float,
         locked_until_ms: int,
     ) -> list[Delivery]:
@@ -166,7 +180,7 @@ class LockTable:
             session.tokens.discard(token)
         return lock
 
-    def pop_session(self, session: MessageSession) -> list[Lock]:
+    def pop_session(self, session: SessionLock) -> list[Lock]:
         """All locks that end with the session, by number."""
         locks = [self.live.pop(token) for token in session.tokens]
         session.tokens.clear()

@@ -22,16 +22,17 @@ from busway.broker.errors import (
     InvalidOperation,
     MessageTooLarge,
     OperationTimedOut,
+    QuotaExceeded,
     ServerBusy,
     SessionCannotBeLocked,
     SessionLockLost,
 )
 from busway.broker.fragment.admission import namespace_fault, quota_fault
-from busway.broker.fragment.journal import SESSION_ACCEPT, SESSION_END, tell_session
+from busway.broker.fragment.journal import SESSION_ACCEPT, SESSION_END
 from busway.broker.fragment.lane import Lane
+from busway.broker.fragment.locks import SessionLock
 from busway.broker.fragment.message_states import MessageInput
 from busway.broker.fragment.receiver import Receiver
-from busway.broker.fragment.session_state_room import SessionStateRoom
 from busway.broker.fragment.timers import Timer
 from busway.message.message import Message
 from busway.store.contract import StoreError
@@ -46,34 +47,18 @@ _LOOK_UP_BYTES_MAX: Final = 1024 * 1024
 _LIST_SESSIONS_MAX: Final = 1_000
 
 
-class MessageSession:
+class MessageSession(SessionLock):
     """One receiver's claim on one session (X-4)."""
 
-    __slots__ = (
-        "_sessions",
-        "deadline",
-        "is_open",
-        "lane",
-        "locked_until_ms",
-        "receiver",
-        "session_id",
-        "state_bytes",
-        "timer",
-        "tokens",
-    )
+    __slots__ = ("_sessions", "is_open", "lane", "receiver", "state_bytes", "timer")
 
     def __init__(self, sessions: MessageSessions, session_id: str, receiver: Receiver) -> None:
+        super().__init__(session_id)
         self._sessions = sessions
-        self.session_id = session_id
         self.receiver = receiver
         self.lane: Lane = sessions.new_lane(self)
-        #: The end of the lock: for clients, and for us.
-        self.locked_until_ms = 0
-        self.deadline = 0.0
         self.timer: Timer | None = None
         self.is_open = True
-        #: Locks that end with this one.
-        self.tokens: set[bytes] = set()
         #: Size of its state in the store; None until it was looked at.
         self.state_bytes: int | None = None
 
@@ -163,7 +148,7 @@ class MessageSessions:
         session = MessageSession(self, session_id, receiver)
         self._held[session_id] = session
         self._extend(session)
-        tell_session(self._fragment, SESSION_ACCEPT, session_id)
+        self._fragment.tell_session(SESSION_ACCEPT, session_id)
         self._fragment.register(receiver, session.lane)
         return session
 
@@ -277,8 +262,8 @@ class MessageSessions:
             del self._held[session.session_id]
         fragment.unregister(session.receiver)
         session.lane.window.close()
-        fragment.session_ended(session, happened)
-        tell_session(fragment, SESSION_END, session.session_id)
+        fragment.settling.session_ended(session, happened)
+        fragment.tell_session(SESSION_END, session.session_id)
         session.lane.session = None  # they would hold one another, and the receiver
         self._match()
 
@@ -387,6 +372,40 @@ class MessageSessions:
         return await self._fragment.store.sessions(
             self._fragment.key, state_set_after_ms, skip, min(top, _LIST_SESSIONS_MAX), from_id
         )
+
+
+class SessionStateRoom:
+    """How many more sessions of a fragment may get a state (L-14).
+
+    Nobody counts states. The store can tell whether there are more than n of them, so room is granted in shares: if
+    fewer than the limit less a share exist, the whole share may be added before the next look. Shares shrink as the
+    limit comes near; at the limit every new state looks."""
+
+    __slots__ = ("_fragment", "_granted")
+
+    def __init__(self, fragment: Fragment) -> None:
+        self._fragment = fragment
+        self._granted = 0
+
+    async def take(self) -> None:
+        """One session more gets a state. Raises QuotaExceeded."""
+        limit = self._fragment.runtime.limits.session_states_max
+        share = max(limit // 2, 1)
+        while self._granted < 1:
+            if share < 1:
+                raise QuotaExceeded(
+                    f"'{self._fragment.settings.path}' keeps the states of {limit} sessions, which is the limit."
+                    " Clear states that are no longer needed."
+                )
+            if not await self._has_more_than(limit - share) and self._granted < 1:
+                self._granted = share
+            share //= 2
+        self._granted -= 1
+
+    async def _has_more_than(self, count: int) -> bool:
+        """More states than this many."""
+        store, key = self._fragment.store, self._fragment.key
+        return bool(await store.sessions(key, 0, count, 1))
 
 
 def _close_unless_failed(accepted: asyncio.Future[MessageSession]) -> None:

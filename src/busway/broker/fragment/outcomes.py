@@ -13,6 +13,7 @@ from busway.broker.fragment.dead_letter import EXPIRED, HEADER_SIZE_EXCEEDED, de
 from busway.broker.fragment.journal import UNKNOWN
 from busway.broker.fragment.lane import Lane
 from busway.broker.fragment.locks import Lock
+from busway.broker.fragment.message_sessions import MessageSession
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.property_changes import dead_letter_properties, merge_changes
 from busway.broker.fragment.settlement import Settlement
@@ -109,7 +110,8 @@ class Outcomes:
         if self._write.end(step, lock, changed, properties):
             self.has_written = True
         if step.after is MessageState.ACTIVE:
-            lane = self._fragment.lane if lock.session is None else lock.session.lane
+            session = lock.session
+            lane = session.lane if isinstance(session, MessageSession) else self._fragment.lane
             lane.window.give_number_back(lock.number)
             self._lanes[lane] = None
 

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from busway.broker.bulk.claim_stamp import stamp_of
 from busway.broker.errors import ArgumentOutOfRange, MessageNotFound, ServerBusy, SessionLockLost
-from busway.broker.fragment.journal import COMPLETE, RECEIVE, tell_messages
+from busway.broker.fragment.claim_stamp import stamp_of
+from busway.broker.fragment.journal import COMPLETE, RECEIVE
 from busway.broker.fragment.locks import NO_DEADLINE
 from busway.broker.fragment.message_states import MessageInput, MessageState, Step, step_of
 from busway.broker.fragment.receiver import Delivery
@@ -104,9 +104,9 @@ class ReadRequests:
         else:
             deliveries = self._lock(found, session)
         fragment.flow.handed_out(len(found), sum(message.size() for message in found))
-        tell_messages(fragment, RECEIVE, found)
+        fragment.tell(RECEIVE, found)
         if deletes:
-            tell_messages(fragment, COMPLETE, found)
+            fragment.tell(COMPLETE, found)
         return deliveries
 
     async def deferred_sizes(self, numbers: Iterable[int]) -> dict[int, int]:
@@ -161,7 +161,7 @@ class ReadRequests:
         deadline = clock.monotonic() + duration_ms / 1000
         until_ms = clock.wall_ms() + duration_ms
         deliveries = fragment.locks.lock_run(messages, PLACE_DEFERRED, None, deadline, until_ms)
-        fragment.watch_locks(deadline)
+        fragment.settling.watch(deadline)
         return deliveries
 
     # -- deleting

@@ -4,23 +4,19 @@ and a way to start background work. All of it is handed in, so a whole namespace
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING
 
-from busway.broker.entity.turns import Turns
 from busway.broker.fragment.flow import FlowTable
+from busway.broker.fragment.journal import Journal
 from busway.broker.fragment.namespace_size import NamespaceSize
 from busway.broker.fragment.ready_window import WindowBudget
+from busway.broker.fragment.store_sweep import StoreSweep
 from busway.broker.fragment.strays import Strays
 from busway.broker.fragment.timers import Timers
+from busway.broker.fragment.turns import Turns
 from busway.broker.fragment.wall_alarm import WallTimers
 from busway.broker.limits import Limits
 from busway.clock import Clock, Entropy
 from busway.store.contract import FragmentKey, Store, StoreError
-
-if TYPE_CHECKING:
-    from busway.broker.fragment.expiry import ExpirySweeper
-    from busway.broker.fragment.journal import Journal
-    from busway.broker.fragment.schedule import Activator
 
 Spawn = Callable[[Coroutine[None, None, None]], object]
 
@@ -95,5 +91,5 @@ class BrokerRuntime:
         #: By store and key of a fragment: what is staged for it and counts against its entity's size.
         self.reserved_bytes: dict[tuple[str, FragmentKey], int] = {}
         #: By store name; an `Activator` and an `ExpirySweeper` enter themselves.
-        self.activators: dict[str, Activator] = {}
-        self.sweepers: dict[str, ExpirySweeper] = {}
+        self.activators: dict[str, StoreSweep] = {}
+        self.sweepers: dict[str, StoreSweep] = {}

@@ -17,16 +17,14 @@ one huge batch.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from busway.broker.errors import BrokerError
 from busway.broker.fragment.expiry import FragmentOf, by_fragment
-from busway.broker.fragment.wall_alarm import WallAlarm
+from busway.broker.fragment.runtime import BrokerRuntime
+from busway.broker.fragment.store_sweep import StoreSweep
 from busway.message.message import Message
-from busway.store.contract import PLACE_SCHEDULED, FragmentKey, Store, StoreError, StoreState, TimedRow
-
-if TYPE_CHECKING:
-    from busway.broker.fragment.runtime import BrokerRuntime
+from busway.store.contract import PLACE_SCHEDULED, FragmentKey, Store, TimedRow
 
 _log = logging.getLogger(__name__)
 
@@ -37,61 +35,27 @@ _RETRY_MS: Final = 1_000
 _READ_ROWS_MAX: Final = 100
 
 
-class Activator:
+class Activator(StoreSweep):
     """See the head of this file. `fragment_of` loads a fragment if need be; None when there is none."""
 
-    __slots__ = ("_alarm", "_fragment_of", "_is_active", "_is_stopped", "_pause_ms", "_runtime", "_store")
-
     def __init__(self, store: Store, fragment_of: FragmentOf, runtime: BrokerRuntime) -> None:
-        self._store = store
+        super().__init__(
+            "activate scheduled messages",
+            store,
+            runtime.wall_timers,
+            runtime.clock,
+            runtime.spawn,
+            again_ms=_LOOK_AGAIN_MS,
+        )
         self._fragment_of = fragment_of
-        self._runtime = runtime
-        self._alarm = WallAlarm(runtime, self._ring)
-        self._is_active = False
-        self._is_stopped = False
+        self._rows_max = runtime.limits.sweep_rows_max
         #: Until the next look at what could not become active.
         self._pause_ms = _LOOK_AGAIN_MS
         runtime.activators[store.name] = self
 
-    def start(self) -> None:
-        """The store has been opened, or opened again."""
-        self._alarm.no_later_than(0)
-
-    def stop(self) -> None:
-        """The store is out of service; another one is made when it is back."""
-        self._is_stopped = True
-        self._alarm.stop()
-
-    def joined(self, scheduled_at_ms: int) -> None:
-        self._alarm.no_later_than(scheduled_at_ms)
-
-    def _look_in(self, delay_ms: int) -> None:
-        if not self._is_stopped:
-            self._alarm.no_later_than(self._runtime.clock.wall_ms() + delay_ms)
-
-    def _ring(self) -> None:
-        if self._is_active:  # it may have passed the rows this is about
-            self._look_in(_LOOK_AGAIN_MS)
-        elif self._store.state is StoreState.OPEN:
-            self._is_active = True
-            self._runtime.spawn(self._activate_due())
-
-    async def _activate_due(self) -> None:
-        is_over = False
-        try:
-            await self._walk()
-            is_over = True
-        except StoreError as error:
-            _log.warning("Cannot activate scheduled messages of store %s: %s", self._store.name, error)
-        finally:
-            self._is_active = False
-            if not is_over:  # whatever it was, there is a next time
-                self._look_in(_RETRY_MS)
-
-    async def _walk(self) -> None:
-        """Once over everything that is due now; then the alarm is set for what is not, and for what is left."""
-        now_ms = self._runtime.clock.wall_ms()
-        rows_max = self._runtime.limits.sweep_rows_max
+    async def walk(self) -> None:
+        now_ms = self._clock.wall_ms()
+        rows_max = self._rows_max
         refusing: set[FragmentKey] = set()
         activated, left = 0, 0
         after: TimedRow | None = None
@@ -106,13 +70,11 @@ class Activator:
             if len(due) < rows_max:
                 break
             after = due[-1]
-        next_ms = await self._store.next_due_ms(now_ms)
-        if next_ms is not None and not self._is_stopped:
-            self._alarm.no_later_than(next_ms)
+        self.look_at(await self._store.next_due_ms(now_ms))
         if activated or not left:
             self._pause_ms = _LOOK_AGAIN_MS
         if left:
-            self._look_in(self._pause_ms)
+            self.look_in(self._pause_ms)
             self._pause_ms = min(2 * self._pause_ms, _RETRY_MS)
 
     async def _activate(self, key: FragmentKey, numbers: list[int], refusing: set[FragmentKey]) -> int:

@@ -11,6 +11,7 @@ before are there: each pays an entry, and nothing else grows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.errors import BrokerError
@@ -23,7 +24,6 @@ from busway.store.contract import PLACE_ACTIVE, PLACE_SCHEDULED, CommitBatch, Fr
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.origin import Origin
-    from busway.broker.transaction.transaction import Transaction
 
 #: 9999-12-31T23:59:59.999Z, the last instant a client can write. What expires later never does.
 _LAST_INSTANT_MS: Final = 253_402_300_799_999
@@ -73,14 +73,15 @@ class SentRun(FragmentWrite):
         "count",
         "done",
         "dropped",
+        "hand_over",
         "ids",
         "is_admitted",
         "is_atomic",
+        "may_join",
         "messages",
         "origin",
         "places",
         "refused",
-        "transaction",
     )
 
     def __init__(
@@ -97,8 +98,9 @@ class SentRun(FragmentWrite):
         super().__init__(fragment)
         #: Whom to tell when it joins a batch: it comes from another place.
         self.origin = origin
-        #: Joins together with what else the transaction does.
-        self.transaction: Transaction | None = None
+        #: Of a transaction, which joins as a whole: whether it still may, and what takes the run over then.
+        self.may_join: Callable[[], bool] | None = None
+        self.hand_over: Callable[[SentRun], None] | None = None
         #: Those that were admitted.
         self.messages = messages
         self.bytes = message_bytes

@@ -8,16 +8,10 @@ it back. Strays are bounded by the credit of those who received.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from busway.broker.errors import ServerBusy
 from busway.message.message import Message
 from busway.store.contract import FragmentKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from busway.broker.fragment.fragment import Fragment
 
 #: A fragment by the name of its store and its key.
 Place = tuple[str, FragmentKey]
@@ -42,21 +36,3 @@ class Strays:
 
     def take(self, place: Place) -> list[Message]:
         return self._by_place.pop(place, [])
-
-
-def put_back(fragment: Fragment, messages: list[Message]) -> None:
-    """Under their numbers; by its successor when the fragment is no longer in use."""
-    try:
-        write = fragment.write()
-    except ServerBusy:
-        fragment.runtime.strays.add((fragment.store.name, fragment.key), messages)
-        return
-    write.put_back(messages)
-    write.join()
-
-
-def put_strays_back(fragment: Fragment) -> None:
-    """The fragment was loaded, or strays of its kind have come."""
-    messages = fragment.runtime.strays.take((fragment.store.name, fragment.key))
-    if messages:
-        put_back(fragment, messages)

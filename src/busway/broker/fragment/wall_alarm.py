@@ -9,14 +9,11 @@ alarm rings only when the wall clock says so: never early.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from busway.broker.fragment.timers import Timer, Timers
 from busway.clock import Clock
 from busway.message.message import NEVER_MS
-
-if TYPE_CHECKING:
-    from busway.broker.fragment.runtime import BrokerRuntime
 
 _LOOK_EVERY_S: Final = 1.0
 
@@ -61,8 +58,8 @@ class WallAlarm:
 
     __slots__ = ("_ring", "_timer", "_wall_timers", "at_ms")
 
-    def __init__(self, runtime: BrokerRuntime, ring: Callable[[], None]) -> None:
-        self._wall_timers = runtime.wall_timers
+    def __init__(self, wall_timers: WallTimers, ring: Callable[[], None]) -> None:
+        self._wall_timers = wall_timers
         self._ring = ring
         self._timer: Timer | None = None
         #: NEVER_MS while unset.

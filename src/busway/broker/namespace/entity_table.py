@@ -23,7 +23,6 @@ from busway.broker.descriptions import (
 )
 from busway.broker.entity.distribution import Distribution
 from busway.broker.entity.fragment_group import FragmentGroup
-from busway.broker.entity.outlet import Outlet
 from busway.broker.entity.queue import Queue, runtime_counts, total
 from busway.broker.entity.topic import Topic
 from busway.broker.entity_path import path_key
@@ -32,10 +31,10 @@ from busway.broker.forward.forwarding import Forwarder, Route
 from busway.broker.forward.send_via import TransferForwarder, is_transfer_key, transfer_key
 from busway.broker.forward.transfers import Transfers
 from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.strays import put_strays_back
 from busway.broker.namespace.auto_delete import Candidate
 from busway.broker.namespace.catalogue_rows import Doubt, EntityRow, Share
 from busway.broker.namespace.rule_rows import RuleRow
@@ -377,7 +376,7 @@ class EntityTable:
             return
         fragment = self.fragment(store_name, key)
         if fragment is not None and fragment.is_usable():
-            put_strays_back(fragment)
+            fragment.put_strays_back()
 
     def closed_for(self, row: EntityRow, changed: EntityRow) -> EntityRow:
         """Its messages, or its dead letters, shall go elsewhere than before: none departs until

@@ -42,7 +42,7 @@ class TransactionClaims:
     ) -> list[tuple[int, BrokerError]]:
         """Claims the locks; those that cannot be had are told by index."""
         fragment = self.fragment
-        fault = fragment.settlement_fault(settlement)
+        fault = fragment.settling.fault(settlement)
         if fault is not None:
             return [(index, fault) for index in range(len(tokens))]
         now = fragment.runtime.clock.monotonic()
@@ -50,7 +50,7 @@ class TransactionClaims:
         for index, token in enumerate(tokens):
             lock = fragment.locks.get(token, now)
             if lock is None:
-                refused.append((index, fragment.lock_lost(session_id)))
+                refused.append((index, fragment.settling.lock_lost(session_id)))
                 continue
             if settlement.verb is not Verb.COMPLETE:
                 try:

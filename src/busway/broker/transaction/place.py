@@ -14,8 +14,8 @@ from busway.broker.errors import InvalidOperation, MessageLockLost, MessageNotFo
 from busway.message.message import Message
 
 if TYPE_CHECKING:
-    from busway.broker.entity.outlet import Outlet
     from busway.broker.fragment.fragment import Fragment
+    from busway.broker.fragment.outlet import Outlet
 
 OTHER_FRAGMENT: Final = "Local transactions cannot span multiple entities or partitions."
 

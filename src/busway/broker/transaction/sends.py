@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from busway.broker.errors import BrokerError
+from busway.broker.fragment.intake import Preparation
 from busway.broker.fragment.sent_run import SentRun
 from busway.broker.fragment.settlement import RunDone
 from busway.message.message import Message
 from busway.store.contract import CommitBatch
 
 if TYPE_CHECKING:
-    from busway.broker.entity.publication import Publication
     from busway.broker.fragment.fragment import Fragment
 
 
@@ -84,13 +84,13 @@ class TransactionSends:
             run.bytes = run.active_bytes = sum(message.size() for message in run.messages)
         return scheduled
 
-    def join(self, run: SentRun, publication: Publication | None) -> None:
+    def join(self, run: SentRun, preparation: Preparation | None) -> None:
         """`obstacle` was None, and nothing has suspended since. If it is refused all the same `run.done` is told,
         and nothing has joined."""
         intake = self.fragment.intake
         intake.release(self._counted_bytes)
         self._counted_bytes = 0
-        intake.join_now(run, publication)
+        intake.join_now(run, preparation)
 
     def join_scheduled(self, scheduled: list[Message], batch: CommitBatch) -> None:
         if scheduled:

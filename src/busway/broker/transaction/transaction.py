@@ -33,6 +33,7 @@ from busway.broker.errors import (
     TransactionTimedOut,
     TransactionUnknown,
 )
+from busway.broker.fragment.intake import Preparation
 from busway.broker.fragment.sent_run import SentRun
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.fragment.write import broker_error
@@ -50,9 +51,8 @@ from busway.message.message import Message
 from busway.store.contract import CommitBatch, StoreError
 
 if TYPE_CHECKING:
-    from busway.broker.entity.outlet import Outlet
-    from busway.broker.entity.publication import Publication
     from busway.broker.fragment.fragment import Fragment
+    from busway.broker.fragment.outlet import Outlet
     from busway.broker.fragment.runtime import BrokerRuntime
     from busway.broker.fragment.timers import Timer
     from busway.broker.namespace.rule_changes import RuleChanges
@@ -349,7 +349,7 @@ class Transaction:
             self.join(None)
             return
         run = sends.run(self._refused)
-        run.transaction = self
+        run.may_join, run.hand_over = self.may_join, self.join
         sends.hand_over()
         sends.fragment.duplicates.submit(run)
 
@@ -395,24 +395,24 @@ class Transaction:
         self._scheduled = sends.take_scheduled(run)
         intake = sends.fragment.intake
         try:
-            publication = intake.prepare(run)
+            preparation = intake.prepare(run)
         except BrokerError as error:
             self._end(_rolled_back(error))
             return
-        if publication is None or publication.is_ready:
-            self._join(run, publication)
+        if preparation is None or preparation.is_ready:
+            self._join(run, preparation)
         else:
-            intake.begin(publication, self._prepared)
+            intake.begin(preparation, self._prepared)
 
-    def _prepared(self, publication: Publication, error: BrokerError | None) -> None:
+    def _prepared(self, preparation: Preparation, error: BrokerError | None) -> None:
         """What it publishes can join in this very step, or cannot. Everything else is looked at again."""
         fault = error or self._obstacle()
         if fault is None:
-            self._join(publication.run, publication)
+            self._join(preparation.run, preparation)
         else:
             self._end(_rolled_back(fault))
 
-    def _join(self, run: SentRun | None, publication: Publication | None) -> None:
+    def _join(self, run: SentRun | None, preparation: Preparation | None) -> None:
         """The one step. Nothing in it waits. `run`: the entity's own sends."""
         batch = self._open_batch()
         if batch is None:
@@ -422,7 +422,7 @@ class Transaction:
             self._rules.decide(batch)
         for sends in self._gathered:
             if sends is self._sends and run is not None:
-                sends.join(run, publication)
+                sends.join(run, preparation)
             else:
                 sends.join(sends.run(self._refused), None)
             if self._state == _OVER:  # refused at the last moment

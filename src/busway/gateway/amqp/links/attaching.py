@@ -59,11 +59,11 @@ from busway.loop_entries import Steps, shown
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
-    from busway.broker.entity.outlet import Outlet
     from busway.broker.entity.queue import Queue
     from busway.broker.entity.topic import Topic
     from busway.broker.forward.send_via import SendVia
     from busway.broker.fragment.message_sessions import MessageSession
+    from busway.broker.fragment.outlet import Outlet
     from busway.gateway.amqp.connection import AmqpConnection
 
 _log = logging.getLogger("busway.gateway.amqp")

@@ -24,8 +24,8 @@ from busway.gateway.amqp.wire.outcomes import answer_to
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.amqp.performatives import Source
-    from busway.broker.entity.outlet import Outlet
     from busway.broker.entity.queue import Queue
+    from busway.broker.fragment.outlet import Outlet
     from busway.gateway.amqp.links.addresses import Node
     from busway.gateway.amqp.links.link_host import LinkHost
     from busway.gateway.amqp.links.selector import Selector

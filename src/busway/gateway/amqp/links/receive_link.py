@@ -34,8 +34,8 @@ from busway.gateway.amqp.wire.outcomes import answer_to, settlement_of
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
-    from busway.broker.entity.outlet import Outlet
     from busway.broker.entity.queue import Queue
+    from busway.broker.fragment.outlet import Outlet
     from busway.broker.transaction.transaction import Transaction
     from busway.gateway.amqp.links.addresses import Node
     from busway.gateway.amqp.links.link_host import Alarm, LinkHost

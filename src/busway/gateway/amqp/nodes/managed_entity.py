@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from busway.broker.errors import InvalidOperation, SessionLockLost
 
 if TYPE_CHECKING:
-    from busway.broker.entity.outlet import Outlet
     from busway.broker.entity.queue import Queue
     from busway.broker.entity.topic import Topic
+    from busway.broker.fragment.outlet import Outlet
     from busway.broker.limits import Limits
     from busway.broker.namespace.namespace import Namespace
     from busway.broker.transaction.transaction import Transaction

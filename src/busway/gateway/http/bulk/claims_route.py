@@ -31,12 +31,12 @@ from typing import Final
 from starlette.responses import JSONResponse, Response
 
 from busway.broker.authorization import path_segments
-from busway.broker.bulk.claim_stamp import stamped, unstamped
 from busway.broker.bulk.claims import COUNT_MAX, Claims, available
 from busway.broker.descriptions import LISTEN
-from busway.broker.entity.outlet import Outlet
 from busway.broker.entity_path import EntityAddress, check_path, shown
 from busway.broker.errors import BadArgument
+from busway.broker.fragment.claim_stamp import stamped, unstamped
+from busway.broker.fragment.outlet import Outlet
 from busway.clock import Clock
 from busway.gateway.http.bulk.admission import BulkAdmission, BulkPlace
 from busway.gateway.http.bulk.answer import BulkAnswer, Page

@@ -10,9 +10,9 @@ from typing import Final
 
 from busway.amqp.decode import DecodeError, decode_value
 from busway.amqp.encode import EncodeError
-from busway.broker.bulk.claim_stamp import CLAIM_PROPERTY
 from busway.broker.entity_path import shown
 from busway.broker.errors import BadArgument
+from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY
 from busway.broker.fragment.property_changes import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from busway.broker.limits import Limits
 from busway.clock import Clock

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from busway.broker.entity.outlet import Outlet
 from busway.broker.entity.queue import Queue
 from busway.broker.entity.topic import Topic
 from busway.broker.entity_path import EntityAddress, not_found
 from busway.broker.errors import BrokerError, InvalidOperation
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Attachment
 
 

@@ -31,7 +31,6 @@ from starlette.types import Receive, Scope, Send
 from busway.amqp.decode import DecodeError
 from busway.broker.authorization import path_segments
 from busway.broker.descriptions import LISTEN, SEND
-from busway.broker.entity.outlet import Outlet
 from busway.broker.entity_path import EntityAddress, check_path, shown
 from busway.broker.errors import (
     BadArgument,
@@ -42,6 +41,7 @@ from busway.broker.errors import (
     MessageTooLarge,
     ServerBusy,
 )
+from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import RunDone, Settlement, Verb
 from busway.broker.limits import Limits

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from mypy_extensions import mypyc_attr
 
 from busway.broker.errors import BrokerError
+from busway.broker.fragment.origin import Origin
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.fragment.settlement import RunDone, Settlement
 from busway.message.message import Message
 
 if TYPE_CHECKING:
-    from busway.broker.forward.forwarding import Transfer
     from busway.broker.fragment.flow import Flow
     from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.message_sessions import MessageSession
@@ -73,7 +73,8 @@ class Outlet:
         done: RunDone,
         *,
         atomically: bool = False,
-        origin: Transfer | None = None,
+        origin: Origin | None = None,
+        source_numbers: list[int] | None = None,
     ) -> None:
         raise NotImplementedError
 

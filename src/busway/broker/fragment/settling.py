@@ -1,0 +1,212 @@
+"""How receivers' locks end: by what they ask for, by time, with their session (R-5, R-10…R-18, R-30, X-10, X-11).
+
+Whoever takes a lock out of the table owns its outcome: a message that is completed on one connection and whose lock
+ends at the same instant has exactly one fate. The usual end, completion, is done here in one pass; what all others
+lead to is decided in `outcomes`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from busway.broker.errors import BrokerError, InvalidOperation, MessageLockLost, ServerBusy, SessionLockLost
+from busway.broker.fragment.locks import Lock
+from busway.broker.fragment.message_sessions import MessageSession
+from busway.broker.fragment.message_states import INPUT_OF_VERB, MessageInput
+from busway.broker.fragment.outcomes import Outcomes
+from busway.broker.fragment.settled_run import SettledRun
+from busway.broker.fragment.settlement import RunDone, Settlement, Verb
+from busway.broker.fragment.timers import Timer
+from busway.broker.fragment.write import FragmentWrite
+from busway.store.contract import PLACE_ACTIVE
+
+if TYPE_CHECKING:
+    from busway.broker.fragment.fragment import Fragment
+
+_RETRY_S: Final = 1.0
+
+
+class Settling:
+    """Of one fragment."""
+
+    __slots__ = ("_fragment", "_timer")
+
+    def __init__(self, fragment: Fragment) -> None:
+        self._fragment = fragment
+        self._timer: Timer | None = None
+
+    def stop(self) -> None:
+        self._fragment.runtime.timers.cancel(self._timer)
+
+    def settle(
+        self, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None = None
+    ) -> None:
+        """Pops the locks by token; whoever pops one owns its outcome (R-10…R-18)."""
+        try:
+            batch = self._fragment.batch()
+        except ServerBusy as error:
+            done([(index, error) for index in range(len(tokens))])
+            return
+        was_full = self._fragment.locks_free() <= 0
+        refused: list[tuple[int, BrokerError]] = []
+        run = SettledRun(self._fragment, batch, settlement.verb, len(tokens), refused, done)
+        if settlement.verb is Verb.COMPLETE:
+            self._complete(run, tokens, session_id, refused)
+            has_written = len(refused) < len(tokens)
+            if has_written:
+                run.join()
+        else:
+            has_written = self._settle_otherwise(run, tokens, settlement, session_id, refused)
+        if not has_written:
+            self._fragment.flow.settled(settlement.verb, len(tokens) - len(refused))
+            done(refused)
+        if was_full:
+            self._fragment.serve_all()
+
+    def complete(
+        self, tokens: list[bytes], session_id: str | None, refused: list[tuple[int, BrokerError]]
+    ) -> FragmentWrite:
+        """R-10 for whoever waits for the commit by itself, and joins the write. Raises ServerBusy."""
+        write = self._fragment.write()
+        was_full = self._fragment.locks_free() <= 0
+        self._complete(write, tokens, session_id, refused)
+        if was_full:
+            self._fragment.serve_all()
+        return write
+
+    def _complete(
+        self,
+        write: FragmentWrite,
+        tokens: list[bytes],
+        session_id: str | None,
+        refused: list[tuple[int, BrokerError]],
+    ) -> None:
+        pop = self._fragment.locks.pop
+        now = self._fragment.runtime.clock.monotonic()
+        noted: list[Lock] | None = None if self._fragment.runtime.journal is None else []
+        active: list[int] = []
+        size_bytes = 0
+        for index, token in enumerate(tokens):
+            lock = pop(token, now)
+            if lock is None:
+                refused.append((index, self.lock_lost(session_id)))
+                continue
+            if noted is not None:
+                noted.append(lock)
+            if lock.place == PLACE_ACTIVE:
+                active.append(lock.number)
+                size_bytes += lock.size
+            else:
+                write.complete_deferred(lock)
+        if active:
+            write.complete(active, size_bytes)
+        if noted is not None:
+            write.note_completed(noted)
+
+    def fault(self, settlement: Settlement) -> BrokerError | None:
+        """Why no message here can be settled so."""
+        if settlement.verb is Verb.DEAD_LETTER and self._fragment.settings.is_dead_letter:
+            return InvalidOperation("A message in a dead-letter queue cannot be dead-lettered again.")
+        return None
+
+    def _settle_otherwise(
+        self,
+        write: FragmentWrite,
+        tokens: list[bytes],
+        settlement: Settlement,
+        session_id: str | None,
+        refused: list[tuple[int, BrokerError]],
+    ) -> bool:
+        """True when the write has joined; else there is no commit to wait for."""
+        fault = self.fault(settlement)
+        if fault is not None:
+            refused.extend([(index, fault) for index in range(len(tokens))])
+            return False
+        happened = INPUT_OF_VERB[settlement.verb]
+        outcomes = Outcomes(write)
+        now = self._fragment.runtime.clock.monotonic()
+        for index, token in enumerate(tokens):
+            lock = self._fragment.locks.get(token, now)
+            if lock is None:
+                refused.append((index, self.lock_lost(session_id)))
+                continue
+            try:
+                changed = outcomes.check(lock, settlement)
+            except BrokerError as error:
+                refused.append((index, error))
+                continue
+            self._fragment.locks.pop(token, now)
+            outcomes.settle(lock, happened, settlement, changed)
+        if outcomes.has_written:
+            write.join()
+        outcomes.serve()
+        return outcomes.has_written
+
+    def lock_lost(self, session_id: str | None) -> BrokerError:
+        """R-17; on a session entity the session's lock decides (X-10)."""
+        if self._fragment.settings.requires_session and not self._fragment.sessions.is_held(session_id):
+            return SessionLockLost()
+        return MessageLockLost()
+
+    def renew(self, tokens: list[bytes]) -> list[int]:
+        """R-30: from now on, one whole duration. All of them or none."""
+        if self._fragment.settings.requires_session:
+            raise InvalidOperation(
+                "Locks of single messages cannot be renewed on an entity that requires sessions:"
+                " renew the session's lock."
+            )
+        if self._fragment.is_failed:
+            raise ServerBusy
+        now = self._fragment.runtime.clock.monotonic()
+        for token in tokens:
+            if not self._fragment.locks.renewable(token, now):
+                raise MessageLockLost
+        duration_ms = self._fragment.settings.lock_duration_ms
+        deadline = now + duration_ms / 1000
+        self._fragment.locks.renew(tokens, deadline)
+        self.watch(deadline)
+        return [self._fragment.runtime.clock.wall_ms() + duration_ms] * len(tokens)
+
+    # -- the end of locks
+
+    def watch(self, deadline: float) -> None:
+        timer = self._timer
+        if timer is None or timer.deadline > deadline:
+            self._fragment.runtime.timers.cancel(timer)
+            self._timer = self._fragment.runtime.timers.at(deadline, self._locks_ended)
+
+    def _locks_ended(self) -> None:
+        """R-5, R-40: available again, one failed delivery more."""
+        self._timer = None
+        now = self._fragment.runtime.clock.monotonic()
+        try:
+            write = self._fragment.write()
+        except ServerBusy:
+            self.watch(now + _RETRY_S)
+            return
+        was_full = self._fragment.locks_free() <= 0
+        ended = self._fragment.locks.take_ended(now, self._fragment.runtime.limits.sweep_rows_max)
+        if ended:
+            outcomes = Outcomes(write)
+            for lock in ended:
+                outcomes.end(lock, MessageInput.LOCK_ENDED, lock.changes)
+            write.join()
+            outcomes.serve()
+        deadline = self._fragment.locks.next_deadline()
+        if deadline is not None:
+            self.watch(deadline)
+        if was_full:
+            self._fragment.serve_all()
+
+    def session_ended(self, session: MessageSession, happened: MessageInput) -> None:
+        """All locks of a session end with it: with a count (X-10) or without (X-11)."""
+        locks = self._fragment.locks.pop_session(session)
+        if not locks or not self._fragment.is_usable():
+            return
+        write = self._fragment.write()
+        outcomes = Outcomes(write)
+        for lock in locks:
+            outcomes.end(lock, happened, lock.changes)
+        if outcomes.has_written:
+            write.join()
+        outcomes.serve()
