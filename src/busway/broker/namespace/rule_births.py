@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from busway.broker.descriptions import SubscriptionDescription
 from busway.broker.entity_path import topic_key_of
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("busway.namespace")
 
-#: Stands in the UserMetadata of subscriptions that history is captured through.
-CAPTURE_MARK: Final = "busway pipeline capture"
-
 #: Subscription, as `birth_key` names it → its last number in each fragment.
 Births = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -43,9 +40,7 @@ def birth_key(row: EntityRow) -> str:
 
 def is_captured_through(row: EntityRow) -> bool:
     description = row.description
-    return isinstance(description, SubscriptionDescription) and CAPTURE_MARK in (
-        description.user_metadata or ""
-    )
+    return isinstance(description, SubscriptionDescription) and description.captures_history
 
 
 def births(room: ChangeRoom, topic_key: str) -> Births:
