@@ -18,7 +18,7 @@ import import_components as graph_of  # noqa: E402
 sys.path.remove(str(SCRIPTS))
 
 #: What is left of the knot in the broker. This number only ever goes down.
-LARGEST: Final = 50
+LARGEST: Final = 32
 PUBLIC: Final = re.compile(r"Outside of the broker one knows (.*)\.$", re.S)
 BROKER: Final = graph_of.SOURCES / "busway" / "broker"
 

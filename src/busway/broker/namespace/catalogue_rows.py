@@ -33,6 +33,7 @@ from busway.broker.descriptions import (
     text_at,
 )
 from busway.broker.errors import BadArgument
+from busway.broker.forward.doubt import Doubt
 from busway.store.contract import FragmentKey, StoreError, StoreTooNew
 
 _FORMAT: Final = 1
@@ -125,17 +126,6 @@ class Share:
     @property
     def fragments(self) -> tuple[FragmentKey, ...]:
         return (self.main,) if self.dead_letter == NO_FRAGMENT else (self.main, self.dead_letter)
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """Forwarding was removed or moved while rows of a fragment, up to this number, may have lain in another store. As
-    long as that store has not been read nobody may have them (`transfers`), also in lives of the process to come."""
-
-    store_name: str
-    fragment: FragmentKey
-    number: int
-    gone_to: str
 
 
 @dataclass(frozen=True)
