@@ -69,7 +69,8 @@ TOPIC_ELEMENTS: Final = (
     "MaxMessageSizeInKilobytes",
 )
 
-#: `DefaultRuleDescription` is sent at creation and never comes back.
+#: `DefaultRuleDescription` is sent at creation and never comes back. `CapturesHistory` is Busway's own, and written
+#: only where it is true.
 SUBSCRIPTION_ELEMENTS: Final = (
     "LockDuration",
     "RequiresSession",
@@ -91,6 +92,7 @@ SUBSCRIPTION_ELEMENTS: Final = (
     "UserMetadata",
     "DefaultRuleDescription",
     "IsClientAffine",
+    "CapturesHistory",
 )
 
 #: The api-version that brought an element: older ones neither send nor get it.

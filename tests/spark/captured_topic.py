@@ -42,8 +42,7 @@ class CapturedTopic:
         self._captured: list[ServiceBusReceivedMessage] = []
         with self.administration() as client:
             client.create_topic(self.name, {"EnablePartitioning": is_partitioned})
-            capture = {"UserMetadata": "Messages of this subscription are taken by busway pipeline capture."}
-            client.create_subscription(self.name, "busway-capture", capture)
+            client.create_subscription(self.name, "busway-capture", {"CapturesHistory": True})
 
     def administration(self) -> ServiceBusAdministrationClient:
         return ServiceBusAdministrationClient.from_connection_string(self.connection_string)

@@ -301,7 +301,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/namespace/store_keeper.py",
+        "busway/broker/store_keeper.py",
         Timer(
             "StoreKeeper._arm",
             RINGS,

@@ -209,7 +209,7 @@ def test_a_store_waits_two_seconds_for_a_home_that_hangs() -> None:
     async def test(bench: NamespaceBench) -> None:
         decided = {"rule/x": "{}"}
         namespace = bench.namespace
-        namespace.decided_changes = lambda: decided  # type: ignore[method-assign]
+        namespace.contents.decided_changes = lambda: decided  # type: ignore[method-assign]
         for number in range(4):
             await bench.create(f"q{number}")
         path = next(

@@ -1,4 +1,4 @@
-"""What an entity's properties may be, at creation and at update (E-20…E-64; [rec] notes win).
+"""What an entity's properties and a subscription's rules may be (E-20…E-64, T-36; [rec] notes win).
 
 Every refusal is a `BadArgument` (400, sub-code 40000) whose sentence names the property and the value.
 """
@@ -26,6 +26,9 @@ from busway.broker.durations import format_duration
 from busway.broker.entity_path import check_name, check_path, path_key, shown
 from busway.broker.errors import BadArgument, QuotaExceeded
 from busway.broker.limits import Limits
+from busway.rules.check import check_rule
+from busway.rules.errors import RuleSyntaxError
+from busway.rules.rule import Rule
 
 QueueOrTopic = TypeVar("QueueOrTopic", QueueDescription, TopicDescription)
 
@@ -126,6 +129,15 @@ def check_creation(wanted: Description, limits: Limits) -> None:
                 " or set it to true."
             )
     _check_values(wanted, limits)
+
+
+def check_rule_text(rule: Rule, limits: Limits) -> None:
+    """T-36: nothing is stored that could not be evaluated."""
+    check_name("rule", rule.name, limits.name_characters_max)
+    try:
+        check_rule(rule)
+    except RuleSyntaxError as error:
+        raise BadArgument(f"The rule {shown(rule.name)} is not valid. {error}") from None
 
 
 def check_update(present: AnyDescription, wanted: AnyDescription, limits: Limits) -> AnyDescription:

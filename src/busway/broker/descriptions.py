@@ -7,6 +7,7 @@ duration a client can write. What values are allowed is said in `description_che
 export are read and written by it, so a property has one name everywhere.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -27,6 +28,9 @@ ACTIVE_STATUS: Final = "Active"
 #: The user metadata of what was made for a link and goes with it. Messages that are still to come do not keep it:
 #: they are no use (E-111) of what nobody can find any more.
 MADE_FOR_A_LINK: Final = "Made for a link of a client, and goes with it"
+#: Earlier versions knew a subscription that history is captured through by these words in its UserMetadata; their
+#: capture jobs still write them, and rows of theirs have nothing else.
+CAPTURE_WORDS: Final = "busway pipeline capture"
 #: E-8, in the spelling that clients look for in the ids of ATOM entries.
 SUBSCRIPTIONS_SEGMENT: Final = "/Subscriptions/"
 
@@ -140,10 +144,22 @@ class SubscriptionDescription:
     forward_dead_lettered_messages_to: str | None = None
     status: str = ACTIVE_STATUS
     user_metadata: str | None = None
+    #: The topic's history is captured through it: rules note how far it had come when they began (E-70).
+    captures_history: bool = False
     unknown_elements: tuple[str, ...] = ()
     forward_schemes: tuple[tuple[str, str], ...] = ()
     created_at_ms: int = 0
     updated_at_ms: int = 0
+
+    def __post_init__(self) -> None:
+        """Wherever a description comes from, what older versions said in words is a property here."""
+        if self.says_capture_in_words:
+            object.__setattr__(self, "captures_history", True)
+
+    @property
+    def says_capture_in_words(self) -> bool:
+        """Then earlier versions know it too."""
+        return CAPTURE_WORDS in (self.user_metadata or "")
 
     @property
     def topic_path(self) -> str:
@@ -212,6 +228,8 @@ class Property:
     kind: Kind
     #: May not change after creation.
     fixed: bool = False
+    #: A flag that the service does not have: clients see it only where it is set.
+    is_our_own: bool = False
 
 
 _LOCK_DURATION: Final = Property("LockDuration", "lock_duration_ms", Kind.DURATION)
@@ -246,6 +264,7 @@ _FORWARD_DEAD_LETTERS: Final = Property(
 )
 _STATUS: Final = Property("Status", "status", Kind.NAME)
 _USER_METADATA: Final = Property("UserMetadata", "user_metadata", Kind.TEXT)
+_CAPTURES_HISTORY: Final = Property("CapturesHistory", "captures_history", Kind.FLAG, is_our_own=True)
 _SUPPORT_ORDERING: Final = Property("SupportOrdering", "support_ordering", Kind.FLAG)
 _ANONYMOUS: Final = Property("IsAnonymousAccessible", "is_anonymous_accessible", Kind.FLAG)
 _PREFILTERING: Final = Property(
@@ -307,11 +326,15 @@ PROPERTIES: Final[Mapping[type[Description], tuple[Property, ...]]] = {
         _FORWARD_DEAD_LETTERS,
         _STATUS,
         _USER_METADATA,
+        _CAPTURES_HISTORY,
     ),
 }
 PROPERTY_OF: Final[Mapping[type[Description], Mapping[str, Property]]] = {
     kind: {entry.name: entry for entry in entries} for kind, entries in PROPERTIES.items()
 }
+
+#: Of an element that was kept as text (E-44).
+_ELEMENT_NAME: Final = re.compile(r"<(?:[\w.-]+:)?([\w.-]+)")
 
 Json = dict[str, object]
 
@@ -332,13 +355,13 @@ def property_value(entry: Property, value: object, where: str) -> int | bool | s
 
 
 def properties_json(description: Description) -> Json:
-    """Every settable property under its outside name; texts that are not set are left out."""
+    """Every settable property under its outside name; texts and flags of our own that are not set are left out."""
     written: Json = {}
     for entry in PROPERTIES[type(description)]:
         value = getattr(description, entry.field)
         if entry.kind is Kind.DURATION:
             written[entry.name] = format_duration(value)
-        elif value is not None:
+        elif value is not None and not (entry.is_our_own and not value):
             written[entry.name] = value
     return written
 
@@ -347,6 +370,7 @@ def description_json(description: Description) -> Json:
     """The catalogue's form: all of it."""
     entries = PROPERTIES[type(description)]
     unset: Json = {entry.name: None for entry in entries if entry.kind is Kind.TEXT}
+    unset.update({entry.name: False for entry in entries if entry.is_our_own})
     written: Json = {"Name": description.path, **unset, **properties_json(description)}
     if not isinstance(description, SubscriptionDescription):
         written["AuthorizationRules"] = [rule_json(rule) for rule in description.authorization_rules]
@@ -368,12 +392,18 @@ def description_of_json(kind: type[AnyDescription], data: Mapping[str, object]) 
     values["path"] = text_at(data, "Name")
     if kind is not SubscriptionDescription:
         values["authorization_rules"] = rules_of_json(data.get("AuthorizationRules", []))
-    values["unknown_elements"] = tuple(str(element) for element in list_at(data, "UnknownElements"))
+    values["unknown_elements"] = _still_unknown(kind, list_at(data, "UnknownElements"))
     if kind is not TopicDescription:
         values["forward_schemes"] = _schemes_of_json(list_at(data, "ForwardSchemes"))
     values["created_at_ms"] = integer_at(data, "CreatedAtMs")
     values["updated_at_ms"] = integer_at(data, "UpdatedAtMs")
     return with_values(kind(""), values)
+
+
+def _still_unknown(kind: type[Description], elements: list[object]) -> tuple[str, ...]:
+    """Without what an earlier version kept for a client and this one knows as a property."""
+    found = [(element, _ELEMENT_NAME.match(element)) for element in map(str, elements)]
+    return tuple(text for text, name in found if name is None or name[1] not in PROPERTY_OF[kind])
 
 
 def _schemes_of_json(data: list[object]) -> tuple[tuple[str, str], ...]:

@@ -148,6 +148,12 @@ _ALL: Final = (
         "Keep messages whose filter or action fails in the dead-letter queue.",
     ),
     Property(
+        "CapturesHistory",
+        Kind.BOOLEAN,
+        "captures-history",
+        "The topic is captured through it: new rules note how far it has come.",
+    ),
+    Property(
         "FilteringMessagesBeforePublishing",
         Kind.BOOLEAN,
         "filtering-messages-before-publishing",

@@ -9,10 +9,10 @@ values (`config_values`) as `Parameters` of SQL texts.
 
 from typing import Final
 
+from busway.broker.description_checks import check_rule_text
 from busway.broker.entity_path import path_key
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
-from busway.broker.namespace.rule_checks import check_rule_text
 from busway.config.node import ConfigError, Node
 from busway.config.values import Json, Pairs, read_pairs, write_pairs
 from busway.rules.rule import (

@@ -15,7 +15,7 @@ from typing import Final
 
 from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.namespace.namespace import Namespace
-from busway.broker.namespace.store_keeper import StoreKeeper
+from busway.broker.store_keeper import StoreKeeper
 from busway.staging.decisions import Decision, Decisions
 from busway.staging.joined import Joined, all_durable, open_batch
 from busway.staging.pace import Pace

@@ -13,7 +13,7 @@ from typing import Final
 from busway.broker.errors import BadArgument, QuotaExceeded, ServerBusy
 from busway.broker.fragment.admission import namespace_fault
 from busway.broker.namespace.namespace import Namespace
-from busway.broker.namespace.store_keeper import StoreKeeper
+from busway.broker.store_keeper import StoreKeeper
 from busway.staging.decider import Decided, Decider, MaySend, WriteName
 from busway.staging.decisions import Decision, Decisions, read_decisions
 from busway.staging.forgetting import Forgetting
@@ -54,7 +54,7 @@ class Stagings:
         self.decider = Decider(namespace, self._targets, self.table, self.decisions, self._pace)
         self._time_limits = TimeLimits(namespace, self.decider, self.table, self.decisions)
         self._room = asyncio.Semaphore(_PARTS_AT_ONCE)
-        namespace.staged = self
+        namespace.contents.staged = self
 
     # -- for the namespace (`StagedRows`)
 

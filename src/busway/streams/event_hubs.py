@@ -43,7 +43,7 @@ class EventHubs:
         self._changes = HubChanges(namespace, self._table, clock, entropy)
         #: Hubs that stand above queues or topics, as earlier versions allowed.
         self._warned: set[str] = set()
-        namespace.others = self
+        namespace.contents.hubs = self
 
     # -- for gateways
 
@@ -100,7 +100,7 @@ class EventHubs:
     async def delete_group(self, hub_path: str, name: str) -> None:
         await self.namespace.background.finish(self._changes.delete_group(hub_path, name))
 
-    # -- for the namespace (`OtherEntities`)
+    # -- for the namespace (`HubEntities`)
 
     def adopt(self, rows: Mapping[str, str]) -> None:
         self._table.replace_all(

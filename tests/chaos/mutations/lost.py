@@ -186,12 +186,12 @@ LOST: Final = (
         "A10: a hanging home keeps no other store out",
         "busway/broker/namespace/store_entry.py",
         """        else:
-            await room.catalogue.reload(keeper)
+            await contents.catalogue.reload(keeper)
 """,
         """        else:
-            async with room.changing:
+            async with contents.changing:
                 pass
-            await room.catalogue.reload(keeper)
+            await contents.catalogue.reload(keeper)
 """,
         ("tests/unit/broker/test_hanging_home.py",),
     ),
@@ -263,9 +263,9 @@ LOST: Final = (
         "fragments of nobody stay",
         "P-60: what an unknown outcome left behind goes when the catalogue's home is back",
         "busway/broker/namespace/store_entry.py",
-        """                if room.catalogue.home_leads:
+        """                if contents.catalogue.home_leads:
                     for other""",
-        """                if not room.catalogue.home_leads:
+        """                if not contents.catalogue.home_leads:
                     for other""",
         ("tests/unit/broker/test_found_by_simulation.py",),
     ),
@@ -288,7 +288,7 @@ LOST: Final = (
     Fault(
         "a store is read while it closes",
         "M-35: numbers of the last commit of its life before are given out again",
-        "busway/broker/namespace/store_keeper.py",
+        "busway/broker/store_keeper.py",
         """            async with self._closing:
                 await self.connect()
 """,

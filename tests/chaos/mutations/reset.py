@@ -40,7 +40,7 @@ RESET: Final = (
         "a reset that remembers writes",
         "Reset: a job of the next test may write under the same name",
         "busway/broker/namespace/reset.py",
-        """    await namespace.staged.forget_all()
+        """    await namespace.contents.staged.forget_all()
 """,
         "",
         ("tests/unit/staging/test_reset.py",),

@@ -83,7 +83,7 @@ STAGING: Final = (
         "stages are nobody's",
         "Staging: what lies in a store and belongs to a stage is not dropped when the store is opened",
         "busway/broker/namespace/store_entry.py",
-        """ | room.staged.keys_in(name)
+        """ | contents.staged.keys_in(name)
 """,
         """
 """,

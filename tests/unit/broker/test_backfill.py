@@ -8,7 +8,6 @@ import pytest
 
 from busway.broker.bulk.backfill import Backfill, HistoricCopy, Stored
 from busway.broker.errors import BadArgument, InvalidOperation
-from busway.broker.namespace.rule_births import CAPTURE_MARK
 from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.rules.rule import FalseFilter, TrueFilter
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, rule, sql
@@ -100,7 +99,7 @@ def test_a_rule_knows_how_far_the_captured_subscription_was_when_it_began() -> N
         await bench.topic("t")
         await bench.subscription("t", "old", rule(TrueFilter(), "old"))
         await bench.publish("t", encoded("0"))
-        await bench.subscription("t", "cap", rule(TrueFilter()), user_metadata=f"For {CAPTURE_MARK}.")
+        await bench.subscription("t", "cap", rule(TrueFilter()), captures_history=True)
         await bench.publish("t", encoded("1"), encoded("2"))
         await bench.subscription("t", "s", rule(TrueFilter(), "first"))
         await bench.publish("t", encoded("3"))
@@ -131,11 +130,11 @@ def test_a_captured_subscription_that_is_created_again_is_another_one() -> None:
 
     async def test(bench: TopicBench) -> None:
         await bench.topic("t")
-        await bench.subscription("t", "cap", rule(TrueFilter()), user_metadata=CAPTURE_MARK)
+        await bench.subscription("t", "cap", rule(TrueFilter()), captures_history=True)
         await bench.publish("t", encoded("1"))
         await bench.subscription("t", "s", rule(TrueFilter(), "first"))
         await bench.namespace.delete("t/Subscriptions/cap")
-        await bench.subscription("t", "cap", rule(TrueFilter()), user_metadata=CAPTURE_MARK)
+        await bench.subscription("t", "cap", rule(TrueFilter()), captures_history=True)
         assert bench.namespace.rule_beginnings(SUB)["rules"] == [{"name": "first", "began": {}}]
 
     on_a_topic_bench(test)

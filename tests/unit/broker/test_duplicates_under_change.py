@@ -192,7 +192,7 @@ def test_a_transaction_whose_rule_change_fails_leaves_no_id() -> None:
         transaction.send(bench.namespace.sender("t").inlet, [message_of(_named("1"), True)])
         outlet = bench.namespace.queue(A).outlet(False)
         there_already = RuleStep(A, "$Default", sql("1=1", name="$Default"))
-        transaction.change_rules(outlet, bench.namespace.rule_changes, there_already)
+        transaction.change_rules(outlet, bench.namespace.rule_changes.work, there_already)
         told: list[BrokerError | None] = []
         among.discharge(CONTROL, transaction.txn_id, fail=False, done=told.append)
         await settle(60)

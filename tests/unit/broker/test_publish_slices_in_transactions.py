@@ -159,7 +159,7 @@ def test_what_it_publishes_follows_the_rules_that_it_changes() -> None:
         before = await _sent(bench, "before")
         work = Work(bench, 12)
         outlet = bench.namespace.queue(A).outlet(False)
-        changes = bench.namespace.rule_changes
+        changes = bench.namespace.rule_changes.work
         work.transaction.change_rules(outlet, changes, RuleStep(A, "$Default", None))
         work.transaction.change_rules(outlet, changes, RuleStep(A, "x", sql("sys.MessageId = '3'", name="x")))
         work.discharge()
@@ -181,7 +181,7 @@ def test_rules_are_taken_back_when_it_is_refused() -> None:
         await two_subscriptions(bench)
         work = Work(bench, 12)
         outlet = bench.namespace.queue(A).outlet(False)
-        changes = bench.namespace.rule_changes
+        changes = bench.namespace.rule_changes.work
         work.transaction.change_rules(outlet, changes, RuleStep(A, "$Default", None))
         work.discharge()
         await settle(8)

@@ -14,7 +14,7 @@ from busway.broker.errors import (
     StoreOutcomeUnknown,
     TransactionRolledBack,
 )
-from busway.broker.transaction.decided_rules import DECIDED_KEY, DecidedRules, to_take_over
+from busway.broker.namespace.decided_rules import DECIDED_KEY, DecidedRules, to_take_over
 from busway.broker.transaction.rules import RuleStep
 from busway.broker.transaction.transaction import Transaction
 from busway.broker.transaction.transactions import Transactions
@@ -38,7 +38,7 @@ class Work:
 
     def change(self, step: RuleStep) -> None:
         outlet = self._bench.namespace.queue(SUBSCRIPTION).outlet(False)
-        self.transaction.change_rules(outlet, self._bench.namespace.rule_changes, step)
+        self.transaction.change_rules(outlet, self._bench.namespace.rule_changes.work, step)
 
     def begin(self) -> Work:
         self.change(RuleStep(SUBSCRIPTION, "red", sql("sys.Label = 'red'", name="red")))
@@ -168,7 +168,7 @@ def test_a_home_that_fails_just_then_learns_the_rules_when_it_is_back() -> None:
         assert names(bench) == ["red"]
         await come_back(bench)
         assert names(bench) == ["red"]
-        assert bench.namespace.decided_changes() == {}
+        assert bench.namespace.contents.decided_changes() == {}
         await crash(bench)
         assert names(bench) == ["red"]
 

@@ -379,6 +379,25 @@ def test_a_list_is_only_read(exchange: Exchange, path: str, method: str) -> None
     assert answer.detail.startswith(f"The specified HTTP verb ({method}) is not valid.")
 
 
+def test_a_subscription_is_said_to_be_captured_only_where_it_is(exchange: Exchange) -> None:
+    """E-36 E-70: a property of our own; clients that do not know it neither see it elsewhere nor lose it."""
+    mark = "<CapturesHistory>true</CapturesHistory>"
+    words = "<UserMetadata>taken by busway pipeline capture</UserMetadata>"
+    create(exchange, "t", "t/subscriptions/plain")
+    assert put(exchange, "t/subscriptions/new", mark).status == 201
+    assert put(exchange, "t/subscriptions/old", words).status == 201
+    assert "CapturesHistory" not in get(exchange, "t/subscriptions/plain").text
+    assert mark in get(exchange, "t/subscriptions/new").text
+    assert "UserMetadata" not in get(exchange, "t/subscriptions/new").text
+    old = get(exchange, "t/subscriptions/old").text
+    assert words in old
+    assert mark in old
+    changed = put(exchange, "t/subscriptions/new", "<MaxDeliveryCount>3</MaxDeliveryCount>", is_update=True)
+    assert mark in changed.text
+    off = mark.replace("true", "false")
+    assert "CapturesHistory" not in put(exchange, "t/subscriptions/new", off, is_update=True).text
+
+
 # -- rules --
 
 

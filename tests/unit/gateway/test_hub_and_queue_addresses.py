@@ -7,7 +7,7 @@ import pytest
 from busway.amqp.performatives import Accepted
 from busway.broker.descriptions import AuthorizationRule, QueueDescription
 from busway.broker.namespace.entity_changes import NewEntity
-from busway.broker.namespace.other_entities import NoOtherEntities
+from busway.broker.namespace.hub_entities import NoHubs
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.amqp_peer import payload
 from tests.unit.gateway.event_room import EventRoom, event, in_event_room
@@ -21,10 +21,10 @@ HOST = "sb://ns.local"
 async def pairs(room: EventRoom) -> dict[str, str]:
     """By path the key of each entity."""
     await room.hubs.create(EventHubDescription("hub", partition_count=1, authorization_rules=ALL))
-    room.namespace.others = NoOtherEntities()
+    room.namespace.contents.hubs = NoHubs()
     for path in (PUBLISHER, PARTITION, "hub/other"):
         await room.namespace.create([NewEntity(QueueDescription(path, authorization_rules=ALL))])
-    room.namespace.others = room.hubs
+    room.namespace.contents.hubs = room.hubs
     keys = {"hub": room.hubs.description("hub").authorization_rules[0].primary_key}
     for path in (PUBLISHER, PARTITION, "hub/other"):
         keys[path] = room.namespace.description(path).authorization_rules[0].primary_key

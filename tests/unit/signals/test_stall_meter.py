@@ -11,10 +11,10 @@ import pytest
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import AmqpMessage, encode_message
+from busway.background import BackgroundWork
 from busway.broker.descriptions import QueueDescription
 from busway.broker.entity.queue import Queue
 from busway.broker.fragment.timers import Timers
-from busway.broker.namespace.background import BackgroundWork
 from busway.gateway.amqp.nodes.management_node import ManagementNode
 from busway.gateway.http.atom.management import Management
 from busway.loop_entries import ENTRY_S, LOOP, Steps, shown

@@ -19,8 +19,8 @@ from busway.broker.errors import (
 )
 from busway.broker.limits import Limits
 from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.hub_entities import NoHubs
 from busway.broker.namespace.namespace import Namespace
-from busway.broker.namespace.other_entities import NoOtherEntities
 from busway.message.event_record import Event
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import (
@@ -212,7 +212,7 @@ def test_a_namespace_that_has_such_pairs_starts_and_warns(caplog: pytest.LogCapt
     async def work(bus: Bus) -> None:
         rule = (AuthorizationRule("all", frozenset({"Manage", "Send", "Listen"}), "", ""),)
         await bus.hubs.create(EventHubDescription("h", authorization_rules=rule))
-        bus.namespace.others = NoOtherEntities()
+        bus.namespace.contents.hubs = NoHubs()
         queue = QueueDescription("h/publishers/x", authorization_rules=rule)
         await bus.namespace.create([NewEntity(queue), NewEntity(QueueDescription("h/other"))])
         await bus.namespace.close()

@@ -8,7 +8,7 @@ step.
 
 Meanwhile the world may change. Rules that are added, changed or removed let the matching begin anew: copies follow
 from the rules of the moment at which they join, because a rule is known to count for every message behind its
-beginning (`rule_births`). After some beginnings the publish is refused, so that nobody waits for ever. A
+beginning (`rule_beginnings`). After some beginnings the publish is refused, so that nobody waits for ever. A
 subscription that is gone or is being updated, or a store that has failed, is noticed before the step, and refuses
 all of it or has it begun anew.
 

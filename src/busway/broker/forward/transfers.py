@@ -31,11 +31,11 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from busway.broker.errors import BrokerError
+from busway.broker.forward.doubt import Doubt
 from busway.broker.forward.held_destinations import Destination
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
-from busway.broker.namespace.catalogue_rows import Doubt
-from busway.broker.namespace.store_keeper import StoreKeeper
+from busway.broker.store_keeper import StoreKeeper
 from busway.store.contract import PLACE_ACTIVE, FragmentKey, StoreError, TransferMark
 
 _log = logging.getLogger(__name__)

@@ -4,7 +4,8 @@
   store:<name>   a store of the namespace, its position (0 is the home) and whether it is out of service
   queue:<key>    an entity: its description, where its fragments lie, its incarnation; likewise `topic:` and
                  `subscription:`. The key is the `path_key` of its path. A partitioned entity lists its fragments as
-                 `shares`, under a format that versions without partitions refuse
+                 `shares`, under a format that versions without partitions refuse. Likewise a subscription that
+                 history is captured through, unless its user metadata say so in the words that all versions know
   rule:<key>     a subscription's rule; see `rule_rows`
 
 A row's `format` goes up when a reader of an older version would misread it. Keys that this version does not
@@ -32,11 +33,15 @@ from busway.broker.descriptions import (
     text_at,
 )
 from busway.broker.errors import BadArgument
+from busway.broker.forward.doubt import Doubt
 from busway.store.contract import FragmentKey, StoreError, StoreTooNew
 
 _FORMAT: Final = 1
 #: Of rows that name several fragments.
 _SHARES_FORMAT: Final = 2
+#: Of captured subscriptions that earlier versions would not know as such: rules that began there would not note it.
+_CAPTURE_FORMAT: Final = 3
+_SHARES: Final = "shares"
 NAMESPACE_KEY: Final = "namespace"
 #: What a row of an entity starts with, by kind.
 ENTITY_PREFIXES: Final[Mapping[str, type[Description]]] = {
@@ -124,17 +129,6 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Doubt:
-    """Forwarding was removed or moved while rows of a fragment, up to this number, may have lain in another store. As
-    long as that store has not been read nobody may have them (`transfers`), also in lives of the process to come."""
-
-    store_name: str
-    fragment: FragmentKey
-    number: int
-    gone_to: str
-
-
-@dataclass(frozen=True)
 class EntityRow:
     """A queue, a topic or a subscription."""
 
@@ -180,15 +174,27 @@ class EntityRow:
             known[_DOUBTS] = [
                 [doubt.store_name, doubt.fragment, doubt.number, doubt.gone_to] for doubt in self.doubts
             ]
-        if not self.is_partitioned:
-            return written_row({**known, **_share_json(self.shares[0])}, previous)
-        known["shares"] = [_share_json(share) for share in self.shares]
-        return written_row(known, previous, _SHARES_FORMAT)
+        if self.is_partitioned:
+            known[_SHARES] = [_share_json(share) for share in self.shares]
+        else:
+            known.update(_share_json(self.shares[0]))
+        return written_row(known, previous, self._format())
+
+    def _format(self) -> int:
+        description = self.description
+        if (
+            isinstance(description, SubscriptionDescription)
+            and description.captures_history
+            and not description.says_capture_in_words
+        ):
+            return _CAPTURE_FORMAT
+        return _SHARES_FORMAT if self.is_partitioned else _FORMAT
 
     @classmethod
     def parse(cls, row_key: str, text: str) -> "EntityRow":
-        data = read_row(row_key, text)
         prefix = row_key[: row_key.index(":") + 1]
+        is_subscription = ENTITY_PREFIXES[prefix] is SubscriptionDescription
+        data = read_row(row_key, text, _CAPTURE_FORMAT if is_subscription else _SHARES_FORMAT)
         nested = data.get("description")
         try:
             if not isinstance(nested, dict):
@@ -201,7 +207,7 @@ class EntityRow:
                 row_key.removeprefix(prefix),
                 description,
                 shares,
-                data["format"] == _SHARES_FORMAT,
+                _has_shares(data),
                 integer_at(data, "incarnation"),
                 tuple(_doubt_of_json(entry) for entry in list_at(data, _DOUBTS)) if _DOUBTS in data else (),
             )
@@ -214,10 +220,14 @@ def _share_json(share: Share) -> Json:
 
 
 def _shares_of_json(data: Json) -> tuple[Share, ...]:
-    entries = list_at(data, "shares") if data["format"] == _SHARES_FORMAT else [data]
+    entries = list_at(data, _SHARES) if _has_shares(data) else [data]
     if not entries:
         raise BadArgument("shares: one or more are expected.")
     return tuple(_share_of_json(entry) for entry in entries)
+
+
+def _has_shares(data: Json) -> bool:
+    return data["format"] == _SHARES_FORMAT or (data["format"] == _CAPTURE_FORMAT and _SHARES in data)
 
 
 def _share_of_json(data: object) -> Share:
@@ -260,14 +270,14 @@ def written_row(known: Json, previous: str | None, row_format: int = _FORMAT) ->
     return json.dumps({**kept, "format": row_format, **known}, ensure_ascii=False, separators=(",", ":"))
 
 
-def read_row(key: str, text: str) -> Json:
+def read_row(key: str, text: str, newest: int = _SHARES_FORMAT) -> Json:
     try:
         data = json.loads(text)
     except ValueError as error:
         raise damaged_row(key) from error
     if not isinstance(data, dict) or not isinstance(data.get("format"), int):
         raise damaged_row(key)
-    if data["format"] > _SHARES_FORMAT:
+    if data["format"] > newest:
         raise StoreTooNew(f"The catalogue's row '{key}' was written by a newer version of Busway.")
     return data
 

@@ -11,11 +11,9 @@ service, or not at all; an update needs only the home, because descriptions lie 
 cannot reach just now belongs to nobody and goes when its store is back.
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from busway.broker.description_checks import PREMIUM, check_creation, check_update, with_fragments
 from busway.broker.descriptions import (
@@ -48,21 +46,15 @@ from busway.broker.errors import (
 from busway.broker.forward.send_via import is_transfer_key, transfer_description, transfer_key
 from busway.broker.forward.transfers import Place
 from busway.broker.fragment.receiver import Attachment
-from busway.broker.limits import Limits
-from busway.broker.namespace.auto_delete import AutoDelete
-from busway.broker.namespace.background import BackgroundWork
-from busway.broker.namespace.catalogue import Catalogue, Changes
 from busway.broker.namespace.catalogue_rows import NO_FRAGMENT, EntityRow, Share
-from busway.broker.namespace.entity_table import EntityTable, routes
-from busway.broker.namespace.operations_log import OperationsLog
-from busway.broker.namespace.other_entities import OtherEntities
+from busway.broker.namespace.contents import Join, NamespaceContents, dropping
+from busway.broker.namespace.entity_table import routes
 from busway.broker.namespace.placement import choose_store, spread_over
-from busway.broker.namespace.rule_births import births_of_new, note_births
+from busway.broker.namespace.rule_beginnings import beginnings_of_new, last_published, note_beginnings
 from busway.broker.namespace.rule_checks import check_new_rules
 from busway.broker.namespace.rule_rows import RuleRow
-from busway.broker.namespace.store_keeper import StoreKeeper
 from busway.broker.sas_keys import completed_rules
-from busway.clock import Clock, Entropy
+from busway.broker.store_keeper import StoreKeeper
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, TrueFilter
 from busway.store.contract import (
     CommitBatch,
@@ -75,8 +67,6 @@ from busway.store.contract import (
 
 _log = logging.getLogger("busway.namespace")
 
-Join = Callable[[CommitBatch], None]
-
 
 @dataclass(frozen=True)
 class NewEntity:
@@ -86,42 +76,19 @@ class NewEntity:
     rules: tuple[Rule, ...] = ()
 
 
-class ChangeRoom(Protocol):
-    """The namespace, as far as changes need it."""
-
-    name: str
-    limits: Limits
-    changing: asyncio.Lock
-    catalogue: Catalogue
-    keepers: dict[str, StoreKeeper]
-    entities: EntityTable
-    operations: OperationsLog
-    auto_delete: AutoDelete
-    others: OtherEntities
-
-    def write(self, changes: Changes, join: Join | None = None) -> Awaitable[None]: ...
-
-    def rights_changed(self) -> None: ...
-
-    def decided_changes(self) -> Changes: ...
-
-
 class EntityChanges:
     """Each verb is awaited to its end; `BackgroundWork.finish` sees to that."""
 
-    def __init__(self, room: ChangeRoom, clock: Clock, entropy: Entropy, background: BackgroundWork) -> None:
-        self._room = room
-        self._clock = clock
-        self._entropy = entropy
-        self._background = background
-        room.entities.transfers.on_certain = self.certain
+    def __init__(self, contents: NamespaceContents) -> None:
+        self._contents = contents
+        contents.entities.transfers.on_certain = self.certain
 
     # -- creation
 
     async def create(self, wanted: Sequence[NewEntity]) -> list[Description]:
         """All of them or none. Topics may come together with their subscriptions."""
-        room = self._room
-        async with room.changing:
+        contents = self._contents
+        async with contents.changing:
             self._check_creations(wanted)
             completed = [
                 replace(new, description=self._completed(new.description)) for new in _topics_first(wanted)
@@ -132,27 +99,27 @@ class EntityChanges:
             await self._create_fragments(rows)
             texts = {row.row_key: row.text(None) for row in rows}
             texts.update({rule.row_key: rule.text(None) for rule in rules})
-            await room.write(texts, _creating(rows, room.catalogue.home.name))
+            await contents.write(texts, _creating(rows, contents.catalogue.home.name))
             for row in rows:
                 self._put_new(row)
                 self._record("Create", row.description)
             for rule in rules:
-                room.entities.rules.put(topic_key_of(rule.subscription_key), rule)
-            await note_births(room, rules)
+                contents.entities.rules.put(topic_key_of(rule.subscription_key), rule)
+            await note_beginnings(contents, rules)
         for row in rows:
-            room.auto_delete.watch(row.key)
+            contents.auto_delete.watch(row.key)
         return [row.description for row in rows]
 
     async def create_transfer_queue(self, via: EntityRow) -> None:
         """TX-3: beside the entity that messages are sent via; it is deleted with it."""
-        room = self._room
-        async with room.changing:
+        contents = self._contents
+        async with contents.changing:
             key = transfer_key(via.key)
-            present = room.entities.rows.get(via.key)
-            if present is None or present.incarnation != via.incarnation or key in room.entities.rows:
+            present = contents.entities.rows.get(via.key)
+            if present is None or present.incarnation != via.incarnation or key in contents.entities.rows:
                 return
             via = present  # perhaps updated meanwhile
-            planned = {name: _Planned(keeper) for name, keeper in room.keepers.items()}
+            planned = {name: _Planned(keeper) for name, keeper in contents.keepers.items()}
             away = next((name for name in via.store_names if not planned[name].is_open), None)
             if away is not None:
                 raise ServerBusy(
@@ -160,16 +127,18 @@ class EntityChanges:
                 )
             shares = tuple(planned[share.store_name].share(has_dead_letters=True) for share in via.shares)
             description = transfer_description(via.description)
-            row = EntityRow(key, description, shares, via.is_partitioned, room.catalogue.version + 1)
+            row = EntityRow(key, description, shares, via.is_partitioned, contents.catalogue.version + 1)
             await self._create_fragments([row])
-            await room.write({row.row_key: row.text(None)}, _creating([row], room.catalogue.home.name))
+            await contents.write(
+                {row.row_key: row.text(None)}, _creating([row], contents.catalogue.home.name)
+            )
             self._put_new(row)
 
     def _put_new(self, row: EntityRow) -> None:
         for index, share in enumerate(row.shares):
             for key in share.fragments:
-                self._room.keepers[share.store_name].counters[key] = _first_counters(index)
-        self._room.entities.put(row)
+                self._contents.keepers[share.store_name].counters[key] = _first_counters(index)
+        self._contents.entities.put(row)
 
     def _drop_created(self, rows: list[EntityRow], store_names: set[str]) -> None:
         """No row names them, certainly. Where that fails now they go when their store is opened next."""
@@ -177,20 +146,20 @@ class EntityChanges:
         for name in store_names:
             keys = [key for share in shares if share.store_name == name for key in share.fragments]
             if keys:
-                self._room.keepers[name].join(_dropping(keys))
+                self._contents.keepers[name].join(dropping(keys))
 
     def _check_creations(self, wanted: Sequence[NewEntity]) -> None:
-        room = self._room
+        contents = self._contents
         keys: set[str] = set()
-        entities = room.entities.entity_count() + room.others.entity_count()
+        entities = contents.entities.entity_count() + contents.hubs.entity_count()
         topics = {path_key(new.description.path) for new in wanted if _is_topic(new.description)}
         for new in wanted:
             description = new.description
             # Rules may still lack their keys; they are checked when they are complete.
-            check_creation(_without_rules(description), room.limits)
+            check_creation(_without_rules(description), contents.limits)
             key = path_key(description.path)
-            if key in keys or key in room.entities.rows or room.others.kind_of(key) is not None:
-                raise already_exists(room.name, description.path)
+            if key in keys or key in contents.entities.rows or contents.hubs.kind_of(key) is not None:
+                raise already_exists(contents.name, description.path)
             keys.add(key)
             if isinstance(description, SubscriptionDescription):
                 self._check_topic(description, topics)
@@ -199,15 +168,15 @@ class EntityChanges:
                 entities += 1
         self._check_subscription_counts(wanted)
         self._check_partitioned_count(wanted)
-        if entities > room.limits.entities_max:
+        if entities > contents.limits.entities_max:
             raise QuotaExceeded(
-                f"The namespace may have {room.limits.entities_max} entities; no more can be created."
+                f"The namespace may have {contents.limits.entities_max} entities; no more can be created."
             )
 
     def _check_above(self, path: str) -> None:
         """Whatever lies below a hub's name may be an address of the hub: the key of the one would open the other."""
         top = path.partition("/")[0]
-        kind = self._room.others.kind_of(path_key(top))
+        kind = self._contents.hubs.kind_of(path_key(top))
         if kind is not None:
             raise EntityAlreadyExists(
                 f"The name {shown(path)} cannot be used: it lies below {kind.removeprefix('an ')} {shown(top)}."
@@ -215,13 +184,13 @@ class EntityChanges:
 
     def _check_partitioned_count(self, wanted: Sequence[NewEntity]) -> None:
         """L-2; a partitioned namespace, as Premium ones are, knows no such limit."""
-        limits = self._room.limits
+        limits = self._contents.limits
         if limits.namespace_partitions or limits.sku == PREMIUM:
             return
         added = sum(_is_partitioned(new.description) for new in wanted)
         if not added:
             return
-        rows = self._room.entities.rows.items()
+        rows = self._contents.entities.rows.items()
         present = sum(_is_partitioned(row.description) for key, row in rows if not is_transfer_key(key))
         if present + added > limits.partitioned_entities_max:
             raise QuotaExceeded(
@@ -231,44 +200,44 @@ class EntityChanges:
 
     def _check_topic(self, description: SubscriptionDescription, new_topics: set[str]) -> None:
         key = path_key(description.topic_path)
-        row = self._room.entities.rows.get(key)
+        row = self._contents.entities.rows.get(key)
         if key not in new_topics and (row is None or not _is_topic(row.description)):
-            raise not_found(self._room.name, description.topic_path)
+            raise not_found(self._contents.name, description.topic_path)
 
     def _check_subscription_counts(self, wanted: Sequence[NewEntity]) -> None:
-        most = self._room.limits.subscriptions_per_topic_max
+        most = self._contents.limits.subscriptions_per_topic_max
         added: dict[str, int] = {}
         for new in wanted:
             if isinstance(new.description, SubscriptionDescription):
                 key = path_key(new.description.topic_path)
                 added[key] = added.get(key, 0) + 1
         for key, count in added.items():
-            if len(self._room.entities.subscriptions(key)) + count > most:
+            if len(self._contents.entities.subscriptions(key)) + count > most:
                 raise TooManySubscriptions(
-                    f"The topic {shown(key)} has {len(self._room.entities.subscriptions(key))} of at most"
+                    f"The topic {shown(key)} has {len(self._contents.entities.subscriptions(key))} of at most"
                     f" {most} subscriptions; no more can be created."
                 )
 
     def _completed(self, wanted: Description) -> Description:
-        now_ms = self._clock.wall_ms()
+        now_ms = self._contents.clock.wall_ms()
         stamped = replace(wanted, created_at_ms=now_ms, updated_at_ms=now_ms)
         if isinstance(stamped, SubscriptionDescription):
             completed: Description = _kept_alive(stamped)
         else:
-            rules = completed_rules(stamped.authorization_rules, (), self._entropy, now_ms)
-            completed = with_fragments(replace(stamped, authorization_rules=rules), self._room.limits)
-        check_creation(completed, self._room.limits)
+            rules = completed_rules(stamped.authorization_rules, (), self._contents.entropy, now_ms)
+            completed = with_fragments(replace(stamped, authorization_rules=rules), self._contents.limits)
+        check_creation(completed, self._contents.limits)
         return completed
 
     def _placed(self, descriptions: list[Description]) -> list[EntityRow]:
-        room = self._room
+        contents = self._contents
         rows: dict[str, EntityRow] = {}
-        planned = {name: _Planned(keeper) for name, keeper in room.keepers.items()}
+        planned = {name: _Planned(keeper) for name, keeper in contents.keepers.items()}
         for description in descriptions:
             key = path_key(description.path)
             if isinstance(description, SubscriptionDescription):
                 topic_key = path_key(description.topic_path)
-                topic = rows[topic_key] if topic_key in rows else room.entities.rows[topic_key]
+                topic = rows[topic_key] if topic_key in rows else contents.entities.rows[topic_key]
                 stores = [planned[share.store_name] for share in topic.shares]
                 is_partitioned = topic.is_partitioned
                 away = next((store.name for store in stores if not store.is_open), None)
@@ -281,30 +250,32 @@ class EntityChanges:
                 stores = [choose_store(planned.values())]
                 is_partitioned = False
             shares = tuple(store.share(has_dead_letters=not _is_topic(description)) for store in stores)
-            rows[key] = EntityRow(key, description, shares, is_partitioned, room.catalogue.version + 1)
+            rows[key] = EntityRow(key, description, shares, is_partitioned, contents.catalogue.version + 1)
         return list(rows.values())
 
     def _first_rules(self, completed: Sequence[NewEntity], rows: Sequence[EntityRow]) -> list[RuleRow]:
         made: list[RuleRow] = []
-        now_ms = self._clock.wall_ms()
+        now_ms = self._contents.clock.wall_ms()
         for new, row in zip(completed, rows, strict=True):
             if isinstance(row.description, SubscriptionDescription):
                 rules = new.rules or (Rule(DEFAULT_RULE_NAME, TrueFilter()),)
                 topic_key = topic_key_of(row.key)
-                began = published(self._room, topic_key)
-                births = births_of_new(self._room, topic_key)
+                began = last_published(self._contents, topic_key)
+                beginnings = beginnings_of_new(self._contents, topic_key)
                 for order, rule in enumerate(rules, 1):
-                    made.append(RuleRow(row.key, replace(rule, created_at_ms=now_ms), order, began, births))
-        check_new_rules(self._room.name, self._room.entities, made, self._room.limits)
+                    made.append(
+                        RuleRow(row.key, replace(rule, created_at_ms=now_ms), order, began, beginnings)
+                    )
+        check_new_rules(self._contents.name, self._contents.entities, made, self._contents.limits)
         return made
 
     async def _create_fragments(self, rows: list[EntityRow]) -> None:
         """In the stores other than the home; there they join the row's own batch."""
-        home = self._room.catalogue.home.name
+        home = self._contents.catalogue.home.name
         made: set[str] = set()
         for name in sorted({share.store_name for row in rows for share in row.shares} - {home}):
             try:
-                await self._room.keepers[name].commit(_creating(rows, name))
+                await self._contents.keepers[name].commit(_creating(rows, name))
                 made.add(name)
             except StoreError as error:
                 self._drop_created(rows, made)
@@ -315,33 +286,33 @@ class EntityChanges:
     # -- update
 
     async def update(self, wanted: Description) -> Description:
-        room = self._room
-        async with room.changing:
+        contents = self._contents
+        async with contents.changing:
             row = self._found(wanted.path)
             present = row.description
-            now_ms = self._clock.wall_ms()
+            now_ms = self._contents.clock.wall_ms()
             kept = self._checked_update(present, wanted, now_ms)
             changed = replace(row, description=replace(kept, updated_at_ms=now_ms))
             self._check_forwarding([changed])
             if routes(row.description) == routes(changed.description):
                 await self._write(changed)
-                room.entities.put(changed)
+                contents.entities.put(changed)
             else:
                 await self._turn(row, changed)
             self._record("Update", present)
-        room.auto_delete.watch(row.key)
+        contents.auto_delete.watch(row.key)
         if _rules_of(kept) != _rules_of(present):
-            room.rights_changed()
+            contents.rights_changed()
         return changed.description
 
     async def _write(self, changed: EntityRow) -> None:
-        rows = self._room.catalogue.rows
-        await self._room.write({changed.row_key: changed.text(rows.get(changed.row_key))})
+        rows = self._contents.catalogue.rows
+        await self._contents.write({changed.row_key: changed.text(rows.get(changed.row_key))})
 
     async def _turn(self, row: EntityRow, changed: EntityRow) -> None:
         """Messages go elsewhere than before. That is built in when an entity is loaded, so it is loaded anew, from
         what is durable; whoever holds it attaches again (ERR-27)."""
-        entities = self._room.entities
+        entities = self._contents.entities
         changed = entities.closed_for(row, changed)
         try:
             await self._write(changed)
@@ -356,13 +327,13 @@ class EntityChanges:
 
     def certain(self, place: Place) -> None:
         """Less is in doubt about a fragment than its entity's row says."""
-        self._background.spawn(self._forget_doubts(place))
+        self._contents.background.spawn(self._forget_doubts(place))
 
     async def _forget_doubts(self, place: Place) -> None:
-        room = self._room
-        async with room.changing:
-            found = room.entities.without_doubts(*place)
-            if found is None or not room.catalogue.home.is_open:
+        contents = self._contents
+        async with contents.changing:
+            found = contents.entities.without_doubts(*place)
+            if found is None or not contents.catalogue.home.is_open:
                 return  # what is left in the row is looked at again when the store is opened next
             row, changed = found
             try:
@@ -372,15 +343,15 @@ class EntityChanges:
                     "What is known of %s is written down later: %s", row.description.path, error.sentence
                 )
             else:
-                room.entities.put(changed)
+                contents.entities.put(changed)
 
     async def _load_anew(self, changed: EntityRow) -> None:
         """One that is parked."""
-        entities = self._room.entities
+        entities = self._contents.entities
         try:
             for name in changed.store_names:
-                if self._room.keepers[name].is_open:
-                    await self._room.keepers[name].store.flush()
+                if self._contents.keepers[name].is_open:
+                    await self._contents.keepers[name].store.flush()
         except StoreError:  # then its keeper loads everything anew
             return
         finally:
@@ -391,26 +362,26 @@ class EntityChanges:
     async def load_turned(self, turned: Sequence[EntityRow]) -> None:
         """The catalogue's home is back and tells of updates whose outcome was unknown: these entities are parked. The
         home does not wait for their stores, but the next change does."""
-        async with self._room.changing:
+        async with self._contents.changing:
             for row in turned:
-                present = self._room.entities.rows.get(row.key)
+                present = self._contents.entities.rows.get(row.key)
                 if present is None:  # deleted meanwhile: another of its name is not parked
-                    self._room.entities.unpark(row.key)
+                    self._contents.entities.unpark(row.key)
                 else:
                     await self._load_anew(present)
 
     def _checked_update(self, present: Description, wanted: Description, now_ms: int) -> Description:
-        limits = self._room.limits
+        limits = self._contents.limits
         if isinstance(present, SubscriptionDescription) and isinstance(wanted, SubscriptionDescription):
             return check_update(present, _kept_alive(wanted), limits)
         if isinstance(present, QueueDescription) and isinstance(wanted, QueueDescription):
             rules = completed_rules(
-                wanted.authorization_rules, present.authorization_rules, self._entropy, now_ms
+                wanted.authorization_rules, present.authorization_rules, self._contents.entropy, now_ms
             )
             return check_update(present, replace(wanted, authorization_rules=rules), limits)
         if isinstance(present, TopicDescription) and isinstance(wanted, TopicDescription):
             rules = completed_rules(
-                wanted.authorization_rules, present.authorization_rules, self._entropy, now_ms
+                wanted.authorization_rules, present.authorization_rules, self._contents.entropy, now_ms
             )
             return check_update(present, replace(wanted, authorization_rules=rules), limits)
         raise BadArgument(
@@ -422,7 +393,7 @@ class EntityChanges:
         """F-2: the target must be a queue or a topic that exists, or comes into being with it. A queue may
         forward to itself and a subscription to its own topic: the limit of hops ends that (E-33, F-6)."""
         fresh = {row.key: row for row in rows}
-        known = self._room.entities.rows
+        known = self._contents.entities.rows
         for row in rows:
             description = row.description
             if isinstance(description, TopicDescription):
@@ -442,17 +413,17 @@ class EntityChanges:
     # -- deletion
 
     async def delete(self, path: str) -> None:
-        room = self._room
-        async with room.changing:
+        contents = self._contents
+        async with contents.changing:
             row = self._found(path)
             await self._delete_row(row)
             self._record("Delete", row.description)
-        room.rights_changed()
+        contents.rights_changed()
 
     async def _delete_row(self, row: EntityRow) -> None:
-        room = self._room
-        rows = [*room.entities.subscriptions(row.key), row] if _is_topic(row.description) else [row]
-        transfers = room.entities.rows.get(transfer_key(row.key))
+        contents = self._contents
+        rows = [*contents.entities.subscriptions(row.key), row] if _is_topic(row.description) else [row]
+        transfers = contents.entities.rows.get(transfer_key(row.key))
         if transfers is not None:
             rows.append(transfers)
         keys: dict[str, list[FragmentKey]] = {name: [] for name in row.store_names}
@@ -460,24 +431,24 @@ class EntityChanges:
             keys[share.store_name].extend(share.fragments)
         texts: dict[str, str | None] = {gone.row_key: None for gone in rows}
         for gone in rows:
-            texts.update({rule.row_key: None for rule in room.entities.rules.of(gone.key)})
-        home = room.catalogue.home
-        await room.write(texts, _dropping(keys[home.name]) if home.name in keys else None)
+            texts.update({rule.row_key: None for rule in contents.entities.rules.of(gone.key)})
+        home = contents.catalogue.home
+        await contents.write(texts, dropping(keys[home.name]) if home.name in keys else None)
         for gone in rows:
-            room.entities.remove(gone, not_found(room.name, gone.description.path))
-            room.auto_delete.forget(gone.key)
+            contents.entities.remove(gone, not_found(contents.name, gone.description.path))
+            contents.auto_delete.forget(gone.key)
         # Elsewhere it is enough to try: what is left there belongs to nobody and goes at the next opening.
         for name, dropped in keys.items():
-            keeper = room.keepers[name]
-            if keeper is home or keeper.join(_dropping(dropped)):
-                self._background.spawn(keeper.sweep_dropped(room.limits.sweep_rows_max))
+            keeper = contents.keepers[name]
+            if keeper is home or keeper.join(dropping(dropped)):
+                self._contents.background.spawn(keeper.sweep_dropped(contents.limits.sweep_rows_max))
 
     async def delete_idle(self, row: EntityRow) -> None:
         """E-110. Looks again when its turn has come: the entity may have been used, or be another one."""
-        room = self._room
-        async with room.changing:
-            present = room.entities.rows.get(row.key)
-            if present is not row or not room.auto_delete.is_due(row.key):
+        contents = self._contents
+        async with contents.changing:
+            present = contents.entities.rows.get(row.key)
+            if present is not row or not contents.auto_delete.is_due(row.key):
                 return
             try:
                 await self._delete_row(row)
@@ -485,53 +456,57 @@ class EntityChanges:
                 self._record("AutoDelete Delete", row.description, status=error.sentence)
                 return
             self._record("AutoDelete Delete", row.description)
-        room.rights_changed()
+        contents.rights_changed()
 
     async def delete_released(self, row: EntityRow) -> None:
         """It was made for links that have gone. Looks again when its turn has come: another one may hold it now."""
-        room = self._room
-        async with room.changing:
-            present = room.entities.rows.get(row.key)
-            if present is None or present.incarnation != row.incarnation or room.entities.is_held(present):
+        contents = self._contents
+        async with contents.changing:
+            present = contents.entities.rows.get(row.key)
+            if (
+                present is None
+                or present.incarnation != row.incarnation
+                or contents.entities.is_held(present)
+            ):
                 return
             by = Release()
-            room.entities.end_by(present, by)
+            contents.entities.end_by(present, by)
             try:
                 await self._delete_row(present)
             except BrokerError as error:  # it has an AutoDeleteOnIdle
                 self._record("Delete", present.description, status=error.sentence)
                 return
             finally:
-                room.entities.spare(present, by)
+                contents.entities.spare(present, by)
             self._record("Delete", present.description)
-        room.rights_changed()
+        contents.rights_changed()
 
     async def delete_ended(self, path: str, by: Attachment) -> None:
         """For a link that stands for its end. Raises ServerBusy when that was turned away meanwhile, so that somebody
         may have come since; nothing when there is nothing any more."""
-        room = self._room
-        async with room.changing:
-            row = room.entities.rows.get(path_key(path))
+        contents = self._contents
+        async with contents.changing:
+            row = contents.entities.rows.get(path_key(path))
             if row is None:
                 return
-            if not room.entities.is_ended_by(row, by):
+            if not contents.entities.is_ended_by(row, by):
                 raise ServerBusy(f"{shown(path)} was not available for a moment, and was not deleted.")
             await self._delete_row(row)
             self._record("Delete", row.description)
-        room.rights_changed()
+        contents.rights_changed()
 
     # -- both
 
     def _found(self, path: str) -> EntityRow:
-        row = self._room.entities.rows.get(path_key(path))
+        row = self._contents.entities.rows.get(path_key(path))
         if row is None:
-            raise not_found(self._room.name, path)
+            raise not_found(self._contents.name, path)
         return row
 
     def _record(self, verb: str, description: Description, status: str = "Succeeded") -> None:
         """O-7: a line of the operations log."""
         event = f"{verb} {KIND_NAMES[type(description)]}"
-        self._room.operations.record(event, description.path, status=status)
+        self._contents.operations.record(event, description.path, status=status)
 
 
 class Release(Attachment):
@@ -569,16 +544,6 @@ def _topics_first(wanted: Sequence[NewEntity]) -> list[NewEntity]:
     return sorted(wanted, key=lambda new: isinstance(new.description, SubscriptionDescription))
 
 
-def published(room: ChangeRoom, topic_key: str) -> int:
-    """The topic's last number: what comes behind it is seen by a new rule (E-70)."""
-    row = room.entities.rows.get(topic_key)
-    if row is None:
-        return 0
-    share = row.shares[0]
-    counters = room.keepers[share.store_name].counters.get(share.main)
-    return 0 if counters is None else counters.last_counter
-
-
 def _kept_alive(wanted: SubscriptionDescription) -> SubscriptionDescription:
     """E-112: forwarding is a receiver that never goes."""
     return wanted if wanted.forward_to is None else replace(wanted, auto_delete_on_idle_ms=FOREVER_MS)
@@ -613,7 +578,3 @@ def _first_counters(fragment_index: int) -> Counters:
     counters = Counters()
     counters.last_counter = first_number_base(fragment_index)
     return counters
-
-
-def _dropping(keys: Sequence[FragmentKey]) -> Join:
-    return lambda batch: batch.fragments_dropped.extend(keys)

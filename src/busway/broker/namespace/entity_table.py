@@ -27,6 +27,7 @@ from busway.broker.entity.queue import Queue, runtime_counts, total
 from busway.broker.entity.topic import Topic
 from busway.broker.entity_path import path_key
 from busway.broker.errors import BrokerError, EntityNotFound, EntityUpdated, ServerBusy
+from busway.broker.forward.doubt import Doubt
 from busway.broker.forward.forwarding import Forwarder, Route
 from busway.broker.forward.send_via import TransferForwarder, is_transfer_key, transfer_key
 from busway.broker.forward.transfers import Transfers
@@ -36,10 +37,10 @@ from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.namespace.auto_delete import Candidate
-from busway.broker.namespace.catalogue_rows import Doubt, EntityRow, Share
+from busway.broker.namespace.catalogue_rows import EntityRow, Share
 from busway.broker.namespace.rule_rows import RuleRow
 from busway.broker.namespace.rule_table import RuleTable
-from busway.broker.namespace.store_keeper import StoreKeeper
+from busway.broker.store_keeper import StoreKeeper
 from busway.rules.selection import Selection
 from busway.store.contract import Counters, FragmentKey
 

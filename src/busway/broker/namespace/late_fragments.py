@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from busway.broker.namespace.store_keeper import StoreKeeper
+from busway.broker.store_keeper import StoreKeeper
 from busway.store.contract import CommitBatch, FragmentKey, FragmentRow, StoreError
 
 _log = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from busway.background import BackgroundWork
 from busway.broker.authorization import Authorizer
 from busway.broker.description_checks import check_rules
 from busway.broker.descriptions import (
@@ -45,9 +46,8 @@ from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.timers import Timers
 from busway.broker.limits import Limits
-from busway.broker.namespace.auto_delete import LOOK_AROUND_EVERY_S, AutoDelete
-from busway.broker.namespace.background import BackgroundWork
-from busway.broker.namespace.catalogue import Catalogue, Changes
+from busway.broker.namespace.auto_delete import LOOK_AROUND_EVERY_S
+from busway.broker.namespace.catalogue import Changes
 from busway.broker.namespace.catalogue_rows import (
     NAMESPACE_KEY,
     EntityRow,
@@ -55,19 +55,15 @@ from busway.broker.namespace.catalogue_rows import (
     entity_rows,
     store_rows,
 )
+from busway.broker.namespace.contents import NamespaceContents
 from busway.broker.namespace.entity_changes import EntityChanges, NewEntity
-from busway.broker.namespace.entity_table import EntityTable
 from busway.broker.namespace.opening import added_stores, first_rows, public_url, with_root_key
-from busway.broker.namespace.operations_log import OperationsLog
-from busway.broker.namespace.other_entities import NoOtherEntities, OtherEntities
-from busway.broker.namespace.rule_births import beginnings
+from busway.broker.namespace.rule_beginnings import shown_beginnings
 from busway.broker.namespace.rule_changes import RuleChanges
 from busway.broker.namespace.rule_rows import rule_rows
-from busway.broker.namespace.staged_rows import NoStagedRows, StagedRows
 from busway.broker.namespace.store_entry import StoreEntry
-from busway.broker.namespace.store_keeper import StoreKeeper
 from busway.broker.sas_keys import ROOT_RULE_NAME, completed_rules
-from busway.broker.transaction.decided_rules import to_take_over
+from busway.broker.store_keeper import StoreKeeper
 from busway.broker.transaction.transactions import Transactions
 from busway.clock import Clock, Entropy
 from busway.rules.rule import Rule
@@ -104,7 +100,6 @@ class Namespace:
         root_key: str | None = None,
         accepts_development_key: bool = False,
     ) -> None:
-        self.name = name
         self.limits = limits
         self._clock = clock
         self._entropy = entropy
@@ -122,26 +117,28 @@ class Namespace:
             self._used_bytes,
         )
         self.flows = self.runtime.flows
-        self._entry = StoreEntry(self)
         self.keepers = {store.name: self._keeper(store) for store in stores}
         if not stores or len(self.keepers) < len(stores):
             raise StoreError("A namespace needs one or more stores, each with a name of its own.")
-        self.catalogue = Catalogue()
-        self.entities = EntityTable(self.runtime, self.keepers.__getitem__)
-        self.auto_delete = AutoDelete(self.entities, clock, self._timers, self._delete_idle)
+        self.contents = contents = NamespaceContents(
+            name, self.keepers, self.runtime, self.background, self._delete_idle
+        )
+        self.catalogue = contents.catalogue
+        self.entities = contents.entities
+        self.auto_delete = contents.auto_delete
+        self.operations = contents.operations
+        self.changing = contents.changing
+        self.write = contents.write
+        self._entry = StoreEntry(contents, self.adopt, self.watch_heads)
         #: Entities whose deletion for want of use is under way.
         self._leaving: set[str] = set()
-        self.operations = OperationsLog(clock, entropy)
-        #: Set before it is opened.
-        self.others: OtherEntities = NoOtherEntities()
-        self.staged: StagedRows = NoStagedRows()
-        self._entity_changes = EntityChanges(self, clock, entropy, self.background)
-        self.rule_changes = RuleChanges(self, clock)
-        self._row = NamespaceRow("", name, (), 0)
-        self._rule_watchers: list[Callable[[], None]] = []
-        #: Changes wait for one another.
-        self.changing = asyncio.Lock()
+        self._entity_changes = EntityChanges(contents)
+        self.rule_changes = RuleChanges(contents)
         self.authorizer = Authorizer(self, clock, accepts_development_key=accepts_development_key)
+
+    @property
+    def name(self) -> str:
+        return self.contents.name
 
     def _keeper(self, store: Store) -> StoreKeeper:
         return StoreKeeper(
@@ -149,10 +146,13 @@ class Namespace:
             self._clock,
             self._timers,
             self.background.spawn,
-            examine=self._entry.examine,
+            examine=self._examine,
             lost=self._store_lost,
             entered=self._store_entered,
         )
+
+    async def _examine(self, keeper: StoreKeeper) -> None:
+        await self._entry.examine(keeper)
 
     # -- life
 
@@ -234,7 +234,9 @@ class Namespace:
     async def _complete_catalogue(self, is_new: bool) -> None:
         """The rows of a first start, of new stores, and of the operator's own key."""
         async with self.changing:
-            changes = self._first_rows() if is_new else {**self._later_rows(), **self.decided_changes()}
+            changes = (
+                self._first_rows() if is_new else {**self._later_rows(), **self.contents.decided_changes()}
+            )
             if not changes:
                 return
             try:
@@ -252,8 +254,8 @@ class Namespace:
     def _later_rows(self) -> Changes:
         changes = dict(added_stores(self.catalogue, self._ordered()))
         text = self.catalogue.rows[NAMESPACE_KEY]
-        if NamespaceRow.parse(text) != self._row:
-            changes[NAMESPACE_KEY] = self._row.text(text)
+        if NamespaceRow.parse(text) != self.contents.row:
+            changes[NAMESPACE_KEY] = self.contents.row.text(text)
         return changes
 
     def _ordered(self) -> list[StoreKeeper]:
@@ -293,7 +295,7 @@ class Namespace:
         self._flush_accessed()
         self.runtime.namespace_size.recount()
         self.auto_delete.look_around()
-        self._copy_catalogue()
+        self.contents.copy_catalogue()
 
     def _used_bytes(self) -> int:
         """L-4: of all entities, those of absent stores as they were last seen."""
@@ -410,7 +412,7 @@ class Namespace:
 
     def rule_beginnings(self, subscription_path: str) -> dict[str, object]:
         """When each rule of the subscription began to apply. Raises EntityNotFound."""
-        return beginnings(self, self.rule_changes.subscription(subscription_path))
+        return shown_beginnings(self.contents, self.rule_changes.subscription(subscription_path))
 
     def filter_counts(self, topic_path: str) -> tuple[int, int]:
         """How many SQL and how many correlation filters the topic has."""
@@ -435,7 +437,7 @@ class Namespace:
     def _found(self, path: str) -> EntityRow:
         row = self.entities.rows.get(path_key(path))
         if row is None:
-            kind = self.others.kind_of(path_key(path))
+            kind = self.contents.hubs.kind_of(path_key(path))
             if kind is not None:
                 raise InvalidOperation(f"{shown(path)} is {kind}, neither a queue nor a topic.")
             raise not_found(self.name, path)
@@ -487,29 +489,29 @@ class Namespace:
     # -- rules
 
     def rules(self) -> tuple[AuthorizationRule, ...]:
-        return self._row.rules
+        return self.contents.row.rules
 
     def entity_rules(self, key: str) -> tuple[int, tuple[AuthorizationRule, ...]] | None:
         row = self.entities.rows.get(key)
         if row is not None and isinstance(row.description, SubscriptionDescription):
             row = self.entities.rows.get(topic_key_of(key))  # E-61, A-2
         if row is None or isinstance(row.description, SubscriptionDescription):
-            return self.others.entity_rules(key)
+            return self.contents.hubs.entity_rules(key)
         return row.incarnation, row.description.authorization_rules
 
     def owner_key(self, key: str) -> str:
         """Of the entity whose rules count at an address."""
-        owner = None if key in self.entities.rows else self.others.owner_key(key)
+        owner = None if key in self.entities.rows else self.contents.hubs.owner_key(key)
         return topic_key_of(key) if owner is None else owner
 
     def other_owner_key(self, key: str) -> str | None:
         """Earlier versions let queues have addresses of a hub: which of the two is meant, who opens it must say."""
-        return self.others.owner_key(key) if key in self.entities.rows else None
+        return self.contents.hubs.owner_key(key) if key in self.entities.rows else None
 
     @property
     def root_key(self) -> str:
         """The key in the connection string; treat it as what it is."""
-        return next(rule.primary_key for rule in self._row.rules if rule.name == ROOT_RULE_NAME)
+        return next(rule.primary_key for rule in self.contents.row.rules if rule.name == ROOT_RULE_NAME)
 
     async def set_rules(self, rules: tuple[AuthorizationRule, ...]) -> None:
         await self.background.finish(self._set_rules(rules))
@@ -521,26 +523,19 @@ class Namespace:
                 " Rotate its keys instead."
             )
         async with self.changing:
-            completed = completed_rules(rules, self._row.rules, self._entropy, self._clock.wall_ms())
+            completed = completed_rules(rules, self.contents.row.rules, self._entropy, self._clock.wall_ms())
             check_rules(completed, self.limits)
-            changed = replace(self._row, rules=completed)
+            changed = replace(self.contents.row, rules=completed)
             await self.write({NAMESPACE_KEY: changed.text(self.catalogue.rows.get(NAMESPACE_KEY))})
-            self._row = changed
+            self.contents.row = changed
         self.rights_changed()
 
     def watch_rules(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Calls back after every change that may end or give rights. Returns the un-watch."""
-        self._rule_watchers.append(changed)
-
-        def unwatch() -> None:
-            if changed in self._rule_watchers:
-                self._rule_watchers.remove(changed)
-
-        return unwatch
+        return self.contents.watch_rights(changed)
 
     def rights_changed(self) -> None:
-        for changed in list(self._rule_watchers):
-            changed()
+        self.contents.rights_changed()
 
     # -- stores
 
@@ -550,7 +545,7 @@ class Namespace:
                 "name": keeper.name,
                 "url": public_url(keeper.url),
                 "state": keeper.state,
-                "fragments": len(self._keys_in(keeper)),
+                "fragments": len(self.contents.keys_in(keeper.name)),
             }
             for keeper in self._ordered()
         ]
@@ -600,39 +595,22 @@ class Namespace:
             )
         )
         self.entities.lose_store(keeper.name, told)
-        self.others.lose_store(keeper.name, told)
-        self.staged.lose_store(keeper.name)
+        self.contents.hubs.lose_store(keeper.name, told)
+        self.contents.staged.lose_store(keeper.name)
 
     def _store_entered(self, keeper: StoreKeeper) -> None:
         self.entities.regain_store(keeper.name)
-        self.others.regain_store(keeper.name)
-        self.staged.regain_store(keeper.name)
+        self.contents.hubs.regain_store(keeper.name)
+        self.contents.staged.regain_store(keeper.name)
         self._entry.entered(keeper)
 
-    def decided_changes(self) -> Changes:
-        rows = self.entities.rows
-        return to_take_over(self.catalogue.decided_rules, self.catalogue.rows, lambda key: key in rows)
-
-    def _keys_in(self, keeper: StoreKeeper) -> set[FragmentKey]:
-        return self.entities.keys_in(keeper.name) | self.others.keys_in(keeper.name)
-
     # -- the catalogue
-
-    async def write(self, changes: Changes, join: Callable[[CommitBatch], None] | None = None) -> None:
-        await self.catalogue.change(changes, join)
-        self._copy_catalogue()
-
-    def _copy_catalogue(self) -> None:
-        for keeper in self.keepers.values():
-            if keeper.is_open and self.catalogue.is_behind(keeper):
-                self.background.spawn(self.catalogue.copy_to(keeper))
 
     def adopt(self) -> None:
         """Memory follows the catalogue."""
         rows = self.catalogue.rows
         if NAMESPACE_KEY in rows:
-            self._row = self._with_given_key(NamespaceRow.parse(rows[NAMESPACE_KEY]))
-            self.name = self._row.name
+            self.contents.row = self._with_given_key(NamespaceRow.parse(rows[NAMESPACE_KEY]))
         turned = self.entities.replace_all(
             entity_rows(rows), lambda row: not_found(self.name, row.description.path)
         )
@@ -641,7 +619,7 @@ class Namespace:
         self.entities.replace_rules(rule_rows(rows))
         if self.entities.opened_at_ms:  # else all are watched when it is open
             self.auto_delete.watch_all()
-        self.others.adopt(rows)
+        self.contents.hubs.adopt(rows)
         self.rights_changed()
 
     def _with_given_key(self, row: NamespaceRow) -> NamespaceRow:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from busway.broker.descriptions import AuthorizationRule
 from busway.broker.namespace.catalogue import Catalogue, Changes
 from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, StoreRow
-from busway.broker.namespace.store_keeper import StoreKeeper
 from busway.broker.sas_keys import ROOT_RULE_NAME, root_rule
+from busway.broker.store_keeper import StoreKeeper
 from busway.clock import Clock, Entropy
 from busway.store.contract import StoreError
 

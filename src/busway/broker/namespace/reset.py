@@ -15,9 +15,9 @@ from typing import Final
 
 from busway.broker.namespace.catalogue import Changes
 from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, STORE_PREFIX, NamespaceRow
+from busway.broker.namespace.decided_rules import TAKEN_OVER_PREFIX
 from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
-from busway.broker.transaction.decided_rules import TAKEN_OVER_PREFIX
 from busway.store.contract import CommitBatch, FragmentKey
 
 _KEPT_PREFIXES: Final = (NAMESPACE_KEY, STORE_PREFIX, TAKEN_OVER_PREFIX)
@@ -37,7 +37,7 @@ async def _make_new(namespace: Namespace) -> None:
         if changes:
             await _take_away(namespace, changes)
         namespace.operations.record("Reset Namespace", namespace.name)
-    await namespace.staged.forget_all()
+    await namespace.contents.staged.forget_all()
 
 
 def _without_entities(namespace: Namespace) -> Changes:
@@ -53,7 +53,7 @@ def _without_entities(namespace: Namespace) -> Changes:
 async def _take_away(namespace: Namespace, changes: Changes) -> None:
     entities, home = namespace.entities, namespace.catalogue.home
     keys = list(entities.rows)
-    dropped = {name: entities.keys_in(name) | namespace.others.keys_in(name) for name in namespace.keepers}
+    dropped = {name: namespace.contents.keys_in(name) for name in namespace.keepers}
     await namespace.write(changes, lambda batch: _drop(batch, dropped[home.name]))
     namespace.adopt()
     for key in keys:

@@ -2,17 +2,12 @@
 
 from collections.abc import Sequence
 
-from busway.broker.entity_path import already_exists, check_name, shown, topic_key_of
-from busway.broker.errors import (
-    BadArgument,
-    TooManyCorrelationFilters,
-    TooManySqlFilters,
-)
+from busway.broker.description_checks import check_rule_text
+from busway.broker.entity_path import already_exists, shown, topic_key_of
+from busway.broker.errors import TooManyCorrelationFilters, TooManySqlFilters
 from busway.broker.limits import Limits
 from busway.broker.namespace.entity_table import EntityTable
 from busway.broker.namespace.rule_rows import RuleRow
-from busway.rules.check import check_rule
-from busway.rules.errors import RuleSyntaxError
 from busway.rules.rule import CorrelationFilter, Rule
 
 
@@ -33,15 +28,6 @@ def check_new_rules(
         by_topic.setdefault(topic_key_of(row.subscription_key), []).append(row)
     for topic_key, added in by_topic.items():
         check_filter_counts(entities, topic_key, [row.rule for row in added], limits)
-
-
-def check_rule_text(rule: Rule, limits: Limits) -> None:
-    """T-36: nothing is stored that could not be evaluated."""
-    check_name("rule", rule.name, limits.name_characters_max)
-    try:
-        check_rule(rule)
-    except RuleSyntaxError as error:
-        raise BadArgument(f"The rule {shown(rule.name)} is not valid. {error}") from None
 
 
 def check_filter_counts(entities: EntityTable, topic_key: str, added: Sequence[Rule], limits: Limits) -> None:

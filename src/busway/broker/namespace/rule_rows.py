@@ -13,7 +13,6 @@ from busway.broker.descriptions import Json, integer_at, list_at, text_at
 from busway.broker.entity_path import path_key
 from busway.broker.errors import BadArgument
 from busway.broker.namespace.catalogue_rows import damaged_row, read_row, written_row
-from busway.broker.namespace.rule_births import Births, births_json, births_of_json
 from busway.rules.rule import (
     COMPATIBILITY_LEVEL,
     VALUE_TYPES,
@@ -27,8 +26,12 @@ from busway.rules.rule import (
     TypedValue,
 )
 
+#: A captured subscription with its incarnation (`rule_beginnings`) → its last number in each fragment.
+Beginnings = tuple[tuple[str, tuple[int, ...]], ...]
+
 RULE_PREFIX: Final = "rule:"
 _RULES_SEGMENT: Final = "/rules/"
+_BEGINNINGS: Final = "births"
 #: Fields of a correlation filter that are texts, under the same names here.
 _CORRELATION_TEXTS: Final = (
     "correlation_id",
@@ -49,7 +52,7 @@ class RuleRow:
     order: int
     began_after: int = 0
     #: The same in the numbers of subscriptions that history is captured through; None: not known.
-    births: Births | None = ()
+    beginnings: Beginnings | None = ()
 
     @property
     def key(self) -> str:
@@ -65,7 +68,7 @@ class RuleRow:
             **rule_json(self.rule),
             "order": self.order,
             "began_after": self.began_after,
-            "births": births_json(self.births),
+            _BEGINNINGS: _beginnings_json(self.beginnings),
         }
         return written_row(known, previous)
 
@@ -78,10 +81,28 @@ class RuleRow:
                 rule_of_json(data),
                 integer_at(data, "order"),
                 integer_at(data, "began_after"),
-                births_of_json(data),
+                _beginnings_of_json(data),
             )
         except BadArgument as error:
             raise damaged_row(row_key) from error
+
+
+def _beginnings_json(noted: Beginnings | None) -> object:
+    """null where it is not known."""
+    return None if noted is None else {key: list(numbers) for key, numbers in noted}
+
+
+def _beginnings_of_json(data: Mapping[str, object]) -> Beginnings | None:
+    """None: not known. A row without them is of a time when nothing was captured."""
+    found = data.get(_BEGINNINGS, {})
+    if not isinstance(found, dict):
+        return None
+    return tuple((str(key), _numbers(numbers)) for key, numbers in found.items())
+
+
+def _numbers(entry: object) -> tuple[int, ...]:
+    listed = entry if isinstance(entry, list) else []
+    return tuple(number for number in listed if isinstance(number, int))
 
 
 def subscription_key_of(row_key: str) -> str:

@@ -4,7 +4,7 @@ knows no more of them than this: which fragments are theirs, and when a store co
 from collections.abc import Mapping
 from typing import Protocol
 
-from busway.broker.namespace.store_keeper import StoreKeeper
+from busway.broker.store_keeper import StoreKeeper
 from busway.store.contract import FragmentKey
 
 

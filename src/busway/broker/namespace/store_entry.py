@@ -14,21 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import Final, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Final
 
 from busway.broker.errors import BrokerError
 from busway.broker.fragment.expiry import ExpirySweeper
 from busway.broker.fragment.fragment import Fragment
-from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.schedule import Activator
-from busway.broker.namespace.background import BackgroundWork
-from busway.broker.namespace.catalogue import Catalogue, Changes
+from busway.broker.namespace.contents import NamespaceContents
 from busway.broker.namespace.entity_table import EntityTable
 from busway.broker.namespace.late_fragments import LateFragments
-from busway.broker.namespace.other_entities import OtherEntities
-from busway.broker.namespace.staged_rows import StagedRows
-from busway.broker.namespace.store_keeper import StoreKeeper
+from busway.broker.store_keeper import StoreKeeper
 from busway.store.contract import FragmentKey, StoreError
 
 _log = logging.getLogger("busway.namespace")
@@ -37,87 +33,75 @@ _log = logging.getLogger("busway.namespace")
 _TAKE_OVER_S: Final = 2.0
 
 
-class EntryRoom(Protocol):
-    """The namespace, as far as stores that come need it."""
-
-    changing: asyncio.Lock
-    catalogue: Catalogue
-    keepers: dict[str, StoreKeeper]
-    entities: EntityTable
-    others: OtherEntities
-    staged: StagedRows
-    background: BackgroundWork
-    runtime: BrokerRuntime
-
-    def write(self, changes: Changes) -> Awaitable[None]: ...
-
-    def adopt(self) -> None: ...
-
-    def decided_changes(self) -> Changes: ...
-
-    async def watch_heads(self) -> None: ...
-
-
 class StoreEntry:
     """Of all stores of a namespace."""
 
-    def __init__(self, room: EntryRoom) -> None:
-        self._room = room
+    def __init__(
+        self,
+        contents: NamespaceContents,
+        adopt: Callable[[], None],
+        watch_heads: Callable[[], Coroutine[None, None, None]],
+    ) -> None:
+        self._contents = contents
+        #: Memory follows the catalogue.
+        self._adopt = adopt
+        #: Entities whose messages expire or move on by themselves are loaded.
+        self._watch_heads = watch_heads
 
     async def examine(self, keeper: StoreKeeper) -> None:
         """A store was opened. Raises StoreError when it does not fit; drops what belongs to nobody."""
-        room = self._room
-        if keeper is room.catalogue.home:
-            async with room.changing:
+        contents = self._contents
+        if keeper is contents.catalogue.home:
+            async with contents.changing:
                 late = await self._follow_home(keeper)
-                room.entities.transfers.open_departures()
-                await room.staged.store_opened(keeper, room.catalogue.take_notes(keeper))
+                contents.entities.transfers.open_departures()
+                await contents.staged.store_opened(keeper, contents.catalogue.take_notes(keeper))
                 self._check_nothing_lost(keeper)
                 await self._bring_home_up_to_date(keeper)
                 self._drop_orphans(keeper)
-                if room.catalogue.home_leads:
+                if contents.catalogue.home_leads:
                     for other in late.drop_rest(self._keys_in):
-                        room.background.spawn(other.sweep_dropped(room.runtime.limits.sweep_rows_max))
-                await room.entities.transfers.store_opened(keeper)
+                        contents.background.spawn(other.sweep_dropped(contents.runtime.limits.sweep_rows_max))
+                await contents.entities.transfers.store_opened(keeper)
         else:
-            await room.catalogue.reload(keeper)
+            await contents.catalogue.reload(keeper)
             await self._take_over_soon()
-            await room.staged.store_opened(keeper, room.catalogue.take_notes(keeper))
+            await contents.staged.store_opened(keeper, contents.catalogue.take_notes(keeper))
             self._check_nothing_lost(keeper)
-            room.background.spawn(room.catalogue.copy_to(keeper))
+            contents.background.spawn(contents.catalogue.copy_to(keeper))
             self._drop_orphans_of_other(keeper)
-            await room.entities.transfers.store_opened(keeper)
-        fragment_of = _FragmentFinder(room.entities, keeper.name)
-        Activator(keeper.store, fragment_of, room.runtime).start()
-        ExpirySweeper(keeper.store, fragment_of, room.runtime).start()
-        room.background.spawn(keeper.sweep_dropped(room.runtime.limits.sweep_rows_max))
-        room.background.spawn(room.watch_heads())
-        room.entities.transfers.settle_all()
+            await contents.entities.transfers.store_opened(keeper)
+        fragment_of = _FragmentFinder(contents.entities, keeper.name)
+        Activator(keeper.store, fragment_of, contents.runtime).start()
+        ExpirySweeper(keeper.store, fragment_of, contents.runtime).start()
+        contents.background.spawn(keeper.sweep_dropped(contents.runtime.limits.sweep_rows_max))
+        contents.background.spawn(self._watch_heads())
+        contents.entities.transfers.settle_all()
 
     def entered(self, keeper: StoreKeeper) -> None:
         """The home is in service: it takes what was decided without it."""
-        room = self._room
-        if keeper is room.catalogue.home and room.decided_changes():
-            room.background.spawn(self._take_over_rules())
+        contents = self._contents
+        if keeper is contents.catalogue.home and contents.decided_changes():
+            contents.background.spawn(self._take_over_rules())
 
     async def _follow_home(self, keeper: StoreKeeper) -> LateFragments:
-        room = self._room
+        contents = self._contents
         late = LateFragments()
-        await late.read(other for other in room.keepers.values() if other is not keeper)
-        if await room.catalogue.reload(keeper):
-            room.adopt()
+        await late.read(other for other in contents.keepers.values() if other is not keeper)
+        if await contents.catalogue.reload(keeper):
+            self._adopt()
             late.take_up(self._keys_in)
         return late
 
     async def _bring_home_up_to_date(self, keeper: StoreKeeper) -> None:
         """It must have everything before it takes changes; a copy may follow later."""
-        await self._room.catalogue.copy_to(keeper)
-        if self._room.catalogue.is_behind(keeper):
+        await self._contents.catalogue.copy_to(keeper)
+        if self._contents.catalogue.is_behind(keeper):
             raise StoreError(f"The store {keeper.name} could not be brought up to date.")
 
     def _keys_in(self, keeper: StoreKeeper) -> set[FragmentKey]:
-        room, name = self._room, keeper.name
-        return room.entities.keys_in(name) | room.others.keys_in(name) | room.staged.keys_in(name)
+        contents, name = self._contents, keeper.name
+        return contents.keys_in(name) | contents.staged.keys_in(name)
 
     def _check_nothing_lost(self, keeper: StoreKeeper) -> None:
         lost = self._keys_in(keeper) - keeper.counters.keys()
@@ -130,14 +114,14 @@ class StoreEntry:
     # -- what belongs to nobody
 
     def _drop_orphans_of_other(self, keeper: StoreKeeper) -> None:
-        if self._room.changing.locked():
-            self._room.background.spawn(self._drop_orphans_later(keeper))
+        if self._contents.changing.locked():
+            self._contents.background.spawn(self._drop_orphans_later(keeper))
         else:
             self._drop_orphans(keeper)
 
     async def _drop_orphans_later(self, keeper: StoreKeeper) -> None:
-        room = self._room
-        async with room.changing:
+        contents = self._contents
+        async with contents.changing:
             if not keeper.is_open:  # it is looked at again when it is back
                 return
             try:
@@ -145,12 +129,12 @@ class StoreEntry:
             except StoreError as error:
                 keeper.fail(error)
                 return
-        await keeper.sweep_dropped(room.runtime.limits.sweep_rows_max)
+        await keeper.sweep_dropped(contents.runtime.limits.sweep_rows_max)
 
     def _drop_orphans(self, keeper: StoreKeeper) -> None:
         """While nothing is in the making. Nobody waits for the commit: should it fail, the store is opened again."""
         orphans = sorted(keeper.counters.keys() - self._keys_in(keeper))
-        if orphans and self._room.catalogue.home_leads:
+        if orphans and self._contents.catalogue.home_leads:
             keeper.store.batch().fragments_dropped.extend(orphans)
             for key in orphans:
                 del keeper.counters[key]
@@ -159,8 +143,8 @@ class StoreEntry:
 
     async def _take_over_soon(self) -> None:
         """Before the store's topics are published to, if the home does it soon."""
-        room = self._room
-        if not room.decided_changes() or not room.catalogue.home.is_open:
+        contents = self._contents
+        if not contents.decided_changes() or not contents.catalogue.home.is_open:
             return
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -174,9 +158,9 @@ class StoreEntry:
             finally:
                 end()
 
-        runtime = room.runtime
+        runtime = contents.runtime
         timer = runtime.timers.at(runtime.clock.monotonic() + _TAKE_OVER_S, end)
-        room.background.spawn(take_over())
+        contents.background.spawn(take_over())
         try:
             await over
         finally:
@@ -184,17 +168,17 @@ class StoreEntry:
 
     async def _take_over_rules(self) -> None:
         """T-13: what a transaction has decided about rules, and the catalogue did not hear of. Waits for the home."""
-        room = self._room
-        async with room.changing:
-            changes = room.decided_changes()
-            if not changes or not room.catalogue.home.is_open:
+        contents = self._contents
+        async with contents.changing:
+            changes = contents.decided_changes()
+            if not changes or not contents.catalogue.home.is_open:
                 return
             try:
-                await room.write(changes)
+                await contents.write(changes)
             except BrokerError as error:
                 _log.warning("Rules that a transaction changed are written down later: %s", error.sentence)
             else:
-                room.adopt()
+                self._adopt()
 
 
 class _FragmentFinder:

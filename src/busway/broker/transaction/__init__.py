@@ -4,7 +4,7 @@
   transactions    those of a connection
   sends claims    what one will send, and settle or cancel
   place           which fragment it keeps to
-  rules           rules it changes (`decided_rules`: how those get into the catalogue)
+  rules           rules it changes
 
 Outside of the broker one knows `transaction`, `transactions` and `rules`.
 """

@@ -45,7 +45,7 @@ from busway.broker.transaction.place import (
     place_of_tokens,
     via_index,
 )
-from busway.broker.transaction.rules import RuleStep, TransactionRules
+from busway.broker.transaction.rules import RuleStep, RuleWork, TransactionRules
 from busway.broker.transaction.sends import TransactionSends
 from busway.message.message import Message
 from busway.store.contract import CommitBatch, StoreError
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from busway.broker.fragment.outlet import Outlet
     from busway.broker.fragment.runtime import BrokerRuntime
     from busway.broker.fragment.timers import Timer
-    from busway.broker.namespace.rule_changes import RuleChanges
 
 #: Called once, when the end is certain: None for a commit that is durable.
 Discharged = Callable[[BrokerError | None], None]
@@ -209,7 +208,7 @@ class Transaction:
             self._claims[fragment] = claims
         return refused
 
-    def change_rules(self, outlet: Outlet, changes: RuleChanges, step: RuleStep) -> None:
+    def change_rules(self, outlet: Outlet, work: RuleWork, step: RuleStep) -> None:
         """T-13: with the commit. `outlet` is that of the subscription. Raises InvalidOperation (TX-20)."""
         if outlet.settings.is_partitioned:
             raise InvalidOperation(
@@ -218,7 +217,7 @@ class Transaction:
         fragment = outlet.member(0)
         self._enter(fragment, 1)
         if self._rules is None:
-            self._rules = TransactionRules(changes)
+            self._rules = TransactionRules(work)
         self._rules.add(step)
         self._begin(fragment)
 

@@ -1,8 +1,8 @@
 """What a backfill has to do: which rules, up to which captured message each, out of which files, and what is missing.
 
 A rule has seen everything behind its *cut*, the number that the captured subscription had reached when the rule began
-(`broker.namespace.rule_births`). That subscription numbers its messages without gaps, so what has a number up to the
-cut and is in no file is missing, and how much that is can be told before anything is sent.
+(`broker.namespace.rule_beginnings`). That subscription numbers its messages without gaps, so what has a number up to
+the cut and is in no file is missing, and how much that is can be told before anything is sent.
 """
 
 from __future__ import annotations

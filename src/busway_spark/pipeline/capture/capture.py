@@ -51,7 +51,7 @@ from busway_spark.servicebus.options import JSON
 from busway_spark.shared_python.lent_python import shared_python
 from busway_spark.start.small_java import small_java
 from busway_spark.wire.administration import administration
-from busway_spark.wire.bus import Bus
+from busway_spark.wire.bus import BUSWAY, Bus
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,11 +65,14 @@ LAYOUTS: Final = (PARQUET, DELTA)
 _BATCH_MESSAGES: Final = 20_000
 _TASK_MESSAGES: Final = 5_000
 _WATCH_S: Final = 0.2
+#: The sentence is for people, and for servers of earlier versions: they know a captured subscription by its words.
 _SUBSCRIPTION: Final[Mapping[str, Value]] = {
     "LockDuration": "PT5M",
     "MaxDeliveryCount": 2000,
     "UserMetadata": "Messages of this subscription are taken by busway pipeline capture.",
 }
+#: What Busway is told besides. Another service need not know it.
+_CAPTURED: Final[Mapping[str, Value]] = {"CapturesHistory": True}
 _SERVICEBUS_COLUMNS: Final = ",".join(
     ["fragment", *(name for name in SCHEMA.names if name not in ("offset", "publisher"))]
 )
@@ -167,7 +170,8 @@ def _make_subscription(bus: Bus, topic: str, name: str) -> None:
             try:
                 client.get_subscription(topic, name)
             except EntityMissing:
-                client.create_subscription(topic, name, _SUBSCRIPTION)
+                ours = _CAPTURED if bus.kind() == BUSWAY else {}
+                client.create_subscription(topic, name, {**_SUBSCRIPTION, **ours})
     except EntityExists:
         return  # somebody else was quicker
     except NotAuthorised as error:

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final, cast
 
+from busway.background import BackgroundWork
 from busway.broker.errors import ServerBusy
-from busway.broker.namespace.background import BackgroundWork
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link

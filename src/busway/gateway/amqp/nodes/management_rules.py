@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from busway.amqp.types import Described, Int, Timestamp, ULong
+from busway.broker.description_checks import check_rule_text
 from busway.broker.descriptions import SubscriptionDescription
 from busway.broker.errors import ArgumentOutOfRange, BadArgument, EntityNotFound, InvalidOperation
 from busway.broker.transaction.rules import RuleStep
@@ -66,9 +67,9 @@ async def add_rule(entity: ManagedEntity, body: RequestBody) -> Answer:
     if entity.transaction is None:
         await entity.namespace.add_rule(path, rule)
     else:
-        changes = entity.namespace.rule_changes
-        changes.check(rule)
-        entity.transaction.change_rules(entity.outlet, changes, RuleStep(path, rule.name, rule))
+        check_rule_text(rule, entity.namespace.limits)
+        work = entity.namespace.rule_changes.work
+        entity.transaction.change_rules(entity.outlet, work, RuleStep(path, rule.name, rule))
     return done()
 
 
@@ -79,7 +80,9 @@ async def remove_rule(entity: ManagedEntity, body: RequestBody) -> Answer:
         return done()
     if entity.namespace.subscription_rule(path, name) is None:
         raise EntityNotFound(f"The rule '{name[:80]}' could not be found.")
-    entity.transaction.change_rules(entity.outlet, entity.namespace.rule_changes, RuleStep(path, name, None))
+    entity.transaction.change_rules(
+        entity.outlet, entity.namespace.rule_changes.work, RuleStep(path, name, None)
+    )
     return done()
 
 

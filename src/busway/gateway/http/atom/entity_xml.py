@@ -261,7 +261,7 @@ def _element(name: str, description: Description, numbers: RuntimeNumbers | None
     value = getattr(description, entry.field)
     if name == "MaxSizeInMegabytes" and not isinstance(description, SubscriptionDescription):
         value = description.reported_size_in_megabytes
-    if value is None or value == "":
+    if value is None or value == "" or (entry.is_our_own and not value):
         return ""
     if name in _FORWARDS and not isinstance(description, TopicDescription):
         scheme = dict(description.forward_schemes).get(name, "sb")

@@ -1,5 +1,5 @@
-"""Entities that are neither queues nor topics, in the same namespace: event hubs. They share its catalogue, its
-stores, its names and its rights, and are told what it is told; how they work is their own affair (`streams`)."""
+"""Event hubs, as far as the namespace knows them. They share its catalogue, its stores, its names and its rights, and
+are told what it is told; how they work is their own affair (`streams`)."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -9,7 +9,7 @@ from busway.broker.errors import BrokerError
 from busway.store.contract import FragmentKey
 
 
-class OtherEntities(Protocol):
+class HubEntities(Protocol):
     def adopt(self, rows: Mapping[str, str]) -> None:
         """Memory follows the catalogue."""
 
@@ -32,7 +32,7 @@ class OtherEntities(Protocol):
     def regain_store(self, store_name: str) -> None: ...
 
 
-class NoOtherEntities:
+class NoHubs:
     """A namespace of queues and topics alone."""
 
     def adopt(self, rows: Mapping[str, str]) -> None: ...
