@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from busway.cli.failures import CommandFailed
-from busway.cli.output import example, print_json
+from busway.cli.output import print_json
 from busway.cli.target import DataOption, JsonOption, connection_string_of
+from busway.cli.verbs import verb
 
 if TYPE_CHECKING:
     from busway.data_directory import DataDirectory
@@ -16,9 +17,9 @@ _LOOK_EVERY_S: Final = 0.05
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        "connection-string", epilog=example("export BUSWAY_CONNECTION_STRING=$(busway connection-string)")
-    )(connection_string)
+    verb(app, "connection-string", "export BUSWAY_CONNECTION_STRING=$(busway connection-string)")(
+        connection_string
+    )
 
 
 def connection_string(

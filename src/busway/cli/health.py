@@ -14,8 +14,8 @@ from urllib.parse import SplitResult, urlsplit
 import typer
 
 from busway.cli.failures import CommandFailed
-from busway.cli.output import example
 from busway.cli.target import DataOption
+from busway.cli.verbs import verb
 
 if TYPE_CHECKING:
     from busway.data_directory import DataDirectory
@@ -26,7 +26,7 @@ _ANSWER_BYTES_MAX: Final = 4096
 
 
 def register(app: typer.Typer) -> None:
-    app.command("health", epilog=example("busway health --data /var/lib/busway"))(health)
+    verb(app, "health", "busway health --data /var/lib/busway")(health)
 
 
 def health(

@@ -2,21 +2,20 @@
 
 import typer
 
-from busway.cli.output import example
-from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, administration
+from busway.cli.target import ServerOptions
+from busway.cli.verbs import verb
 
 
 def register(app: typer.Typer) -> None:
-    app.command("reset", epilog=example("busway reset --data ./bus"))(reset)
+    verb(app, "reset", "busway reset --data ./bus")(reset)
 
 
 def reset(
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
 ) -> None:
     """Empty the bus: all entities, messages, rules and keys go, but for the root key. The server must have been
     started with --allow-reset."""
-    with administration(connection_string, ca_file, data) as client:
+    with server.administration() as client:
         client.reset()
     typer.echo("The bus is empty.")
