@@ -24,7 +24,6 @@ SLOW = {
         "unit/amqp/test_codec_fuzz.py",
         "unit/amqp/test_codec_oracles.py",
         "unit/amqp/test_engine_fuzz.py",
-        "unit/broker/test_claims.py",
         "unit/broker/test_clock_ahead.py",
         "unit/broker/test_many_mortals.py",
         "unit/broker/test_no_cycles.py",
