@@ -9,7 +9,7 @@ from tests.timers.timer import Timer, timers_in
 
 CLIENT_TIMERS: Final = (
     *timers_in(
-        "busway/cli/connection_strings.py",
+        "busway/cli/health.py",
         Timer(
             "_is_served",
             WAITS,

@@ -18,9 +18,8 @@ events              events send|tail
 pipeline            jobs on Spark: pipeline capture|compact|backfill|deadletters|report|replay; list|status|forget
 keys                key list|create|rotate|delete
 definitions         export, import; `remote_definition` reads and changes a namespace by its management API
-stores              stores [disable|enable]
-health resetting    health, reset
-connection_strings  connection-string
+stores              stores [disable|enable], reset
+health              connection-string, health
 programs            exec; `program_environment`: what programs find; `own_server`: the server of `exec --serve` and of
                     the pytest plug-in
 failures instants output   errors, points in time and tables as people read and type them

@@ -36,11 +36,9 @@ FAMILIES: Final = {
     "events": "events",
     "pipeline": "pipeline",
     "key": "keys",
-    "stores": "stores",
-    "health": "health",
-    "reset": "resetting",
+    **dict.fromkeys(("stores", "reset"), "stores"),
     **dict.fromkeys(("export", "import"), "definitions"),
-    "connection-string": "connection_strings",
+    **dict.fromkeys(("connection-string", "health"), "health"),
     "exec": "programs",
 }
 

@@ -17,7 +17,7 @@ from busway.cli.entity_family import (
     Show,
     option,
 )
-from busway.client.json_answer import Json
+from busway.client.json_administration import Json
 
 _PARTITION_COLUMNS: Final = {
     "PARTITION": "partition",

@@ -1,4 +1,4 @@
-"""`busway stores`: what the stores hold, and taking one out of service."""
+"""`busway stores`: what the stores hold, and taking one out of service. `busway reset`: emptying all of them."""
 
 from typing import Annotated
 
@@ -17,6 +17,7 @@ family = verb_family(
 
 def register(app: typer.Typer) -> None:
     app.add_typer(family, name="stores", epilog=example("busway stores --json"))
+    verb(app, "reset", "busway reset --data ./bus")(reset)
 
 
 def _list(context: typer.Context, *, server: ServerOptions, as_json: JsonOption = False) -> None:
@@ -54,3 +55,11 @@ def _switch(context: typer.Context, name: str, enabled: bool, server: ServerOpti
     with server.administration() as client:
         client.set_store_enabled(name, enabled)
     typer.echo(f"Store {name} is {'in service' if enabled else 'out of service'}.")
+
+
+def reset(*, server: ServerOptions) -> None:
+    """Empty the bus: all entities, messages, rules and keys go, but for the root key. The server must have been
+    started with --allow-reset."""
+    with server.administration() as client:
+        client.reset()
+    typer.echo("The bus is empty.")
