@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-#: Files whose tests start servers, or try everything that can be tried: seconds, not milliseconds.
+#: Files whose tests start processes, or try everything that can be tried: seconds, not milliseconds.
 SLOW = {
     TESTS / name
     for name in (
@@ -24,21 +24,11 @@ SLOW = {
         "unit/amqp/test_codec_fuzz.py",
         "unit/amqp/test_codec_oracles.py",
         "unit/amqp/test_engine_fuzz.py",
-        "unit/broker/test_claims.py",
         "unit/broker/test_clock_ahead.py",
         "unit/broker/test_many_mortals.py",
         "unit/broker/test_no_cycles.py",
         "unit/broker/test_publish_turns.py",
         "unit/chaos/test_crash_points.py",
-        "unit/cli/test_against_a_server.py",
-        "unit/cli/test_claims_against_a_server.py",
-        "unit/cli/test_definitions.py",
-        "unit/cli/test_event_hubs_against_a_server.py",
-        "unit/cli/test_own_server.py",
-        "unit/cli/test_partitions_against_a_server.py",
-        "unit/cli/test_topics_against_a_server.py",
-        "unit/client/test_against_a_server.py",
-        "unit/client/test_transactions.py",
         "unit/gateway/test_amqp_no_cycles.py",
         "unit/gateway/test_amqp_strangers.py",
         "unit/gateway/test_sas_matrix_amqp.py",
@@ -55,8 +45,6 @@ SLOW = {
         "unit/simulator/test_planted_faults.py",
         "unit/simulator/test_simulation.py",
         "unit/test_event_chunk.py",
-        "unit/test_server.py",
-        "unit/test_start_cost.py",
         "unit/test_structure.py",
         "wire/test_event_transcripts.py",
         "wire/test_program_transcripts.py",

@@ -31,3 +31,8 @@ from busway import compiled
 __version__ = "0.1.0"
 
 compiled.install()
+
+
+def version_line() -> str:
+    """For `busway --version`: which one this is, and whether it runs compiled."""
+    return f"busway {__version__}, {compiled.status()}"

@@ -8,7 +8,7 @@ import pytest
 
 from busway_spark.pipeline.deadletters.policy import Policy, Rule, WrongPolicy, quarantine, resubmission
 from busway_spark.pipeline.deadletters.triage import LEAVE, QUARANTINE, RESUBMIT, action_of
-from tests.unit.cli.shell import Shell
+from tests.harness.shell import Shell
 
 WHOLE = """
 create = true

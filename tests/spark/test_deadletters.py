@@ -25,8 +25,8 @@ from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
+from tests.harness.shell import Shell
 from tests.spark.deadletter_rig import bury, dead_letters_of, peek_all
-from tests.unit.cli.shell import Shell
 
 NOBODY_THERE = (
     "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=hidden;UseDevelopmentEmulator=true"

@@ -19,8 +19,8 @@ from busway_spark.pipeline.report.figures import Figures, fill_concurrency, gini
 from busway_spark.pipeline.report.remarks import remarks
 from busway_spark.pipeline.report.report import Report, Told, run
 from busway_spark.pipeline.report.report_page import report_page
+from tests.harness.shell import Shell
 from tests.spark.journal_files import START, at, operation, write_capture, write_journal
-from tests.unit.cli.shell import Shell
 
 HOSTILE = "</style><script>alert(1)</script>"
 ORDERS = 100

@@ -17,9 +17,9 @@ from busway_spark.pipeline.deadletters.triage import TriageOptions, triage
 from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
+from tests.harness.shell import Shell
 from tests.spark.deadletter_rig import bury, dead_letters_of, peek_all
 from tests.spark.test_deadletters import lying
-from tests.unit.cli.shell import Shell
 
 POLICY = """
 create = true

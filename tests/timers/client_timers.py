@@ -9,7 +9,7 @@ from tests.timers.timer import Timer, timers_in
 
 CLIENT_TIMERS: Final = (
     *timers_in(
-        "busway/cli/connection_strings.py",
+        "busway/cli/health.py",
         Timer(
             "_is_served",
             WAITS,
@@ -45,7 +45,7 @@ CLIENT_TIMERS: Final = (
             "events, for as long as was asked for",
             "an event",
             "the verb ends",
-            "unit/cli/test_event_hubs_against_a_server::test_events_are_sent_and_watched_from_any_position",
+            "server/test_cli_event_hubs::test_events_are_sent_and_watched_from_any_position",
         ),
     ),
     *timers_in(
@@ -56,7 +56,7 @@ CLIENT_TIMERS: Final = (
             "an answer of the server",
             "the answer",
             "the server counts as not healthy",
-            "unit/cli/test_own_server::test_a_server_that_says_nothing_is_not_healthy",
+            "server/test_own_server::test_a_server_that_says_nothing_is_not_healthy",
             longest_s=5,
         ),
         Timer(
@@ -65,7 +65,7 @@ CLIENT_TIMERS: Final = (
             "how long the verb waits for a healthy server",
             "its answer",
             "one sentence and status 1",
-            "unit/cli/test_own_server::test_health_is_waited_for_as_long_as_asked",
+            "server/test_own_server::test_health_is_waited_for_as_long_as_asked",
         ),
         Timer(
             "health",
@@ -73,7 +73,7 @@ CLIENT_TIMERS: Final = (
             "between two looks",
             "",
             "the next look",
-            "unit/cli/test_own_server::test_health_is_waited_for_as_long_as_asked",
+            "server/test_own_server::test_health_is_waited_for_as_long_as_asked",
             longest_s=0.05,
         ),
     ),
@@ -85,7 +85,7 @@ CLIENT_TIMERS: Final = (
             "the start of a server of one's own",
             "its ready file, or its end",
             "it is stopped, and the sentence has the end of its log",
-            "unit/cli/test_own_server::test_a_server_that_does_not_start_in_time_is_stopped_and_told",
+            "server/test_own_server::test_a_server_that_does_not_start_in_time_is_stopped_and_told",
         ),
         Timer(
             "OwnServer._wait",
@@ -93,7 +93,7 @@ CLIENT_TIMERS: Final = (
             "between two looks",
             "",
             "the next look",
-            "unit/cli/test_own_server::test_a_server_that_does_not_start_in_time_is_stopped_and_told",
+            "server/test_own_server::test_a_server_that_does_not_start_in_time_is_stopped_and_told",
             longest_s=0.01,
         ),
     ),

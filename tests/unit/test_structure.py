@@ -151,3 +151,16 @@ def test_signatures_are_checked_at_all() -> None:
     """A-4: the comparison above is not avoided by having none."""
     found = [name for path in FILES for name, _ in calls(path) if name == "hmac.compare_digest"]
     assert found
+
+
+def test_unit_tests_start_no_servers() -> None:
+    """House style: tests with a server's process lie in folders that `make test` runs beside the rest."""
+    tests = Path(__file__).parents[1]
+    starting = [
+        path.relative_to(tests)
+        for path in (tests / "unit").rglob("*.py")
+        if re.search(
+            r"^from tests\.harness\.running_server import|OwnServer\(", path.read_text(), re.MULTILINE
+        )
+    ]
+    assert not starting

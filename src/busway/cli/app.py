@@ -13,20 +13,20 @@ from typing import Annotated, Final
 import typer
 from typer.main import get_command
 
-from busway.cli import version_line
+from busway import version_line
 from busway.cli.failures import WrongCall, sentence_of
-from busway.cli.output import example
 from busway.cli.plain_values import read_plainly
+from busway.cli.verbs import example
 
 EXIT_FAILED: Final = 1
 EXIT_WRONG_CALL: Final = 2
 
-#: Verb → the file of its family, in the order of the help.
+#: Verb → the file of its family, where that has several the name of it too, in the order of the help.
 FAMILIES: Final = {
     "serve": "serving",
-    "queue": "queues",
-    "topic": "topics",
-    "subscription": "subscriptions",
+    "queue": "entities:QUEUE",
+    "topic": "entities:TOPIC",
+    "subscription": "entities:SUBSCRIPTION",
     "rule": "rules",
     "send": "sending",
     **dict.fromkeys(("receive", "peek", "purge"), "receiving"),
@@ -36,11 +36,9 @@ FAMILIES: Final = {
     "events": "events",
     "pipeline": "pipeline",
     "key": "keys",
-    "stores": "stores",
-    "health": "health",
-    "reset": "resetting",
+    **dict.fromkeys(("stores", "reset"), "stores"),
     **dict.fromkeys(("export", "import"), "definitions"),
-    "connection-string": "connection_strings",
+    **dict.fromkeys(("connection-string", "health"), "health"),
     "exec": "programs",
 }
 
@@ -60,7 +58,9 @@ def app_for(verb: str) -> typer.Typer:
     )
     app.callback(epilog=example("busway queue create orders --lock-duration PT30S"))(_root)
     for family in [FAMILIES[verb]] if verb in FAMILIES else dict.fromkeys(FAMILIES.values()):
-        importlib.import_module(f"busway.cli.{family}").register(app)
+        file, _, name = family.partition(":")
+        module = importlib.import_module(f"busway.cli.{file}")
+        (getattr(module, name) if name else module).register(app)
     return app
 
 

@@ -5,31 +5,27 @@ from typing import Annotated
 import typer
 
 from busway.cli.failures import WrongCall
-from busway.cli.output import example, print_json, print_table
+from busway.cli.output import print_json, print_table
 from busway.cli.receiving import EntityArgument
-from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption, administration
+from busway.cli.target import JsonOption, ServerOptions
+from busway.cli.verbs import example, verb, verb_family
 
-family = typer.Typer(
-    help="List what streams hold in a queue or subscription, and release it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+family = verb_family("List what streams hold in a queue or subscription, and release it.")
 
 
 def register(app: typer.Typer) -> None:
     app.add_typer(family, name="claims", epilog=example("busway claims list orders"))
 
 
-@family.command("list", epilog=example("busway claims list orders --json"))
+@verb(family, "list", "busway claims list orders --json")
 def list_claims(
     entity: EntityArgument,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """List the claims that hold messages. Looks at every deferred message of the entity."""
-    with administration(connection_string, ca_file, data) as client:
+    with server.administration() as client:
         found = client.claims(entity)
     if as_json:
         print_json(found)
@@ -37,16 +33,15 @@ def list_claims(
         print_table(("STAMP", "MESSAGES"), [[each.get("stamp"), each.get("messages")] for each in found])
 
 
-@family.command("release", epilog=example("busway claims release orders 5f0c41d28e7b4a3c9d10e2f3a4b5c6d7"))
+@verb(family, "release", "busway claims release orders 5f0c41d28e7b4a3c9d10e2f3a4b5c6d7")
 def release(
     entity: EntityArgument,
     stamp: Annotated[
         str | None, typer.Argument(metavar="STAMP", help="As `busway claims list` shows it.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every claim of the entity.")] = False,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Make messages available again that a claim holds. Only for streams whose checkpoint is lost: a running one
@@ -54,7 +49,7 @@ def release(
     if (stamp is None) != everything:
         raise WrongCall("Say which claim: a STAMP, or --all.")
     released = locked = 0
-    with administration(connection_string, ca_file, data) as client:
+    with server.administration() as client:
         stamps = [str(each["stamp"]) for each in client.claims(entity)] if stamp is None else [stamp]
         for each in stamps:
             some_released, some_locked = client.release_claim(entity, each)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from busway.cli.failures import CommandFailed
-from busway.cli.output import example, print_json, progress
-from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption, administration
+from busway.cli.output import print_json, progress
+from busway.cli.target import JsonOption, ServerOptions
+from busway.cli.verbs import verb
 
 if TYPE_CHECKING:
     from busway.config.changes import ConfigChanges
@@ -33,8 +34,8 @@ RootManageSharedAccessKey, that key counts from then on. FILE - is standard inpu
 
 
 def register(app: typer.Typer) -> None:
-    app.command("export", help=_EXPORT_HELP, epilog=example("busway export bus.json"))(export)
-    app.command("import", help=_IMPORT_HELP, epilog=example("busway import bus.json --dry-run"))(import_)
+    verb(app, "export", "busway export bus.json", about=_EXPORT_HELP)(export)
+    verb(app, "import", "busway import bus.json --dry-run", about=_IMPORT_HELP)(import_)
 
 
 def export(
@@ -42,15 +43,14 @@ def export(
     without_keys: Annotated[
         bool, typer.Option("--without-keys", help="Leave out the keys of authorization rules.")
     ] = False,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
 ) -> None:
     """See `_EXPORT_HELP`."""
     from busway.cli.remote_definition import read_definition
     from busway.config.definition import exported
 
-    with administration(connection_string, ca_file, data) as client, progress("Reading", None) as bar:
+    with server.administration() as client, progress("Reading", None) as bar:
         name = client.namespace_name()
         definition = read_definition(client, bar.advance)
     text = json.dumps(exported(name, definition, with_keys=not without_keys), indent=2, ensure_ascii=False)
@@ -64,9 +64,8 @@ def export(
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read; - is standard input.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be changed.")] = False,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """See `_IMPORT_HELP`."""
@@ -75,7 +74,7 @@ def import_(
     from busway.config.node import ConfigError
 
     config = _read(file)
-    with administration(connection_string, ca_file, data) as client:
+    with server.administration() as client:
         with progress("Reading", None) as bar:
             present = read_definition(client, bar.advance)
         try:

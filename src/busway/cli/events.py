@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from busway.cli.failures import WrongCall
-from busway.cli.output import example, print_json, progress, shown
+from busway.cli.output import print_json, progress, shown
 from busway.cli.sending import body_of, parse_properties
-from busway.cli.target import (
-    CaFileOption,
-    ConnectionStringOption,
-    DataOption,
-    JsonOption,
-    Target,
-    find_target,
-)
+from busway.cli.target import JsonOption, ServerOptions, Target
+from busway.cli.verbs import example, verb, verb_family
 
 if TYPE_CHECKING:
     from busway.client.event_reader import StartPosition
@@ -28,16 +22,14 @@ _SLICE: Final = 500
 
 HubArgument = Annotated[str, typer.Argument(metavar="HUB", help="The event hub's name.")]
 
-family = typer.Typer(
-    help="Publish events, and watch them arrive.", no_args_is_help=True, rich_markup_mode=None
-)
+family = verb_family("Publish events, and watch them arrive.")
 
 
 def register(app: typer.Typer) -> None:
     app.add_typer(family, name="events", epilog=example("busway events tail clicks --from first"))
 
 
-@family.command("send", epilog=example("busway events send clicks --body '{\"page\": 7}' --key user-1"))
+@verb(family, "send", "busway events send clicks --body '{\"page\": 7}' --key user-1")
 def send(
     hub: HubArgument,
     body: Annotated[str | None, typer.Option("--body", metavar="TEXT", help="The event's body.")] = None,
@@ -63,9 +55,8 @@ def send(
         str | None, typer.Option("--content-type", metavar="TEXT", help="For example application/json.")
     ] = None,
     count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="Publish it N times.")] = 1,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Publish one event, the same one many times, or one for each line."""
@@ -81,7 +72,7 @@ def send(
     events = [
         ServiceBusMessage(each, made, partition_key=key, content_type=content_type) for each in bodies
     ] * count
-    target = find_target(connection_string, ca_file, data)
+    target = server.find()
     address = hub if partition is None else f"{hub}/Partitions/{partition}"
     asyncio.run(_send(target, address, events))
     if as_json:
@@ -104,7 +95,7 @@ async def _send(target: Target, address: str, events: "list[ServiceBusMessage]")
                 bar.advance(len(piece))
 
 
-@family.command("tail", epilog=example("busway events tail clicks --from 2026-01-01T08:00:00Z --key user-1"))
+@verb(family, "tail", "busway events tail clicks --from 2026-01-01T08:00:00Z --key user-1")
 def tail(
     hub: HubArgument,
     start: Annotated[
@@ -130,15 +121,14 @@ def tail(
         float | None,
         typer.Option("--wait", min=0, metavar="SECONDS", help="Stop when none came for so long; else go on."),
     ] = None,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Print events as they arrive, from any position, until you stop it. Nothing is taken away."""
     import asyncio
 
-    target = find_target(connection_string, ca_file, data)
+    target = server.find()
     printer = _EventPrinter(as_json, key, count)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_tail(target, hub, _position(start, partition), partition, group, wait, printer))
@@ -170,11 +160,10 @@ async def _tail(
 ) -> None:
     import asyncio
 
-    from busway.client.administration import ServiceBusAdministrationClient
     from busway.client.service_bus_client import ServiceBusClient
 
     if partitions is None:
-        with ServiceBusAdministrationClient(target.connection, target.ca_file) as administration:
+        with target.administration() as administration:
             known = administration.hubs.get(hub).get("PartitionIds")
         partitions = [str(each) for each in known] if isinstance(known, list) else []
     async with (

@@ -13,15 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.output import example, print_json, print_table
-from busway.cli.target import (
-    CaFileOption,
-    ConnectionStringOption,
-    DataOption,
-    JsonOption,
-    Target,
-    find_target,
-)
+from busway.cli.output import print_json, print_table
+from busway.cli.target import JsonOption, ServerOptions, Target
+from busway.cli.verbs import example, verb, verb_family
 
 if TYPE_CHECKING:
     from busway.client.administration import ServiceBusAdministrationClient
@@ -38,9 +32,7 @@ Names = Annotated[
 ]
 ShowKeysOption = Annotated[bool, typer.Option("--show-keys", help="Print the keys too: they are secrets.")]
 
-family = typer.Typer(
-    help="List, create, rotate and delete keys (SAS rules).", no_args_is_help=True, rich_markup_mode=None
-)
+family = verb_family("List, create, rotate and delete keys (SAS rules).")
 
 
 def register(app: typer.Typer) -> None:
@@ -87,19 +79,18 @@ class Rules:
         return "in the namespace" if self._entity is None else f"on {self._entity}"
 
 
-@family.command("list", epilog=example("busway key list orders"))
+@verb(family, "list", "busway key list orders")
 def list_rules(
     entity: Annotated[
         str | None, typer.Argument(metavar="[ENTITY]", help="A queue or topic; else the namespace.")
     ] = None,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     show_keys: ShowKeysOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the rules and their rights."""
-    with _rules(find_target(connection_string, ca_file, data), entity) as rules:
+    with _rules(server.find(), entity) as rules:
         found = rules.all()
     if as_json:
         print_json([_as_object(rule, show_keys) for rule in found])
@@ -112,15 +103,14 @@ def list_rules(
     print_table(heads, rows)
 
 
-@family.command("create", epilog=example("busway key create orders worker --rights listen --show-keys"))
+@verb(family, "create", "busway key create orders worker --rights listen --show-keys")
 def create(
     names: Names,
     rights: Annotated[
         str, typer.Option("--rights", metavar="LIST", help="send, listen and manage, with commas between.")
     ] = "send,listen",
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     show_keys: ShowKeysOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -129,7 +119,7 @@ def create(
 
     entity, name = _entity_and_name(names)
     rule = KeyRule(name, parse_rights(rights), _new_key(), _new_key())
-    target = find_target(connection_string, ca_file, data)
+    target = server.find()
     with _rules(target, entity) as rules:
         if any(known.name == name for known in rules.all()):
             raise CommandFailed(f"There is a rule '{name}' already: rotate its keys or delete it first.")
@@ -137,15 +127,14 @@ def create(
     _tell(target, entity, rule, f"Rule {name} is created.", show_keys, as_json)
 
 
-@family.command("rotate", epilog=example("busway key rotate orders worker --key secondary --show-keys"))
+@verb(family, "rotate", "busway key rotate orders worker --key secondary --show-keys")
 def rotate(
     names: Names,
     which: Annotated[
         str, typer.Option("--key", metavar="WHICH", help="primary or secondary: the key to replace.")
     ] = "primary",
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     show_keys: ShowKeysOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -153,7 +142,7 @@ def rotate(
     if which not in ("primary", "secondary"):
         raise WrongCall(f"--key is primary or secondary, not '{which}'.")
     entity, name = _entity_and_name(names)
-    target = find_target(connection_string, ca_file, data)
+    target = server.find()
     with _rules(target, entity) as rules:
         present = rules.named(name)
         rule = (
@@ -165,16 +154,15 @@ def rotate(
     _tell(target, entity, rule, f"The {which} key of rule {name} is replaced.", show_keys, as_json)
 
 
-@family.command("delete", epilog=example("busway key delete orders worker"))
+@verb(family, "delete", "busway key delete orders worker")
 def delete(
     names: Names,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
 ) -> None:
     """Delete a rule; its tokens end at once."""
     entity, name = _entity_and_name(names)
-    with _rules(find_target(connection_string, ca_file, data), entity) as rules:
+    with _rules(server.find(), entity) as rules:
         rules.named(name)
         rules.delete(name)
     typer.echo(f"Rule {name} is deleted.")
@@ -199,9 +187,7 @@ def _entity_and_name(names: list[str]) -> tuple[str | None, str]:
 
 @contextmanager
 def _rules(target: Target, entity: str | None) -> Iterator[Rules]:
-    from busway.client.administration import ServiceBusAdministrationClient
-
-    with ServiceBusAdministrationClient(target.connection, target.ca_file) as client:
+    with target.administration() as client:
         yield Rules(client, entity)
 
 

@@ -11,11 +11,6 @@ import typer
 Row = Sequence[object]
 
 
-def example(call: str) -> str:
-    """The last lines of a verb's help; the mark keeps the call from being wrapped."""
-    return f"\b\nExample:\n  {call}"
-
-
 def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 

@@ -10,9 +10,9 @@ from typing import Annotated, Final
 import typer
 
 from busway.cli.failures import CommandFailed
-from busway.cli.output import example
 from busway.cli.program_environment import environment_of
-from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, find_target
+from busway.cli.target import ServerOptions
+from busway.cli.verbs import verb
 
 _SERVE: Final = (
     "Start a bus of its own for the program, in a temporary directory on a free port, and stop it afterwards."
@@ -20,9 +20,10 @@ _SERVE: Final = (
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
+    verb(
+        app,
         "exec",
-        epilog=example("busway exec -- python examples/first_message.py"),
+        "busway exec -- python examples/first_message.py",
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     )(execute)
 
@@ -31,16 +32,15 @@ def execute(
     program: Annotated[
         list[str], typer.Argument(metavar="-- PROGRAM …", help="The program and its arguments.")
     ],
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     serve: Annotated[bool, typer.Option("--serve", help=_SERVE)] = False,
 ) -> int:
     """Run a program that finds and trusts the bus. Its environment gets the connection string and the variables
     with which clients of Python, Node, Java, Go and curl are told whom to trust."""
     if serve:
         return _run_beside_own_server(program)
-    target = find_target(connection_string, ca_file, data)
+    target = server.find()
     environment = environment_of(os.environ, target.text, target.ca_file)
     try:
         os.execvpe(program[0], program, environment)

@@ -9,15 +9,9 @@ from uuid import UUID
 import typer
 
 from busway.cli.failures import WrongCall
-from busway.cli.output import JsonList, example, print_json, progress, shown
-from busway.cli.target import (
-    CaFileOption,
-    ConnectionStringOption,
-    DataOption,
-    JsonOption,
-    Target,
-    find_target,
-)
+from busway.cli.output import JsonList, print_json, progress, shown
+from busway.cli.target import JsonOption, ServerOptions, Target
+from busway.cli.verbs import verb
 
 if TYPE_CHECKING:
     from busway.client.messages import ServiceBusReceivedMessage
@@ -46,11 +40,9 @@ SessionOption = Annotated[str | None, typer.Option("--session-id", metavar="TEXT
 
 
 def register(app: typer.Typer) -> None:
-    app.command("receive", epilog=example("busway receive orders --count 10 --mode peek-lock --json"))(
-        receive
-    )
-    app.command("peek", epilog=example("busway peek orders --dead-letter --count 5"))(peek)
-    app.command("purge", epilog=example("busway purge orders --dead-letter --yes"))(purge)
+    verb(app, "receive", "busway receive orders --count 10 --mode peek-lock --json")(receive)
+    verb(app, "peek", "busway peek orders --dead-letter --count 5")(peek)
+    verb(app, "purge", "busway purge orders --dead-letter --yes")(purge)
 
 
 def receive(
@@ -78,9 +70,8 @@ def receive(
         bool, typer.Option("--next-session", help="Accept the next session that has messages.")
     ] = False,
     dead_letter: DeadLetterOption = False,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Receive messages and print them. Nothing within --wait is no error: nothing is printed."""
@@ -88,7 +79,7 @@ def receive(
     _check_choice("--settle", settle, SETTLEMENTS)
     if session_id is not None and next_session:
         raise WrongCall("--session-id and --next-session exclude each other.")
-    target = find_target(connection_string, ca_file, data)
+    target = server.find()
     session = True if next_session else session_id
     printer = _Printer(as_json)
     _run(_receive(target, _path(entity, dead_letter), count, wait, mode, settle, session, printer))
@@ -101,13 +92,12 @@ def peek(
     count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="At most so many.")] = 10,
     session_id: SessionOption = None,
     dead_letter: DeadLetterOption = False,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Look at messages without taking them."""
-    target = find_target(connection_string, ca_file, data)
+    target = server.find()
     printer = _Printer(as_json)
     _run(_peek(target, _path(entity, dead_letter), first, count, session_id, printer))
     printer.close()
@@ -117,16 +107,15 @@ def purge(
     entity: EntityArgument,
     yes: Annotated[bool, typer.Option("--yes", help="Really delete.")] = False,
     dead_letter: DeadLetterOption = False,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Delete all active messages. Locked, deferred and scheduled ones stay."""
     path = _path(entity, dead_letter)
     if not yes:
         raise WrongCall(f"This deletes every message of {path}: say --yes if you mean it.")
-    target = find_target(connection_string, ca_file, data)
+    target = server.find()
     deleted = _run(_purge(target, path))
     if as_json:
         print_json({"deleted": deleted})

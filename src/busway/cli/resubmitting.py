@@ -9,15 +9,9 @@ from uuid import uuid4
 import typer
 
 from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.output import example, print_json, progress
-from busway.cli.target import (
-    CaFileOption,
-    ConnectionStringOption,
-    DataOption,
-    JsonOption,
-    Target,
-    find_target,
-)
+from busway.cli.output import print_json, progress
+from busway.cli.target import JsonOption, ServerOptions, Target
+from busway.cli.verbs import verb
 
 if TYPE_CHECKING:
     from busway.cli.resubmission import Resubmission, Survey
@@ -37,10 +31,11 @@ Ctrl-C ends it after the messages at hand; run it again to go on."""
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
+    verb(
+        app,
         "resubmit",
-        help=_HELP,
-        epilog=example("busway resubmit orders --filter \"DeadLetterReason = 'MaxDeliveryCountExceeded'\""),
+        "busway resubmit orders --filter \"DeadLetterReason = 'MaxDeliveryCountExceeded'\"",
+        about=_HELP,
     )(resubmit)
 
 
@@ -57,9 +52,8 @@ def resubmit(
         bool, typer.Option("--keep-properties", help="Keep DeadLetterReason and DeadLetterErrorDescription.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """See `_HELP`."""
@@ -68,7 +62,7 @@ def resubmit(
     source = without_dead_letter(entity)
     destination = to if to is not None else destination_of(source)
     chooses = chooser_of(filter_text)
-    target = find_target(connection_string, ca_file, data)
+    target = server.find()
     work = _Work(target, source, destination, chooses, keep_properties)
     found, moved = asyncio.run(work.survey_only() if dry_run else work.run())
     _tell(found, moved, destination, dry_run, as_json)
@@ -150,12 +144,11 @@ class _Work:
 
     def _drops_old_ids(self) -> bool:
         """Whether the destination detects duplicates; a key that may not ask takes no chances."""
-        from busway.cli.target import administration_of
         from busway.client.entity_entry import BadAnswer
         from busway.client.errors import ClientError
 
         try:
-            with administration_of(self._target) as administration:
+            with self._target.administration() as administration:
                 known = administration.get_queue_or_topic(self._destination)
         except (ClientError, BadAnswer):
             return True

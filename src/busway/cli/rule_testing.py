@@ -9,8 +9,9 @@ from uuid import uuid4
 import typer
 
 from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.output import example, print_json, shown
+from busway.cli.output import print_json, shown
 from busway.cli.target import JsonOption
+from busway.cli.verbs import verb
 
 if TYPE_CHECKING:
     from busway.cli.explanation import Part
@@ -33,10 +34,8 @@ wrong, 1 the filter or action fails on this message."""
 
 
 def register(family: typer.Typer) -> None:
-    family.command(
-        "test",
-        help=_HELP,
-        epilog=example("busway rule test \"color = 'red' AND size > 10\" --message message.json"),
+    verb(
+        family, "test", "busway rule test \"color = 'red' AND size > 10\" --message message.json", about=_HELP
     )(try_out)
 
 
@@ -52,7 +51,7 @@ def try_out(
     as_json: JsonOption = False,
 ) -> None:
     """See `_HELP`."""
-    from busway.cli.rules import parse_parameters
+    from busway.cli.rule_options import parse_parameters
     from busway.rules.errors import RuleSyntaxError
 
     pairs = parse_parameters(parameters or [])

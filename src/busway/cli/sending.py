@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from busway.cli.failures import WrongCall
-from busway.cli.output import example, print_json, progress
-from busway.cli.target import (
-    CaFileOption,
-    ConnectionStringOption,
-    DataOption,
-    JsonOption,
-    Target,
-    find_target,
-)
+from busway.cli.output import print_json, progress
+from busway.cli.target import JsonOption, ServerOptions, Target
+from busway.cli.verbs import verb
 
 if TYPE_CHECKING:
     from busway.client.messages import ServiceBusMessage
@@ -27,10 +21,7 @@ _SLICE: Final = 500
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        "send",
-        epilog=example("busway send orders --body hello --subject greeting --property amount:=12.5"),
-    )(send)
+    verb(app, "send", "busway send orders --body hello --subject greeting --property amount:=12.5")(send)
 
 
 def _text_option(name: str, meaning: str) -> object:
@@ -71,9 +62,8 @@ def send(
         typer.Option("--schedule", metavar="TIME", help="2030-01-01T08:00:00Z, or PT10M from now."),
     ] = None,
     count: Annotated[int, typer.Option("--count", min=1, metavar="N", help="Send the message N times.")] = 1,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Send one message, or the same one many times."""
@@ -97,7 +87,7 @@ def send(
         to=to,
         time_to_live_ms=None if time_to_live is None else parse_duration_ms(time_to_live, "--time-to-live"),
     )
-    target = find_target(connection_string, ca_file, data)
+    target = server.find()
     numbers = asyncio.run(_send(target, entity, message, count, scheduled_ms))
     if as_json:
         print_json({"sent": count, "sequence_numbers": numbers})

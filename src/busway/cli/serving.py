@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.output import example
+from busway.cli.verbs import verb
 from busway.serve_options import ServeOptions, WrongOptions, default_data_directory
 
 _EXAMPLE = "busway serve --data ./bus --port 0 --ready-file ./ready.json"
@@ -55,7 +55,7 @@ _HTTPS_PORT = "HTTPS and WebSocket, beyond loopback; 443, where the SDKs look, i
 
 
 def register(app: typer.Typer) -> None:
-    app.command("serve", epilog=example(_EXAMPLE))(start)
+    verb(app, "serve", _EXAMPLE)(start)
 
 
 def _file(name: str, meaning: str) -> object:

@@ -12,6 +12,7 @@ import typer
 
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.cli.failures import CommandFailed, WrongCall
+from busway.cli.verbs import OptionGroup
 from busway.client.connection_string import BadConnectionString, ConnectionString, compose
 from busway.data_directory import DataDirectory, DataDirectoryError
 from busway.serve_options import default_data_directory
@@ -19,32 +20,50 @@ from busway.serve_options import default_data_directory
 if TYPE_CHECKING:
     from busway.client.administration import ServiceBusAdministrationClient
 
-ConnectionStringOption = Annotated[
-    str | None,
-    typer.Option(
-        "--connection-string",
-        metavar="TEXT",
-        envvar="BUSWAY_CONNECTION_STRING",
-        help="The server to talk to; without it, the one that last used --data.",
-    ),
-]
-CaFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca-file",
-        metavar="FILE",
-        envvar="BUSWAY_CA_FILE",
-        help="The certificate authority to trust for TLS.",
-    ),
-]
 DataOption = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", envvar="BUSWAY_DATA", help="The server's data directory."),
 ]
-FragmentsOption = Annotated[
-    bool, typer.Option("--fragments", help="Show each fragment: store, health, counts, size.")
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
+
+
+@dataclass(frozen=True)
+class ServerOptions(OptionGroup):
+    """What the command line and the environment say of the server."""
+
+    connection_string: Annotated[
+        str | None,
+        typer.Option(
+            "--connection-string",
+            metavar="TEXT",
+            envvar="BUSWAY_CONNECTION_STRING",
+            help="The server to talk to; without it, the one that last used --data.",
+        ),
+    ] = field(default=None, repr=False)  # holds the key
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca-file",
+            metavar="FILE",
+            envvar="BUSWAY_CA_FILE",
+            help="The certificate authority to trust for TLS.",
+        ),
+    ] = None
+    data: DataOption = None
+
+    def find(self) -> "Target":
+        return find_target(self.connection_string, self.ca_file, self.data)
+
+    def completed(self, others: "ServerOptions") -> "ServerOptions":
+        """Those that are not given are taken from others."""
+        return ServerOptions(
+            self.connection_string or others.connection_string,
+            self.ca_file or others.ca_file,
+            self.data or others.data,
+        )
+
+    def administration(self) -> "ServiceBusAdministrationClient":
+        return self.find().administration()
 
 
 @dataclass(frozen=True)
@@ -53,17 +72,10 @@ class Target:
     connection: ConnectionString
     ca_file: Path | None
 
+    def administration(self) -> "ServiceBusAdministrationClient":
+        from busway.client.administration import ServiceBusAdministrationClient
 
-def administration(
-    text: str | None, ca_file: Path | None, data: Path | None
-) -> "ServiceBusAdministrationClient":
-    return administration_of(find_target(text, ca_file, data))
-
-
-def administration_of(target: Target) -> "ServiceBusAdministrationClient":
-    from busway.client.administration import ServiceBusAdministrationClient
-
-    return ServiceBusAdministrationClient(target.connection, target.ca_file)
+        return ServiceBusAdministrationClient(self.connection, self.ca_file)
 
 
 def find_target(text: str | None, ca_file: Path | None, data: Path | None) -> Target:

@@ -37,9 +37,7 @@ from busway.client.errors import (
     Refused,
     Unreachable,
 )
-from busway.client.hub_administration import HubAdministration
-from busway.client.json_answer import Json, object_of, objects_of
-from busway.client.pipeline_reports import PipelineReports
+from busway.client.json_administration import HubAdministration, Json, PipelineReports, object_of, objects_of
 from busway.client.rule_entry import read_rule, rule_element, write_rule
 from busway.client.sas_token import token_for
 from busway.rules.rule import Rule

@@ -4,7 +4,7 @@ Optional (`serve --journal DIR`) and beside the way of a message: nobody waits f
 its disk is full it leaves rows out and counts them. Follow a row:
 
   columns         the columns of its files, and which operations there are
-  recorder        what the broker tells, on the event loop, as runs of equal values (`run_column`: one of them)
+  recorder        what the broker tells, on the event loop, as runs of equal values
   frame           some thousand rows in packed form, on their way to the writer
   feed            hands frames over, without ever waiting; the writer's life, and what was left out
   writer_process  the writer as the server sees it: a process of its own, so that it shares no lock with the loop

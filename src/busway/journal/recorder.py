@@ -1,6 +1,6 @@
 """What the broker tells, kept in as little time as possible: this runs on the way of every message.
 
-Theory of operation. Rows are never made here. Each column is a list of runs of equal values (`run_column`), and a
+Theory of operation. Rows are never made here. Each column is a list of runs of equal values (`RunColumn`), and a
 run of messages is mostly equal: one operation, one entity, one time; sizes, times and keys repeat. Of numbers it is
 the distance to the row's own place that repeats. So a run of a hundred messages costs a hundred comparisons and a
 handful of entries. Texts are entered once into a table and then told by their place in it.
@@ -18,7 +18,6 @@ from busway.broker.fragment.journal import DUPLICATE, PUBLISH, Journal, Operatio
 from busway.broker.fragment.locks import Lock
 from busway.clock import Clock
 from busway.journal.frame import NO_NUMBER, NO_TEXT, packed
-from busway.journal.run_column import RunColumn
 from busway.message.event_record import Event
 from busway.message.message import Message
 
@@ -29,8 +28,39 @@ CHARACTERS_MAX: Final = 1024 * 1024
 TEXT_CHARACTERS_MAX: Final = 1_024
 HOUR_MS: Final = 3_600_000
 
+#: What no column holds.
+_NOTHING: Final = -(1 << 61)
+
 #: (frame, rows)
 Sealed = Callable[[bytes, int], None]
+
+
+class RunColumn:
+    """A column that is gathering, as runs of equal values: `values[i]` holds from row `starts[i]` on. Whoever adds
+    looks at `last` first and saves the call."""
+
+    __slots__ = ("last", "starts", "values")
+
+    def __init__(self) -> None:
+        self.last = _NOTHING
+        self.starts: list[int] = []
+        self.values: list[int] = []
+
+    def put(self, row: int, value: int) -> None:
+        """The last word on a row counts."""
+        if value == self.last:
+            return
+        self.last = value
+        if self.starts and self.starts[-1] == row:
+            self.values[-1] = value
+            return
+        self.starts.append(row)
+        self.values.append(value)
+
+    def start_over(self) -> None:
+        self.last = _NOTHING
+        self.starts = []
+        self.values = []
 
 
 class Recorder(Journal):

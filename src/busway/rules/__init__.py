@@ -26,8 +26,9 @@ All rules of a topic at once:
   selection          which subscriptions get a message, and by which rules
   match              what one subscription gets of a message
   compiled_rule      one rule of one subscription in the selection
-  correlation        the conditions of a correlation filter (`correlation_index`: all of them, by look-up)
-  anchors            the part of a SQL filter that can be looked up (`anchor_index`: all of them)
+  correlation        the conditions of a correlation filter
+  anchors            the part of a SQL filter that can be looked up
+  rule_index         all correlation filters, and all SQL filters with an anchor, by look-up
 
   errors             what can be wrong with a rule
 """

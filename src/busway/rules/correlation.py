@@ -1,7 +1,7 @@
 """A correlation filter (T-40…T-43): conditions that must all be equal.
 
 Its **shape** is which properties it names, its **key** their values. All filters of one shape are found by one
-look-up of the message's values under that shape (`correlation_index`), which is what lets a topic have a hundred
+look-up of the message's values under that shape (`rule_index`), which is what lets a topic have a hundred
 thousand of them (T-44). So equality here is equality of look-up keys: texts exactly, integers by number whatever
 their width, a boolean only with a boolean, a double only with a double.
 """

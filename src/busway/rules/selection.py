@@ -3,8 +3,8 @@
 Theory of operation. Rules fall into four kinds by what they cost:
 
   fixed       true for every message (`1=1`): they are in a list that is made when rules change; false ones nowhere
-  correlated  found by look-up of the message's values, once for each shape (`correlation_index`)
-  anchored    SQL filters found by look-up of one property's value, then evaluated (`anchor_index`)
+  correlated  found by look-up of the message's values, once for each shape (`rule_index`)
+  anchored    SQL filters found by look-up of one property's value, then evaluated (`rule_index`)
   scanned     all other SQL filters, evaluated one after the other
 
 What the fixed rules give is shared between answers, and so is what one rule gives when it is the only one of its
@@ -21,13 +21,12 @@ from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
-from busway.rules.anchor_index import AnchorIndex
 from busway.rules.compiled_rule import CompiledRule
-from busway.rules.correlation_index import CorrelationIndex
 from busway.rules.errors import FilterError, shown
 from busway.rules.filters import CompiledCorrelationFilter, CompiledSqlFilter, FixedFilter
 from busway.rules.match import Match
 from busway.rules.rule import CorrelationFilter, Rule
+from busway.rules.rule_index import AnchorIndex, CorrelationIndex
 from busway.rules.subject import Subject
 
 #: With more to look at, or more that a message may hit, an answer is not had at once.

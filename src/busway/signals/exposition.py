@@ -26,9 +26,8 @@ from busway.loop_entries import Steps
 from busway.signals import metric_names as names
 from busway.signals.exposition_text import ExpositionText, labels_text
 from busway.signals.hub_figures import HubFigures, MeasuredHubs
-from busway.signals.measured_process import MeasuredProcess
+from busway.signals.measured_process import MeasuredProcess, cpu_seconds, resident_bytes
 from busway.signals.pipeline_figures import MeasuredPipelines, PipelineFigures
-from busway.signals.process_usage import cpu_seconds, resident_bytes
 from busway.signals.stall_meter import LONG_TURNS_S
 
 #: Entities looked at before others get their turn.

@@ -1,7 +1,14 @@
-"""What is measured of a server beside its namespace."""
+"""What is measured of a server beside its namespace, and what its process uses of the machine."""
 
+import os
+import resource
+import sys
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Final, Protocol
+
+_STATM: Final = Path("/proc/self/statm")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class MeasuredJournal(Protocol):
@@ -43,3 +50,18 @@ class MeasuredProcess:
     turns: MeasuredTurns | None = None
     connections: MeasuredConnections | None = None
     staging: MeasuredStaging | None = None
+
+
+def cpu_seconds() -> float:
+    """User and system time of all threads since the start."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def resident_bytes() -> int:
+    """Where the system does not tell the present size, the largest so far."""
+    try:
+        return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
+    except (OSError, ValueError, IndexError):
+        largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return largest if sys.platform == "darwin" else largest * 1024

@@ -27,6 +27,7 @@ from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
 from busway.message.message import ACTIVE, DEFERRED, Message
 from busway.store.sqlite.store import SqliteStore
+from tests.harness.skipping_loop import SkippingLoop
 from tests.unit.broker.namespace_bench import NamespaceBench, settle
 from tests.unit.broker.rig import Answer, Recorder
 
@@ -36,13 +37,15 @@ Scenario = Callable[["ClaimBench"], Awaitable[None]]
 
 
 class ClaimBench(NamespaceBench):
-    """One queue, and its claims; a restart forgets what only memory knew."""
+    """One queue, and its claims; a restart forgets what only memory knew. Inside `play` only: no time passes by
+    itself, neither the clock's nor the loop's."""
 
     def __init__(self, kind: str, folder: Path, store_count: int) -> None:
         super().__init__(store_count, Limits(partition_count=4))
         if kind == "sqlite":
             self.files = [
-                SqliteStore(f"store-{at}", folder / f"store-{at}.db", self.clock) for at in range(store_count)
+                SqliteStore(f"store-{at}", folder / f"store-{at}.db", self.clock, read_threads=1)
+                for at in range(store_count)
             ]
             self.stores: Any = self.files
             self.namespace = self.new_namespace()
@@ -65,7 +68,24 @@ class ClaimBench(NamespaceBench):
         return await self.put(*[text(f"{at}", **fields) for at in range(count)])
 
     async def take(self, count: int = 100, stamp: str = STAMP, **where: bool) -> OpenClaim:
-        return await self.claims.take(self.queue, self.outlet(**where), stamp, count, 0.0)
+        return await self.patiently(self.claims.take(self.queue, self.outlet(**where), stamp, count, 0.0))
+
+    async def patiently(self, work: Awaitable[OpenClaim]) -> OpenClaim:
+        """Time passes while it waits for more messages, or for the next session."""
+        task = asyncio.ensure_future(work)
+        while True:
+            await self.calm()
+            if task.done():
+                return await task
+            self.pass_moment()
+
+    def pass_moment(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SkippingLoop)
+        loop.skip(0.01)
+        if self.outlet().requires_session:
+            self.clock.advance(0.01)
+            self.namespace.tick()
 
     async def hold(self, numbers: list[int], stamp: str = STAMP, **where: bool) -> list[int]:
         return await self.claims.hold(self.outlet(**where), stamp, numbers)
@@ -83,39 +103,36 @@ class ClaimBench(NamespaceBench):
     async def release(self, stamp: str = STAMP) -> tuple[int, int]:
         return await self.claims.release(self.outlet(), stamp)
 
-    async def receive(
-        self, credit: int = 100, *, wait_turns: int = 40, dead_letter: bool = False
-    ) -> list[Delivery]:
+    async def receive(self, credit: int = 100, *, dead_letter: bool = False) -> list[Delivery]:
         recorder = Recorder(credit)
         self.outlet(dead_letter).add_receiver(recorder)
         self.outlet(dead_letter).wake(recorder)
-        for _ in range(wait_turns):
-            await asyncio.sleep(0.001)
-            if not self.outlet(dead_letter).is_fetching(recorder):
-                break
+        await self.calm()
         self.outlet(dead_letter).remove_receiver(recorder)
         return recorder.deliveries
 
     async def finish(self, deliveries: list[Delivery], verb: Verb, **fields: Any) -> Answer:
         answer = Answer()
         self.outlet().settle([each.token for each in deliveries], Settlement(verb, **fields), answer)
-        await self.until(lambda: answer.is_done)
+        await self.calm()
+        assert answer.is_done
         return answer
 
     async def pass_time(self, seconds: float) -> None:
         """And everything that it brings."""
         await self.advance(seconds)
-        for _ in range(30):
-            await asyncio.sleep(0.001)
+        for _ in range(5):
             self.namespace.tick()
-            await settle()
+            await self.calm()
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        for _ in range(2_000):
-            if is_so():
-                return
-            await asyncio.sleep(0.001)
-        raise AssertionError("it does not happen")
+    async def calm(self) -> None:
+        """Commits, reads and what follows from them come to an end. A file's one reader takes one read after the
+        other, so the answer to a last one says that those before it are answered, too."""
+        for _ in range(6):
+            await settle()
+            for store in self.stores:
+                await store.flush()
+                await store.catalogue()
 
     async def forget(self) -> None:
         """The process dies, as far as claims can tell, and comes back."""
@@ -152,7 +169,8 @@ def play(kind: str, tmp_path: Path) -> Callable[..., None]:
             finally:
                 await bench.namespace.close()
 
-        asyncio.run(live())
+        with asyncio.Runner(loop_factory=lambda: SkippingLoop(stands_still=True)) as runner:
+            runner.run(live())
 
     return run
 
@@ -288,7 +306,8 @@ def test_a_message_does_not_expire_while_it_is_held(play: Play) -> None:
         with pytest.raises(MessageNotFound):
             await bench.outlet().receive_by_number([numbers[2]], deletes=False)
         assert await bench.settle(numbers) == (2, 0)
-        await bench.until(lambda: bench.counts() == (0, 0, 0))
+        await bench.calm()
+        assert bench.counts() == (0, 0, 0)
 
     play(scenario)
 
@@ -303,12 +322,14 @@ def test_the_time_of_a_released_message_counts_again(play: Play, dead_letters: b
         assert await bench.held() == [*short, longer]
         await bench.pass_time(30)
         assert await bench.release() == (3, 0)
-        await bench.until(lambda: bench.counts()[:2] == (1, 0))
+        await bench.calm()
+        assert bench.counts()[:2] == (1, 0)
         assert [(each.sequence_number, each.state) for each in await bench.outlet().peek(0, 10)] == [
             (longer, ACTIVE)
         ]
         await bench.pass_time(80)
-        await bench.until(lambda: bench.counts()[:2] == (0, 0))
+        await bench.calm()
+        assert bench.counts()[:2] == (0, 0)
         dead = await bench.outlet(dead_letter=True).peek(0, 10)
         assert [each.sequence_number for each in dead] == ([*short, longer] if dead_letters else [])
         for each in dead:
@@ -433,23 +454,13 @@ def test_dead_letters_are_claimed_as_other_messages_are(play: Play) -> None:
     play(scenario)
 
 
-async def _with_time(bench: ClaimBench, work: Awaitable[OpenClaim]) -> OpenClaim:
-    """Time goes on while somebody waits for the next session."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        await asyncio.sleep(0.002)
-        bench.clock.advance(0.0005)
-        bench.namespace.tick()
-    return await task
-
-
 def test_sessions_are_claimed_as_a_whole_and_kept_until_they_are_settled(play: Play) -> None:
     """X-4, X-11, X-13: nobody gets later messages of a session meanwhile; then the next ones may."""
 
     async def scenario(bench: ClaimBench) -> None:
         for at in range(6):
             await bench.put(text(f"{at}", session_id="ab"[at % 2]))
-        claim = await _with_time(bench, bench.take(4))
+        claim = await bench.take(4)
         assert sorted((part.session_id, len(part.numbers)) for part in claim.parts) == [("a", 3), ("b", 3)]
         await bench.put(text("later", session_id="a"))
         taken = numbers_of(claim)
@@ -461,7 +472,7 @@ def test_sessions_are_claimed_as_a_whole_and_kept_until_they_are_settled(play: P
             await bench.claims.renew(bench.outlet(), STAMP)
         assert [each.bare for each in await bench.read(taken)] == [b"0", b"1", b"2", b"3", b"4", b"5"]
         assert await bench.settle(taken) == (6, 0)
-        later = await _with_time(bench, bench.take(4, "claim-2"))
+        later = await bench.take(4, "claim-2")
         assert [part.session_id for part in later.parts] == ["a"]
         assert bench.counts()[:2] == (1, 0)
 
@@ -473,13 +484,13 @@ def test_sessions_that_nobody_renews_are_free_again_and_what_is_held_stays(play:
 
     async def scenario(bench: ClaimBench) -> None:
         await bench.put(text("1", session_id="a"))
-        taken = numbers_of(await _with_time(bench, bench.take()))
+        taken = numbers_of(await bench.take())
         assert await bench.hold(taken) == taken
         await bench.put(text("2", session_id="a"))
         await bench.pass_time(61)
         with pytest.raises(MessageLockLost):
             await bench.claims.renew(bench.outlet(), STAMP)
-        later = await _with_time(bench, bench.take(1, "claim-2"))
+        later = await bench.take(1, "claim-2")
         assert len(numbers_of(later)) == 1
         assert await bench.hold(taken) == taken
         assert await bench.release() == (1, 0)
@@ -512,7 +523,7 @@ def test_a_taking_that_is_cut_short_gives_back_what_it_had(play: Play) -> None:
     async def scenario(bench: ClaimBench) -> None:
         numbers = await bench.put_texts(2)
         task = asyncio.ensure_future(bench.claims.take(bench.queue, bench.outlet(), STAMP, 10, 30.0))
-        await asyncio.sleep(0.02)
+        await bench.calm()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -527,9 +538,10 @@ def test_a_taking_waits_for_the_first_message(play: Play) -> None:
 
     async def scenario(bench: ClaimBench) -> None:
         task = asyncio.ensure_future(bench.claims.take(bench.queue, bench.outlet(), STAMP, 10, 30.0))
-        await asyncio.sleep(0.02)
+        await bench.calm()
+        assert not task.done()
         numbers = await bench.put_texts(3)
-        assert numbers_of(await task) == numbers
+        assert numbers_of(await bench.patiently(task)) == numbers
 
     play(scenario)
 

@@ -13,27 +13,17 @@ status             list, status, forget: streams that read the bus, and how far 
 
 import typer
 
-from busway.cli.output import example
+from busway.cli.pipeline import backfill, capture, compact, deadletters, replay, report, status, triage
+from busway.cli.verbs import example, verb_family
 
-family = typer.Typer(
-    help="Jobs on Spark: history into files, out of files, and what it tells. They need the extra busway[spark];"
-    " list and status tell how far streams are, and need nothing.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+_ABOUT = (
+    "Jobs on Spark: history into files, out of files, and what it tells. They need the extra busway[spark];"
+    " list and status tell how far streams are, and need nothing."
 )
 
 
 def register(app: typer.Typer) -> None:
+    family = verb_family(_ABOUT)
     app.add_typer(family, name="pipeline", epilog=example("busway pipeline capture clicks --to lake"))
-
-
-from busway.cli.pipeline import (  # noqa: E402, F401
-    backfill,
-    capture,
-    compact,
-    deadletters,
-    replay,
-    report,
-    status,
-    triage,
-)
+    for job in (backfill, capture, compact, deadletters, replay, report, status, triage):
+        job.register(family)

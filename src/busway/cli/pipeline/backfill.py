@@ -7,17 +7,10 @@ import typer
 
 from busway.cli.failures import CommandFailed
 from busway.cli.instants import parse_instant_ms
-from busway.cli.output import example, print_json
-from busway.cli.pipeline import family
-from busway.cli.pipeline.running import (
-    LOCAL_MASTER,
-    ConfOption,
-    MasterOption,
-    QuietOption,
-    place,
-    progress,
-)
-from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption
+from busway.cli.output import print_json
+from busway.cli.pipeline.running import SparkOptions
+from busway.cli.target import JsonOption, ServerOptions
+from busway.cli.verbs import verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.backfill.backfill import BackfillResult
@@ -50,7 +43,10 @@ PartialOption = Annotated[bool, typer.Option("--partial", help="Although some of
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count and tell; send nothing.")]
 
 
-@family.command("backfill", epilog=example("busway pipeline backfill orders audit --from lake --dry-run"))
+def register(family: typer.Typer) -> None:
+    verb(family, "backfill", "busway pipeline backfill orders audit --from lake --dry-run")(backfill)
+
+
 def backfill(
     topic: TopicArgument,
     subscription: SubscriptionArgument,
@@ -60,12 +56,9 @@ def backfill(
     before: BeforeOption = None,
     partial: PartialOption = False,
     dry_run: DryRunOption = False,
-    master: MasterOption = LOCAL_MASTER,
-    conf: ConfOption = None,
-    quiet: QuietOption = False,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    spark: SparkOptions,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Give a subscription its history: its rules run over what was captured before they began.
@@ -73,7 +66,7 @@ def backfill(
     Each message arrives once: the same call again sends what is left, and nothing twice.
     """
     before_us = _instant_us(before)
-    there = place(connection_string, ca_file, data, master, conf)
+    there = spark.place(server)
     from busway_spark.pipeline.backfill.backfill import backfill as run
     from busway_spark.pipeline.backfill.backfill_plan import BackfillOptions
     from busway_spark.pipeline.job import JobFailed
@@ -81,7 +74,7 @@ def backfill(
     options = BackfillOptions(
         directory, topic.strip("/"), subscription, through, into, before_us, partial=partial, dry_run=dry_run
     )
-    with progress(quiet=quiet, as_json=as_json) as told:
+    with spark.progress(as_json=as_json) as told:
         try:
             result = run(there, options, told)
         except JobFailed as error:

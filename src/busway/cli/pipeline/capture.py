@@ -7,17 +7,10 @@ import typer
 
 from busway.cli.failures import CommandFailed, WrongCall
 from busway.cli.instants import format_instant, parse_instant_ms
-from busway.cli.output import example, print_json
-from busway.cli.pipeline import family
-from busway.cli.pipeline.running import (
-    LOCAL_MASTER,
-    ConfOption,
-    MasterOption,
-    QuietOption,
-    place,
-    progress,
-)
-from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption
+from busway.cli.output import print_json
+from busway.cli.pipeline.running import SparkOptions
+from busway.cli.target import JsonOption, ServerOptions
+from busway.cli.verbs import verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.capture.capture import CaptureResult
@@ -79,7 +72,10 @@ LossOption = Annotated[
 ]
 
 
-@family.command("capture", epilog=example("busway pipeline capture clicks orders --to lake --follow"))
+def register(family: typer.Typer) -> None:
+    verb(family, "capture", "busway pipeline capture clicks orders --to lake --follow")(capture)
+
+
 def capture(
     entities: EntitiesArgument,
     to: ToOption,
@@ -94,12 +90,9 @@ def capture(
     compression: CompressionOption = "zstd",
     checkpoint: CheckpointOption = None,
     allow_loss: LossOption = False,
-    master: MasterOption = LOCAL_MASTER,
-    conf: ConfOption = None,
-    quiet: QuietOption = False,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    spark: SparkOptions,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Write every message of hubs and topics into Parquet files, each once, by entity, day, hour and partition.
@@ -109,7 +102,7 @@ def capture(
     check_choice("--format", layout, FORMATS)
     check_choice("--compression", compression, COMPRESSIONS)
     beginning = _start(start)
-    where = place(connection_string, ca_file, data, master, conf)
+    where = spark.place(server)
     from busway_spark.pipeline.capture.capture import CaptureOptions
     from busway_spark.pipeline.capture.capture import capture as run
     from busway_spark.pipeline.job import JobFailed
@@ -129,7 +122,7 @@ def capture(
         checkpoint,
         allow_loss,
     )
-    with progress(quiet=quiet, as_json=as_json) as told:
+    with spark.progress(as_json=as_json) as told:
         try:
             result = run(where, options, told)
         except JobFailed as error:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.output import example, print_json
-from busway.cli.pipeline import family
+from busway.cli.output import print_json
 from busway.cli.pipeline.capture import COMPRESSIONS, CompressionOption, check_choice
 from busway.cli.pipeline.running import ConfOption, QuietOption, progress, require_spark, settings
 from busway.cli.target import JsonOption
+from busway.cli.verbs import verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.compact.compact import Merging
@@ -31,7 +31,10 @@ MergingMasterOption = Annotated[
 ]
 
 
-@family.command("compact", epilog=example("busway pipeline compact lake --target-size 256M"))
+def register(family: typer.Typer) -> None:
+    verb(family, "compact", "busway pipeline compact lake --target-size 256M")(compact)
+
+
 def compact(
     directory: Annotated[
         str, typer.Argument(metavar="DIR", help="Where captured files lie: a directory or a URI.")

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.output import example, print_json, print_table
-from busway.cli.pipeline import family
-from busway.cli.pipeline.running import (
-    LOCAL_MASTER,
-    ConfOption,
-    MasterOption,
-    QuietOption,
-    place,
-    progress,
-    require_spark,
-)
-from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption
+from busway.cli.output import print_json, print_table
+from busway.cli.pipeline.running import SparkOptions, require_spark
+from busway.cli.target import JsonOption, ServerOptions
+from busway.cli.verbs import verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.deadletters.deadletters import DeadLetters, Triage
@@ -40,7 +32,10 @@ _EXAMPLE: Final = (
 _TEXT_LETTERS: Final = 60
 
 
-@family.command("deadletters", help=_HELP, epilog=example(_EXAMPLE))
+def register(family: typer.Typer) -> None:
+    verb(family, "deadletters", _EXAMPLE, about=_HELP)(deadletters)
+
+
 def deadletters(
     entities: Annotated[
         list[str], typer.Argument(metavar="ENTITY...", help="Queues, TOPIC/Subscriptions/NAME.")
@@ -73,22 +68,19 @@ def deadletters(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="DIR", help="Parquet and a page with plots.")
     ] = None,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
-    master: MasterOption = LOCAL_MASTER,
-    conf: ConfOption = None,
-    quiet: QuietOption = False,
+    *,
+    server: ServerOptions,
+    spark: SparkOptions,
     as_json: JsonOption = False,
 ) -> None:
     """See `_HELP`."""
     require_spark()
     options = _options(entities, where, sets, body, resubmit, into, by, samples, wait, report)
-    where_it_runs = place(connection_string, ca_file, data, master, conf)
+    where_it_runs = spark.place(server)
     from busway_spark.pipeline.deadletters.deadletters import run
     from busway_spark.pipeline.job import JobFailed
 
-    with progress(quiet=quiet, as_json=as_json) as told:
+    with spark.progress(as_json=as_json) as told:
         try:
             triage = run(where_it_runs, options, told)
         except JobFailed as error:

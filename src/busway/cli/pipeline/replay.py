@@ -8,25 +8,21 @@ import typer
 
 from busway.cli.failures import CommandFailed, WrongCall
 from busway.cli.instants import parse_instant_ms
-from busway.cli.output import example, print_json
-from busway.cli.pipeline import family
-from busway.cli.pipeline.running import (
-    LOCAL_MASTER,
-    ConfOption,
-    MasterOption,
-    QuietOption,
-    place,
-    progress,
-)
-from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption
+from busway.cli.output import print_json
+from busway.cli.pipeline.running import SparkOptions
+from busway.cli.target import JsonOption, ServerOptions
+from busway.cli.verbs import verb
 
 _SPEED: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)x?", re.IGNORECASE | re.ASCII)
 _FASTEST: Final = "max"
 
 
-@family.command(
-    "replay", epilog=example("busway pipeline replay lake --entity clicks --into clicks-test --speed 10x")
-)
+def register(family: typer.Typer) -> None:
+    verb(family, "replay", "busway pipeline replay lake --entity clicks --into clicks-test --speed 10x")(
+        replay
+    )
+
+
 def replay(
     directory: Annotated[
         str, typer.Argument(metavar="DIR", help="Where captured files lie: a directory or a URI.")
@@ -63,12 +59,9 @@ def replay(
     again: Annotated[
         bool, typer.Option("--again", help="From the beginning, although it was begun or done before.")
     ] = False,
-    master: MasterOption = LOCAL_MASTER,
-    conf: ConfOption = None,
-    quiet: QuietOption = False,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    spark: SparkOptions,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Send captured history again, in its order and at a chosen speed.
@@ -79,7 +72,7 @@ def replay(
     since_us, until_us = _instant_us(since, "--from"), _instant_us(until, "--until")
     if since_us is not None and until_us is not None and until_us <= since_us:
         raise WrongCall("--until: must be after --from.")
-    there = place(connection_string, ca_file, data, master, conf)
+    there = spark.place(server)
     from busway_spark.pipeline.job import JobFailed
     from busway_spark.pipeline.replay.replay import ReplayOptions
     from busway_spark.pipeline.replay.replay import replay as run
@@ -87,7 +80,7 @@ def replay(
     options = ReplayOptions(
         directory, entity, into, since_us, until_us, factor, where, keeps_ids=keep_ids, again=again
     )
-    with progress(quiet=quiet, as_json=as_json) as told:
+    with spark.progress(as_json=as_json) as told:
         try:
             result = run(there, options, told)
         except JobFailed as error:

@@ -9,18 +9,10 @@ import typer
 
 from busway.cli.failures import CommandFailed, WrongCall
 from busway.cli.instants import parse_duration_ms, parse_instant_ms
-from busway.cli.output import example, print_json
-from busway.cli.pipeline import family
-from busway.cli.pipeline.running import (
-    LOCAL_MASTER,
-    ConfOption,
-    MasterOption,
-    QuietOption,
-    progress,
-    require_spark,
-    settings,
-)
+from busway.cli.output import print_json
+from busway.cli.pipeline.running import SparkOptions, require_spark
 from busway.cli.target import JsonOption
+from busway.cli.verbs import verb
 
 _HELP: Final = """Tell what the bus did, as a page with charts and as figures.
 
@@ -31,11 +23,12 @@ It reads files alone and needs no server. DIR/report.html is one file that needs
 same as Parquet, DIR/figures.json as JSON."""
 
 
-@family.command(
-    "report",
-    help=_HELP,
-    epilog=example("busway pipeline report --journal journal --since PT24H --out report"),
-)
+def register(family: typer.Typer) -> None:
+    verb(
+        family, "report", "busway pipeline report --journal journal --since PT24H --out report", about=_HELP
+    )(report)
+
+
 def report(
     captured: Annotated[
         str | None,
@@ -61,9 +54,8 @@ def report(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where the page and the figures go.")
     ] = Path("report"),
-    master: MasterOption = LOCAL_MASTER,
-    conf: ConfOption = None,
-    quiet: QuietOption = False,
+    *,
+    spark: SparkOptions,
     as_json: JsonOption = False,
 ) -> None:
     """See `_HELP`."""
@@ -75,9 +67,9 @@ def report(
     from busway_spark.pipeline.report.report import Report, run
 
     options = Report(captured, journal, first, last, tuple(entities or ()), sizes, out)
-    with progress(quiet=quiet, as_json=as_json) as told:
+    with spark.progress(as_json=as_json) as told:
         try:
-            done = run(job_session("report", master, settings(conf)), options, told)
+            done = run(job_session("report", spark.master, spark.settings()), options, told)
         except JobFailed as error:
             raise (WrongCall if str(error).startswith("--") else CommandFailed)(str(error)) from error
     if as_json:

@@ -3,50 +3,57 @@
 import json
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.target import find_target
+from busway.cli.target import ServerOptions
+from busway.cli.verbs import OptionGroup
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.job import Place, Progress
 
-MasterOption = Annotated[
-    str,
-    typer.Option(
-        "--master",
-        metavar="URL",
-        envvar="BUSWAY_SPARK_MASTER",
-        help="Where Spark runs: local[*] is this machine, spark://HOST:7077, yarn, k8s://… a cluster.",
-    ),
-]
 ConfOption = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
-LOCAL_MASTER = "local[*]"
 
 
-def place(
-    connection_string: str | None,
-    ca_file: Path | None,
-    data: Path | None,
-    master: str,
-    conf: list[str] | None,
-) -> "Place":
-    """The bus and the cluster. Fails with a sentence where the extra is not installed."""
-    require_spark()
-    from busway_spark.pipeline.job import Place
-    from busway_spark.wire.bus import Bus
+@dataclass(frozen=True)
+class SparkOptions(OptionGroup):
+    """Where a job runs, and what it tells meanwhile."""
 
-    target = find_target(connection_string, ca_file, data)
-    bus = Bus(target.text, None if target.ca_file is None else str(target.ca_file))
-    return Place(bus, master, settings(conf))
+    master: Annotated[
+        str,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            envvar="BUSWAY_SPARK_MASTER",
+            help="Where Spark runs: local[*] is this machine, spark://HOST:7077, yarn, k8s://… a cluster.",
+        ),
+    ] = "local[*]"
+    conf: ConfOption = None
+    quiet: QuietOption = False
+
+    def place(self, server: ServerOptions) -> "Place":
+        """The bus and the cluster. Fails with a sentence where the extra is not installed."""
+        require_spark()
+        from busway_spark.pipeline.job import Place
+        from busway_spark.wire.bus import Bus
+
+        target = server.find()
+        bus = Bus(target.text, None if target.ca_file is None else str(target.ca_file))
+        return Place(bus, self.master, self.settings())
+
+    def settings(self) -> dict[str, str]:
+        return settings(self.conf)
+
+    def progress(self, *, as_json: bool) -> AbstractContextManager["Progress"]:
+        return progress(quiet=self.quiet, as_json=as_json)
 
 
 def require_spark() -> None:

@@ -5,9 +5,9 @@ from typing import Annotated, Final
 
 import typer
 
-from busway.cli.output import example, print_json, print_table, shown
-from busway.cli.pipeline import family
-from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption, administration
+from busway.cli.output import print_json, print_table, shown
+from busway.cli.target import JsonOption, ServerOptions
+from busway.cli.verbs import verb
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `busway pipeline list` shows it.")]
 
@@ -15,18 +15,22 @@ _COLUMNS: Final = ("NAME", "STATE", "READS", "EVENTS", "BYTES", "SECONDS", "ROWS
 _PARTITION_COLUMNS: Final = ("ENTITY", "GROUP", "PARTITION", "NEXT", "EVENTS", "BYTES", "SECONDS", "LOST")
 
 
-@family.command("list", epilog=example("busway pipeline list --json"))
+def register(family: typer.Typer) -> None:
+    verb(family, "list", "busway pipeline list --json")(list_pipelines)
+    verb(family, "status", "busway pipeline status capture-clicks")(status)
+    verb(family, "forget", "busway pipeline forget capture-clicks")(forget)
+
+
 def list_pipelines(
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """List the streams that read the bus: what each reads, and how many events, bytes and seconds it is behind.
 
     Streams of Spark report themselves every few seconds, those of busway pipeline and those of programs that call
     busway_spark.watch. One that has said nothing for three times as long is silent; after an hour it is forgotten."""
-    with administration(connection_string, ca_file, data) as client:
+    with server.administration() as client:
         found = client.pipelines.list()
     if as_json:
         print_json(found)
@@ -34,16 +38,14 @@ def list_pipelines(
         print_table(_COLUMNS, [_row(each) for each in found])
 
 
-@family.command("status", epilog=example("busway pipeline status capture-clicks"))
 def status(
     name: NameArgument,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Show one stream: each partition that it reads, its last batch, its last failure."""
-    with administration(connection_string, ca_file, data) as client:
+    with server.administration() as client:
         found = client.pipelines.get(name)
     if as_json:
         print_json(found)
@@ -54,15 +56,13 @@ def status(
     print_table(_PARTITION_COLUMNS, _partition_rows(found))
 
 
-@family.command("forget", epilog=example("busway pipeline forget capture-clicks"))
 def forget(
     name: NameArgument,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
+    *,
+    server: ServerOptions,
 ) -> None:
     """Take a stream off the list. The stream itself is not concerned: when it reports again it is back."""
-    with administration(connection_string, ca_file, data) as client:
+    with server.administration() as client:
         client.pipelines.forget(name)
     typer.echo(f"Pipeline {name} is forgotten until it reports again.")
 

@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.output import example, print_json, print_table
-from busway.cli.pipeline import family
-from busway.cli.pipeline.running import (
-    LOCAL_MASTER,
-    ConfOption,
-    MasterOption,
-    QuietOption,
-    place,
-    progress,
-    require_spark,
-)
-from busway.cli.target import CaFileOption, ConnectionStringOption, DataOption, JsonOption
+from busway.cli.output import print_json, print_table
+from busway.cli.pipeline.running import SparkOptions, require_spark
+from busway.cli.target import JsonOption, ServerOptions
+from busway.cli.verbs import verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.deadletters.triage import Round, TriageOptions
@@ -34,7 +26,10 @@ _EXAMPLE: Final = "busway pipeline triage orders --policy orders.toml --resubmit
 _TEXT_LETTERS: Final = 60
 
 
-@family.command("triage", help=_HELP, epilog=example(_EXAMPLE))
+def register(family: typer.Typer) -> None:
+    verb(family, "triage", _EXAMPLE, about=_HELP)(triage)
+
+
 def triage(
     entities: Annotated[
         list[str], typer.Argument(metavar="ENTITY...", help="Queues, TOPIC/Subscriptions/NAME.")
@@ -52,22 +47,19 @@ def triage(
             "--wait", metavar="SECONDS", min=0.0, max=600.0, help="For those that somebody holds locked."
         ),
     ] = 5.0,
-    connection_string: ConnectionStringOption = None,
-    ca_file: CaFileOption = None,
-    data: DataOption = None,
-    master: MasterOption = LOCAL_MASTER,
-    conf: ConfOption = None,
-    quiet: QuietOption = False,
+    *,
+    server: ServerOptions,
+    spark: SparkOptions,
     as_json: JsonOption = False,
 ) -> None:
     """See `_HELP`."""
     require_spark()
     options = _options(entities, policy, resubmit, follow, every, wait)
-    where_it_runs = place(connection_string, ca_file, data, master, conf)
+    where_it_runs = spark.place(server)
     from busway_spark.pipeline.deadletters.triage import triage as run
     from busway_spark.pipeline.job import JobFailed
 
-    with progress(quiet=quiet, as_json=as_json) as told:
+    with spark.progress(as_json=as_json) as told:
         try:
             done = run(where_it_runs, options, told)
         except JobFailed as error:

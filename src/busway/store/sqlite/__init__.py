@@ -11,10 +11,9 @@ high_water     how many commits were reported, in a file of its own
 reads          the reads of the contract, corrected on the loop by the shadows of joined batches
 reader         the half of a read that runs on a connection of its own (`raw_page`: rows as committed)
 log_reader     the part of it about logs
-joined_crc     one CRC for many chunks
 warmth         which rows were touched lately and can be read at once
 rows           messages ↔ rows, with their checksums
-log_rows       chunks of logs ↔ rows, likewise
+log_rows       chunks of logs ↔ rows, likewise; one CRC for many chunks
 file_lock      one server at a time
 database_file  opening a file: new, ours, or to be migrated
 first_rows     rows as schema 1 had them, for the migration

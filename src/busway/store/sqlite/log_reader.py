@@ -19,8 +19,7 @@ import apsw
 
 from busway.store.contract import FragmentKey
 from busway.store.log_contract import ChunkHead, ChunkPage, ProducerRow
-from busway.store.sqlite.joined_crc import joined_crc
-from busway.store.sqlite.log_rows import ListedChunk, chunk_data, damaged_head, is_of
+from busway.store.sqlite.log_rows import ListedChunk, chunk_data, damaged_head, is_of, joined_crc
 from busway.store.sqlite.queries import query
 
 #: Numbers and times outside of SQLite's integers are asked for by people, not found in logs.

@@ -81,7 +81,7 @@ def test_help_of_a_verb_loads_its_own_family_only() -> None:
     """Start: the tree is as large as the call needs."""
     script = (
         "from busway.cli.app import run; assert run(['queue', 'create', '--help']) == 0\n"
-        "assert not {'busway.cli.topics', 'busway.cli.serving', 'busway.cli.pipeline'} & set(sys.modules)"
+        "assert not {'busway.cli.rules', 'busway.cli.serving', 'busway.cli.pipeline'} & set(sys.modules)"
     )
     assert loaded_by(script) <= {"typer"}
 

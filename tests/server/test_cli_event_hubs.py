@@ -1,28 +1,12 @@
 """Event hubs on the command line, with a real server."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from tests.harness.running_server import RunningServer
-from tests.unit.cli.shell import Shell
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("hubs"), "--stores", "2") as running:
-        yield running
-
-
-@pytest.fixture
-def shell(
-    server: RunningServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Shell:
-    monkeypatch.setenv("BUSWAY_CONNECTION_STRING", server.connection_string)
-    return Shell(capsys)
+from tests.harness.shell import Shell
 
 
 @pytest.fixture

@@ -1,14 +1,17 @@
-"""Event hubs over HTTP: what `ServiceBusAdministrationClient` can do with them. Hubs, groups and partitions come and
-go as JSON objects under the names of the management route."""
+"""What `ServiceBusAdministrationClient` manages as JSON: event hubs, and streams that read the bus. They come and go
+as objects under the names of the management routes."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 from urllib.parse import quote
 
-from busway.client.json_answer import Json, object_of, objects_of
+from busway.client.errors import Refused
+
+Json = dict[str, object]
 
 _HUBS: Final = "/$eventhubs"
+_PIPELINES: Final = "/$pipelines"
 _UPDATES: Final = {"If-Match": "*"}
 
 
@@ -65,6 +68,46 @@ class HubAdministration:
     ) -> Json:
         body = json.dumps(properties).encode()
         return object_of(self._exchange("PUT", url, body, headers, content="json"))
+
+
+class PipelineReports:
+    """Streams that read the bus, as they report themselves."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def list(self) -> "Sequence[Json]":
+        """By name: state, what each reads, how far it is behind."""
+        return objects_of(self._exchange("GET", _PIPELINES, content="json"))
+
+    def get(self, name: str) -> Json:
+        """The same of one, with each partition."""
+        return object_of(self._exchange("GET", f"{_PIPELINES}/{quote(name, safe='')}", content="json"))
+
+    def forget(self, name: str) -> None:
+        """Until it reports again."""
+        self._exchange("DELETE", f"{_PIPELINES}/{quote(name, safe='')}", content="json")
+
+
+def object_of(answer: bytes) -> Json:
+    loaded = _loaded(answer)
+    if not isinstance(loaded, dict):
+        raise Refused("The server answered with JSON of another shape than an object.")
+    return loaded
+
+
+def objects_of(answer: bytes) -> list[Json]:
+    loaded = _loaded(answer)
+    if not isinstance(loaded, list) or not all(isinstance(item, dict) for item in loaded):
+        raise Refused("The server answered with JSON of another shape than a list of objects.")
+    return loaded
+
+
+def _loaded(answer: bytes) -> object:
+    try:
+        return json.loads(answer)
+    except ValueError as error:
+        raise Refused("The server answered with something that is not JSON.") from error
 
 
 def _hub_url(name: str) -> str:

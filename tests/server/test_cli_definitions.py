@@ -11,7 +11,7 @@ import pytest
 
 from busway.cli.definitions import write_private
 from tests.harness.running_server import RunningServer
-from tests.unit.cli.shell import Shell
+from tests.harness.shell import Shell
 
 SOURCE: dict[str, Any] = {
     "Format": "busway/1",

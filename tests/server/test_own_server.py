@@ -13,7 +13,7 @@ from busway.cli import health, own_server
 from busway.cli.failures import CommandFailed
 from busway.cli.own_server import OwnServer
 from busway.data_directory import DataDirectory
-from tests.unit.cli.shell import Shell
+from tests.harness.shell import Shell
 
 #: Begins, says so, and is never ready; nor does it end when it is asked to.
 STUBBORN = """

@@ -5,30 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from busway.client.connection_string import ConnectionString
 from busway.client.sas_token import token_for
 from tests.harness.running_server import RunningServer
-from tests.unit.cli.shell import Shell
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    folder: Path = tmp_path_factory.mktemp("claims")
-    with RunningServer(folder) as running:
-        yield running
-
-
-@pytest.fixture
-def shell(
-    server: RunningServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Shell:
-    monkeypatch.setenv("BUSWAY_CONNECTION_STRING", server.connection_string)
-    return Shell(capsys)
+from tests.harness.shell import Shell
 
 
 def _hold(server: RunningServer, queue: str, stamp: str, count: int) -> None:

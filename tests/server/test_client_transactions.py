@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
 import pytest
@@ -17,12 +17,6 @@ from busway.client.service_bus_client import ServiceBusClient
 from tests.harness.running_server import RunningServer
 
 Work = Callable[[ServiceBusClient, str], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("transactions")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -1,27 +1,12 @@
 """The command line and a real server."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from tests.harness.running_server import RunningServer
-from tests.unit.cli.shell import Shell
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("cli")) as running:
-        yield running
-
-
-@pytest.fixture
-def shell(
-    server: RunningServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Shell:
-    monkeypatch.setenv("BUSWAY_CONNECTION_STRING", server.connection_string)
-    return Shell(capsys)
+from tests.harness.shell import Shell
 
 
 @pytest.fixture

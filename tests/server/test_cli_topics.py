@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
@@ -13,21 +12,7 @@ import pytest
 from busway.client.messages import ServiceBusMessage
 from busway.client.service_bus_client import ServiceBusClient
 from tests.harness.running_server import BUSWAY, RunningServer
-from tests.unit.cli.shell import Shell
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("topics")) as running:
-        yield running
-
-
-@pytest.fixture
-def shell(
-    server: RunningServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Shell:
-    monkeypatch.setenv("BUSWAY_CONNECTION_STRING", server.connection_string)
-    return Shell(capsys)
+from tests.harness.shell import Shell
 
 
 @pytest.fixture

@@ -21,12 +21,6 @@ from busway.rules.rule import CorrelationFilter, FalseFilter, Rule, SqlAction, S
 from tests.harness.running_server import RunningServer
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("client")) as running:
-        yield running
-
-
 @pytest.fixture
 def administration(server: RunningServer) -> Iterator[ServiceBusAdministrationClient]:
     with ServiceBusAdministrationClient.from_connection_string(server.connection_string) as client:

@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from busway.cli.pipeline.status import _COLUMNS
 from busway.client.administration import ServiceBusAdministrationClient
 from tests.harness.running_server import RunningServer
-from tests.unit.cli.shell import Shell
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    folder: Path = tmp_path_factory.mktemp("pipelines")
-    with RunningServer(folder) as running:
-        yield running
-
-
-@pytest.fixture
-def shell(
-    server: RunningServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Shell:
-    monkeypatch.setenv("BUSWAY_CONNECTION_STRING", server.connection_string)
-    return Shell(capsys)
+from tests.harness.shell import Shell
 
 
 def report(server: RunningServer, name: str, **more: Any) -> None:
