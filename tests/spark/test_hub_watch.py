@@ -17,9 +17,9 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway_spark.eventhubs import hub_watch
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
-from busway_spark.wire import kept_connections as keeping
+from busway_spark.wire import http_client as keeping
 from busway_spark.wire.bridge import close_bridge
-from busway_spark.wire.http_door import HttpDoor
+from busway_spark.wire.http_client import HttpDoor
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import fill, stream
 
@@ -47,7 +47,7 @@ class Counted:
             return connected(*given)  # type: ignore[arg-type]
 
         monkeypatch.setattr(HttpDoor, "get", counted_get)
-        monkeypatch.setattr("busway_spark.wire.http_door.connected", counted_connected)
+        monkeypatch.setattr("busway_spark.wire.http_client.connected", counted_connected)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
   File "worker.py", line 1, in main
-busway_spark.wire.bus_failure.BusFailure: Could not browse 'x': there is no such entity.
+busway_spark.wire.bus.BusFailure: Could not browse 'x': there is no such entity.
 
 \tat org.apache.spark.Something: it goes on
 Caused by: java.io.IOException: and on"""

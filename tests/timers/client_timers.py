@@ -293,7 +293,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/wire/kept_connections.py",
+        "busway_spark/wire/http_client.py",
         Timer(
             "KeptConnections._look_later",
             RINGS,

@@ -23,7 +23,7 @@ from busway_spark.eventhubs.event_rows import Router, encode_events
 from busway_spark.eventhubs.facts import ask_hub
 from busway_spark.eventhubs.options import EventHubsOptions
 from busway_spark.wire.bridge import bridge
-from busway_spark.wire.bus_failure import failing
+from busway_spark.wire.bus import failing
 
 
 @dataclass

@@ -18,7 +18,7 @@ from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.columns import EventRun, batch_of_run, event_run
 from busway_spark.eventhubs.offsets import EventRange
 from busway_spark.wire.bus import Bus
-from busway_spark.wire.http_door import HttpDoor
+from busway_spark.wire.http_client import HttpDoor
 from busway_spark.wire.patience import OPERATION_S
 
 CHUNKS_TYPE: Final = "application/vnd.busway.chunks"

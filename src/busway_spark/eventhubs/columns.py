@@ -27,8 +27,7 @@ from busway.message.event_chunk import BODY_ELSEWHERE, HAS_NUMBERS, HEAD_BYTES, 
 from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.message_cut import BYTES_MAX, Column, Longs, MessageCut, joined
 from busway_spark.amqp_arrays.message_cut import DATA as SECTION_DATA
-from busway_spark.amqp_arrays.row_columns import RowColumn
-from busway_spark.amqp_arrays.value_arrays import contents, slices
+from busway_spark.amqp_arrays.value_arrays import RowColumn, contents, slices
 from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.head_arrays import HeadArrays
 from busway_spark.eventhubs.heads import json_text

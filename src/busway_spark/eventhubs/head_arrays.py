@@ -24,9 +24,10 @@ from busway_spark.amqp_arrays.message_cut import (
     MessageCut,
     Values,
 )
-from busway_spark.amqp_arrays.row_columns import RowColumn, RowMaps
 from busway_spark.amqp_arrays.value_arrays import (
     STRING,
+    RowColumn,
+    RowMaps,
     is_text,
     is_whole,
     json_texts,

@@ -20,7 +20,7 @@ from busway.client.errors import Refused
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, read_hub
 from busway_spark.eventhubs.options import EventHubsOptions
 from busway_spark.wire.bus import BUSWAY
-from busway_spark.wire.http_door import HttpDoor
+from busway_spark.wire.http_client import HttpDoor
 
 
 class HubWatch:

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from busway_spark.durations import seconds_of
-from busway_spark.wire.connection_texts import ENTRA_REFUSED
+from busway_spark.given_options import seconds_of
+from busway_spark.wire.connection_strings import ENTRA_REFUSED
 
 #: A class of the JVM.
 _CLASS: Final = re.compile(r"[\w$]+(\.[\w$]+)*")

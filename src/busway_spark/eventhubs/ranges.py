@@ -16,8 +16,7 @@ from busway_spark.eventhubs.facts import read_hub
 from busway_spark.eventhubs.offsets import DataLoss, EventRange
 from busway_spark.eventhubs.options import AUTO, BULK, EventHubsOptions
 from busway_spark.given_options import AMQP
-from busway_spark.wire.bus import BUSWAY
-from busway_spark.wire.bus_failure import failing
+from busway_spark.wire.bus import BUSWAY, failing
 from busway_spark.wire.patience import meet
 
 

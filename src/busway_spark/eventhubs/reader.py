@@ -16,8 +16,7 @@ from busway_spark.eventhubs.options import EventHubsOptions
 from busway_spark.eventhubs.positions import PositionFinder
 from busway_spark.eventhubs.ranges import RangePartition, read_range, transport_of
 from busway_spark.wire.bridge import asked
-from busway_spark.wire.bus import BUSWAY
-from busway_spark.wire.bus_failure import failing
+from busway_spark.wire.bus import BUSWAY, failing
 
 
 class EventHubsReader(DataSourceReader):

@@ -19,11 +19,10 @@ from busway_spark.eventhubs.event_rows import by_partition, encode_events
 from busway_spark.eventhubs.options import EventHubsOptions
 from busway_spark.eventhubs.written_columns import WrittenColumns
 from busway_spark.given_options import AMQP
-from busway_spark.loud import say_loudly
-from busway_spark.wire.bus_failure import failing
+from busway_spark.wire.bus import failing
 from busway_spark.writing.sink_writers import JobWriter, StreamWriter, stage_pieces
 from busway_spark.writing.staging import can_stage
-from busway_spark.writing.two_phase import RowsStaged, Stage
+from busway_spark.writing.two_phase import RowsStaged, Stage, say_loudly
 from busway_spark.writing.write_names import WriteName
 
 

@@ -39,7 +39,7 @@ from busway_spark.eventhubs.options import (
 from busway_spark.eventhubs.positions import END, PositionFinder
 from busway_spark.eventhubs.ranges import RangePartition, read_range, transport_of
 from busway_spark.wire.bridge import asked
-from busway_spark.wire.bus_failure import failing
+from busway_spark.wire.bus import failing
 
 #: About how large an event is where none came to tell.
 _EVENT_BYTES_GUESS = 1024.0

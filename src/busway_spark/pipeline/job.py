@@ -12,8 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from busway_spark.pipeline.places.hadoop_driver import hadoop_settings
-from busway_spark.start.no_session import NoSession
-from busway_spark.start.session import spark_session
+from busway_spark.start.session import NoSession, spark_session
 from busway_spark.watching.watch import watch_job
 from busway_spark.wire.bus import Bus
 

@@ -31,7 +31,7 @@ from busway_spark.amqp_arrays.encoded_rows import ENVELOPE_BYTES, EncodedRows, p
 from busway_spark.servicebus.options import ServiceBusOptions
 from busway_spark.servicebus.row_targets import by_entity
 from busway_spark.wire.bridge import bridge
-from busway_spark.wire.bus_failure import failing
+from busway_spark.wire.bus import failing
 from busway_spark.writing.two_phase import RowsRefused
 
 _FAULTS_NAMED: Final = 3

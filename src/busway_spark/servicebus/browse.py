@@ -19,10 +19,8 @@ from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
 from busway_spark.servicebus.message_columns import MessageColumns
 from busway_spark.servicebus.options import ServiceBusOptions
 from busway_spark.servicebus.peek import encoded_walk, walk
-from busway_spark.wire.administration import administration
 from busway_spark.wire.bridge import bridge
-from busway_spark.wire.bus import BUSWAY
-from busway_spark.wire.bus_failure import failing
+from busway_spark.wire.bus import BUSWAY, administration, failing
 
 _SUB_QUEUE_MARK: Final = "/$"
 

@@ -25,8 +25,7 @@ from busway_spark.servicebus.message_columns import fragment_of
 from busway_spark.servicebus.options import BULK, STOCK, ServiceBusOptions
 from busway_spark.servicebus.reading_target import ReadingTarget
 from busway_spark.servicebus.stock_claims import StockClaims, StockReading
-from busway_spark.wire.bus import BUSWAY
-from busway_spark.wire.bus_failure import BusFailure, failing
+from busway_spark.wire.bus import BUSWAY, BusFailure, failing
 
 #: A micro-batch costs Spark a few tenths of a second whatever is in it; stock operations cost so much more that locks
 #: would not last for larger ones.

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from busway.client.errors import Refused
 from busway.message.claimed_run import LENGTH
 from busway_spark.wire.bus import Bus
-from busway_spark.wire.http_door import HttpDoor, Question
+from busway_spark.wire.http_client import HttpDoor, Question
 from busway_spark.wire.patience import OPERATION_S
 
 FRAMES_TYPE: Final = "application/vnd.busway.claimed"

@@ -20,7 +20,7 @@ from busway_spark.servicebus.entrance import Entrance
 from busway_spark.servicebus.message_columns import MessageColumns
 from busway_spark.servicebus.options import RECEIVE_AND_DELETE, ServiceBusOptions, WrongOption
 from busway_spark.wire.bridge import Bridge, bridge
-from busway_spark.wire.bus_failure import failing
+from busway_spark.wire.bus import failing
 
 _PAGE_MESSAGES: Final = 500
 

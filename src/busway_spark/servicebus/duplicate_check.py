@@ -10,10 +10,9 @@ from functools import lru_cache
 from pyspark.sql.types import StructType
 
 from busway.client.errors import ClientError
-from busway_spark.loud import say_loudly
 from busway_spark.servicebus.options import ServiceBusOptions
-from busway_spark.wire.administration import administration
-from busway_spark.wire.bus import BUSWAY, Bus
+from busway_spark.wire.bus import BUSWAY, Bus, administration
+from busway_spark.writing.two_phase import say_loudly
 
 
 def warn_if_rows_can_repeat(schema: StructType, options: ServiceBusOptions) -> None:

@@ -38,8 +38,9 @@ from busway_spark.amqp_arrays.message_cut import (
     MessageCut,
     Values,
 )
-from busway_spark.amqp_arrays.row_columns import RowColumn, RowMaps
 from busway_spark.amqp_arrays.value_arrays import (
+    RowColumn,
+    RowMaps,
     contents,
     is_text,
     is_whole,

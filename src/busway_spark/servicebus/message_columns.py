@@ -23,7 +23,7 @@ from busway.client.messages import (
 )
 from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.message_cut import Column, Longs, MessageCut, joined
-from busway_spark.amqp_arrays.row_columns import RowColumn
+from busway_spark.amqp_arrays.value_arrays import RowColumn
 from busway_spark.property_types import UnknownProperties, restored, types_of
 from busway_spark.servicebus.columns import TEXT_COLUMNS
 from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT, MESSAGE_TEXTS, TIME_MS_MAX, MessageArrays

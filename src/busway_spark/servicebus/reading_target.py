@@ -17,7 +17,7 @@ from typing import Final
 from busway.client.errors import ClientError
 from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
 from busway_spark.wire.bus import Bus
-from busway_spark.wire.http_door import HttpDoor
+from busway_spark.wire.http_client import HttpDoor
 
 _SECOND_MS: Final = 1000
 #: How far clocks may be apart without the query ending too early.

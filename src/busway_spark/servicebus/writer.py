@@ -17,7 +17,7 @@ from busway_spark.servicebus.columns import check_writable
 from busway_spark.servicebus.duplicate_check import warn_if_rows_can_repeat
 from busway_spark.servicebus.options import ServiceBusOptions
 from busway_spark.servicebus.row_targets import by_entity
-from busway_spark.wire.bus_failure import failing
+from busway_spark.wire.bus import failing
 from busway_spark.writing.sink_writers import stage_pieces
 from busway_spark.writing.staging import can_stage
 from busway_spark.writing.two_phase import RowsStaged, Stage

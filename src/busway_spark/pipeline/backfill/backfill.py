@@ -24,7 +24,7 @@ from busway_spark.pipeline.captured.captured_files import SpannedFile
 from busway_spark.pipeline.entity_kind import QUEUE_KIND, find_entity
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.rules.rule_columns import RuleColumns
-from busway_spark.wire.bus_failure import BusFailure
+from busway_spark.wire.bus import BusFailure
 from busway_spark.writing.staging import can_stage
 from busway_spark.writing.two_phase import RowsStaged, decide
 from busway_spark.writing.write_names import GivenName, Running, WriteName, of_job

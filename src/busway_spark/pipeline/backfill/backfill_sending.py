@@ -41,8 +41,7 @@ from busway_spark.property_types import UnknownProperties
 from busway_spark.rules.captured_message import captured_message, payload_of
 from busway_spark.rules.row_evaluator import Copy, Failure, RowEvaluator
 from busway_spark.rules.rule_columns import NOT_SELECTED, SELECTED, sets_name, verdict_name
-from busway_spark.wire.bus import Bus
-from busway_spark.wire.bus_failure import BusFailure
+from busway_spark.wire.bus import Bus, BusFailure
 from busway_spark.writing.two_phase import Stage
 from busway_spark.writing.write_names import WriteName
 

@@ -49,9 +49,8 @@ from busway_spark.pipeline.places.places import spark_location
 from busway_spark.pipeline.spark_sentence import sentence_of
 from busway_spark.servicebus.options import JSON
 from busway_spark.shared_python.lent_python import shared_python
-from busway_spark.start.small_java import small_java
-from busway_spark.wire.administration import administration
-from busway_spark.wire.bus import Bus
+from busway_spark.start.session import small_java
+from busway_spark.wire.bus import Bus, administration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

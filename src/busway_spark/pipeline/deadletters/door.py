@@ -20,7 +20,7 @@ from urllib.parse import quote
 from busway.client.errors import EntityMissing, Refused, Unreachable
 from busway_spark.pipeline.deadletters.plan import GONE, LOCKED, PLANNED, REFUSED
 from busway_spark.wire.bus import Bus
-from busway_spark.wire.http_door import HttpDoor
+from busway_spark.wire.http_client import HttpDoor
 from busway_spark.wire.patience import OPERATION_S, Patience
 
 #: Of one request.

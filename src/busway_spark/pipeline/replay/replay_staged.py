@@ -38,8 +38,7 @@ from busway_spark.pipeline.replay.replay_target import (
     hub_partition,
     message_of,
 )
-from busway_spark.wire.bus import Bus
-from busway_spark.wire.bus_failure import BusFailure
+from busway_spark.wire.bus import Bus, BusFailure
 from busway_spark.writing.staging import StagingRoutes, WriteRefused
 from busway_spark.writing.two_phase import RowsRefused, RowsStaged, Stage, decide
 from busway_spark.writing.write_names import JOB, STREAM, WriteName
