@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.service_bus_client import ServiceBusClient
 from busway.rules.rule import Rule, SqlFilter
-from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.offsets import EventRange
+from busway_spark.eventhubs.ranges import BulkReader
 from busway_spark.pipeline.backfill.backfill import backfill
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_root import CaptureRoot

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from busway.client.administration import ServiceBusAdministrationClient
-from busway_spark.eventhubs import hub_watch
+from busway_spark.eventhubs import stream_reader
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
 from busway_spark.wire import http_client as keeping
@@ -120,8 +120,8 @@ def test_over_amqp_the_pause_is_the_clients(
 ) -> None:
     """A good neighbour: a server that cannot wait is asked as seldom."""
     naps: list[float] = []
-    monkeypatch.setattr(hub_watch, "BUSWAY", "another")
-    monkeypatch.setattr(hub_watch, "time", type("Naps", (), {"sleep": naps.append}))
+    monkeypatch.setattr(stream_reader, "BUSWAY", "another")
+    monkeypatch.setattr(stream_reader, "time", type("Naps", (), {"sleep": naps.append}))
     reader = opened(server, hub)
     start = reader.initialOffset()
     for _ in range(4):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.offsets import EventRange
+from busway_spark.eventhubs.ranges import BulkReader
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.capture.capture_sink import DELTA, CaptureStreamWriter

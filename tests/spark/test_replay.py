@@ -20,8 +20,8 @@ from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.receiver import RECEIVE_AND_DELETE
 from busway.client.service_bus_client import ServiceBusClient
 from busway.streams.key_hash import partition_of_key
-from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.offsets import EventRange
+from busway_spark.eventhubs.ranges import BulkReader
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWriter

@@ -281,7 +281,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/eventhubs/hub_watch.py",
+        "busway_spark/eventhubs/stream_reader.py",
         Timer(
             "HubWatch.wait",
             WAITS,

@@ -38,8 +38,7 @@ from busway_spark.pipeline.captured.captured import SCHEMA
 from busway_spark.pipeline.captured.captured_columns import fitted_batches
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.property_types import UnknownProperties
-from busway_spark.rules.captured_message import captured_message, payload_of
-from busway_spark.rules.row_evaluator import Copy, Failure, RowEvaluator
+from busway_spark.rules.row_evaluator import Copy, Failure, RowEvaluator, captured_message, payload_of
 from busway_spark.rules.rule_columns import NOT_SELECTED, SELECTED, sets_name, verdict_name
 from busway_spark.wire.bus import Bus, BusFailure
 from busway_spark.writing.two_phase import Stage
