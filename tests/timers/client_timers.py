@@ -358,7 +358,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/compact/compact_plan.py",
+        "busway_spark/pipeline/compact/compact_merge.py",
         Timer(
             "_is_over",
             LOOKS,
