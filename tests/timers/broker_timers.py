@@ -422,7 +422,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/streams/compaction.py",
+        "busway/streams/retention.py",
         Timer(
             "Compaction._step",
             RINGS,
@@ -490,7 +490,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/staging/time_limits.py",
+        "busway/staging/forgetting.py",
         Timer(
             "TimeLimits._look_later",
             RINGS,
