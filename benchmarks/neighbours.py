@@ -166,8 +166,8 @@ async def _send(connection: str, seconds: float) -> dict[str, float]:
 
 
 def _read(connection: str, seconds: float, readers: int) -> dict[str, float]:
-    from busway_spark.eventhubs.bulk_reader import BulkReader
     from busway_spark.eventhubs.offsets import EventRange
+    from busway_spark.eventhubs.ranges import BulkReader
     from busway_spark.wire.bus import Bus
 
     got = [0] * readers

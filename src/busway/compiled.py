@@ -44,7 +44,6 @@ HOT_MODULES: Final = (
     "busway.amqp.serial_number",
     "busway.amqp.frames",
     "busway.amqp.allowance",
-    "busway.amqp.holdings",
     "busway.amqp.connection",
     "busway.amqp.session",
     "busway.amqp.deliveries",

@@ -9,11 +9,7 @@ that works; in any other session the formats are found by themselves (modules `p
   start                   a session that works
   shared_python           Python processes of the driver that share their memory
   wire                    the bus, from Spark
-  named_connections       `connection 'prod'`: where a name leads
-  catalogue_tables        `CREATE TABLE … USING`: definitions that bring no options to queries
-  given_options           the options of a query, found by their names, checked and read
-  durations               PT60S in options
-  loud                    what is said though a job goes on
+  given_options           the options of a query or a table, found by their names, checked and read
   writing                 what both formats write by: two phases, names of writes
   amqp_arrays             encoded messages as columns, columns as encoded messages
   eventhubs               `format("eventhubs")`

@@ -3,23 +3,74 @@
 Names may have the format's before them ("eventhubs.name") and be written in any case. One that is not known is
 refused, so that a misspelt one does not silently do nothing; Spark hands a few of its own to every source. A blank
 value is none. Values that may hold a key are never repeated.
+
+Tables in a catalogue of Spark, `CREATE TABLE clicks USING eventhubs`, bring options in two ways. When a table is
+made, Spark asks the source for its columns, with options of its own among those of the statement. To a query of the
+table it hands none of them, only those that the query itself brings:
+
+    SELECT * FROM clicks WITH (connection 'prod', name 'clicks')
+
+So a definition is asked for nothing but columns and needs no bus. One that brings a key is refused: the catalogue
+would keep it, for everybody who may look there, and nobody would use it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from busway_spark.bodies.body_options import BodyOptions, WrongBodyOption, read_body_options
-from busway_spark.catalogue_tables import MISSING, KeyInTable, of_definition
-from busway_spark.durations import seconds_of
-from busway_spark.named_connections import CONNECTION, find_connection
-from busway_spark.wire.authority import authority_text
-from busway_spark.wire.bus import Bus
-from busway_spark.wire.connection_texts import over_websocket, parsed
+from busway_spark.wire.bus import Bus, authority_text
+from busway_spark.wire.connection_strings import CONNECTION, find_connection, over_websocket, parsed
 from busway_spark.wire.patience import OPERATION_S
 from busway_spark.writing.write_names import BATCH_MAX, WRITE_ID_CHARACTERS_MAX
+
+_DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?", re.IGNORECASE)
+
+
+def seconds_of(text: str) -> float | None:
+    """ISO 8601 as azure-event-hubs-spark has it (PT60S), or whole seconds; None for anything else."""
+    match = _DURATION.fullmatch(text)
+    if match is not None and any(match.groups()):
+        hours, minutes, seconds = (float(part or 0) for part in match.groups())
+        return hours * 3600 + minutes * 60 + seconds
+    return float(text) if text.isascii() and text.isdigit() and len(text) <= 6 else None
+
+
+#: Comes among the options of a table's definition, and nowhere else.
+_MARK: Final = "provider"
+_KEY: Final = "connectionstring"
+#: Spark tells each option twice.
+_TWICE: Final = "option."
+KEY_REFUSED: Final = (
+    "a table in the catalogue would keep the key. Leave it out and name a connection in each query: SELECT … FROM"
+    " table WITH (connection 'prod', …); or use CREATE TEMPORARY VIEW … USING … OPTIONS (…), or spark.read."
+)
+MISSING: Final = (
+    "missing. Give it, or `connection` with a name that is known where the query is planned. A table in the"
+    " catalogue gets options only with each query: SELECT … FROM table WITH (connection 'prod', …)."
+)
+#: Stands where a definition has none.
+NOWHERE: Final = "Endpoint=sb://nowhere.invalid;SharedAccessKeyName=none;SharedAccessKey=none;EntityPath=none"
+
+
+class KeyInTable(ValueError):
+    """The definition of a table brings a connection string."""
+
+
+def of_definition(given: Mapping[str, str], known: Collection[str], prefix: str) -> dict[str, str] | None:
+    """The options of a table's definition that shape its columns; None for anything but a definition. `known` are
+    names in lower case. Raises KeyInTable."""
+    lower = {key.lower().removeprefix(_TWICE).removeprefix(prefix): value for key, value in given.items()}
+    if _MARK not in {key.lower() for key in given}:
+        return None
+    if _KEY in lower:
+        raise KeyInTable(KEY_REFUSED)
+    shaping = {key: value for key, value in lower.items() if key in known and key != "connection"}
+    return {**shaping, _KEY: NOWHERE}
+
 
 CONNECTION_STRING: Final = "connectionString"
 CA_FILE: Final = "caFile"

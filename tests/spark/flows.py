@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from busway.cli.app import run
 from busway_spark import spark_session
-from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.offsets import EventRange
+from busway_spark.eventhubs.ranges import BulkReader
 from busway_spark.wire.bus import Bus
 from tests.spark import faults
 from tests.spark.faults import Fault

@@ -29,14 +29,14 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.variant_utils import VariantUtils
 
-from busway_spark.bodies.avro_container import MAGIC
+from busway_spark.bodies.avro_bodies import MAGIC
 from busway_spark.bodies.avro_shape import fingerprint_of, parse_avro_schema, shape_of
 from busway_spark.bodies.body_columns import BadRecord, BodyColumns, with_bodies
 from busway_spark.bodies.body_options import BodyOptions, WrongBodyOption, read_body_options
 from busway_spark.bodies.ddl import BadSchema, parse_ddl
 from busway_spark.bodies.decoded import BadBody
 from busway_spark.bodies.json_bodies import JsonBodies
-from busway_spark.bodies.variant_encoding import parse_variant
+from busway_spark.bodies.variant_bodies import parse_variant
 
 SECRET = "the-body-itself"
 

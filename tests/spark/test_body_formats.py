@@ -15,8 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from busway.client.messages import ServiceBusMessage
-from busway_spark.eventhubs.options import KNOWN, BadOption, EventHubsOptions
-from busway_spark.eventhubs.ported_options import PORTED, REFUSED
+from busway_spark.eventhubs.options import KNOWN, PORTED, REFUSED, BadOption, EventHubsOptions
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import frame, publish, stream
 from tests.spark.servicebus_rig import ServiceBusRig

@@ -19,7 +19,7 @@ from busway_spark.pipeline.capture import capture as capturing
 from busway_spark.pipeline.capture.capture import CaptureOptions, capture
 from busway_spark.pipeline.job import Place, Progress
 from busway_spark.shared_python import lent_python
-from busway_spark.start.small_java import JAVA_OPTIONS, small_java
+from busway_spark.start.session import JAVA_OPTIONS, small_java
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import captured

@@ -10,23 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from busway_spark.pipeline.report.chart_scale import (
-    Scale,
-    bytes_text,
-    duration_text,
-    number_text,
-    number_ticks,
-    time_text,
-    time_ticks,
-)
 from busway_spark.pipeline.report.charts import (
     Bar,
+    Scale,
     Series,
     bar_chart,
+    bytes_text,
+    duration_text,
     heat_map,
     histogram,
     line_chart,
+    number_text,
+    number_ticks,
     text_of,
+    time_text,
+    time_ticks,
 )
 from busway_spark.pipeline.report.page import card, details, notes, page, section, table, tiles, write_whole
 

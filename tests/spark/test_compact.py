@@ -10,12 +10,12 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from busway_spark.pipeline.capture.capture_commit import BatchName
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
+from busway_spark.pipeline.captured import swap
 from busway_spark.pipeline.captured.captured_files import listed_files
-from busway_spark.pipeline.compact import compact_swap
 from busway_spark.pipeline.compact.compact import CompactOptions, CompactResult, Merging, compact, merge_here
 from busway_spark.pipeline.compact.compact_tasks import SparkMerging
 from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.spark.capture_rig import (
     NINE,
     Crash,
@@ -71,7 +71,7 @@ def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         def refuse(one: str, other: str) -> None:
             raise OSError(f"{one} and {other} cannot change names")
 
-        monkeypatch.setattr(compact_swap, "_exchange_names", refuse)
+        monkeypatch.setattr(swap, "_exchange_names", refuse)
     return str(request.param)
 
 
@@ -174,10 +174,10 @@ def test_a_compaction_that_dies_anywhere_loses_and_doubles_nothing(
     """Compact: kill -9 with each change of the disk. A stranger misses nothing, and sees nothing twice where folders
     change in one step; our readers see each message once; the next run finishes."""
     monkeypatch.setattr("busway_spark.pipeline.compact.compact.CaptureRoot", CrashingRoot)
-    exchange = compact_swap._exchange_names
+    exchange = swap._exchange_names
     if protocol == "exchange":
         monkeypatch.setattr(
-            compact_swap,
+            swap,
             "_exchange_names",
             lambda one, other: CrashingRoot.step(lambda: exchange(one, other)),
         )
@@ -262,14 +262,14 @@ def test_a_file_captured_at_the_moment_of_the_change_is_kept(
 ) -> None:
     """Compact: it fell into the old folder, and is moved to the new one."""
     filled(tmp_path)
-    exchange = compact_swap._exchange_names
+    exchange = swap._exchange_names
 
     def late(one: str, other: str) -> None:
         if "hour=09" in other:
             put(tmp_path, 9, range(100, 105))
         exchange(one, other)
 
-    monkeypatch.setattr(compact_swap, "_exchange_names", late)
+    monkeypatch.setattr(swap, "_exchange_names", late)
     run(tmp_path)
     assert numbers(tmp_path) == [(0, at) for at in range(105)]
     assert len(data_files(tmp_path)) == 3
@@ -300,4 +300,4 @@ def test_strange_places_are_refused(tmp_path: Path, way: Merging) -> None:
         (folder / f"0-{number:020}.parquet").write_text("no Parquet")
     with pytest.raises(JobFailed, match="no file of captured messages"):
         run(tmp_path / "other", way=way)
-    assert PurePosixPath(compact_swap.COMPACTION).parts[0] == "_capture"
+    assert PurePosixPath(swap.COMPACTION).parts[0] == "_capture"

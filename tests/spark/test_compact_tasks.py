@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 
 from busway.cli.app import run as busway
 from busway_spark.pipeline.compact.compact import CompactOptions, CompactResult, Merging, compact
-from busway_spark.pipeline.compact.compact_merge import FolderMerge, MergedFolder, MergedFolders
-from busway_spark.pipeline.compact.compact_plan import FolderPlan
+from busway_spark.pipeline.compact.compact_merge import FolderMerge, FolderPlan, MergedFolder, MergedFolders
 from busway_spark.pipeline.compact.compact_tasks import SparkMerging
 from busway_spark.pipeline.job import JobFailed, Progress
 from tests.harness.running_server import BUSWAY

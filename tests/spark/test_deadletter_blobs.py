@@ -8,13 +8,11 @@ import sys
 import pytest
 from pyspark.sql import SparkSession
 
-from busway_spark.pipeline.deadletters.blobs import blobs, packed_numbers
-from busway_spark.pipeline.deadletters.door import Told
-from busway_spark.pipeline.deadletters.tasks import Parcel, paired
+from busway_spark.pipeline.deadletters.tasks import Parcel, Told, blobs, packed_numbers, paired
 
 _LOADED = """
 import sys
-from busway_spark.pipeline.deadletters.blobs import blobs
+from busway_spark.pipeline.deadletters.tasks import blobs
 assert blobs([b"a"]).to_pylist() == [b"a"]
 print("pandas" in sys.modules)
 """

@@ -15,9 +15,8 @@ from busway.amqp.encode import encode_value
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
 from busway.client.messages import ServiceBusMessage
-from busway_spark.pipeline.deadletters.door import LettersDoor, Told, packed, unpacked
 from busway_spark.pipeline.deadletters.plan import GONE, LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
-from busway_spark.pipeline.deadletters.tasks import parcels_left
+from busway_spark.pipeline.deadletters.tasks import LettersDoor, Told, packed, parcels_left, unpacked
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.deadletter_rig import bury, dead_letters_of, peek_all

@@ -11,11 +11,10 @@ import pytest
 
 from busway_spark.pipeline.deadletters import tasks as deadletters_tasks
 from busway_spark.pipeline.deadletters import triage as deadletters_triage
-from busway_spark.pipeline.deadletters.door import Told
 from busway_spark.pipeline.deadletters.plan import LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
 from busway_spark.pipeline.deadletters.policy import Policy, Rule
 from busway_spark.pipeline.deadletters.route import TRANSACTION, Route
-from busway_spark.pipeline.deadletters.tasks import Parcel, ParcelTold, TaskMover
+from busway_spark.pipeline.deadletters.tasks import Parcel, ParcelTold, TaskMover, Told
 from busway_spark.pipeline.deadletters.triage import Round, TriageOptions, _followed
 from busway_spark.pipeline.job import JobFailed, Progress
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from busway_spark.pipeline.deadletters.spans import SPANS_MAX, WHOLE, WIDTH, spans
+from busway_spark.pipeline.deadletters.columns import SPANS_MAX, WHOLE, WIDTH, spans
 from busway_spark.servicebus.options import NUMBER_MAX
 
 

@@ -11,8 +11,7 @@ from busway.amqp.decode import DecodeError
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Int, Long, Symbol, Timestamp, UInt
 from busway.client.messages import ServiceBusMessage
-from busway.message.chunk_parts import heads_of, numbers_of
-from busway.message.event_chunk import ChunkBuilder, ChunkDamaged
+from busway.message.event_chunk import ChunkBuilder, ChunkDamaged, heads_of, numbers_of
 from busway.message.event_record import body_in_record, event_of, record_of
 from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.columns import batch_of_payloads, batch_of_run, event_run

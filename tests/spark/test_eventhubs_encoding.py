@@ -15,9 +15,8 @@ from busway.amqp.types import Decimal as AmqpDecimal
 from busway.amqp.types import Int, Long, Symbol, Timestamp, UInt, ULong
 from busway.streams.key_hash import partition_of_key
 from busway_spark.eventhubs.chosen_columns import SCHEMA, WantedColumns
-from busway_spark.eventhubs.event_rows import Router, by_partition, encode_events
-from busway_spark.eventhubs.written_columns import WrittenColumns
-from busway_spark.eventhubs.written_sections import BadRows
+from busway_spark.eventhubs.sink import Router, by_partition, encode_events
+from busway_spark.eventhubs.written_columns import BadRows, WrittenColumns
 from tests.spark.single_events import batch_of_messages
 
 

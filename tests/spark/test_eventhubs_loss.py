@@ -7,11 +7,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from busway_spark.eventhubs import stream_reader
 from busway_spark.eventhubs.facts import HubFacts, PartitionFacts
-from busway_spark.eventhubs.hub_watch import HubWatch
 from busway_spark.eventhubs.offsets import DataLoss, EventRange, HubOffset
 from busway_spark.eventhubs.options import BULK, EventHubsOptions
 from busway_spark.eventhubs.ranges import RangePartition
-from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
+from busway_spark.eventhubs.stream_reader import EventHubsStreamReader, HubWatch
 
 CONNECTION = "Endpoint=sb://localhost;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true"
 

@@ -17,13 +17,12 @@ from pyspark.sql.types import StructType
 
 from busway_spark.bodies.body_options import FORMATS, POLICIES
 from busway_spark.eventhubs.chosen_columns import SCHEMA
-from busway_spark.eventhubs.options import KNOWN
-from busway_spark.eventhubs.ported_options import PORTED, REFUSED
-from busway_spark.servicebus import duplicate_check
+from busway_spark.eventhubs.options import KNOWN, PORTED, REFUSED
+from busway_spark.servicebus import writer
 from busway_spark.servicebus.columns import readable_schema
-from busway_spark.servicebus.duplicate_check import detects_duplicates, warn_if_rows_can_repeat
 from busway_spark.servicebus.options import KNOWN as SERVICEBUS_KNOWN
 from busway_spark.servicebus.options import MODES, read_options
+from busway_spark.servicebus.writer import detects_duplicates, warn_if_rows_can_repeat
 from tests.harness.running_server import RunningServer
 from tests.spark.servicebus_rig import ServiceBusRig
 
@@ -114,7 +113,7 @@ def test_rows_that_can_arrive_twice_are_warned_about(
     rig = ServiceBusRig(spark, server.connection_string)
     plain, careful = rig.queue(), rig.queue({"RequiresDuplicateDetection": True})
     said: list[str] = []
-    monkeypatch.setattr(duplicate_check, "say_loudly", said.append)
+    monkeypatch.setattr(writer, "say_loudly", said.append)
     with_ids, without = (
         StructType().add("body", "binary").add("messageId", "string"),
         StructType().add("body", "binary"),

@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from busway.client.administration import ServiceBusAdministrationClient
-from busway_spark.eventhubs import hub_watch
+from busway_spark.eventhubs import stream_reader
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
-from busway_spark.wire import kept_connections as keeping
+from busway_spark.wire import http_client as keeping
 from busway_spark.wire.bridge import close_bridge
-from busway_spark.wire.http_door import HttpDoor
+from busway_spark.wire.http_client import HttpDoor
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import fill, stream
 
@@ -47,7 +47,7 @@ class Counted:
             return connected(*given)  # type: ignore[arg-type]
 
         monkeypatch.setattr(HttpDoor, "get", counted_get)
-        monkeypatch.setattr("busway_spark.wire.http_door.connected", counted_connected)
+        monkeypatch.setattr("busway_spark.wire.http_client.connected", counted_connected)
 
 
 @pytest.fixture
@@ -120,8 +120,8 @@ def test_over_amqp_the_pause_is_the_clients(
 ) -> None:
     """A good neighbour: a server that cannot wait is asked as seldom."""
     naps: list[float] = []
-    monkeypatch.setattr(hub_watch, "BUSWAY", "another")
-    monkeypatch.setattr(hub_watch, "time", type("Naps", (), {"sleep": naps.append}))
+    monkeypatch.setattr(stream_reader, "BUSWAY", "another")
+    monkeypatch.setattr(stream_reader, "time", type("Naps", (), {"sleep": naps.append}))
     reader = opened(server, hub)
     start = reader.initialOffset()
     for _ in range(4):

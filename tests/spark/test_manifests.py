@@ -13,12 +13,11 @@ import pyarrow as pa
 import pytest
 
 from busway_spark.pipeline.capture.capture_commit import COMMITTED, BatchName, notes_of, span_of
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.capture.capture_sink import PARQUET
 from busway_spark.pipeline.captured import manifests
 from busway_spark.pipeline.captured.captured import NOT_TOLD, CapturedFile
-from busway_spark.pipeline.captured.file_span import FileSpan
 from busway_spark.pipeline.captured.manifests import (
+    FileSpan,
     RecordedFile,
     Records,
     fold,
@@ -28,6 +27,7 @@ from busway_spark.pipeline.captured.manifests import (
     write_manifest,
 )
 from busway_spark.pipeline.entity_kind import HUB
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.cost.machine import slowness
 from tests.harness.measured import check_within, measured
 from tests.spark.capture_rig import NINE, data_files, events, writer

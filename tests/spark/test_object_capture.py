@@ -8,7 +8,6 @@ from contextlib import ExitStack
 import pytest
 
 from busway_spark.pipeline.capture.capture_commit import BatchName, CaptureFailed, notes_of, span_of
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
 from busway_spark.pipeline.capture.object_commit import capture_ledger
@@ -20,6 +19,7 @@ from busway_spark.pipeline.captured.notes import note_text
 from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.pipeline.places import object_store
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.spark.capture_rig import batch, event, events
 from tests.spark.played_capture import GivenUp, PlayedBus, travelled
 from tests.spark.played_objects import PlayedObjects

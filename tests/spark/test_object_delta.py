@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.offsets import EventRange
+from busway_spark.eventhubs.ranges import BulkReader
 from busway_spark.pipeline.capture.capture_commit import BatchName
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.capture.capture_sink import DELTA, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
 from busway_spark.pipeline.captured.captured_history import History
 from busway_spark.pipeline.captured.delta_table import open_table
 from busway_spark.pipeline.compact.compact import CompactOptions, compact
 from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
-from busway_spark.pipeline.job import JobFailed, Place, Progress
-from busway_spark.pipeline.places.hadoop_driver import hadoop_version
+from busway_spark.pipeline.job import JobFailed, Place, Progress, hadoop_version
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.pipeline.replay.replay import MAX, ReplayOptions, replay
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer

@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.pipeline.places import object_lock
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.pipeline.places.object_lock import ObjectLock
 from busway_spark.pipeline.places.object_store import ObjectStore, StoreFailed
 from tests.spark.s3_server import BUCKET, LOST, RESET, Happening, S3Server, s3, s3_server

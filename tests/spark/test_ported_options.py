@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import DataSourceReader, EqualTo
 
+from busway_spark.eventhubs.offsets import Position
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
-from busway_spark.eventhubs.positions import Position
 from busway_spark.eventhubs.reader import EventHubsReader
 from busway_spark.servicebus.options import WrongOption, read_options
 from busway_spark.start.session import _settings_of

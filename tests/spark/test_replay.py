@@ -20,15 +20,15 @@ from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.receiver import RECEIVE_AND_DELETE
 from busway.client.service_bus_client import ServiceBusClient
 from busway.streams.key_hash import partition_of_key
-from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.offsets import EventRange
+from busway_spark.eventhubs.ranges import BulkReader
 from busway_spark.pipeline.capture.capture_commit import BatchName
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_rows import captured_batch
 from busway_spark.pipeline.capture.captured_writer import ZSTD
 from busway_spark.pipeline.captured.captured_history import History, Mark
 from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.pipeline.replay import replay as replay_module
 from busway_spark.pipeline.replay.replay import MAX, ReplayOptions, ReplayResult, replay
 from busway_spark.pipeline.replay.replay_state import REPLAYS, ReplayState, load_state

@@ -30,17 +30,15 @@ from busway.rules.rule import (
 )
 from busway.subject.copies import changed_copy
 from busway_spark.pipeline.captured.captured import SCHEMA
-from busway_spark.rules.captured_columns import CapturedColumns
-from busway_spark.rules.captured_message import captured_message
-from busway_spark.rules.name_patterns import name_pattern
-from busway_spark.rules.prefilter import prefilter
-from busway_spark.rules.row_evaluator import Copy, Failure, RowEvaluator
+from busway_spark.rules.captured_columns import CapturedColumns, name_pattern
+from busway_spark.rules.row_evaluator import Copy, Failure, RowEvaluator, captured_message
 from busway_spark.rules.rule_columns import (
     ASK,
     NOT_SELECTED,
     SELECTED,
     RuleColumns,
     not_captured,
+    prefilter,
     sets_name,
     verdict_name,
 )

@@ -10,7 +10,7 @@ import subprocess
 import pyarrow.parquet as pq
 import pytest
 
-from busway_spark.pipeline.places.hadoop_driver import hadoop_version
+from busway_spark.pipeline.job import hadoop_version
 from tests.harness.running_server import BUSWAY, RunningServer
 from tests.spark.hub_traffic import expected, fill
 from tests.spark.s3_server import BUCKET, S3Server, s3, s3_server

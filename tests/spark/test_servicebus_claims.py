@@ -17,14 +17,13 @@ from pyspark.sql.types import StructType
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.servicebus import reading_target
+from busway_spark.servicebus import claim_reader
+from busway_spark.servicebus.bulk_claims import ClaimRoutes
 from busway_spark.servicebus.claim import Claim
 from busway_spark.servicebus.claim_desk import ClaimDesk
-from busway_spark.servicebus.claim_reader import ClaimedNumbers, ClaimStreamReader
-from busway_spark.servicebus.claim_routes import ClaimRoutes
+from busway_spark.servicebus.claim_reader import ClaimedNumbers, ClaimStreamReader, ReadingTarget
 from busway_spark.servicebus.columns import readable_schema
 from busway_spark.servicebus.options import ServiceBusOptions, read_options
-from busway_spark.servicebus.reading_target import ReadingTarget
 from busway_spark.servicebus.stock_claims import StockClaims
 from busway_spark.wire.bridge import bridge, close_bridge
 from busway_spark.wire.bus import Bus
@@ -268,7 +267,7 @@ def test_available_now_ends_by_the_clock_where_no_server_tells_numbers(
 ) -> None:
     """M-38: a claim of messages that all came after the start is the last one."""
     reader = _reader(bus, operations="stock")
-    monkeypatch.setattr(reading_target, "_server_ms", lambda _: 1_000)
+    monkeypatch.setattr(claim_reader, "_server_ms", lambda _: 1_000)
     reader.prepareForTriggerAvailableNow()
     end = reader.latestOffset(START, ReadMaxRows(4))
     assert _rows(reader, START, end) == [1, 2, 3, 4]

@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Var
 
 from busway.amqp.sections import decode_message
 from busway.amqp.types import Timestamp, ULong
-from busway_spark.servicebus.browse import ranges_of
+from busway_spark.servicebus.batch_reader import ranges_of
 from busway_spark.servicebus.claim import Claim, WrongOffset
 from busway_spark.servicebus.columns import WrongColumns, check_readable, check_writable, readable_schema
 from busway_spark.servicebus.message_columns import WrongRow, message_of

@@ -8,8 +8,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from busway_spark.servicebus.amqp_sending import RowsSent, send_rows
 from busway_spark.servicebus.options import read_options
+from busway_spark.servicebus.writer import RowsSent, send_rows
 from busway_spark.writing.two_phase import RowsRefused
 from tests.harness.running_server import RunningServer
 from tests.spark.servicebus_rig import ServiceBusRig, numbers

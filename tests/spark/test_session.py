@@ -16,9 +16,13 @@ import pytest
 from busway_spark import spark_session
 from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.start import session
-from busway_spark.start.kept_interrupt import kept_interrupt
-from busway_spark.start.session import JavaMissing, shim_home
-from busway_spark.start.standalone_master import MasterUnreachable, require_master
+from busway_spark.start.session import (
+    JavaMissing,
+    MasterUnreachable,
+    keep_interrupt_handler,
+    require_master,
+    shim_home,
+)
 from busway_spark.wire.bus import Bus
 
 if TYPE_CHECKING:
@@ -122,7 +126,7 @@ def test_a_program_that_wants_ctrl_c_keeps_it() -> None:
     try:
         for before, after in ((stop, stop), (signal.default_int_handler, of_spark), (signal.SIG_IGN,) * 2):
             signal.signal(signal.SIGINT, before)
-            with kept_interrupt():
+            with keep_interrupt_handler():
                 signal.signal(signal.SIGINT, of_spark)
             assert signal.getsignal(signal.SIGINT) == after
     finally:

@@ -16,8 +16,7 @@ from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.servicebus.options import WrongOption, read_options
 from busway_spark.start import session, shipping
 from busway_spark.start.shipping import CodeMissing, code_archive
-from busway_spark.wire.authority import authority_file, authority_text
-from busway_spark.wire.bus import Bus
+from busway_spark.wire.bus import Bus, authority_file, authority_text
 from tests.harness.running_server import RunningServer
 from tests.spark.cluster import bare_python
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.spark_sentence import failing, sentence_of
+from busway_spark.pipeline.job import JobFailed, failing
+from busway_spark.watching.spark_sentence import sentence_of
 
 _OURS = """Failed to generate Python data source read partitions: Traceback (most recent call last):
   File "browse.py", line 45, in partitions
@@ -16,7 +16,7 @@ The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
   File "worker.py", line 1, in main
-busway_spark.wire.bus_failure.BusFailure: Could not browse 'x': there is no such entity.
+busway_spark.wire.bus.BusFailure: Could not browse 'x': there is no such entity.
 
 \tat org.apache.spark.Something: it goes on
 Caused by: java.io.IOException: and on"""

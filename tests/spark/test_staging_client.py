@@ -11,11 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from busway_spark import loud
 from busway_spark.amqp_arrays.encoded_rows import EncodedRows
-from busway_spark.wire.bus import Bus
-from busway_spark.wire.bus_failure import BusFailure
-from busway_spark.wire.kept_connections import kept_connections
+from busway_spark.wire.bus import Bus, BusFailure
+from busway_spark.wire.http_client import kept_connections
 from busway_spark.writing import two_phase
 from busway_spark.writing.staging import StagingRoutes, WriteRefused
 from busway_spark.writing.two_phase import RowsRefused, RowsStaged, Stage, decide, drop_stages
@@ -203,4 +201,4 @@ def test_a_warning_of_a_task_is_said_once_by_the_driver(monkeypatch: pytest.Monk
     assert said[1:] == [
         "The write 'job-x' was made before, under the same writeId: nothing is written again."
     ]
-    assert loud.LOGGER == "busway_spark"
+    assert two_phase.LOGGER == "busway_spark"

@@ -411,7 +411,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/streams/compaction.py",
+        "busway/streams/retention.py",
         Timer(
             "Compaction._step",
             RINGS,
@@ -479,7 +479,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/staging/time_limits.py",
+        "busway/staging/forgetting.py",
         Timer(
             "TimeLimits._look_later",
             RINGS,

@@ -281,7 +281,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/eventhubs/hub_watch.py",
+        "busway_spark/eventhubs/stream_reader.py",
         Timer(
             "HubWatch.wait",
             WAITS,
@@ -293,7 +293,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/wire/kept_connections.py",
+        "busway_spark/wire/http_client.py",
         Timer(
             "KeptConnections._look_later",
             RINGS,
@@ -358,7 +358,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/compact/compact_plan.py",
+        "busway_spark/pipeline/compact/compact_merge.py",
         Timer(
             "_is_over",
             LOOKS,

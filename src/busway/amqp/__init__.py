@@ -14,11 +14,10 @@ Follow an intention:  link.send / link.grant_credit / link.settle … → connec
   serial_number  RFC 1982 arithmetic for delivery ids and transfer ids
   states         connection, session and link states as tables; nothing else changes a state
   errors         conditions and protocol violations with their scope
-  events         what happened, for the owner of a connection
-  deliveries     messages on their way over a link: arrived, arriving, sent
+  events         what happened, for the owner of a connection (`connection_events`: on the connection itself)
+  deliveries     messages that come over a link: arrived, arriving
   engine_settings what a connection announces, and how much of everything a peer may use
   allowance      what a peer makes us keep, held against what it may: a stranger less than a known client
-  holdings       how much memory a peer makes a connection hold, added up from what is there
   sasl           the layer before the frames: mechanisms, PLAIN
   connection     the whole engine: bytes in, events out; channels, heartbeats, deadlines
   session        windows, delivery ids, dispositions in ranges

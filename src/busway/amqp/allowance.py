@@ -8,49 +8,13 @@ a link. Numbers of bytes are those on the wire.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from busway.amqp.engine_settings import EngineSettings, StrangerLimits
 from busway.amqp.performatives import Coordinator, Source, Target
-
-if TYPE_CHECKING:
-    from busway.amqp.engine_settings import EngineSettings
 
 #: What a part of a delivery weighs in memory beside its bytes.
 PART_BYTES: Final = 64
-
-
-class StrangerLimits:
-    """What a peer may have that has not shown who it is. Enough to log in, with a long token too."""
-
-    __slots__ = (
-        "attach_bytes_max",
-        "attaches_max",
-        "links_max",
-        "partials_max",
-        "sessions_max",
-        "unfinished_bytes_max",
-    )
-
-    def __init__(
-        self,
-        *,
-        sessions_max: int = 4,
-        links_max: int = 8,
-        attaches_max: int = 64,
-        attach_bytes_max: int = 16_384,
-        partials_max: int = 1,
-        unfinished_bytes_max: int = 65_536,
-    ) -> None:
-        #: Java's clients have one for tokens and one for management beside that of their entity.
-        self.sessions_max = sessions_max
-        self.links_max = links_max
-        #: One after the other, refused ones included: each is answered.
-        self.attaches_max = attaches_max
-        self.attach_bytes_max = attach_bytes_max
-        #: Unfinished deliveries.
-        self.partials_max = partials_max
-        #: Of unfinished deliveries and of the frame that is coming in.
-        self.unfinished_bytes_max = unfinished_bytes_max
 
 
 class Allowance:

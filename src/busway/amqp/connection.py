@@ -24,10 +24,10 @@ from enum import IntEnum
 from typing import Final
 
 from busway.amqp.allowance import Allowance
+from busway.amqp.connection_events import ConnectionClosed, ConnectionOpened, Event
 from busway.amqp.decode import DecodeError
 from busway.amqp.engine_settings import EngineSettings as EngineSettings
 from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
-from busway.amqp.events import ConnectionClosed, ConnectionOpened, Event
 from busway.amqp.frames import (
     AMQP_HEADER,
     EMPTY_FRAME,

@@ -1,13 +1,10 @@
-"""Messages on their way over a link: arrived, arriving, and sent."""
+"""Messages that come over a link: arrived and arriving. Those that are sent belong to their link (`link`)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from busway.amqp.performatives import TransactionalState, Transfer
-
-if TYPE_CHECKING:
-    from busway.amqp.link import Link
 
 _TXN_ID_BYTES_MAX: Final = 64
 
@@ -28,21 +25,6 @@ class IncomingDelivery:
         self.payload = payload
         #: What the transfer carried in `state`: a TransactionalState, or None.
         self.state = state
-
-
-class OutgoingDelivery:
-    """A delivery that we sent. Unsettled ones are known to their session until both sides have settled."""
-
-    __slots__ = ("delivery_id", "link", "owner", "settled", "tag")
-
-    def __init__(self, link: Link, delivery_id: int, tag: bytes, settled: bool) -> None:
-        self.link = link
-        self.delivery_id = delivery_id
-        self.tag = tag
-        #: Nothing more will be said about it, by whichever side settled.
-        self.settled = settled
-        #: Free for the owner of the link.
-        self.owner: object | None = None
 
 
 class PartialDelivery:
@@ -77,10 +59,10 @@ class PartialDelivery:
         if transfer.settled is True:
             self.settled = True
         if transfer.state is not None:
-            self.state = kept_state(transfer.state)
+            self.state = shortened_state(transfer.state)
 
 
-def kept_state(state: object) -> TransactionalState | None:
+def shortened_state(state: object) -> TransactionalState | None:
     """What is kept of the state of a delivery that waits for something. Nobody asks for more, and it may be large; no
     transaction has an id as long as that."""
     return (

@@ -2,9 +2,48 @@
 
 from __future__ import annotations
 
-from busway.amqp.allowance import StrangerLimits
+from typing import Final
+
 from busway.amqp.frames import MIN_MAX_FRAME_BYTES
-from busway.amqp.sasl import ANONYMOUS, MECHANISMS
+
+ANONYMOUS: Final = "ANONYMOUS"
+PLAIN: Final = "PLAIN"
+#: In the order in which the service lists them.
+MECHANISMS: Final = ("MSSBCBS", PLAIN, ANONYMOUS, "EXTERNAL")
+
+
+class StrangerLimits:
+    """What a peer may have that has not shown who it is. Enough to log in, with a long token too."""
+
+    __slots__ = (
+        "attach_bytes_max",
+        "attaches_max",
+        "links_max",
+        "partials_max",
+        "sessions_max",
+        "unfinished_bytes_max",
+    )
+
+    def __init__(
+        self,
+        *,
+        sessions_max: int = 4,
+        links_max: int = 8,
+        attaches_max: int = 64,
+        attach_bytes_max: int = 16_384,
+        partials_max: int = 1,
+        unfinished_bytes_max: int = 65_536,
+    ) -> None:
+        #: Java's clients have one for tokens and one for management beside that of their entity.
+        self.sessions_max = sessions_max
+        self.links_max = links_max
+        #: One after the other, refused ones included: each is answered.
+        self.attaches_max = attaches_max
+        self.attach_bytes_max = attach_bytes_max
+        #: Unfinished deliveries.
+        self.partials_max = partials_max
+        #: Of unfinished deliveries and of the frame that is coming in.
+        self.unfinished_bytes_max = unfinished_bytes_max
 
 
 class EngineSettings:

@@ -8,45 +8,19 @@ gone is a no-op.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from busway.amqp.connection_events import ConnectionClosed as ConnectionClosed
+from busway.amqp.connection_events import ConnectionOpened as ConnectionOpened
+from busway.amqp.connection_events import Event as Event
+from busway.amqp.connection_events import SaslFinished as SaslFinished
+from busway.amqp.connection_events import SaslInitArrived as SaslInitArrived
 
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
-    from busway.amqp.performatives import Open
     from busway.amqp.session import Session
-
-
-class Event:
-    """Any of the facts below."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True)
-class SaslInitArrived(Event):
-    """The client chose a mechanism. Answer with `connection.sasl_outcome(ok=…)`; what the client pipelined
-    behind it waits until then."""
-
-    mechanism: str
-    #: May hold a key: never shown, never logged.
-    response: bytes = field(repr=False)
-    hostname: str | None
-
-
-@dataclass(frozen=True)
-class SaslFinished(Event):
-    """Client role: the server's verdict."""
-
-    ok: bool
-
-
-@dataclass(frozen=True)
-class ConnectionOpened(Event):
-    """The peer's open arrived (server: answer with `connection.open()`; pipelined frames follow as events)."""
-
-    open: Open
 
 
 @dataclass(frozen=True)
@@ -147,12 +121,4 @@ class SessionEnded(Event):
     """The session is over, told exactly once per session, after the LinkDetached of each of its links."""
 
     session: Session
-    error: AmqpError | None
-
-
-@dataclass(frozen=True)
-class ConnectionClosed(Event):
-    """The connection is over: the peer closed it, broke the protocol, or fell silent. Told exactly once and last.
-    Send what is left in `bytes_to_send()`, then close the transport."""
-
     error: AmqpError | None

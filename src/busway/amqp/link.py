@@ -23,12 +23,10 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.allowance import PART_BYTES, address_bytes
 from busway.amqp.deliveries import IncomingDelivery as IncomingDelivery
-from busway.amqp.deliveries import OutgoingDelivery as OutgoingDelivery
 from busway.amqp.deliveries import PartialDelivery
 from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
 from busway.amqp.events import CreditArrived, CreditDrained, DeliveriesArrived, LinkAttached, LinkDetached
 from busway.amqp.frames import FRAME_HEAD, FRAME_HEAD_BYTES, FRAME_TYPE_AMQP
-from busway.amqp.holdings import is_full_of_unsettled
 from busway.amqp.performatives import (
     ROLE_RECEIVER,
     ROLE_SENDER,
@@ -59,44 +57,31 @@ _UNLIMITED: Final = 1 << 63
 _SETTLED_HEAD_BYTES: Final = len(settled_transfer_head(0, 0, 0, 0))
 
 
+class OutgoingDelivery:
+    """A delivery that we sent. Unsettled ones are known to their session until both sides have settled."""
+
+    __slots__ = ("delivery_id", "link", "owner", "settled", "tag")
+
+    def __init__(self, link: Link, delivery_id: int, tag: bytes, settled: bool) -> None:
+        self.link = link
+        self.delivery_id = delivery_id
+        self.tag = tag
+        #: Nothing more will be said about it, by whichever side settled.
+        self.settled = settled
+        #: Free for the owner of the link.
+        self.owner: object | None = None
+
+
 class Link:
     """Made by the session when an attach arrives, or by `Session.attach` in the client role."""
 
     __slots__ = (
-        "_arrived",
-        "_attach_sent",
-        "_credit",
-        "_credit_told",
-        "_delivery_bytes_max",
-        "_delivery_count",
-        "_drain",
-        "_drain_asked",
-        "_end_told",
-        "_initial_delivery_count",
-        "_out",
-        "_overdraft_floor",
-        "_partial",
-        "_receiving",
-        "_unsettled_count",
-        "_unsettled_max",
-        "closes_late",
-        "handle",
-        "is_sender",
-        "kept_bytes",
-        "name",
-        "outcomes",
-        "owner",
-        "peer",
-        "peer_closed",
-        "peer_handle",
-        "properties",
-        "rcv_settle_mode",
-        "session",
-        "snd_settle_mode",
-        "source",
-        "state",
-        "target",
-    )
+        "_arrived", "_attach_sent", "_credit", "_credit_told", "_delivery_bytes_max", "_delivery_count",
+        "_drain", "_drain_asked", "_end_told", "_initial_delivery_count", "_out", "_overdraft_floor",
+        "_partial", "_receiving", "_unsettled_count", "_unsettled_max", "closes_late", "handle", "is_sender",
+        "kept_bytes", "name", "outcomes", "owner", "peer", "peer_closed", "peer_handle", "properties",
+        "rcv_settle_mode", "session", "snd_settle_mode", "source", "state", "target",
+    )  # fmt: skip
 
     def __init__(self, session: Session, name: str, is_sender: bool, handle: int) -> None:
         settings = session.connection.settings
@@ -511,7 +496,7 @@ class Link:
         unsettled_room = self._unsettled_max - self._unsettled_count
         if unsettled_room < room:
             room = unsettled_room
-        return room if room > 0 and not is_full_of_unsettled(self.session.connection) else 0
+        return room if room > 0 and not self.session.is_full_of_unsettled() else 0
 
     def unsettled_count(self) -> int:
         return self._unsettled_count

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from busway.amqp.connection_events import Event, SaslFinished, SaslInitArrived
+from busway.amqp.engine_settings import ANONYMOUS
 from busway.amqp.errors import Condition, ProtocolViolation, Scope
-from busway.amqp.events import Event, SaslFinished, SaslInitArrived
 from busway.amqp.frames import SASL_HEADER, sasl_frame
 from busway.amqp.performatives import (
     SASL_AUTH,
@@ -27,10 +28,6 @@ from busway.amqp.performatives import (
 )
 from busway.amqp.states import SASL_TABLE, SaslInput, SaslState, advance
 
-#: In the order in which the service lists them.
-MECHANISMS: Final = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
-ANONYMOUS: Final = "ANONYMOUS"
-PLAIN: Final = "PLAIN"
 WELCOME: Final = b"Welcome!"
 
 

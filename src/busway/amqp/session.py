@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from busway.amqp.connection import Connection
 
 _MASK: Final = 0xFFFF_FFFF
+# What these weigh in memory, roughly.
+_SESSION_BYTES: Final = 2_048
+_LINK_BYTES: Final = 2_048
+_UNSETTLED_BYTES: Final = 256
 
 
 class Session:
@@ -464,6 +468,14 @@ class Session:
         """Sent, and not settled by both sides."""
         return len(self.unsettled) + len(self._decided)
 
+    def is_full_of_unsettled(self) -> bool:
+        """So many deliveries of all links of the connection are unsettled that none of them may send any more.
+        Counted when somebody asks: so nothing has to be given back when a session or a link ends, however it does."""
+        count = 0
+        for session in self.connection.sessions.values():
+            count += session.unsettled_deliveries()
+        return count >= self.connection.settings.unsettled_max
+
     def write_flow(
         self,
         handle: int | None = None,
@@ -610,3 +622,14 @@ def _in_range(book: Mapping[int, object], first: int, last: int) -> list[int]:
         ids = [(first + step) & _MASK for step in range(span + 1)]
         return [delivery_id for delivery_id in ids if delivery_id in book]
     return [delivery_id for delivery_id in book if (delivery_id - first) & _MASK <= span]
+
+
+def held_bytes(connection: Connection) -> int:
+    """How much memory a peer makes a connection hold, added up from what is there: unfinished deliveries, attaches,
+    links, sessions, what waits for windows or settlement."""
+    allowance = connection.allowance
+    held = allowance.partial_bytes() + allowance.attach_bytes() + allowance.waiting_bytes
+    held += connection.link_count * _LINK_BYTES
+    for session in connection.sessions.values():
+        held += _SESSION_BYTES + session.unsettled_deliveries() * _UNSETTLED_BYTES
+    return held

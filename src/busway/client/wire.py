@@ -14,6 +14,7 @@ from typing import Final
 from uuid import uuid4
 
 from busway.amqp.connection import Connection, EngineSettings, Role
+from busway.amqp.engine_settings import ANONYMOUS, PLAIN
 from busway.amqp.errors import AmqpError
 from busway.amqp.events import (
     ConnectionClosed,
@@ -29,7 +30,7 @@ from busway.amqp.events import (
     SettlementsAnswered,
     WindowOpened,
 )
-from busway.amqp.sasl import ANONYMOUS, PLAIN, plain_response
+from busway.amqp.sasl import plain_response
 from busway.amqp.session import Session
 from busway.client.connection_string import ConnectionString
 from busway.client.errors import ClientError, NotAuthorised, Unreachable, error_of

@@ -6,5 +6,5 @@ bare              the part of it that no broker changes
 changed_payload   an encoded message with parts of it changed
 claimed_run       messages of a claim as they travel in bulk
 event_record      an event as it lies in a log and leaves it
-event_chunk       runs of events as they are stored (`chunk_parts`: without their bodies)
+event_chunk       runs of events as they are stored, also without their bodies
 """

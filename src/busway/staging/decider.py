@@ -18,8 +18,7 @@ from busway.broker.namespace.namespace import Namespace
 from busway.broker.store_keeper import StoreKeeper
 from busway.staging.decisions import Decision, Decisions
 from busway.staging.joined import Joined, all_durable, open_batch
-from busway.staging.pace import Pace
-from busway.staging.publisher import Publisher
+from busway.staging.publisher import Pace, Publisher
 from busway.staging.refusals import CHANGED, GONE, StagingRefused
 from busway.staging.stage import EntityName, Stage
 from busway.staging.stage_table import StageTable

@@ -2,7 +2,7 @@
 
 Theory of operation. Each fragment that something is decided for has a *line* of logs, in the order of the
 decisions and of the stages in each. One task works on a line while it has work: it reads chunks, cuts slices
-and hands them over, one slice in a turn of the loop for all lines together (`pace`). A plain fragment and a
+and hands them over, one slice in a turn of the loop for all lines together (`Pace`). A plain fragment and a
 hub's partition take a slice in the very step, so the next one need not wait for the commit; a topic, and an
 entity that detects duplicates, take their time, and the line waits for them. Of each store only some bytes are
 on their way at once, so that others who write there find room.
@@ -12,6 +12,10 @@ changed, its store is away or full. When the entity is gone, or was made again, 
 counted.
 
 When a store is lost its lines are forgotten; what its logs say when it is back is where they go on.
+
+The chunks of a log are read one page ahead (`PagesAhead`): the next one is on its way from the store while the rows
+of this one are handed over. Whoever takes rows apart or hands them over does so in a turn of the loop for all of
+staging together (`Pace`), for a few milliseconds at most, and everybody else of the server gets his in between.
 """
 
 from __future__ import annotations
@@ -20,22 +24,71 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from types import TracebackType
 from typing import Final
 
 from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.timers import Timer
 from busway.broker.store_keeper import StoreKeeper
-from busway.message.event_chunk import Chunk, ChunkDamaged
-from busway.staging.pace import Pace
-from busway.staging.pages_ahead import PagesAhead
+from busway.message.event_chunk import Chunk, ChunkDamaged, span
 from busway.staging.slices import Slice, slice_end
 from busway.staging.stage import Stage, StageLog
 from busway.staging.stage_table import StageTable
 from busway.staging.staged_record import sizes_in
 from busway.staging.targets import Target, Targets
-from busway.store.contract import CommitBatch, FragmentKey, StoreError
+from busway.store.contract import CommitBatch, FragmentKey, Store, StoreError
 from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges
+
+
+class Pace:
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def __aenter__(self) -> None:
+        await self._turn.acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._turn.release()
+
+
+class PagesAhead:
+    def __init__(self, store: Store, log: FragmentKey, bytes_max: int) -> None:
+        self._store = store
+        self._log = log
+        self._bytes_max = bytes_max
+        #: Where the page begins that is on its way.
+        self._number = -1
+        self._reading: asyncio.Task[ChunkPage] | None = None
+
+    async def page(self, number: int) -> ChunkPage:
+        """From that number on. Raises StoreError."""
+        reading, self._reading = self._reading, None
+        if reading is not None and self._number == number:
+            page = await reading
+        else:
+            _forget(reading)
+            page = await self._store.chunks(self._log, number, self._bytes_max)
+        if page.more and page.chunks and not page.damaged:
+            self._number = span(page.chunks[-1])[1] + 1
+            self._reading = asyncio.create_task(self._store.chunks(self._log, self._number, self._bytes_max))
+        return page
+
+    def close(self) -> None:
+        reading, self._reading = self._reading, None
+        _forget(reading)
+
+
+def _forget(reading: asyncio.Task[ChunkPage] | None) -> None:
+    """Whatever becomes of it."""
+    if reading is not None and not reading.cancel():
+        reading.exception()
+
 
 _log = logging.getLogger("busway.staging")
 

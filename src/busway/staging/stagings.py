@@ -16,15 +16,14 @@ from busway.broker.namespace.namespace import Namespace
 from busway.broker.store_keeper import StoreKeeper
 from busway.staging.decider import Decided, Decider, MaySend, WriteName
 from busway.staging.decisions import Decision, Decisions, read_decisions
-from busway.staging.forgetting import Forgetting
+from busway.staging.forgetting import Forgetting, TimeLimits
 from busway.staging.joined import Joined, all_durable, open_batch
-from busway.staging.pace import Pace
 from busway.staging.part import Part
+from busway.staging.publisher import Pace
 from busway.staging.refusals import GAP, StagingRefused
 from busway.staging.stage import Stage
 from busway.staging.stage_table import StageTable, read_stages
 from busway.staging.targets import LOOSE, MessageCodec, Target, Targets
-from busway.staging.time_limits import TimeLimits
 from busway.store.contract import FragmentKey
 from busway.store.log_contract import LogChanges
 from busway.streams.event_hubs import EventHubs

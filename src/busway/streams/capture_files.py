@@ -1,14 +1,94 @@
 """Files of captured events in the formats of a hub's capture (H-40, H-44). Each is written from whole chunks, one
-after the other, in a thread: memory holds one chunk."""
+after the other, in a thread: memory holds one chunk.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import BinaryIO, Final
+from uuid import UUID
 
+from busway.amqp.sections import DATA, decode_message
 from busway.message.event_chunk import Chunk
-from busway.streams.captured_event import CapturedEvent, enqueued_text
 from busway.streams.hub_descriptions import AVRO, AVRO_DEFLATE, PARQUET
+
+Value = int | float | str | bytes
+
+_LONG_MAX: Final = (1 << 63) - 1
+#: Annotations that have columns of their own.
+_OWN_COLUMNS: Final = ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time")
+_PROPERTIES: Final = (
+    "message_id",
+    "user_id",
+    "to",
+    "subject",
+    "reply_to",
+    "correlation_id",
+    "content_type",
+    "content_encoding",
+    "absolute_expiry_time",
+    "creation_time",
+    "group_id",
+    "group_sequence",
+    "reply_to_group_id",
+)
+
+
+class CapturedEvent:
+    __slots__ = ("at_ms", "body", "number", "properties", "system_properties")
+
+    def __init__(self, chunk: Chunk, index: int) -> None:
+        self.number = chunk.number(index)
+        self.at_ms = chunk.at_ms(index)
+        message = decode_message(chunk.record(index))
+        self.body: bytes | None = _body(message.body_kind, message.body)
+        self.properties = {
+            str(name): _value(value) for name, value in (message.application_properties or {}).items()
+        }
+        annotations = message.message_annotations or {}
+        self.system_properties = {
+            str(name): _value(value) for name, value in annotations.items() if name not in _OWN_COLUMNS
+        }
+        if message.properties is not None:
+            for name in _PROPERTIES:
+                value = getattr(message.properties, name)
+                if value is not None:
+                    self.system_properties[name.replace("_", "-")] = _value(value)
+
+
+def enqueued_text(at_ms: int) -> str:
+    """As the service writes it: `3/27/2017 6:16:35 PM`."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    hour = at.hour % 12 or 12
+    return (
+        f"{at.month}/{at.day}/{at.year} {hour}:{at.minute:02}:{at.second:02} {'AM' if at.hour < 12 else 'PM'}"
+    )
+
+
+def _body(kind: int, body: object) -> bytes | None:
+    """Data sections as they are; an AMQP value as its text."""
+    if kind == DATA and isinstance(body, list):
+        return b"".join(body)
+    if body is None or isinstance(body, bytes):
+        return body
+    return str(body).encode()
+
+
+def _value(value: object) -> Value:
+    """long, double, string or bytes: what does not fit is its text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and -_LONG_MAX - 1 <= value <= _LONG_MAX:
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, UUID):
+        return str(value)
+    return "" if value is None else str(value)
+
 
 _VALUES: Final = ["long", "double", "string", "bytes"]
 AVRO_SCHEMA: Final = {

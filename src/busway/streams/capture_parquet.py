@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from busway.streams.captured_event import CapturedEvent, Value
+from busway.streams.capture_files import CapturedEvent, Value
 
 _COLUMNS: Final[dict[str, pa.DataType]] = {
     "SequenceNumber": pa.int64(),

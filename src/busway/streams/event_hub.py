@@ -15,6 +15,7 @@ from busway.broker.errors import (
     BrokerError,
     EntityDisabled,
     EntityUpdated,
+    InvalidOperation,
     PublisherRevoked,
     ServerBusy,
 )
@@ -22,10 +23,10 @@ from busway.broker.fragment.flow import Flow
 from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.message.event_record import Event
+from busway.streams.cursor import Readers
 from busway.streams.hub_descriptions import EventHubDescription
 from busway.streams.key_hash import partition_of_key
 from busway.streams.partition_log import AppendDone, LogSettings, PartitionLog
-from busway.streams.readers import Readers
 
 
 class EventHub:
@@ -233,3 +234,16 @@ class EventHub:
 
 def _names(description: EventHubDescription) -> frozenset[str]:
     return frozenset(path_key(name) for name in description.revoked_publishers)
+
+
+def put_publisher(events: list[Event], publisher: str) -> None:
+    """The publisher is the key of everything it sends, and readers see who it was. Raises InvalidOperation for an
+    event with another key."""
+    for event in events:
+        if event.partition_key is None:
+            event.set_partition_key(publisher)
+        elif event.partition_key != publisher:
+            raise InvalidOperation(
+                "A publisher's name is the partition key of its events: they cannot have another one."
+            )
+        event.set_publisher(publisher)

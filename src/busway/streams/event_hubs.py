@@ -14,7 +14,7 @@ from busway.broker.errors import BrokerError
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock, Entropy
 from busway.store.contract import FragmentKey
-from busway.streams.captures import Captures
+from busway.streams.capture import Captures
 from busway.streams.event_hub import EventHub
 from busway.streams.hub_changes import HubChanges
 from busway.streams.hub_descriptions import ConsumerGroupDescription, EventHubDescription

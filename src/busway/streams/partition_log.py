@@ -46,10 +46,9 @@ from busway.store.contract import (
     StoreUnavailable,
 )
 from busway.store.log_contract import ChunkPage, LogChanges, ProducerRow
-from busway.streams.cursor import Cursor, EventReader
+from busway.streams.cursor import Cursor, EventReader, Readers
 from busway.streams.positions import LATEST, NUMBER, START, Position
 from busway.streams.producers import Producer, ProducerBook
-from busway.streams.readers import Readers
 from busway.streams.retention import Retention
 
 if TYPE_CHECKING:

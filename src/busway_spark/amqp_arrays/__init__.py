@@ -1,8 +1,7 @@
 """Encoded AMQP messages, many at a time, as arrays: to columns and from columns, without a look at the single one.
 
 message_cut        where sections, fields and entries of many messages lie
-value_arrays       values that were found, as Arrow arrays
-row_columns        columns and maps gathered out of pieces for some of the rows
+value_arrays       values that were found, as Arrow arrays, gathered into columns and maps
 arrow              Arrow's functions
 encoding           columns as encoded values and sections
 encoded_rows       encoded messages of rows, ready to be sent in batches

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 
 from busway_spark.bodies.ddl import BadSchema, struct_of
 from busway_spark.bodies.decoded import BadBody
-from busway_spark.bodies.json_values import (
+from busway_spark.bodies.json_bodies import (
     Convert,
     array_converter,
     decimal_converter,

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from busway_spark.bodies.body_options import AVRO, DROP, FAIL, JSON, TEXT, BodyOptions
-from busway_spark.bodies.decoded import Decoded, Decoder
+from busway_spark.bodies.decoded import Decoded, Decoder, TextBodies
 from busway_spark.bodies.json_bodies import JsonBodies
-from busway_spark.bodies.text_bodies import TextBodies
 from busway_spark.bodies.variant_bodies import VariantBodies
 
 BODY: Final = "body"

@@ -1,4 +1,6 @@
-"""What a decoder makes of bodies: one value for each, null where there is none, and why a body is bad."""
+"""What a decoder makes of bodies: one value for each, null where there is none, and why a body is bad. The simplest
+decoder makes text: UTF-8 and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -37,3 +39,19 @@ def decode_each(bodies: Sequence[Any], decode: Callable[[bytes], object]) -> tup
             values.append(None)
             faults[at] = str(error)
     return values, faults
+
+
+class TextBodies:
+    def decode(self, bodies: pa.Array[Any]) -> Decoded:
+        try:
+            return Decoded(bodies.cast(pa.string()))
+        except pa.ArrowInvalid:
+            values, faults = decode_each(bodies.to_pylist(), _text)
+            return Decoded(pa.array(values, pa.string()), faults)
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise BadBody(f"it is not UTF-8 at byte {error.start}") from None

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from busway.message.chunk_parts import ALL, HEADS, NUMBERS
+from busway.message.event_chunk import ALL, HEADS, NUMBERS
 from busway_spark.bodies.body_columns import BODY, CORRUPT, NUMBER, with_bodies
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.given_options import COLUMNS

@@ -4,7 +4,7 @@ Theory of operation. A bulk answer is a row of stored chunks (`message.event_chu
 behind them the records, each an AMQP message. Numbers, times and the bounds of records and bodies are read as arrays,
 whole chunks at a time, and bodies become one Arrow array. An event whose record holds nothing but the broker's three
 annotations and its body is told by three bytes and two sums, for all events at once; only what is more, properties
-and keys, is looked for in the records (`head_arrays`), and so are bodies that are no single data section.
+and keys, is looked for in the records (`heads`), and so are bodies that are no single data section.
 
 Application properties and what is left of the system properties are maps of JSON texts; number, offset and time are
 not repeated among the latter.
@@ -27,11 +27,9 @@ from busway.message.event_chunk import BODY_ELSEWHERE, HAS_NUMBERS, HEAD_BYTES, 
 from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.message_cut import BYTES_MAX, Column, Longs, MessageCut, joined
 from busway_spark.amqp_arrays.message_cut import DATA as SECTION_DATA
-from busway_spark.amqp_arrays.row_columns import RowColumn
-from busway_spark.amqp_arrays.value_arrays import contents, slices
+from busway_spark.amqp_arrays.value_arrays import RowColumn, contents, slices
 from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
-from busway_spark.eventhubs.head_arrays import HeadArrays
-from busway_spark.eventhubs.heads import json_text
+from busway_spark.eventhubs.heads import HeadArrays, json_text
 
 _HEAD: Final = struct.Struct("<4sIIIq")
 _LENGTH: Final = struct.Struct("<I")

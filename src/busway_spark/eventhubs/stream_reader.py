@@ -6,11 +6,22 @@ read: a batch that is planned again after a crash has the same ranges and gets t
 whose beginning is in its end. The server keeps no position for us, and `commit` has nothing to do.
 
 What is lost is looked for when a batch is planned, and by each task that gets fewer events than its range has.
+
+Spark asks a source without end, a hundred times a second where there is nothing new. So a question about a hub of
+which nothing is new is put to the server with what is known, and the server waits for news before it answers
+(`gateway.http.hubs.partitions_route`): one request a second on a connection that is kept. Servers that cannot wait
+(Azure) are asked, and once more after as long a pause. Spark asks the sources of a query one after the other, so each
+that waits holds up the others. Therefore only a source of a query that did nothing since its last question waits:
+while others bring batches, `commit` comes between.
 """
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,13 +33,20 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from busway.client.errors import Refused
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.eventhubs.amqp_reader import AmqpReader
-from busway_spark.eventhubs.bulk_reader import BulkReader
 from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS
-from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub
-from busway_spark.eventhubs.hub_watch import HubWatch
-from busway_spark.eventhubs.offsets import DataLoss, EventRange, HubOffset, Json, limited, split
+from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub, read_hub
+from busway_spark.eventhubs.offsets import (
+    END,
+    DataLoss,
+    EventRange,
+    HubOffset,
+    Json,
+    PositionFinder,
+    limited,
+    split,
+)
 from busway_spark.eventhubs.options import (
     BULK,
     EVENTS_PER_PARTITION,
@@ -36,10 +54,60 @@ from busway_spark.eventhubs.options import (
     BadOption,
     EventHubsOptions,
 )
-from busway_spark.eventhubs.positions import END, PositionFinder
-from busway_spark.eventhubs.ranges import RangePartition, read_range, transport_of
+from busway_spark.eventhubs.ranges import AmqpReader, BulkReader, RangePartition, read_range, transport_of
 from busway_spark.wire.bridge import asked
-from busway_spark.wire.bus_failure import failing
+from busway_spark.wire.bus import BUSWAY, failing
+from busway_spark.wire.http_client import HttpDoor
+
+
+class HubWatch:
+    """Of one stream, on the driver."""
+
+    def __init__(self, options: EventHubsOptions) -> None:
+        self._options = options
+        self._door = HttpDoor(options.bus, options.hub, options.operation_s)
+        self._target = "/" + "/".join(quote(part, safe="") for part in options.hub.split("/")) + "/partitions"
+
+    def look(self) -> HubFacts:
+        """As it is now. Raises ClientError."""
+        if self._options.bus.kind(self._options.operation_s) != BUSWAY:
+            return self._read()
+        return self._facts(self._door.get(self._target))
+
+    def wait(self, known: HubFacts) -> HubFacts:
+        """As soon as something is new, or after a while. Raises ClientError."""
+        wait_s = self._options.idle_wait_s
+        if self._options.bus.kind(self._options.operation_s) == BUSWAY:
+            numbers = ",".join(str(facts.next_number) for facts in known.partitions.values())
+            return self._facts(
+                self._door.get(f"{self._target}?known={numbers}&wait={wait_s:.3f}", wait_s=wait_s)
+            )
+        found = self._read()
+        if found.partitions == known.partitions and found.created_at_ms == known.created_at_ms:
+            time.sleep(wait_s)
+            found = self._read()
+        return found
+
+    def _read(self) -> HubFacts:
+        return read_hub(self._options.bus, self._options.hub, operation_s=self._options.operation_s)
+
+    def _facts(self, text: bytes) -> HubFacts:
+        try:
+            told: dict[str, Any] = json.loads(text)
+            partitions = {
+                str(index): PartitionFacts(
+                    str(index),
+                    int(each["first"]),
+                    int(each["next"]),
+                    each["lastOffset"],
+                    int(each["lastAtMs"]),
+                )
+                for index, each in enumerate(told["partitions"])
+            }
+            return HubFacts(self._options.hub, int(told["createdAtMs"]), len(partitions), partitions)
+        except (ValueError, KeyError, TypeError):
+            raise Refused("The server's answer about a hub cannot be read.") from None
+
 
 #: About how large an event is where none came to tell.
 _EVENT_BYTES_GUESS = 1024.0

@@ -1,8 +1,7 @@
 """The jobs of `busway pipeline`. Each has a file with a frozen dataclass of options and a function that runs it.
 
-job                what all jobs share: the bus, the session, how progress is told
+job                what all jobs share: the bus, the session, how progress is told, how Spark reaches object stores
 entity_kind        hub, queue, topic or subscription
-spark_sentence     what Spark says when something goes wrong
 places             directories and object stores
 captured           files of captured messages, whoever reads them
 capture            hubs, topics and queues into captured files

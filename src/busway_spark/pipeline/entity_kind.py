@@ -9,8 +9,7 @@ from busway.client.entity_entry import QUEUE
 from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Unreachable
 from busway_spark.eventhubs.facts import read_hub
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.wire.administration import administration
-from busway_spark.wire.bus import Bus
+from busway_spark.wire.bus import Bus, administration
 
 HUB: Final = "hub"
 QUEUE_KIND: Final = "queue"

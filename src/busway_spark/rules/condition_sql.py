@@ -4,11 +4,15 @@ Theory of operation. A condition becomes a boolean expression; null is unknown, 
 tables of T-33. Errors have no place in it: wherever evaluating may fail, or Spark has no exact word for a value, a
 second expression says so (`asks`), and that message is the broker's evaluator's. It may say so too often, never too
 seldom. A part that has no form here at all raises Unsupported, and then every message is.
+
+A correlation filter (T-40…T-43) compares what `busway.rules.correlation` looks up. An integer never equals a double
+there, and a GUID or bytes equal nothing.
 """
 
 from __future__ import annotations
 
 from busway.rules.arithmetic import TEXT_CHARACTERS_MAX
+from busway.rules.correlation import CorrelationKey
 from busway.rules.evaluate import Compilation, Constant
 from busway.rules.expression import (
     And,
@@ -29,9 +33,13 @@ from busway.rules.expression import (
     Sign,
 )
 from busway.rules.values import Value
-from busway_spark.rules import arithmetic_sql, comparison_sql
+from busway_spark.rules import operators_sql, sql_text
 from busway_spark.rules.captured_columns import CapturedColumns
 from busway_spark.rules.forms import (
+    DOUBLE,
+    INTEGER,
+    MOMENT,
+    SPAN,
     TEXT,
     TRUTH,
     UNKNOWN,
@@ -46,8 +54,8 @@ from busway_spark.rules.forms import (
     is_there,
     view_of,
 )
-from busway_spark.rules.like_sql import Walks, like
-from busway_spark.rules.unsupported import Unsupported
+from busway_spark.rules.operators_sql import Walks, like
+from busway_spark.rules.sql_text import Unsupported
 
 
 class ConditionSql:
@@ -88,7 +96,7 @@ class ConditionSql:
             raise Unsupported("newid()")
         if isinstance(operand, Sign):
             inner = self._operand(operand.operand)
-            return self._kept(arithmetic_sql.signed(operand.operator, inner, self._lambda()), inner)
+            return self._kept(operators_sql.signed(operand.operator, inner, self._lambda()), inner)
         assert isinstance(operand, Arithmetic)
         return self._arithmetic(operand)
 
@@ -107,7 +115,7 @@ class ConditionSql:
         form = self._operand(arithmetic.first)
         for operator, right in arithmetic.steps:
             sides = form, self._operand(right)
-            form = self._kept(arithmetic_sql.calculated(operator, *sides, self._lambda()), *sides)
+            form = self._kept(operators_sql.calculated(operator, *sides, self._lambda()), *sides)
         return form
 
     def _kept(self, result: Form, *sides: Form) -> Form:
@@ -147,15 +155,15 @@ class ConditionSql:
         forms = [self.operand(comparison.left), self.operand(comparison.right)]
         operator = comparison.operator
         if operator not in ("=", "<>"):
-            return self._binder.bound(forms, lambda views: comparison_sql.ordered(operator, *views))
-        equal = self._binder.bound(forms, lambda views: comparison_sql.equal(*views))
+            return self._binder.bound(forms, lambda views: operators_sql.ordered(operator, *views))
+        equal = self._binder.bound(forms, lambda views: operators_sql.equal(*views))
         return _negated_if(operator == "<>", equal)
 
     def _membership(self, membership: Membership) -> str:
         forms = [self.operand(each) for each in (membership.operand, *membership.choices)]
 
         def among(views: list[View]) -> str:
-            return "(" + " OR ".join(comparison_sql.equal(views[0], each) for each in views[1:]) + ")"
+            return "(" + " OR ".join(operators_sql.equal(views[0], each) for each in views[1:]) + ")"
 
         return self._binder.bound(forms, among)
 
@@ -215,3 +223,36 @@ class ConditionSql:
 
 def _negated_if(is_negated: bool, truth: str) -> str:
     return f"(NOT {truth})" if is_negated else truth
+
+
+def correlation(key: CorrelationKey, columns: CapturedColumns) -> tuple[str, list[str]]:
+    """(whether the message is selected, when the evaluator must be asked)."""
+    if not key.is_satisfiable:
+        return "false", []
+    parts: list[str] = []
+    asks: list[str] = []
+    for (is_system, name), wanted in zip(key.shape, key.keys, strict=True):
+        form = columns.system(name) if is_system else columns.user(name)
+        if isinstance(form, Found):
+            asks.append(form.field("a"))
+        kind, sql = _wanted(wanted)
+        view = view_of(form)
+        parts.append(f"coalesce({view[kind].sql} = {sql}, false)" if kind in view else "false")
+    return "(" + " AND ".join(parts) + ")", asks
+
+
+def _wanted(key: object) -> tuple[str, str]:
+    """Kind and constant of a look-up key. Doubles are no NaN: that would not be satisfiable."""
+    if isinstance(key, str):
+        return TEXT, sql_text.text(key)
+    if isinstance(key, int):
+        return INTEGER, sql_text.integer(key)
+    if isinstance(key, tuple) and len(key) == 2:
+        word, value = key
+        if word == "boolean" and isinstance(value, bool):
+            return TRUTH, sql_text.boolean(value)
+        if word == "double" and isinstance(value, float):
+            return DOUBLE, sql_text.double(value)
+        if word in ("dateTime", "duration") and isinstance(value, int):
+            return (MOMENT if word == "dateTime" else SPAN), sql_text.integer(value)
+    raise Unsupported("a value of this type in a correlation filter")

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from busway.rules.values import Instant, Span, Value
 from busway_spark.rules import sql_text
-from busway_spark.rules.unsupported import Unsupported
+from busway_spark.rules.sql_text import Unsupported
 
 TEXT: Final = "t"
 INTEGER: Final = "i"

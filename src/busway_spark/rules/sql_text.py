@@ -1,10 +1,15 @@
-"""Constants as text of Spark's SQL. A text goes through hexadecimal digits: nothing in a rule ends a literal."""
+"""Constants as text of Spark's SQL, and what it cannot say. A text goes through hexadecimal digits: nothing in a rule
+ends a literal.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from busway_spark.rules.unsupported import Unsupported
+
+class Unsupported(Exception):
+    """This part of a rule has no exact form in columns; the text names it. The broker's evaluator takes the rule."""
+
 
 #: The one integer that cannot be written with a minus sign.
 _INTEGER_MIN: Final = -(1 << 63)

@@ -7,10 +7,20 @@ settling does not depend on it. Executors only look.
 
 Against Busway a claim is taken, held, read and settled by operations of its own (`bulk_claims`), elsewhere by those
 that every Service Bus has (`stock_claims`). Both leave the same marks, so a query may change between them.
+
+A query with `availableNow` reads what was there when it began, however much comes meanwhile. Sequence numbers ascend
+within a fragment, so Busway tells the newest number of each, and what is above it came later. Other servers do not
+tell: there the time counts, by the server's clock, which its answers over HTTP tell to the second. A message of that
+very second may have come later and is read too. A server whose HTTP cannot be reached has the clock of this machine,
+or one close to it.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 import pyarrow as pa
@@ -18,15 +28,56 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from busway.client.errors import ClientError
 from busway_spark.servicebus.bulk_claims import BulkClaims, BulkReading
 from busway_spark.servicebus.claim import Claim, Held
 from busway_spark.servicebus.columns import check_readable
+from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
 from busway_spark.servicebus.message_columns import fragment_of
 from busway_spark.servicebus.options import BULK, STOCK, ServiceBusOptions
-from busway_spark.servicebus.reading_target import ReadingTarget
 from busway_spark.servicebus.stock_claims import StockClaims, StockReading
-from busway_spark.wire.bus import BUSWAY
-from busway_spark.wire.bus_failure import BusFailure, failing
+from busway_spark.wire.bus import BUSWAY, Bus, BusFailure, failing
+from busway_spark.wire.http_client import HttpDoor
+
+_SECOND_MS: Final = 1000
+#: How far clocks may be apart without the query ending too early.
+_SKEW_MS: Final = 2_000
+
+
+@dataclass(frozen=True)
+class ReadingTarget:
+    #: When the query began, by the server's clock.
+    at_ms: int
+    #: The newest number of each fragment by then; None where the server does not tell.
+    last_numbers: dict[int, int] | None = None
+
+    def was_there(self, number: int) -> bool:
+        if self.last_numbers is None:
+            return True
+        return number <= self.last_numbers.get(number >> FRAGMENT_SHIFT, 0)
+
+    def is_behind(self, oldest_ms: int) -> bool:
+        """Whether a claim whose oldest message came then is the last one, as far as times can tell."""
+        return self.last_numbers is None and oldest_ms > self.at_ms
+
+    @classmethod
+    def by_numbers(cls, last_numbers: Sequence[int]) -> ReadingTarget:
+        return cls(0, {number >> FRAGMENT_SHIFT: number for number in last_numbers})
+
+    @classmethod
+    def by_clock(cls, bus: Bus) -> ReadingTarget:
+        told_ms = _server_ms(bus)
+        return cls(int(time.time() * 1000) + _SKEW_MS if told_ms is None else told_ms + _SECOND_MS - 1)
+
+
+def _server_ms(bus: Bus) -> int | None:
+    """None when nobody answered; it is asked once, since there is another clock."""
+    try:
+        told = HttpDoor(bus, "", limit_s=0.0).date()
+        return None if told is None else int(parsedate_to_datetime(told).timestamp()) * _SECOND_MS
+    except (ClientError, ValueError):
+        return None
+
 
 #: A micro-batch costs Spark a few tenths of a second whatever is in it; stock operations cost so much more that locks
 #: would not last for larger ones.

@@ -38,8 +38,9 @@ from busway_spark.amqp_arrays.message_cut import (
     MessageCut,
     Values,
 )
-from busway_spark.amqp_arrays.row_columns import RowColumn, RowMaps
 from busway_spark.amqp_arrays.value_arrays import (
+    RowColumn,
+    RowMaps,
     contents,
     is_text,
     is_whole,
@@ -50,8 +51,7 @@ from busway_spark.amqp_arrays.value_arrays import (
     whole_numbers,
 )
 from busway_spark.property_types import PLAIN_FORMS
-from busway_spark.servicebus.variant import SCALAR_METADATA
-from busway_spark.servicebus.variant_arrays import json_values, variants
+from busway_spark.servicebus.variant import SCALAR_METADATA, json_values, variants
 
 STRING: Final = pa.string()
 _BINARY: Final = pa.binary()

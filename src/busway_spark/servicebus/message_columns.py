@@ -23,13 +23,11 @@ from busway.client.messages import (
 )
 from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.message_cut import Column, Longs, MessageCut, joined
-from busway_spark.amqp_arrays.row_columns import RowColumn
+from busway_spark.amqp_arrays.value_arrays import RowColumn
 from busway_spark.property_types import UnknownProperties, restored, types_of
-from busway_spark.servicebus.columns import TEXT_COLUMNS
+from busway_spark.servicebus.columns import RARE_TYPES, TEXT_COLUMNS, reading_of, with_fields
 from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT, MESSAGE_TEXTS, TIME_MS_MAX, MessageArrays
 from busway_spark.servicebus.options import JSON, ServiceBusOptions
-from busway_spark.servicebus.rare_columns import TYPES as RARE_TYPES
-from busway_spark.servicebus.rare_columns import reading_of, with_fields
 from busway_spark.servicebus.variant import SCALAR_METADATA, amqp_value, json_of, variant_of
 
 #: The application property by which a claim marks what it holds.

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from busway_spark.start.cache_folder import cache_folder
+from busway_spark.start.shipping import cache_folder
 
 SPARK_HOME: Final = "SPARK_HOME"
 _PYTHON: Final = "python"

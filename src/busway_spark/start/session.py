@@ -7,7 +7,11 @@ that one argument out and runs the real one.
 
 Where all of Spark is on this machine it listens here alone, and Python workers are this interpreter, else they lack
 our packages. On a cluster Spark chooses addresses as it always does, and our code travels with the session
-(`shipping`), unless `spark.busway.shipCode` is false.
+(`shipping`), unless `spark.busway.shipCode` is false. A standalone master at which nobody answers is refused at once:
+Spark itself tries for a minute and a half and then speaks of a context that was stopped.
+
+A driver whose streams rest for most of the time can ask for a Java that gives back what it does not use:
+`small_java`.
 """
 
 from __future__ import annotations
@@ -15,24 +19,30 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
-from busway_spark.start.cache_folder import cache_folder
-from busway_spark.start.kept_interrupt import kept_interrupt
-from busway_spark.start.no_session import NoSession
 from busway_spark.start.quick_home import lead_to_quick_home
-from busway_spark.start.shipping import is_archived, lead_planners, ship_code
-from busway_spark.start.standalone_master import require_master
+from busway_spark.start.shipping import cache_folder, is_archived, lead_planners, ship_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class NoSession(RuntimeError):
+    """The text is a sentence for people and says what to do."""
+
 
 JAVA_VERSION_MIN: Final = 17
 _MISSING_MODULE: Final = "--add-modules=jdk.incubator.vector"
@@ -101,7 +111,7 @@ def spark_session(
         settings = {**_settings_of(wanted), **given}
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with kept_interrupt():
+    with keep_interrupt_handler():
         session = builder.getOrCreate()
     if _must_ship(session, wanted, given):
         ship_code(session)
@@ -232,3 +242,93 @@ def _write_program(program: Path, text: str) -> None:
         file.write(text)
     os.chmod(name, 0o700)
     os.replace(name, program)
+
+
+@contextmanager
+def keep_interrupt_handler() -> Iterator[None]:
+    """A new session takes SIGINT for itself, so that Ctrl-C ends what Spark is doing. That is right where nobody
+    else wants it; a program that ends in good order on the first Ctrl-C keeps its own handler."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if _is_ones_own(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+def _is_ones_own(handler: object) -> bool:
+    """Not what every process of Python begins with. None: it was not set from Python and cannot be set again."""
+    return handler not in (None, signal.SIG_DFL, signal.default_int_handler)
+
+
+# -- a standalone master
+
+_SCHEME: Final = "spark://"
+_PORT: Final = 7077
+_CONNECT_TIMEOUT_S: Final = 10.0
+
+
+class MasterUnreachable(NoSession):
+    """None of the machines that the address names answers."""
+
+
+def require_master(address: str) -> None:
+    """Of `spark://HOST:PORT[,HOST:PORT…]`; one that answers is enough. Raises MasterUnreachable."""
+    if not address.startswith(_SCHEME):
+        return
+    reasons = []
+    for one in address.removeprefix(_SCHEME).split(","):
+        reason = _refusal(one)
+        if reason is None:
+            return
+        reasons.append(reason)
+    raise MasterUnreachable(_sentence(address, reasons))
+
+
+def _refusal(place: str) -> str | None:
+    """Why it cannot be connected to; None when it can."""
+    try:
+        parts = urlsplit(f"//{place}")
+        host, port = parts.hostname or "", parts.port or _PORT
+    except ValueError as error:
+        return str(error)
+    try:
+        socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _sentence(address: str, reasons: Sequence[str]) -> str:
+    return f"No Spark master answers at {address}: {'; '.join(dict.fromkeys(reasons))}."
+
+
+# -- a small Java
+
+#: Before `spark.driver.extraJavaOptions`, which stays what others have made it.
+JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
+_GIVES_BACK: Final = "-XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40"
+_SERIAL: Final = "-XX:+UseSerialGC"
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+_ENVIRONMENT: Final = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+
+
+def small_java(config: Mapping[str, str]) -> dict[str, str]:
+    """Settings for a session whose Java gives back what it does not use; those that are given win.
+
+    The collector that Java takes by itself lets a heap grow as far as it may, since it collects late. The serial one
+    keeps it in proportion to what lives. Two collectors are refused by Java, so none is chosen where somebody else
+    has chosen one: in the settings of the job, in the environment, or in `spark-defaults.conf`."""
+    is_chosen = any(_COLLECTOR.search(text) for text in _told(config))
+    ours = {JAVA_OPTIONS: _GIVES_BACK if is_chosen else f"{_SERIAL} {_GIVES_BACK}"}
+    return {**ours, **config}
+
+
+def _told(config: Mapping[str, str]) -> Iterator[str]:
+    yield from config.values()
+    yield from (os.environ.get(name, "") for name in _ENVIRONMENT)
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
+    if folder:
+        with suppress(OSError):
+            yield (Path(folder) / "spark-defaults.conf").read_text(errors="replace")

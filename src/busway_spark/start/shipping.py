@@ -26,10 +26,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from busway_spark.start.cache_folder import cache_folder
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def cache_folder() -> Path:
+    """Of the user alone: what lies there is run. Where the user has no home, one for this process."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    try:
+        folder = (Path(given) if given else Path.home() / ".cache") / "busway"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (OSError, RuntimeError):
+        return Path(tempfile.mkdtemp(prefix="busway-"))
+    return folder if os.access(folder, os.W_OK) else Path(tempfile.mkdtemp(prefix="busway-"))
+
 
 #: Ours, and of others what ours import on executors and what is Python alone.
 PACKAGES: Final = ("busway", "busway_spark", "defusedxml")

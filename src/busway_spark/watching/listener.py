@@ -26,9 +26,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from busway.redaction import redacted
-from busway_spark.pipeline.spark_sentence import sentence_of
-from busway_spark.watching.read_positions import positions_of
-from busway_spark.watching.watched import Watched
+from busway_spark.watching.spark_sentence import sentence_of
+from busway_spark.watching.watched import Watched, positions_of
 
 _log = logging.getLogger(__name__)
 

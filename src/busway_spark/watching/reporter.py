@@ -20,7 +20,7 @@ from urllib.parse import quote
 from busway.client.errors import ClientError, EntityExists, EntityMissing, Unreachable
 from busway_spark.watching.watched import RUNNING, Watched, WatchedQuery
 from busway_spark.wire.bus import Bus
-from busway_spark.wire.http_door import HttpDoor
+from busway_spark.wire.http_client import HttpDoor
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from busway_spark.watching.figures_door import FiguresDoor
+    from busway_spark.watching.figures import FiguresDoor
     from busway_spark.watching.listener import BusListener
     from busway_spark.watching.reporter import Reporter
     from busway_spark.watching.watched import Watched
@@ -91,11 +91,10 @@ def watch(
     host: str = "127.0.0.1",
     every_s: float = 10.0,
 ) -> Watch:
-    """See the head of this file. `connection` is the name of one (`named_connections`). Listen is enough as a right.
-    Raises ValueError for what cannot be used, OSError when the port is taken."""
-    from busway_spark.named_connections import find_connection
+    """See the head of this file. `connection` is the name of one (`wire.connection_strings`). Listen is
+    enough as a right. Raises ValueError for what cannot be used, OSError when the port is taken."""
     from busway_spark.wire.bus import Bus
-    from busway_spark.wire.connection_texts import parsed
+    from busway_spark.wire.connection_strings import find_connection, parsed
 
     if connection is not None:
         if connection_string is not None:
@@ -120,8 +119,7 @@ def watch_bus(
     every_s: float = 10.0,
 ) -> Watch:
     """The same with what was checked. Raises OSError."""
-    from busway_spark.watching.figures import figures_text
-    from busway_spark.watching.figures_door import FiguresDoor
+    from busway_spark.watching.figures import FiguresDoor, figures_text
     from busway_spark.watching.listener import BusListener
     from busway_spark.watching.reporter import Reporter
     from busway_spark.watching.watched import Watched

@@ -1,29 +1,110 @@
-"""The bus that a source or sink talks to: its address, which kind of server it is, and connections to it.
+"""The bus that a source or sink talks to: its address, which kind of server it is, connections to it, and its
+failures as sentences.
 
 A `Bus` travels to executors inside of readers and writers, so it holds text only; connections are made where they are
-used. A certificate authority that was given as a file travels as its content. It is Busway when its HTTP door tells
-its health as Busway does; any other that is there is spoken to as to Azure, by AMQP alone. The key never shows in a
-representation.
+used. It is Busway when it tells its health over HTTP as Busway does; any other that is there is spoken to as to
+Azure, by AMQP alone. The key never shows in a representation.
+
+The option `caFile` names a file on the driver with the certificate authority that is trusted, or is the certificate
+itself as PEM text. Either way the text travels with readers and writers, and a process that connects writes it to a
+private file of its own once: executors need no copy of the file beforehand.
+
+What goes wrong on the bus is said so that a reader of Spark's error knows what to do. No key is ever in it.
 """
 
 from __future__ import annotations
 
+import atexit
+import hashlib
 import http.client
 import json
+import shutil
 import socket
 import ssl
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.connection_string import ConnectionString
-from busway.client.errors import Unreachable
+from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Unreachable
 from busway.client.sas_token import token_for
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.wire.authority import authority_file, authority_text
 from busway_spark.wire.patience import OPERATION_S, patiently
+
+
+class BusFailure(Exception):
+    """Spark shows the sentence in its PYTHON_DATA_SOURCE_ERROR or STREAM_FAILED."""
+
+
+@contextmanager
+def failing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        raise BusFailure(f"Could not {what}: {_reason(error)}") from error
+
+
+def _reason(error: ClientError) -> str:
+    if isinstance(error, EntityMissing):
+        return f"there is no such entity. {error}"
+    if isinstance(error, NotAuthorised):
+        return f"the key does not allow it. {error}"
+    if isinstance(error, Unreachable):
+        return f"the bus cannot be reached. {error}"
+    return str(error)
+
+
+_MARK: Final = "-----BEGIN "
+_BYTES_MAX: Final = 1 << 20
+
+#: Files that this process has written, by their content; its children write their own.
+_files: dict[str, Path] = {}
+
+
+def authority_text(given: str | None) -> str | None:
+    """The PEM text of what the option says. Raises ValueError with a sentence that begins in lower case."""
+    if given is None or not given.strip():
+        return None
+    text = given if _MARK in given else _read(Path(given))
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):
+        raise ValueError("there is no certificate in PEM form in it.") from None
+    return text
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_BYTES_MAX).decode("ascii", errors="replace")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ValueError(
+            f"{str(path)[:260]!r} cannot be read where the query is planned: {reason}."
+        ) from None
+
+
+def authority_file(given: str | None) -> Path | None:
+    """A file with it, on this machine: for what wants a path."""
+    if given is None:
+        return None
+    if _MARK not in given:
+        return Path(given)
+    name = hashlib.sha256(given.encode()).hexdigest()
+    path = _files.get(name)
+    if path is None or not path.is_file():
+        folder = Path(tempfile.mkdtemp(prefix="busway-authority-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        path = _files[name] = folder / "ca.pem"
+        path.write_text(given)
+    return path
+
 
 BUSWAY: Final = "busway"
 AZURE: Final = "azure"
@@ -71,7 +152,7 @@ class Bus:
     # -- HTTP
 
     def http_connection(self, timeout_s: float = HTTP_TIMEOUT_S) -> http.client.HTTPConnection:
-        """A new one, not yet connected; requests go by `http_door`, which keeps them."""
+        """A new one, not yet connected; requests go by `http_client`, which keeps them."""
         host, port = self.target.host, self.target.http_port
         if self.target.emulator:
             return http.client.HTTPConnection(host, port, timeout=timeout_s)
@@ -137,3 +218,8 @@ def _tells_health(answer: bytes) -> bool:
     except ValueError:
         return False
     return isinstance(health, dict) and isinstance(health.get("status"), str)
+
+
+def administration(bus: Bus) -> ServiceBusAdministrationClient:
+    """A client to be closed; `with` does that."""
+    return ServiceBusAdministrationClient(bus.target, authority_file(bus.ca_file))

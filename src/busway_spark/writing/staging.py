@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Refused, Unreachable
 from busway_spark.wire.bus import BUSWAY, Bus
-from busway_spark.wire.http_door import BUSY, HttpDoor, Question, Told, refusal_sentence
+from busway_spark.wire.http_client import BUSY, HttpDoor, Question, Told, refusal_sentence
 from busway_spark.wire.patience import OPERATION_S, Patience
 from busway_spark.writing.write_names import WriteName
 

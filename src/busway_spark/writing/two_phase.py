@@ -8,6 +8,8 @@ way while the next is encoded. Whatever can refuse a row refuses it then. Nobody
 lost is asked for again. Once `commit` has raised, Spark calls `abort`, though the decision may have been made: the
 bus drops only what no decision names, so that does no harm; when Spark repeats the batch it is known. A batch that
 is known is not even staged again.
+
+What whoever runs a job should know although it goes on is said by Spark's own logger (`say_loudly`).
 """
 
 from __future__ import annotations
@@ -17,20 +19,28 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Final, Self
 
 import numpy as np
+from pyspark.logger import PySparkLogger
 from pyspark.sql.datasource import WriterCommitMessage
 
 from busway.client.errors import ClientError, Refused
 from busway_spark.amqp_arrays.encoded_rows import EncodedRows
 from busway_spark.amqp_arrays.message_cut import Longs
-from busway_spark.loud import say_loudly
-from busway_spark.wire.bus import Bus
-from busway_spark.wire.bus_failure import BusFailure, failing
+from busway_spark.wire.bus import Bus, BusFailure, failing
 from busway_spark.wire.patience import OPERATION_S, meet
 from busway_spark.writing.staging import PartRefused, PartTooLarge, StagingRoutes
 from busway_spark.writing.write_names import STREAM, WriteName
+
+LOGGER: Final = "busway_spark"
+
+
+@lru_cache(maxsize=256)
+def say_loudly(sentence: str) -> None:
+    PySparkLogger.getLogger(LOGGER).warning(sentence)
+
 
 PART_BYTES: Final = 2 * 1024 * 1024
 PART_ROWS: Final = 10_000

@@ -32,7 +32,7 @@ from typing import Final
 
 from pyspark import TaskContext
 
-from busway_spark.wire.bus_failure import BusFailure
+from busway_spark.wire.bus import BusFailure
 
 BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"

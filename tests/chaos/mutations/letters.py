@@ -48,7 +48,7 @@ LETTERS: Final = (
     Fault(
         "a lost answer is told as somebody else's doing",
         "Dead letters: what is gone at a second request was moved by the first",
-        "busway_spark/pipeline/deadletters/door.py",
+        "busway_spark/pipeline/deadletters/tasks.py",
         """                are_tried = True
 """,
         "",

@@ -200,7 +200,7 @@ PROMISES: Final = (
     Fault(
         "report positions of another bus",
         "two buses with hubs of one name are not mistaken for each other",
-        "busway_spark/watching/read_positions.py",
+        "busway_spark/watching/watched.py",
         """        if authority is not None and latest.get(BUS, authority) != authority:
             continue
 """,

@@ -8,7 +8,7 @@ from busway.amqp.types import Symbol
 from busway.broker.errors import BadArgument, InvalidOperation
 from busway.gateway.amqp.links.event_publication import check_key, events_of_batch, shared_key
 from busway.message.event_record import Event, event_of, record_of
-from busway.streams.publishers import put_publisher
+from busway.streams.event_hub import put_publisher
 
 KEY = Symbol("x-opt-partition-key")
 

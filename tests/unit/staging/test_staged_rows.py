@@ -8,7 +8,7 @@ from busway.message.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
 from busway.message.event_record import Event
 from busway.message.message import Message
 from busway.staging import part, publisher
-from busway.staging.pages_ahead import PagesAhead
+from busway.staging.publisher import PagesAhead
 from busway.staging.slices import slice_end
 from busway.staging.staged_record import MessageRecords, event_record, events_in, messages_in, sizes_in
 from busway.store.contract import FragmentKey

@@ -9,9 +9,9 @@ import pytest
 from busway.broker.errors import ServerBusy
 from busway.message.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
 from busway.message.event_record import Event, event_of, record_of
-from busway.streams import compaction
-from busway.streams.compaction import is_tombstone, key_of
+from busway.streams import retention
 from busway.streams.hub_descriptions import RetentionDescription
+from busway.streams.retention import is_tombstone, key_of
 from tests.unit.streams.rig import HubRig, Told, chunk_of, event, play
 
 HOUR = 3600.0
@@ -195,7 +195,7 @@ def test_many_keys_are_handled_in_several_goes() -> None:
         await check_counts(rig)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "KEYS_MAX", 4)
+        patch.setattr(retention, "KEYS_MAX", 4)
         play(scenario, retention=COMPACT)
 
 
@@ -211,7 +211,7 @@ def test_a_tombstone_outlives_what_it_removes() -> None:
         assert await entries(rig) == [(0, "a0"), (1, "b1")]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "KEYS_MAX", 2)
+        patch.setattr(retention, "KEYS_MAX", 2)
         play(scenario, retention=COMPACT)
 
 

@@ -18,7 +18,7 @@ from busway.store.contract import Counters
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import EventHubDescription
-from busway.streams.lost_commits import step_ahead
+from busway.streams.hub_table import step_ahead
 from busway.streams.partition_log import PartitionLog
 from busway.streams.positions import NUMBER, Position
 from tests.harness.manual_clock import SeededEntropy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busway.broker.errors import EntityNotFound, ReceiverStolen, TooManyReaders
-from busway.streams.readers import Readers
+from busway.streams.cursor import Readers
 from tests.unit.streams.rig import Recorder
 
 

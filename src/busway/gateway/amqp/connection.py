@@ -26,6 +26,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from busway.amqp.connection import Connection, Role
+from busway.amqp.engine_settings import PLAIN
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.events import (
     ConnectionClosed,
@@ -39,7 +40,7 @@ from busway.amqp.events import (
     SaslInitArrived,
     WindowOpened,
 )
-from busway.amqp.sasl import PLAIN, read_plain
+from busway.amqp.sasl import read_plain
 from busway.broker.errors import AuthenticationFailed, BrokerError, QuotaExceeded, Unauthorized
 from busway.broker.fragment.receiver import Attachment
 from busway.gateway.amqp.capabilities import offered

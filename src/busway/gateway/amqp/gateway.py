@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
-from busway.amqp.allowance import StrangerLimits
 from busway.amqp.connection import EngineSettings
+from busway.amqp.engine_settings import StrangerLimits
 from busway.amqp.errors import AmqpError, Condition
 from busway.clock import Clock, Entropy
 from busway.gateway.amqp.connection import AmqpConnection, ByteTransport

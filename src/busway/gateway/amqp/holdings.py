@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from busway.amqp.holdings import held_bytes
+from busway.amqp.session import held_bytes
 
 if TYPE_CHECKING:
     from busway.amqp.connection import Connection

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from busway.client.errors import ClientError
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.wire.bus import Bus
-from busway_spark.wire.http_door import HttpDoor
+from busway_spark.wire.http_client import HttpDoor
 
 _LENGTH: Final = Struct(">I")
 

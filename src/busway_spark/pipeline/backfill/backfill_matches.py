@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from busway_spark.pipeline.backfill.backfill_plan import FRAGMENT_SHIFT, BackfillPlan
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import SpannedFile
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.rules.rule_columns import (
     NOT_SELECTED,
     SELECTED,

@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 from busway.client.errors import ClientError, Unreachable
 from busway.rules.rule import Rule
 from busway_spark.pipeline.backfill.backfill_door import BackfillDoor
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import SpannedFile, listed_files, spanned
 from busway_spark.pipeline.job import JobFailed, Place
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.rules.rule_columns import not_captured
-from busway_spark.wire.administration import administration
-from busway_spark.wire.bus import BUSWAY
+from busway_spark.wire.bus import BUSWAY, administration
 
 FRAGMENT_SHIFT: Final = 48
 #: No message has it: a rule that has seen nothing of a history.

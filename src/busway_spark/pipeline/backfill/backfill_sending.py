@@ -33,16 +33,13 @@ from busway.rules.rule import Rule
 from busway_spark.amqp_arrays.encoded_rows import EncodedRows
 from busway_spark.pipeline.backfill.backfill_door import BackfillDoor, SentCopy
 from busway_spark.pipeline.backfill.backfill_matches import FILE, FRAGMENT, NUMBER, PLACE
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
-from busway_spark.pipeline.captured.captured import SCHEMA
-from busway_spark.pipeline.captured.captured_columns import fitted_batches
+from busway_spark.pipeline.captured.captured import SCHEMA, fitted_batches
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.property_types import UnknownProperties
-from busway_spark.rules.captured_message import captured_message, payload_of
-from busway_spark.rules.row_evaluator import Copy, Failure, RowEvaluator
+from busway_spark.rules.row_evaluator import Copy, Failure, RowEvaluator, captured_message, payload_of
 from busway_spark.rules.rule_columns import NOT_SELECTED, SELECTED, sets_name, verdict_name
-from busway_spark.wire.bus import Bus
-from busway_spark.wire.bus_failure import BusFailure
+from busway_spark.wire.bus import Bus, BusFailure
 from busway_spark.writing.two_phase import Stage
 from busway_spark.writing.write_names import WriteName
 

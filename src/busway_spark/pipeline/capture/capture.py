@@ -24,13 +24,16 @@ from busway.client.entity_properties import Value
 from busway.client.errors import ClientError, EntityExists, EntityMissing, NotAuthorised
 from busway_spark.pipeline.capture.capture_commit import check_source, notes_of
 from busway_spark.pipeline.capture.capture_retry import Retry
-from busway_spark.pipeline.capture.capture_root import CHECKPOINTS, CaptureRoot
-from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET, SINK, CaptureSink, ledger_of
-from busway_spark.pipeline.capture.capture_sources import (
+from busway_spark.pipeline.capture.capture_sink import (
     CAPTURED_HUB,
     CAPTURED_QUEUE,
+    DELTA,
+    PARQUET,
+    SINK,
     CapturedHub,
     CapturedQueue,
+    CaptureSink,
+    ledger_of,
 )
 from busway_spark.pipeline.capture.captured_writer import ZSTD
 from busway_spark.pipeline.captured.captured import SCHEMA, entity_folder
@@ -43,15 +46,14 @@ from busway_spark.pipeline.entity_kind import (
     KnownEntity,
     find_entity,
 )
-from busway_spark.pipeline.job import JobFailed, Place, Progress, job_session
-from busway_spark.pipeline.places.hadoop_driver import driver_sentence
+from busway_spark.pipeline.job import JobFailed, Place, Progress, driver_sentence, job_session
+from busway_spark.pipeline.places.capture_root import CHECKPOINTS, CaptureRoot
 from busway_spark.pipeline.places.places import spark_location
-from busway_spark.pipeline.spark_sentence import sentence_of
 from busway_spark.servicebus.options import JSON
 from busway_spark.shared_python.lent_python import shared_python
-from busway_spark.start.small_java import small_java
-from busway_spark.wire.administration import administration
-from busway_spark.wire.bus import BUSWAY, Bus
+from busway_spark.start.session import small_java
+from busway_spark.watching.spark_sentence import sentence_of
+from busway_spark.wire.bus import Bus, administration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

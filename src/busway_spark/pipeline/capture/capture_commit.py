@@ -14,7 +14,7 @@ driver may die between any two steps, or a call that it has given up may still b
 2. The files are moved. Then each is looked for under its name and by its size: that a staged file is gone proves
    nothing. Folders are on the disk before
 3. `committed.json` says that the batch is done, and which rows it had. Only this says so, to tasks of a repeated
-   batch as well: they write nothing, and tell what they left out, which must be what was captured (`capture_extent`).
+   batch as well: they write nothing, and tell what they left out, which must be what was captured (`Extent`).
 4. `moving.json` is removed, then the staging folder.
 
 Whoever finds a promise, the next start or the next commit, goes on with it (`_settle`). If the batch is noted as
@@ -27,7 +27,7 @@ capture, and everything stays as it is.
 
 Who may delete what. A task: what it has written itself, if it fails. `abort`: what no promise names, and only when a
 task has not answered, because then no `commit` was begun; else everything is left to the next start. A start, which
-has the lock: staging, when no promise is left. `compact` leaves alone what a promise names (`compact_plan`).
+has the lock: staging, when no promise is left. `compact` leaves alone what a promise names (`compact_merge`).
 
 A captured file is never replaced by another: where a name is taken by other messages the source was made anew under
 its old name, its numbers begin again, and the batch is refused.
@@ -42,24 +42,24 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from busway_spark.pipeline.capture.capture_extent import (
+from busway_spark.pipeline.capture.captured_writer import (
     Extents,
+    StagedFile,
     extents_of,
     extents_of_files,
     has_more,
     of_note,
     to_note,
 )
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
-from busway_spark.pipeline.capture.captured_writer import StagedFile
 from busway_spark.pipeline.captured.captured import parse_path
-from busway_spark.pipeline.captured.file_span import FileSpan as FileSpan
-from busway_spark.pipeline.captured.file_span import span_of as span_of
+from busway_spark.pipeline.captured.manifests import FileSpan as FileSpan
 from busway_spark.pipeline.captured.manifests import Records, noted_records, records_note
+from busway_spark.pipeline.captured.manifests import span_of as span_of
 from busway_spark.pipeline.captured.notes import COMMITTED as COMMITTED
 from busway_spark.pipeline.captured.notes import MOVING_KEY, note_text, read_note
 from busway_spark.pipeline.captured.notes import notes_of as notes_of
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.pipeline.places.object_store import plain_words
 
 MOVING: Final = "moving.json"

@@ -1,7 +1,10 @@
-"""The sink of `capture`: rows of the formats "eventhubs" and "servicebus" into captured files.
+"""What `capture` reads from and writes to: the formats "eventhubs" and "servicebus" under names of their own, and a
+sink that puts their rows into captured files.
 
 Tasks write staged files (`captured_writer`); the driver commits them batch by batch (`capture_commit`, or to a Delta
-table: `delta`). The format is registered by the job that uses it and is known by no other name.
+table: `delta`). The formats are registered by the job that uses them, so that it can say how their processes are
+started (`shared_python`), and are known by no other names: what Spark finds by itself cannot be registered once more
+under its name.
 """
 
 from __future__ import annotations
@@ -22,21 +25,48 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from busway_spark.eventhubs.source import EventHubsSource
 from busway_spark.pipeline.capture.capture_commit import (
     BatchName,
     CaptureFailed,
     CaptureLedger,
     store_sentence,
 )
-from busway_spark.pipeline.capture.capture_extent import Extent, Extents, extents_of
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.capture.captured_rows import captured_runs
-from busway_spark.pipeline.capture.captured_writer import ZSTD, CapturedWriter, StagedFile, staged_name
+from busway_spark.pipeline.capture.captured_writer import (
+    ZSTD,
+    CapturedWriter,
+    Extent,
+    Extents,
+    StagedFile,
+    extents_of,
+    staged_name,
+)
 from busway_spark.pipeline.capture.delta import DeltaLedger
 from busway_spark.pipeline.capture.object_commit import capture_ledger
 from busway_spark.pipeline.captured.captured import CapturedFile
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.writing.write_names import running
+from pyspark_servicebus import DefaultSource as ServiceBusSource
+
+CAPTURED_HUB: Final = "busway-captured-hub"
+CAPTURED_QUEUE: Final = "busway-captured-queue"
+
+
+class CapturedHub(EventHubsSource):
+    @classmethod
+    def name(cls) -> str:
+        return CAPTURED_HUB
+
+
+class CapturedQueue(ServiceBusSource):
+    """Also of topics, by their subscriptions."""
+
+    @classmethod
+    def name(cls) -> str:
+        return CAPTURED_QUEUE
+
 
 SINK: Final = "busway-capture"
 PARQUET: Final = "parquet"

@@ -5,7 +5,7 @@
 
 Theory of operation. Tasks write the table's data files where they belong, under names that no other try has; nobody
 reads them until the driver adds them all to the table's log in one version. That version also notes the query and
-the batch (an application transaction) and which rows it had (`capture_extent`), so a batch that Spark repeats is
+the batch (an application transaction) and which rows it had (`Extent`), so a batch that Spark repeats is
 known by the log alone. What Spark does and who may die is told in `capture_commit`. A commit takes these steps:
 
 1. The log is read, and asked whether it has the batch.
@@ -52,15 +52,14 @@ from busway_spark.pipeline.capture.capture_commit import (
     notes_of,
     store_sentence,
 )
-from busway_spark.pipeline.capture.capture_extent import (
+from busway_spark.pipeline.capture.captured_writer import (
     Extents,
+    StagedFile,
     extents_of,
     extents_of_files,
     of_note,
     to_note,
 )
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
-from busway_spark.pipeline.capture.captured_writer import StagedFile
 from busway_spark.pipeline.captured.captured import (
     FOLDERS,
     CapturedFile,
@@ -77,6 +76,7 @@ from busway_spark.pipeline.captured.delta_table import (
     sync_version,
 )
 from busway_spark.pipeline.captured.notes import note_text, read_note
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 
 _TRIES: Final = 10
 #: That are looked through for a batch that is repeated: others write to the table too.

@@ -41,17 +41,17 @@ from busway_spark.pipeline.capture.capture_commit import (
     missing_sentence,
     promise_note,
 )
-from busway_spark.pipeline.capture.capture_extent import (
+from busway_spark.pipeline.capture.captured_writer import (
     Extents,
+    StagedFile,
     extents_of,
     extents_of_files,
     of_note,
     to_note,
 )
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
-from busway_spark.pipeline.capture.captured_writer import StagedFile
 from busway_spark.pipeline.captured.manifests import noted_records, records_note
 from busway_spark.pipeline.captured.notes import COMMITTED, MOVING_KEY, note_text, parsed_note
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.pipeline.places.object_store import ObjectStore, Overtaken, Tag
 
 _OWNER: Final = "owner"

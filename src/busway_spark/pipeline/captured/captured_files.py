@@ -7,11 +7,16 @@ place may hold both, some entities this way and some the other. An entity of whi
 others in folders is refused: somebody has made a table of captured files, and what is there twice cannot be told.
 
 Of Parquet files, what a compaction is replacing right now is left out, and a listing that it has overtaken is made
-again (`compact_swap`).
+again (`swap`).
 
 What a file holds (`FileSpan`) is told by the table's log or, of Parquet files, by manifests. A record of a file that
 has another size is of another file. What nobody has written down is told by footers, which are opened only when
 somebody asks (`spanned`).
+
+As a table of Spark they are exactly the files that were listed, with entity, date, hour and partition. Columns are
+asked for by name: one that a file lacks is null, one that nobody asked for is not read. What the folders say Spark
+takes from the paths, as far as they are what we write. A Delta table's optimize may put files anywhere; for those it
+is looked up by their names, of which there is one each.
 """
 
 from __future__ import annotations
@@ -22,15 +27,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from busway_spark.pipeline.capture.capture_root import TOP, CaptureRoot
-from busway_spark.pipeline.captured.captured import CapturedFile, entity_folder, parse_text
+from busway_spark.pipeline.captured.captured import (
+    FOLDERS,
+    CapturedFile,
+    entity_folder,
+    folder_of,
+    parse_text,
+)
 from busway_spark.pipeline.captured.delta_table import TableFile, table_files
-from busway_spark.pipeline.captured.file_span import FileSpan, span_of
-from busway_spark.pipeline.captured.manifests import RecordedFile, recorded_texts
-from busway_spark.pipeline.compact.compact_swap import hidden_by, read_swaps
-from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.captured.manifests import FileSpan, RecordedFile, recorded_texts, span_of
+from busway_spark.pipeline.captured.swap import hidden_by, read_swaps
+from busway_spark.pipeline.job import JobFailed, driver_sentence
+from busway_spark.pipeline.places.capture_root import TOP, CaptureRoot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _LISTINGS_MAX: Final = 20
 _HOUR_US: Final = 3_600_000_000
@@ -201,3 +215,61 @@ def _entity_folders(root: CaptureRoot, entity: str | None) -> list[PurePosixPath
     if entity is not None:
         return [entity_folder(entity)]
     return [folder for folder in root.folders(TOP) if folder.name.startswith("entity=")]
+
+
+_NAME: Final = "file name of captured messages"
+_FOLDERS_DDL: Final = f"`{_NAME}` STRING, entity STRING, date STRING, hour STRING, partition INT"
+
+
+def captured_frame(
+    spark: SparkSession, root: CaptureRoot, files: Sequence[ListedFile | SpannedFile], schema: StructType
+) -> DataFrame:
+    """`schema`: the wanted columns; with the folders' own, which are behind the others then."""
+    usual = [each for each in files if each.path.parent == _usual_folder(each.file)]
+    strange = [each for each in files if each.path.parent != _usual_folder(each.file)]
+    frames: list[DataFrame] = []
+    if usual:
+        place = root.spark_location
+        paths = [f"{place}/{each.path}" for each in usual]
+        with _telling_drivers():
+            frames.append(spark.read.schema(schema).option("basePath", place).parquet(*paths))
+    if strange:
+        frames.append(_looked_up(spark, root, strange, schema))
+    if not frames:
+        return spark.createDataFrame([], schema)
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+
+def _usual_folder(file: CapturedFile) -> object:
+    return folder_of(file.entity, file.hour, file.partition)
+
+
+def _looked_up(
+    spark: SparkSession, root: CaptureRoot, files: Sequence[ListedFile | SpannedFile], schema: StructType
+) -> DataFrame:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    told = [(each.path.name, *_folder_values(each.file)) for each in files]
+    folders = spark.createDataFrame(told, _FOLDERS_DDL)
+    own = StructType([field for field in schema.fields if field.name not in FOLDERS])
+    paths = [f"{root.spark_location}/{each.path}" for each in files]
+    with _telling_drivers():
+        rows = spark.read.schema(own).parquet(*paths).withColumn(_NAME, F.col("_metadata.file_name"))
+    return rows.join(F.broadcast(folders), _NAME).select(*(field.name for field in schema.fields))
+
+
+@contextmanager
+def _telling_drivers() -> Iterator[None]:
+    """Spark looks for the files at once, by a driver that it may not have."""
+    try:
+        yield
+    except Exception as error:
+        sentence = driver_sentence(str(error))
+        if sentence is None:
+            raise
+        raise JobFailed(sentence) from error
+
+
+def _folder_values(file: CapturedFile) -> tuple[str, str, str, int]:
+    return file.entity, f"{file.hour:%Y-%m-%d}", f"{file.hour:%H}", file.partition

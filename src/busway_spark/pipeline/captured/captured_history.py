@@ -17,12 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
-from busway_spark.pipeline.captured.captured import SCHEMA, CapturedFile
-from busway_spark.pipeline.captured.captured_columns import fitted_batches
+from busway_spark.pipeline.captured.captured import SCHEMA, CapturedFile, fitted_batches
 from busway_spark.pipeline.captured.captured_files import SpannedFile, listed_files, spanned
-from busway_spark.pipeline.captured.file_span import FileSpan
+from busway_spark.pipeline.captured.manifests import FileSpan
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 
 _BATCH_ROWS: Final = 2_048
 _SORTED_ROWS: Final = 64 * 1024

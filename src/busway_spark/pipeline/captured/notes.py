@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from busway_spark.pipeline.capture.capture_root import NOTES, CaptureRoot
 from busway_spark.pipeline.captured.captured import entity_folder
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.places.capture_root import NOTES, CaptureRoot
 
 #: The last batch of an entity that is captured.
 COMMITTED: Final = "committed.json"

@@ -1,9 +1,9 @@
 """`busway pipeline compact`: many small captured files become few large ones.
 
 Files of one partition and hour are put together up to a size, in the order of their numbers; what is large enough
-already stays (`compact_plan`). Hours that are not over for some minutes are left alone, as are files that a capture
-is just about to move: so it may run beside captures, and beside readers (`compact_swap` says what they see). What was
-begun by a compaction that was killed is finished first.
+already stays (`compact_merge`). Hours that are not over for some minutes are left alone, as are files that a capture
+is just about to move: so it may run beside captures, and beside readers (`captured.swap` says what they see). What
+was begun by a compaction that was killed is finished first.
 
 Theory of operation. Here are the lock, the plan, what is left over of a kill, and the swaps, one behind the other.
 Merging is done one folder after the other in this process, without Spark, or by tasks of Spark (`compact_tasks`);
@@ -19,13 +19,18 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Final
 
-from busway_spark.pipeline.capture.capture_root import CaptureRoot, Held
 from busway_spark.pipeline.capture.captured_writer import COMPRESSIONS, ZSTD
 from busway_spark.pipeline.captured.manifests import RecordedFile, Records, rewrite
-from busway_spark.pipeline.compact.compact_merge import FolderMerge, MergedFolder, MergedFolders
-from busway_spark.pipeline.compact.compact_plan import FolderPlan, plan_folders
-from busway_spark.pipeline.compact.compact_swap import COMPACTION, Swap, carry_out, read_swaps
+from busway_spark.pipeline.captured.swap import COMPACTION, Swap, carry_out, read_swaps
+from busway_spark.pipeline.compact.compact_merge import (
+    FolderMerge,
+    FolderPlan,
+    MergedFolder,
+    MergedFolders,
+    plan_folders,
+)
 from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.places.capture_root import CaptureRoot, Held
 
 TARGET_BYTES: Final = 128 * 1024 * 1024
 _DELTA_LOG: Final = PurePosixPath("_delta_log")

@@ -21,8 +21,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from busway_spark.pipeline.compact.compact_merge import FolderMerge, MergedFolder, MergedFolders
-from busway_spark.pipeline.compact.compact_plan import FolderPlan
+from busway_spark.pipeline.compact.compact_merge import FolderMerge, FolderPlan, MergedFolder, MergedFolders
 from busway_spark.pipeline.job import JobFailed, job_session
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class SparkMerging:
 @contextmanager
 def _failing(before: str) -> Iterator[None]:
     """What Spark says, or that it says nothing any more, as a sentence."""
-    from busway_spark.pipeline.spark_sentence import failing
+    from busway_spark.pipeline.job import failing
 
     lost: tuple[type[Exception], ...] = (ConnectionError, import_module("py4j.protocol").Py4JError)
     try:

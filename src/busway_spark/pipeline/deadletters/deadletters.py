@@ -31,7 +31,6 @@ from pyspark.sql.types import VariantVal
 from busway.client.errors import ClientError
 from busway.message.changed_payload import MESSAGE_ID
 from busway_spark.pipeline.deadletters import columns as columns
-from busway_spark.pipeline.deadletters.blobs import packed_numbers
 from busway_spark.pipeline.deadletters.fix import BODY, SCHEDULED, TIME_TO_LIVE, Fix
 from busway_spark.pipeline.deadletters.groups import USUAL_KEYS, Survey, survey
 from busway_spark.pipeline.deadletters.move import Mover
@@ -45,9 +44,8 @@ from busway_spark.pipeline.deadletters.route import (
     find_route,
     source_of,
 )
-from busway_spark.pipeline.deadletters.tasks import TaskMover
-from busway_spark.pipeline.job import JobFailed, Place, Progress
-from busway_spark.pipeline.spark_sentence import failing
+from busway_spark.pipeline.deadletters.tasks import TaskMover, packed_numbers
+from busway_spark.pipeline.job import JobFailed, Place, Progress, failing
 from busway_spark.servicebus.variant import amqp_value
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ class DeadLetters:
     resubmits: bool = False
     #: Another queue or topic; None: the queue itself, the subscription's topic.
     into: str | None = None
-    #: Words of `deadletters_groups.KEYS`.
+    #: Words of `groups.KEYS`.
     by: tuple[str, ...] = USUAL_KEYS
     samples: int = 3
     #: How long to wait for dead letters that somebody, or a run that was killed, holds locked.
@@ -94,7 +92,7 @@ class Triage:
     survey: Survey
     routes: list[Route]
     is_dry: bool
-    #: Outcome (`deadletters_plan`) → how many of the chosen; empty in a dry run.
+    #: Outcome (`plan`) → how many of the chosen; empty in a dry run.
     outcomes: dict[str, int] = field(default_factory=dict)
     #: Sentences.
     warnings: list[str] = field(default_factory=list)

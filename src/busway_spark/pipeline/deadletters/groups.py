@@ -11,6 +11,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from busway_spark.pipeline.deadletters.columns import AGE_NAMES
+from busway_spark.pipeline.report.charts import slot_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -94,7 +95,7 @@ def survey(
     found.groups, found.group_count = _groups(letters, sources, by, samples)
     if draws:
         found.breakdowns = _breakdowns(letters, sources)
-        found.slot_s = slot_seconds(int(row[4] or 0) - int(row[3] or 0))
+        found.slot_s = slot_seconds(int(row[4] or 0) - int(row[3] or 0), _SLOTS)
         reasons = [reason for reason, _, _ in found.breakdowns["reason"][:_REASONS_MAX]]
         found.slots = _slots(letters, found.slot_s, reasons)
     return found
@@ -183,12 +184,6 @@ def _breakdowns(letters: DataFrame, sources: Sequence[str]) -> dict[str, list[tu
         found[row["word"]].append((known, int(row["count"]), int(row["chosen"])))
     found["age"].sort(key=lambda each: AGE_NAMES.index(each[0] or AGE_NAMES[-1]))
     return found
-
-
-def slot_seconds(span_s: int, slots: int = _SLOTS) -> int:
-    """A width that people count in, so that the span has at most so many."""
-    widths = (60, 300, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
-    return next((width for width in widths if span_s / width < slots), 31_536_000)
 
 
 def _slots(letters: DataFrame, slot_s: int, reasons: Sequence[str | None]) -> list[Slot]:

@@ -2,7 +2,7 @@
 
 Theory of operation. Messages of a dead-letter queue are received under lock, in slices. One that the plan names is
 *moved*: in one transaction its dead letter is completed and its new form is sent, so that a crash at any moment
-leaves it in one place and never in both (`deadletters_route` says what happens without transactions). One that the
+leaves it in one place and never in both (`route` says what happens without transactions). One that the
 plan does not name is *held*: its lock is kept and renewed, so that the server goes on to the next, and at the end it
 is released, which leaves even its delivery count as it was (R-12). Only a crash lets those locks run out, which
 counts as a delivery. Deferred dead letters are fetched by their numbers.

@@ -17,8 +17,7 @@ from busway_spark.pipeline.deadletters.fix import Fix
 from busway_spark.pipeline.deadletters.groups import Group, Survey
 from busway_spark.pipeline.deadletters.plan import OUTCOMES
 from busway_spark.pipeline.deadletters.route import Route
-from busway_spark.pipeline.report.chart_scale import bytes_text, number_text, time_text
-from busway_spark.pipeline.report.charts import Bar, bar_chart, heat_map
+from busway_spark.pipeline.report.charts import Bar, bar_chart, bytes_text, heat_map, number_text, time_text
 from busway_spark.pipeline.report.page import (
     Markup,
     card,

@@ -19,8 +19,7 @@ from busway.client.entity_entry import BadAnswer, EntityEntry
 from busway.client.errors import ClientError, EntityMissing, Unreachable
 from busway.client.resubmitted_id import resubmitted_id
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.wire.administration import administration
-from busway_spark.wire.bus import BUSWAY, Bus
+from busway_spark.wire.bus import BUSWAY, Bus, administration
 
 DEAD_LETTER: Final = "/$DeadLetterQueue"
 TRANSACTION: Final = "transaction"

@@ -1,47 +1,191 @@
 """Dead letters moved by tasks of Spark: exactly those of a plan, each once, whatever is killed meanwhile.
 
-Theory of operation. The plan lies with the driver (`deadletters_plan`). It is handed out in parcels, some at a time,
-as a small table whose rows are bodies of requests (`door`). A task posts its rows one after the other and tells of
-each parcel, named by its first letter, only what was not moved; that comes into the plan before more is handed out:
-the driver holds no more than that. A move is one step of the server's, so a task that Spark repeats or speculates
-with, an executor that is lost, a driver or a bus that is killed and started again neither lose nor double a letter.
-What somebody holds locked is tried again, with pauses, as long as `wait_s`.
+Theory of operation. The plan lies with the driver (`plan`). It is handed out in parcels, some at a time, as a small
+table whose rows are bodies of requests. A task posts its rows one after the other and tells of each parcel, named by
+its first letter, only what was not moved; that comes into the plan before more is handed out: the driver holds no
+more than that. A move is one step of the server's, so a task that Spark repeats or speculates with, an executor that
+is lost, a driver or a bus that is killed and started again neither lose nor double a letter. What somebody holds
+locked is tried again, with pauses, as long as `wait_s`.
 
 Tasks work at the same time, so letters of different parcels may arrive in another order. Where the destination needs
 sessions, whose messages have an order, one task moves everything, in the order of numbers.
+
+The server's route (`busway.gateway.http.bulk.letters_route`): a dead letter leaves the dead-letter queue in the
+commit that stores it where it goes, so it is its own token: a request may be made again, by this task or another, and
+moves only what is still there. What is gone when a request is made again was moved by the one before, whose answer
+was lost; what is gone at the first request somebody else took. Letters are packed by the driver as the request wants
+them, and only what is asked for again is unpacked here: a task does nothing for each letter that goes well.
+
+Driver and tasks hand each other bytes in a column, not a row for each letter. Spark turns a row into an object of
+Java, of the pickler and of Python one after the other, which costs more than all the rest; bytes pass as they are.
+The column is built from memory: Arrow's usual way from a list of Python asks pandas whether it is one of its own, and
+loads it for that, which takes a fresh worker longer than a thousand letters.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from itertools import accumulate
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from busway.client.errors import ClientError
-from busway_spark.pipeline.deadletters.blobs import column_of_blobs
-from busway_spark.pipeline.deadletters.door import (
-    BYTES_MAX,
-    LETTERS_MAX,
-    Letter,
-    LettersDoor,
-    Told,
-    first_number,
-    packed,
-)
-from busway_spark.pipeline.deadletters.plan import LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
+from busway.client.errors import ClientError, EntityMissing, Refused, Unreachable
+from busway_spark.pipeline.deadletters.plan import GONE, LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
 from busway_spark.pipeline.deadletters.route import Route
-from busway_spark.pipeline.job import JobFailed, Progress
-from busway_spark.pipeline.spark_sentence import failing
+from busway_spark.pipeline.job import JobFailed, Progress, failing
+from busway_spark.wire.bus import Bus
+from busway_spark.wire.http_client import HttpDoor
+from busway_spark.wire.patience import OPERATION_S, Patience
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame, SparkSession
 
-    from busway_spark.wire.bus import Bus
+_Batches = Iterator[pa.RecordBatch]
+_PACKED: Final = "letters binary"
+_NUMBER_WORDS: Final = 2
+
+
+def blobs(values: Sequence[bytes]) -> pa.Array[Any]:
+    """Of type binary."""
+    offsets = np.fromiter(accumulate(map(len, values), initial=0), np.int32, len(values) + 1)
+    memory = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), memory)
+
+
+def column_of_blobs(name: str, values: Sequence[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([blobs(values)], names=[name])
+
+
+# -- numbers of dead letters
+
+
+def packed_numbers(letters: DataFrame) -> Iterator[Iterable[tuple[int, int, bool]]]:
+    """(source, number, is it deferred) of all rows, which have the columns `source`, `sequenceNumber` and
+    `isDeferred`: some thousands at a time, in the order of the rows."""
+    for row in letters.mapInArrow(_pack, _PACKED).toLocalIterator(prefetchPartitions=True):
+        words: NDArray[np.int64] = np.frombuffer(row[0], np.int64).reshape(-1, _NUMBER_WORDS)
+        places, numbers = words[:, 0], words[:, 1]
+        yield zip((places >> 1).tolist(), numbers.tolist(), (places & 1).tolist(), strict=True)
+
+
+def _pack(batches: _Batches) -> _Batches:
+    for batch in batches:
+        if batch.num_rows:
+            words = np.empty((batch.num_rows, _NUMBER_WORDS), np.int64)
+            sources = batch.column("source").to_numpy()
+            words[:, 0] = sources * 2 + batch.column("isDeferred").to_numpy(zero_copy_only=False)
+            words[:, 1] = batch.column("sequenceNumber").to_numpy()
+            yield column_of_blobs("letters", [words.tobytes()])
+
+
+#: Of one request.
+LETTERS_MAX: Final = 1_000
+BYTES_MAX: Final = 4 * 1024 * 1024
+_LETTER: Final = Struct(">QI")
+
+#: A number, and what is changed as an encoded map, or nothing.
+Letter = tuple[int, bytes]
+
+
+def packed(letters: Iterable[Letter]) -> bytes:
+    """The body of a request."""
+    pack = _LETTER.pack
+    return b"".join([pack(number, len(changes)) + changes for number, changes in letters])
+
+
+def first_number(body: bytes) -> int:
+    """Of the first letter in a body."""
+    number: int = _LETTER.unpack_from(body)[0]
+    return number
+
+
+def unpacked(body: bytes) -> Iterator[Letter]:
+    at = 0
+    while at < len(body):
+        number, length = _LETTER.unpack_from(body, at)
+        at += _LETTER.size + length
+        yield number, body[at - length : at]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What became of some letters, all the same: an outcome of `plan`."""
+
+    outcome: str
+    numbers: list[int]
+    detail: str | None = None
+
+
+class LettersDoor:
+    """From one source to one destination."""
+
+    def __init__(self, bus: Bus, source: str, destination: str, limit_s: float = OPERATION_S) -> None:
+        self._bus = bus
+        self._door = HttpDoor(bus, source, limit_s)
+        self._destination = destination
+        self._target = f"/$deadletters/{quote(source, safe='/$')}?into={quote(destination, safe='')}"
+        self._limit_s = limit_s
+
+    def is_there(self) -> bool:
+        """False for a server that has none. Raises ClientError, also when the key does not allow it."""
+        try:
+            return "gone" in self._ask(b"")
+        except (EntityMissing, Refused):
+            return False
+
+    def move(self, letters: bytes, *, is_first: bool) -> list[Told]:
+        """What became of those packed letters that were not moved; all others were. `is_first`: nobody has tried them
+        before. Raises ClientError."""
+        patience = Patience(self._bus.target.authority, self._limit_s)
+        left = letters
+        are_tried, tried = not is_first, set[int]()
+        told: list[Told] = []
+        while True:
+            try:
+                answer = self._ask(left)
+            except Unreachable as error:
+                if not patience.pause():
+                    raise patience.over(error) from error
+                are_tried = True
+                continue
+            told += _not_moved(answer)
+            if not are_tried:
+                told.append(Told(GONE, [number for number in answer["gone"] if number not in tried]))
+            tried.update(answer["unknown"])
+            again = {*answer["later"], *answer["unknown"]}
+            if not again:
+                break
+            left = _only(left, again)
+            if not patience.pause():
+                told.append(Told(PLANNED, sorted(again), "the server was busy"))
+                break
+        return [each for each in told if each.numbers]
+
+    def _ask(self, letters: bytes) -> dict[str, Any]:
+        # Not by the door itself: what was asked twice must be known here.
+        found = json.loads(
+            self._door.post(self._target, letters, is_repeatable=False, also_for=self._destination)
+        )
+        return found if isinstance(found, dict) else {}
+
+
+def _only(letters: bytes, wanted: Container[int]) -> bytes:
+    return packed(letter for letter in unpacked(letters) if letter[0] in wanted)
+
+
+def _not_moved(answer: Mapping[str, Any]) -> list[Told]:
+    refused = [Told(REFUSED, [int(number)], str(why)) for number, why in answer["refused"]]
+    return [Told(LOCKED, list(answer["locked"])), *refused]
+
 
 #: Parcels that are under way together, at least and at most; and for each core, and their bytes.
 _PARCELS_MIN, _PARCELS_MAX = 64, 512
@@ -52,8 +196,6 @@ _PAUSE_S: Final = 1.0
 _REFUSALS_MAX: Final = 100
 _GIVEN: Final = "letters"
 _RETURNED: Final = "told binary"
-
-_Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True)

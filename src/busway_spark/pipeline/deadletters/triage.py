@@ -34,8 +34,7 @@ from busway_spark.pipeline.deadletters.plan import Row as PlanRow
 from busway_spark.pipeline.deadletters.policy import COUNT, FIRST, Policy, Rule, quarantine, resubmission
 from busway_spark.pipeline.deadletters.route import TRANSACTION, Route, find_route, source_of
 from busway_spark.pipeline.deadletters.tasks import TaskMover
-from busway_spark.pipeline.job import JobFailed, Place, Progress
-from busway_spark.pipeline.spark_sentence import failing
+from busway_spark.pipeline.job import JobFailed, Place, Progress, failing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -80,7 +79,7 @@ class Round:
 
     is_dry: bool
     groups: Counter[Group] = field(default_factory=Counter)
-    #: Outcome (`deadletters_plan`) → how many; empty in a dry run.
+    #: Outcome (`plan`) → how many; empty in a dry run.
     outcomes: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 

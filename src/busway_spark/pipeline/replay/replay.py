@@ -4,7 +4,7 @@ Theory of operation. The partitions of the history are merged by the times at wh
 of a partition stay in their order. The first message goes at once and every other one as much later as it came then,
 divided by the speed. What is due is sent together. The places that were reached are noted (`replay_state`), and a
 replay that is started again goes on there. What was stored behind the note is not stored again: on Busway because
-each step is noted before the bus decides about it (`replay_staged`), elsewhere as far as the service can tell
+each step is noted before the bus decides about it (`StagedTarget`), elsewhere as far as the service can tell
 (`replay_target`); there a note is made once a second, when everything before is stored.
 
 With a condition (`where`) Spark evaluates it over all files first and writes down the numbers of the messages that it
@@ -25,14 +25,19 @@ from typing import Final
 
 from busway.client.errors import ClientError
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_history import History, HistoryRow, Mark, Selection
 from busway_spark.pipeline.entity_kind import HUB, SUBSCRIPTION_KIND, KnownEntity, find_entity
 from busway_spark.pipeline.job import JobFailed, Place, Progress
-from busway_spark.pipeline.replay.replay_selection import chosen
-from busway_spark.pipeline.replay.replay_staged import StagedTarget, new_write
-from busway_spark.pipeline.replay.replay_state import ReplayState, Step, load_state, replay_name
-from busway_spark.pipeline.replay.replay_target import MessageNaming, ReplayTarget, Sourced, target_of
+from busway_spark.pipeline.places.capture_root import CaptureRoot
+from busway_spark.pipeline.replay.replay_state import ReplayState, Step, chosen, load_state, replay_name
+from busway_spark.pipeline.replay.replay_target import (
+    MessageNaming,
+    ReplayTarget,
+    Sourced,
+    StagedTarget,
+    new_write,
+    target_of,
+)
 from busway_spark.writing.staging import can_stage
 
 #: As fast as it goes.

@@ -5,9 +5,13 @@
 A replay is known by what it replays and where to: the same call goes on with it. What it may replay is fixed when it
 begins, so that messages that are captured meanwhile do not change it.
 
-A replay into a bus that stages (`replay_staged`) has a step in its note as well: rows behind the marks that may have
+A replay into a bus that stages (`StagedTarget`) has a step in its note as well: rows behind the marks that may have
 been decided about, or not. In a store of objects the note is written only over the one that was read or written
 before, so that a process that slept, and was taken for dead, cannot go on beside its heir.
+
+The messages for which a condition of Spark SQL holds are found once for a replay, and only their numbers are kept:
+
+    ROOT/_capture/replay/3f9a…/chosen-1/date=2026-11-15/hour=09/partition=3/….parquet
 """
 
 from __future__ import annotations
@@ -17,14 +21,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from busway_spark.pipeline.capture.capture_root import NOTES, CaptureRoot
-from busway_spark.pipeline.captured.captured_history import START, Mark
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from busway_spark.pipeline.captured.captured import FOLDERS, SCHEMA, CapturedFile, folder_of
+from busway_spark.pipeline.captured.captured_files import captured_frame
+from busway_spark.pipeline.captured.captured_history import START, History, Mark, Selection
 from busway_spark.pipeline.captured.notes import note_text, parsed_note
-from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.job import JobFailed, Place
+from busway_spark.pipeline.places.capture_root import NOTES, CaptureRoot
 from busway_spark.pipeline.places.object_store import Overtaken, Tag
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 REPLAYS: Final = NOTES / "replay"
 _STATE: Final = "state.json"
@@ -152,3 +165,60 @@ def _step(found: dict[str, Any] | None) -> Step | None:
 
 def _marks(found: dict[str, Any]) -> dict[int, Mark]:
     return {int(partition): Mark(int(hour), int(number)) for partition, (hour, number) in found.items()}
+
+
+_NUMBER: Final = "sequenceNumber"
+#: Written by Spark when all files are.
+_COMPLETE: Final = "_SUCCESS"
+_WORDS_MAX: Final = 600
+
+
+class ChosenNumbers(Selection):
+    def __init__(self, root: CaptureRoot, folder: PurePosixPath) -> None:
+        self._root = root
+        self._folder = folder
+
+    def numbers(self, file: CapturedFile) -> NDArray[np.int64]:
+        place = self._folder.joinpath(*folder_of(file.entity, file.hour, file.partition).parts[1:])
+        found = [self._read(path) for path, _ in self._root.files(place) if path.suffix == ".parquet"]
+        return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+    def _read(self, path: PurePosixPath) -> NDArray[np.int64]:
+        with self._root.filesystem.open_input_file(self._root.full(path)) as source:
+            numbers: Any = pq.ParquetFile(source).read([_NUMBER]).column(0).to_numpy()
+        return np.asarray(numbers, np.int64)
+
+
+def chosen(
+    place: Place, root: CaptureRoot, history: History, where: str | None, state: ReplayState
+) -> Selection:
+    """Raises JobFailed when Spark does not take the condition."""
+    if where is None:
+        return Selection()
+    folder = state.folder / f"chosen-{state.run}"
+    if not root.exists(folder / _COMPLETE):
+        _choose(place, root, history, where, folder)
+    return ChosenNumbers(root, folder)
+
+
+def _choose(place: Place, root: CaptureRoot, history: History, where: str, folder: PurePosixPath) -> None:
+    from pyspark.errors import PySparkException
+
+    spark = place.session("replay")
+    try:
+        rows = captured_frame(spark, root, history.files, history_schema()).where(where)
+        chosen_rows = rows.select("date", "hour", "partition", _NUMBER)
+        chosen_rows.write.mode("overwrite").partitionBy("date", "hour", "partition").parquet(
+            f"{root.spark_location}/{folder}"
+        )
+    except PySparkException as error:
+        raise JobFailed(f"The condition '{where[:200]}' cannot be used: {str(error)[:_WORDS_MAX]}") from error
+
+
+def history_schema() -> StructType:
+    """As Spark reads captured files: with the folders' columns, the hour as it is written."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+    folders = [StructField(name, IntegerType() if name == "partition" else StringType()) for name in FOLDERS]
+    return StructType([*from_arrow_schema(SCHEMA).fields, *folders])

@@ -4,7 +4,16 @@ Columns: `source` (captured or journal), `time`, `operation`, `entity`, `fragmen
 `sizeBytes`, `deliveryCount`, `enqueuedTime`, `reason`. A captured message is an event `captured` at the time when it
 was enqueued. Only the columns and folders that are needed are read: of a year of files, those of the days asked for.
 
-A message that is captured and that the journal tells of as well is counted once (`report_overlap`).
+A message that is captured and that the journal tells of as well is counted once (`not_told`).
+
+An entity may be captured and journalled, each from a day of its own on. The arrival of a message that the journal
+tells of is counted from the journal, which knows more of it; every other captured message is counted from the
+capture. A message is the same in both when entity, fragment, sequence number and the time at which it was enqueued
+are: numbers alone begin anew when an entity is deleted and made again. A topic is captured through a subscription,
+and the journal has rows for the topic and for each subscription: a captured message has the number that it got in
+one of these. The journal tells of a message when it is durable, which is a moment after the time that it was enqueued
+at. So it is asked beyond the stretch of time that is reported on: reports of two days that follow each other count a
+message once.
 """
 
 from __future__ import annotations
@@ -12,7 +21,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
@@ -28,17 +37,43 @@ from pyspark.sql.types import (
 )
 
 from busway.journal import columns as journal
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import FOLDERS
-from busway_spark.pipeline.captured.captured_files import listed_files
-from busway_spark.pipeline.captured.captured_frames import captured_frame
+from busway_spark.pipeline.captured.captured_files import captured_frame, listed_files
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.report.overlap import not_told
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
+
+_DAY: Final = timedelta(days=1)
+_SUBSCRIPTION: Final = "^(.+)/subscriptions/[^/]+$"
+_KEYS: Final = ("toldOf", "toldFragment", "toldNumber", "toldMs")
+
+
+def not_told(
+    captured: DataFrame, operations: DataFrame, since: datetime | None, until: datetime | None
+) -> DataFrame:
+    """Captured messages whose arrival is not among the operations. Those have the column `date` of their folders."""
+    is_arrival = F.col("operation").isin(journal.SEND, journal.PUBLISH)
+    arrivals = operations.where(is_arrival & F.col("sequenceNumber").isNotNull())
+    if since is not None:
+        arrivals = arrivals.where(F.col("date") >= _day(since - _DAY))
+    if until is not None:
+        arrivals = arrivals.where(F.col("date") <= _day(until + _DAY))
+    name = F.lower("entity")
+    topic = F.regexp_extract(name, _SUBSCRIPTION, 1)
+    names = F.when(topic == "", F.array(name)).otherwise(F.array(name, topic))
+    told = arrivals.select(F.explode(names).alias(_KEYS[0]), *_identity())
+    rows = captured.select("*", name.alias(_KEYS[0]), *_identity())
+    return rows.join(told, list(_KEYS), "left_anti").select(*captured.columns)
+
+
+def _identity() -> list[Column]:
+    found = (F.coalesce("fragment", F.lit(0)), F.col("sequenceNumber"), F.unix_millis("enqueuedTime"))
+    return [column.alias(name) for column, name in zip(found, _KEYS[1:], strict=True)]
+
 
 CAPTURED: Final = "captured"
 JOURNAL: Final = "journal"
@@ -151,7 +186,7 @@ def _is_of(entity: str) -> Column:
     return (F.lower("entity") == name) | F.lower("entity").startswith(f"{name}/")
 
 
-def _day(moment: datetime) -> Any:
+def _day(moment: datetime) -> Column:
     return F.lit(f"{moment.astimezone(UTC):%Y-%m-%d}")
 
 

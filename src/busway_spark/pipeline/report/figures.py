@@ -16,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from busway.journal import columns as journal
-from busway_spark.pipeline.deadletters.groups import slot_seconds
+from busway_spark.pipeline.report.charts import slot_seconds
 from busway_spark.pipeline.report.events import ARRIVALS, BOTH, CAPTURED, JOURNAL, seconds_between, slot_of
 
 if TYPE_CHECKING:

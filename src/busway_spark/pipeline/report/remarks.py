@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from busway.journal import columns as journal
-from busway_spark.pipeline.report.chart_scale import duration_text, number_text
+from busway_spark.pipeline.report.charts import duration_text, number_text
 from busway_spark.pipeline.report.figures import Figures, Rows
 
 _MESSAGES_MIN: Final = 20

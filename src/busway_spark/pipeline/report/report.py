@@ -18,13 +18,12 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.job import JobFailed, Progress, failing
 from busway_spark.pipeline.report.events import events
 from busway_spark.pipeline.report.figures import Figures, Rows, figures_of
 from busway_spark.pipeline.report.page import write_whole
 from busway_spark.pipeline.report.remarks import remarks
 from busway_spark.pipeline.report.report_page import report_page
-from busway_spark.pipeline.spark_sentence import failing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

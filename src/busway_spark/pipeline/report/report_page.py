@@ -7,8 +7,18 @@ from datetime import UTC, datetime
 from typing import Final
 
 from busway.journal import columns as journal
-from busway_spark.pipeline.report.chart_scale import bytes_text, duration_text, number_text, time_text
-from busway_spark.pipeline.report.charts import Bar, Series, bar_chart, heat_map, histogram, line_chart
+from busway_spark.pipeline.report.charts import (
+    Bar,
+    Series,
+    bar_chart,
+    bytes_text,
+    duration_text,
+    heat_map,
+    histogram,
+    line_chart,
+    number_text,
+    time_text,
+)
 from busway_spark.pipeline.report.events import ARRIVALS, CAPTURED
 from busway_spark.pipeline.report.figures import Figures, Rows
 from busway_spark.pipeline.report.page import Markup, card, details, notes, page, section, table, tiles

@@ -22,8 +22,8 @@ from busway.gateway.amqp.links.event_publication import check_key, events_of_bat
 from busway.gateway.amqp.links.send_watch import SendWatch
 from busway.gateway.amqp.links.sender_end import MESSAGE_BYTES, SenderEnd
 from busway.message.event_record import Event, event_of
+from busway.streams.event_hub import put_publisher
 from busway.streams.key_hash import partition_of_key
-from busway.streams.publishers import put_publisher
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link

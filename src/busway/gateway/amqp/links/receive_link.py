@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from busway.amqp.holdings import is_full_of_unsettled
 from busway.amqp.performatives import Performative, Rejected, TransactionalState
 from busway.broker.errors import BadArgument, BrokerError, StoreOutcomeUnknown
 from busway.broker.fragment.receiver import Delivery, Receiver
@@ -114,7 +113,7 @@ class ReceiveLink(Receiver):
         room = self.link.room()
         if room < self.link.credit():
             self._is_starved = True
-            if room == 0 and is_full_of_unsettled(self.link.session.connection):
+            if room == 0 and self.link.session.is_full_of_unsettled():
                 self.host.when_output_drains(self)  # settling on another link makes room, too
         # For one at least while there is any: only a full transport tells when it has drained.
         output_room = -(-self.host.output_room_bytes() // self._typical_bytes)

@@ -20,7 +20,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from busway.amqp.decode import DecodeError
-from busway.amqp.deliveries import kept_state
+from busway.amqp.deliveries import shortened_state
 from busway.amqp.performatives import ACCEPTED, Rejected, TransactionalState
 from busway.amqp.sections import AmqpMessage, decode_message, encode_message
 from busway.broker.errors import ServerBusy
@@ -264,7 +264,7 @@ class RequestLink:
 
     def _take(self, delivery: IncomingDelivery) -> None:
         if delivery.state is not None:
-            delivery.state = kept_state(delivery.state)
+            delivery.state = shortened_state(delivery.state)
         if not self._desk.take(Request(self, delivery)):
             self._settle(delivery, Rejected(amqp_error(ServerBusy(), self.host.tracking, self.node.path)))
 

@@ -9,7 +9,7 @@ goes on behind the last number that came, and an answer without events says that
 `chunks` (the default) is a sequence of stored chunks (`message.event_chunk`), each behind its length in four bytes,
 little-endian: what lies in the store is sent as it lies there, and no single event is touched. The first and the last
 chunk may hold events outside the range; whoever reads leaves them out. With `parts` bodies are left out, or all but
-numbers and times (`busway.message.chunk_parts`).
+numbers and times (`busway.message.event_chunk`).
 
 `arrow` is an Arrow IPC stream with the columns sequence_number, enqueued_time and message (the AMQP message). It
 needs the `arrow` extra on the server.
@@ -36,8 +36,7 @@ from busway.gateway.http.bulk.admission import BulkAdmission, BulkPlace
 from busway.gateway.http.bulk.answer import BulkAnswer, Page
 from busway.gateway.http.call import SOON_S, Call
 from busway.gateway.http.presence import presence_of
-from busway.message.chunk_parts import ALL, HEADS, NUMBERS, PARTS, heads_of, numbers_of
-from busway.message.event_chunk import span
+from busway.message.event_chunk import ALL, HEADS, NUMBERS, PARTS, heads_of, numbers_of, span
 from busway.store.log_contract import ChunkPage
 from busway.streams.cursor import first_damage
 from busway.streams.event_hubs import EventHubs

@@ -20,9 +20,8 @@ from busway.gateway.http.call import Call
 from busway.gateway.http.messages.sent_message import batch_payloads, is_batch, single_payload
 from busway.gateway.http.presence import spelled_headers
 from busway.message.event_record import Event, event_of
-from busway.streams.event_hub import EventHub
+from busway.streams.event_hub import EventHub, put_publisher
 from busway.streams.event_hubs import EventHubs
-from busway.streams.publishers import put_publisher
 
 _MADE_AT_ONCE: Final = 2_000
 

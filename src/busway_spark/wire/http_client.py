@@ -1,19 +1,28 @@
-"""Requests to Busway over HTTP: the one client of both formats and of the jobs.
+"""Requests to Busway over HTTP, and the connections that are kept between them: the one client of both formats and of
+the jobs.
 
-Theory of operation. A request goes out on a connection that was kept, else on a new one (`kept_connections`). When
-the bus is away or busy it is made again until its time is over (`patience`). That is only right for a request that
-does nothing twice. GET never does; whoever asks by another method says so, by `is_repeatable`, after a look at the
-route. One that is not is made again only where it cannot have taken effect: there was no connection, or the server
-refused it as busy.
+Theory of operation. A request goes out on a connection that was kept, else on a new one. When the bus is away or busy
+it is made again until its time is over (`patience`). That is only right for a request that does nothing twice. GET
+never does; whoever asks by another method says so, by `is_repeatable`, after a look at the route. One that is not is
+made again only where it cannot have taken effect: there was no connection, or the server refused it as busy.
 
-A kept connection that breaks costs no pause: the server closes those that rest, and the next one is new.
+A connection is lent to one thread at a time and comes back when its answer was read to the end. Those that rest are
+used last in, first out, so that those beyond the need grow old; whoever has rested for IDLE_S is closed, which is
+before the server would (a minute). One that the server has closed meanwhile is noticed before it is lent, and one
+that breaks costs no pause: the next one is new. A child that is forked gets nothing of it: two processes on one
+socket would read each other's answers.
 """
 
 from __future__ import annotations
 
 import html
 import http.client
+import os
 import re
+import select
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,8 +38,129 @@ from busway.client.errors import (
     Unreachable,
 )
 from busway_spark.wire.bus import CONNECT_TIMEOUT_S, HEALTH, HTTP_TIMEOUT_S, Bus
-from busway_spark.wire.kept_connections import connected, kept_connections
 from busway_spark.wire.patience import OPERATION_S, Patience, meet
+
+IDLE_S: Final = 30.0
+#: Of one bus.
+RESTING_MAX: Final = 32
+#: A peer that is gone without a word is noticed after KEEP_ALIVE_S + 3 · KEEP_ALIVE_EVERY_S, however long an answer
+#: may take.
+_KEEP_ALIVE_S: Final = 10
+_KEEP_ALIVE_EVERY_S: Final = 5
+_KEEP_ALIVE_TRIES: Final = 3
+
+#: Host, port, whether it is plain, and the authority that is trusted.
+_Place = tuple[str, int, bool, str | None]
+
+
+class KeptConnections:
+    """Use `kept_connections()`."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._lock = threading.Lock()
+        #: Since when each rests; the last one was used last.
+        self._resting: dict[_Place, list[tuple[float, http.client.HTTPConnection]]] = {}
+        self._closing: threading.Timer | None = None
+
+    def resting(self, bus: Bus) -> http.client.HTTPConnection | None:
+        """One that was used before and seems to be open."""
+        while True:
+            with self._lock:
+                here = self._resting.get(_place(bus))
+                if not here:
+                    return None
+                since, connection = here.pop()
+            if time.monotonic() - since < IDLE_S and _is_quiet(connection):
+                return connection
+            connection.close()
+
+    def keep(self, bus: Bus, connection: http.client.HTTPConnection) -> None:
+        """It is free again."""
+        with self._lock:
+            here = self._resting.setdefault(_place(bus), [])
+            if len(here) < RESTING_MAX:
+                here.append((time.monotonic(), connection))
+                self._look_later()
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Those that rest; for programs that end, and for tests."""
+        with self._lock:
+            found = [each for here in self._resting.values() for _, each in here]
+            self._resting.clear()
+            if self._closing is not None:
+                self._closing.cancel()
+                self._closing = None
+        for connection in found:
+            connection.close()
+
+    def _look_later(self) -> None:
+        if self._closing is None:
+            self._closing = threading.Timer(IDLE_S, self._close_idle)
+            self._closing.daemon = True
+            self._closing.start()
+
+    def _close_idle(self) -> None:
+        old: list[http.client.HTTPConnection] = []
+        limit = time.monotonic() - IDLE_S
+        with self._lock:
+            self._closing = None
+            for place, here in list(self._resting.items()):
+                old += [connection for since, connection in here if since <= limit]
+                self._resting[place] = [each for each in here if each[0] > limit]
+            self._resting = {place: here for place, here in self._resting.items() if here}
+            if self._resting:
+                self._look_later()
+        for connection in old:
+            connection.close()
+
+
+_kept: KeptConnections | None = None
+
+
+def kept_connections() -> KeptConnections:
+    """Those of this process."""
+    global _kept
+    if _kept is None or _kept.pid != os.getpid():
+        _kept = KeptConnections()
+    return _kept
+
+
+def connected(bus: Bus, timeout_s: float) -> http.client.HTTPConnection:
+    """A new one. Raises OSError."""
+    connection = bus.http_connection(timeout_s)
+    connection.connect()
+    _watch_peer(connection.sock)
+    return connection
+
+
+def _place(bus: Bus) -> _Place:
+    target = bus.target
+    return (target.host, target.http_port, target.emulator, bus.ca_file)
+
+
+def _is_quiet(connection: http.client.HTTPConnection) -> bool:
+    """Whoever rests has nothing to say: something to read is the end of the connection."""
+    if connection.sock is None:
+        return False
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return not poll.poll(0)
+
+
+def _watch_peer(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _KEEP_ALIVE_S),
+        ("TCP_KEEPINTVL", _KEEP_ALIVE_EVERY_S),
+        ("TCP_KEEPCNT", _KEEP_ALIVE_TRIES),
+    ):
+        option = getattr(socket, name, None)  # not every system has them
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
 
 _RETRY_AFTER: Final = "Retry-After"
 _SUPPLEMENT: Final = "ServiceBusSupplementaryAuthorization"

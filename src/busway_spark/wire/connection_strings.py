@@ -1,14 +1,16 @@
-"""Connections by name: `connection 'prod'` instead of a connection string, for those who must not hold the key, or
-whose language has no place for it, such as SQL.
+"""Connection strings: by name where the job must not hold the key, and refused with advice where one cannot be used.
 
-Theory of operation. The name is looked up where queries are planned, on the driver or on the server of Spark Connect
-or Thrift: first in the environment, BUSWAY_CONNECTION_PROD, then in the file that BUSWAY_CONNECTIONS names:
+Theory of operation. `connection 'prod'` stands instead of a connection string, for those who must not hold the key,
+or whose language has no place for it, such as SQL. The name is looked up where queries are planned, on the driver or
+on the server of Spark Connect or Thrift: first in the environment, BUSWAY_CONNECTION_PROD, then in the file that
+BUSWAY_CONNECTIONS names:
 
     [prod]
     connectionString = "Endpoint=sb://…"
     caFile = "/etc/busway/ca.pem"
 
-What was found travels on as if it had been given; no sentence ever repeats it.
+What was found travels on as if it had been given; no sentence ever repeats it. A job that ran elsewhere may bring a
+connection string that cannot be used here: it is told what to do instead.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from busway.client.connection_string import BadConnectionString, ConnectionString
 
 CONNECTION: Final = "connection"
 FILE_VARIABLE: Final = "BUSWAY_CONNECTIONS"
@@ -80,3 +84,35 @@ def _read(path: Path) -> dict[str, object]:
     except (ValueError, RecursionError):
         # The parser's own words may repeat a line, and with it a key.
         raise ValueError(f"the file that {FILE_VARIABLE} names is no TOML.") from None
+
+
+#: What azure-event-hubs-spark makes of a connection string: AES, as base64.
+_ENCRYPTED: Final = re.compile(r"[A-Za-z0-9+/\s]{40,}={0,2}\s*")
+_ENTRA: Final = re.compile(r"(?i)(^|;)\s*authentication\s*=")
+ENTRA_REFUSED: Final = (
+    "signing in by Microsoft Entra ID is not supported; give a connectionString with SharedAccessKeyName and"
+    " SharedAccessKey, or with a SharedAccessSignature."
+)
+ENCRYPTED_REFUSED: Final = (
+    "it looks like one that EventHubsUtils.encrypt has encrypted, which only azure-event-hubs-spark can read. Leave"
+    " that call out and give it as it is: Spark's redaction hides it, and `connection` with a name needs no key at"
+    " all in the job."
+)
+
+
+def over_websocket(text: str) -> str:
+    """The connection string of the same bus, with AMQP by WebSockets."""
+    parts = [part for part in text.split(";") if not part.strip().lower().startswith("transporttype=")]
+    return ";".join([*filter(str.strip, parts), "TransportType=AmqpWebSockets"])
+
+
+def parsed(text: str) -> ConnectionString:
+    """Raises ValueError with a sentence that never holds a secret."""
+    if _ENCRYPTED.fullmatch(text):
+        raise ValueError(ENCRYPTED_REFUSED)
+    if _ENTRA.search(text):
+        raise ValueError(ENTRA_REFUSED)
+    try:
+        return ConnectionString.parse(text)
+    except BadConnectionString as error:
+        raise ValueError(str(error)) from None

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Final
 
 from pyspark.errors import PySparkException
 
-from busway_spark.pipeline.job import JobFailed
-
-#: What comes out of Java as it is. Py4j tells no types.
-_JAVA_ERROR: Final[type[Exception]] = import_module("py4j.protocol").Py4JJavaError
+#: What Spark raises, and what comes out of Java as it is. Py4j tells no types.
+SPARK_ERRORS: Final[tuple[type[Exception], ...]] = (
+    PySparkException,
+    import_module("py4j.protocol").Py4JJavaError,
+)
 _TRACEBACK: Final = "Traceback (most recent call last)"
 #: The last line of a traceback: an exception's name and what it says.
 _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*: (.+)$", re.MULTILINE)
@@ -26,15 +25,6 @@ _BEFORE: Final = re.compile(
 )
 _NOT_SAID: Final = ("==", "^", "'", "+-", "JVM stacktrace", "\tat ")
 _LETTERS_MAX: Final = 600
-
-
-@contextmanager
-def failing(before: str = "") -> Iterator[None]:
-    """Turns what Spark raises into JobFailed, with these words before it."""
-    try:
-        yield
-    except (PySparkException, _JAVA_ERROR) as error:
-        raise JobFailed(before + sentence_of(error)) from error
 
 
 def sentence_of(error: Exception) -> str:

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from busway_spark.pipeline.capture.capture_root import NOTES, CaptureRoot
 from busway_spark.pipeline.captured.captured import parse_path
 from busway_spark.pipeline.captured.notes import note_text, read_note
 from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.places.capture_root import NOTES, CaptureRoot
 
 COMPACTION: Final = NOTES / "compaction"
 _NOTE: Final = ".json"
