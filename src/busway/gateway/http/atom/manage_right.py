@@ -5,8 +5,11 @@ A token that is not valid for the address is refused before any of this, so a st
 
 from typing import Final
 
+from busway.broker.authorization import path_segments
 from busway.broker.descriptions import LISTEN, MANAGE
+from busway.broker.entity_path import check_path
 from busway.broker.errors import Unauthorized
+from busway.broker.limits import Limits
 from busway.gateway.http.atom.topic_address import TopicAddress
 from busway.gateway.http.call import Call
 
@@ -30,9 +33,18 @@ def require_manage(call: Call) -> None:
         raise error if sentence is None else Unauthorized(sentence) from error
 
 
-def require_below_topic(call: Call, address: TopicAddress) -> None:
+def check_address(call: Call, limits: Limits) -> None:
+    """No token can be for a path that is not clean (some clients make one for exactly the address they ask for), and
+    there is nothing to protect at it: everybody is told what is wrong with it (E-6)."""
+    if path_segments(call.path) is None:
+        check_path(call.path, limits.path_characters_max)
+
+
+def require_below_topic(call: Call, address: TopicAddress, limits: Limits) -> None:
     """On a subscription or a rule, or a list of them, whether they exist or not: the topic's right counts (A-2). To
     list rules Listen is enough (T-12). Raises 401s."""
+    check_address(call, limits)
+    address.check(limits)
     rights = (MANAGE, LISTEN) if address.lists_rules else (MANAGE,)
     for right in rights:
         try:

@@ -45,7 +45,6 @@ from busway.gateway.http.messages.message_entities import MessageEntities
 from busway.gateway.http.messages.messages import MessageCodec
 from busway.gateway.http.presence import presence_of
 
-LETTERS_KEYWORD: Final = "$deadletters"
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 LETTERS_MAX: Final = 5_000
 _SUPPLEMENT: Final = "servicebussupplementaryauthorization"
@@ -76,22 +75,23 @@ class LettersRoute:
         self._admission = admission
         self._moves = LetterMoves(RemadeLetters(codec, clock, namespace.limits).message)
 
-    async def handle(self, call: Call) -> Response:
-        path = call.path.partition("/")[2]
-        address = EntityAddress.parse(path)
-        check_path(address.path, self._namespace.limits.path_characters_max)
-        grant = call.require_for(address.path, address.path, LISTEN)
+    def require(self, call: Call, entity: str) -> None:
+        path = EntityAddress.parse(entity).path
+        check_path(path, self._namespace.limits.path_characters_max)
+        call.require_for(path, path, LISTEN)
+
+    async def move(self, call: Call, entity: str) -> Response:
         call.retry_after_s = SOON_S
-        call.allow("POST")
+        address = EntityAddress.parse(entity)
         if address.dead_letter or address.transfer_dead_letter or address.management:
-            raise EntityNotFound(f"{shown(path)} has no dead letters; name the entity whose they are.")
+            raise EntityNotFound(f"{shown(entity)} has no dead letters; name the entity whose they are.")
         queue = self._namespace.queue(address.path)
         top = _top_of(queue)
         into = call.request.query_params.get("into", top)
         check_path(into, self._namespace.limits.path_characters_max)
         call.require_on(into, SEND, _SUPPLEMENT)
         target = await self._target(queue, top, into)
-        with self._admission.enter(call.caller(grant), presence_of(call.request)) as place:
+        with self._admission.enter(call.caller, presence_of(call.request)) as place:
             await place.hold(call.body_bytes(BODY_BYTES_MAX) + HELD_BYTES)
             letters = letters_of(await call.body(BODY_BYTES_MAX))
             await place.turn()

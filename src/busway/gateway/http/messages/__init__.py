@@ -1,6 +1,5 @@
 """Messages over HTTP. Follow one:
 
-message_address    which part of the message API a request means
 messages           send, receive, settle, renew (`message_entities`: the entities, by address)
 sent_message       a request as a payload
 one_receive        a receiver for one message: it stands in line as a link does

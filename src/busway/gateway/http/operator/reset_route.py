@@ -1,7 +1,8 @@
 """`POST /$reset`: the bus made as new, for test suites.
 
 Guarded thrice: the server was started with `--allow-reset`, which it takes on loopback only, and the caller may
-Manage the namespace. Whoever may not is told that first, so a stranger does not learn whether it would be allowed.
+Manage the namespace (`router`). Whoever may not is told that first, so a stranger does not learn whether it would be
+allowed.
 """
 
 import asyncio
@@ -9,7 +10,6 @@ from collections.abc import Awaitable, Callable
 
 from starlette.responses import Response
 
-from busway.broker.descriptions import MANAGE
 from busway.gateway.http.call import Call
 from busway.gateway.http.statuses import HttpRefusal
 from busway.signals.pipelines import Pipelines
@@ -27,9 +27,7 @@ class ResetRoute:
         #: One after the other: each makes again what a configuration file describes.
         self._turn = asyncio.Lock()
 
-    async def handle(self, call: Call) -> Response:
-        call.require(MANAGE)
-        call.allow("POST")
+    async def reset(self, _: Call) -> Response:
         if self._make_new is None:
             raise HttpRefusal(
                 403, "This server does not empty its bus: it was started without busway serve --allow-reset."
