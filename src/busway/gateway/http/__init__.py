@@ -2,7 +2,6 @@
 
 entrance         loads all of this when the first connection arrives
 protocol         uvicorn's HTTP/1.1 with deadlines and a bound on idle connections
-request_target   targets that are written in full, made paths
 presence         whether the client is still there, and what it wrote that ASGI does not tell
 app              the one way of every request: Host and Origin, path, route, error
 router           who answers which request: the table of routes

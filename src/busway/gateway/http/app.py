@@ -50,9 +50,8 @@ from busway.gateway.http.hubs.hub_routes import HubRoutes
 from busway.gateway.http.hubs.partitions_route import PartitionsRoute
 from busway.gateway.http.messages.messages import MessageCodec, Messages
 from busway.gateway.http.operator.metrics_route import MetricsRoute
-from busway.gateway.http.operator.operator_routes import OperatorRoutes
+from busway.gateway.http.operator.operator_routes import MakeNew, OperatorRoutes, ResetRoute
 from busway.gateway.http.operator.pipelines_route import PipelinesRoute
-from busway.gateway.http.operator.reset_route import MakeNew, ResetRoute
 from busway.gateway.http.operator.status_page import StatusPage
 from busway.gateway.http.protocol import HttpProtocol, Idlers
 from busway.gateway.http.router import Answering, HubsAnswering, Router, table

@@ -46,9 +46,8 @@ from busway.gateway.http.hubs.hub_routes import HubRoutes
 from busway.gateway.http.hubs.partitions_route import PartitionsRoute
 from busway.gateway.http.messages.messages import Messages, is_lock
 from busway.gateway.http.operator.metrics_route import MetricsRoute
-from busway.gateway.http.operator.operator_routes import OperatorRoutes
+from busway.gateway.http.operator.operator_routes import OperatorRoutes, ResetRoute
 from busway.gateway.http.operator.pipelines_route import PipelinesRoute
-from busway.gateway.http.operator.reset_route import ResetRoute
 from busway.gateway.http.operator.status_page import StatusPage
 from busway.gateway.http.statuses import HttpRefusal, method_not_allowed
 from busway.streams.event_hubs import EventHubs

@@ -41,8 +41,7 @@ from busway.gateway.http.atom.atom_answers import (
     page_of,
 )
 from busway.gateway.http.atom.entity_xml import EntityInput, RuntimeNumbers, entity_element, parse_entity
-from busway.gateway.http.atom.forward_targets import check_targets
-from busway.gateway.http.atom.manage_right import check_address, require_manage
+from busway.gateway.http.atom.manage_right import check_address, check_targets, require_manage
 from busway.gateway.http.atom.topic_address import TopicAddress
 from busway.gateway.http.call import Call, ManagedNamespace, host_of
 from busway.gateway.http.statuses import HttpRefusal

@@ -60,8 +60,6 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 _RUNS_AT_ONCE: Final = 5_000
 #: What a page of messages counts before it was read.
 _PAGE_BYTES: Final = 1024 * 1024
-
-
 VERBS: Final = ("take", "renew", "hold", "read", "settle", "release")
 
 
