@@ -121,7 +121,6 @@ HOT_MODULES: Final = (
     "busway.gateway.amqp.links.send_link",
     "busway.gateway.amqp.links.receive_link",
     "busway.gateway.amqp.nodes.transaction_node",
-    "busway.gateway.amqp.links.event_publication",
     "busway.gateway.amqp.links.event_send_link",
     "busway.gateway.amqp.links.event_receive_link",
 )

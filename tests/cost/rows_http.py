@@ -53,13 +53,15 @@ def metrics(scene: Scene, n: int) -> None:
     scene.ask_http("GET", "metrics")
 
 
-@row(NOBODY, HTTP, "status_page", "look at the status page of {n} queues", 1_000, few=100, is_crowded=True)
+@row(
+    NOBODY, HTTP, "StatusPage.page", "look at the status page of {n} queues", 1_000, few=100, is_crowded=True
+)
 def console(scene: Scene, n: int) -> None:
     crowd(scene, n)
     scene.ask_http("GET", "$console")
 
 
-@row(NOBODY, HTTP, "HttpGateway._special", "ask {n} times in one go whether it is healthy", 1_500, few=50)
+@row(NOBODY, HTTP, "StatusPage.health", "ask {n} times in one go whether it is healthy", 1_500, few=50)
 def pipelined(scene: Scene, n: int) -> None:
     client = scene.http()
     data = client.request("GET", "health") * n
@@ -75,7 +77,7 @@ def headers(scene: Scene, n: int) -> None:
     scene.ask_http("GET", "health", headers={f"x-{i}": "y" for i in range(n)})
 
 
-@row(NOBODY, HTTP, "Management.handle", "ask for anything with a body of {n} bytes", 60_000)
+@row(NOBODY, HTTP, "Router.answer", "ask for anything with a body of {n} bytes", 60_000)
 def nobodys_put(scene: Scene, n: int) -> None:
     scene.ask_http("PUT", f"some-queue?{VERSION}", bytes(n), status=401)
 
@@ -83,31 +85,29 @@ def nobodys_put(scene: Scene, n: int) -> None:
 # -- queues and topics
 
 
-@row(MANAGE, HTTP, "Management._namespace_info", "ask what the namespace is like")
+@row(MANAGE, HTTP, "Management.namespace_info", "ask what the namespace is like")
 def namespace_info(scene: Scene, _n: int) -> None:
     scene.ask_http("GET", f"$namespaceinfo?{VERSION}")
 
 
-@row(MANAGE, HTTP, "Management._root", "ask for nothing")
+@row(MANAGE, HTTP, "Management.root", "ask for nothing")
 def root(scene: Scene, _n: int) -> None:
     scene.ask_http("GET", f"?{VERSION}")
 
 
-@row(MANAGE, HTTP, "Management._listed", "list 100 of {n} queues", 2_000, few=250, is_crowded=True)
+@row(MANAGE, HTTP, "Management.queues", "list 100 of {n} queues", 2_000, few=250, is_crowded=True)
 def list_queues(scene: Scene, n: int) -> None:
     crowd(scene, n)
     scene.ask_http("GET", f"$Resources/queues?$skip=0&$top=100&{VERSION}")
 
 
-@row(
-    MANAGE, HTTP, "Management._listed", "list topics with {n} subscriptions", 1_500, few=100, is_crowded=True
-)
+@row(MANAGE, HTTP, "Management.topics", "list topics with {n} subscriptions", 1_500, few=100, is_crowded=True)
 def list_topics(scene: Scene, n: int) -> None:
     scene.topic(n)
     scene.ask_http("GET", f"$Resources/topics?{VERSION}")
 
 
-@row(MANAGE, HTTP, "Management._get", "look at a topic with {n} subscriptions", 2_000, few=100)
+@row(MANAGE, HTTP, "Management.entity", "look at a topic with {n} subscriptions", 2_000, few=100)
 def get_topic(scene: Scene, n: int) -> None:
     path = scene.topic(n)
     scene.ask_http("GET", f"{path}?{VERSION}")
@@ -161,12 +161,12 @@ def update_queue(scene: Scene, n: int) -> None:
     scene.ask_http("PUT", f"{path}?{VERSION}", body, ANY)
 
 
-@row(MANAGE, HTTP, "Management._delete", "delete a topic with {n} subscriptions", 1_000, few=50)
+@row(MANAGE, HTTP, "Management.delete", "delete a topic with {n} subscriptions", 1_000, few=50)
 def delete_topic(scene: Scene, n: int) -> None:
     scene.ask_http("DELETE", f"{scene.topic(n)}?{VERSION}")
 
 
-@row(MANAGE, HTTP, "Management._delete", "delete a queue with {n} messages", 20_000, few=1_000)
+@row(MANAGE, HTTP, "Management.delete", "delete a queue with {n} messages", 20_000, few=1_000)
 def delete_queue(scene: Scene, n: int) -> None:
     path = scene.queue()
     scene.fill(path, n)
@@ -176,13 +176,21 @@ def delete_queue(scene: Scene, n: int) -> None:
 # -- subscriptions and rules
 
 
-@row(MANAGE, HTTP, "SubscriptionRoutes._list", "list 100 of {n} subscriptions", 2_000, few=100)
+@row(MANAGE, HTTP, "SubscriptionRoutes.subscriptions", "list 100 of {n} subscriptions", 2_000, few=100)
 def list_subscriptions(scene: Scene, n: int) -> None:
     path = scene.topic(n)
     scene.ask_http("GET", f"{path}/Subscriptions?$skip=0&$top=100&{VERSION}")
 
 
-@row(MANAGE, HTTP, "SubscriptionRoutes._get", "look at one of {n} subscriptions", 1_000, few=100, growth=FLAT)
+@row(
+    MANAGE,
+    HTTP,
+    "SubscriptionRoutes.subscription",
+    "look at one of {n} subscriptions",
+    1_000,
+    few=100,
+    growth=FLAT,
+)
 def get_subscription(scene: Scene, n: int) -> None:
     path = scene.topic(n)
     scene.ask_http("GET", f"{path}/Subscriptions/s7?{VERSION}")
@@ -203,7 +211,7 @@ def update_subscription(scene: Scene, n: int) -> None:
     scene.ask_http("PUT", f"{path}/Subscriptions/s7?{VERSION}", body, ANY)
 
 
-@row(MANAGE, HTTP, "SubscriptionRoutes._delete", "delete one of {n} subscriptions", 1_000, few=100)
+@row(MANAGE, HTTP, "SubscriptionRoutes.delete", "delete one of {n} subscriptions", 1_000, few=100)
 def delete_subscription(scene: Scene, n: int) -> None:
     path = scene.topic(n)
     scene.ask_http("DELETE", f"{path}/Subscriptions/s7?{VERSION}")
@@ -216,19 +224,19 @@ def _rules(n: int) -> tuple[Rule, ...]:
 LARGE = tuple((f"p{i}", TypedValue("string", "x" * 1_000)) for i in range(40))
 
 
-@row(LISTEN, HTTP, "RuleRoutes._list", "list {n} rules that compare 40 KB of properties", 100, unread=1)
+@row(LISTEN, HTTP, "RuleRoutes.rules", "list {n} rules that compare 40 KB of properties", 100, unread=1)
 def list_large_rules(scene: Scene, n: int) -> None:
     path = scene.topic(1, tuple(Rule(f"r{i}", CorrelationFilter(properties=LARGE)) for i in range(n)))
     scene.ask_http("GET", f"{path}/Subscriptions/s0/Rules?{VERSION}")
 
 
-@row(MANAGE, HTTP, "RuleRoutes._list", "list 100 of {n} rules", 2_000, few=150)
+@row(MANAGE, HTTP, "RuleRoutes.rules", "list 100 of {n} rules", 2_000, few=150)
 def list_rules(scene: Scene, n: int) -> None:
     path = scene.topic(1, _rules(n))
     scene.ask_http("GET", f"{path}/Subscriptions/s0/Rules?$skip=0&$top=100&{VERSION}")
 
 
-@row(MANAGE, HTTP, "RuleRoutes.handle", "look at one of {n} rules", 1_000, few=100, growth=FLAT)
+@row(MANAGE, HTTP, "RuleRoutes.rule", "look at one of {n} rules", 1_000, few=100, growth=FLAT)
 def get_rule(scene: Scene, n: int) -> None:
     path = scene.topic(1, _rules(n))
     scene.ask_http("GET", f"{path}/Subscriptions/s0/Rules/r7?{VERSION}")
@@ -238,7 +246,7 @@ def _rule_body(filter_xml: str) -> bytes:
     return described("RuleDescription", f"{filter_xml}<Name>new</Name>")
 
 
-@row(MANAGE, HTTP, "RuleRoutes._put", "add a rule that compares {n} properties", 250, few=25)
+@row(MANAGE, HTTP, "RuleRoutes.put", "add a rule that compares {n} properties", 250, few=25)
 def put_rule(scene: Scene, n: int) -> None:
     path = scene.topic(1)
     pairs = "".join(
@@ -250,7 +258,7 @@ def put_rule(scene: Scene, n: int) -> None:
     scene.ask_http("PUT", f"{path}/Subscriptions/s0/Rules/new?{VERSION}", body, status=201)
 
 
-@row(MANAGE, HTTP, "RuleRoutes._delete", "delete one of {n} rules", 1_000, few=100, growth=FLAT)
+@row(MANAGE, HTTP, "RuleRoutes.delete", "delete one of {n} rules", 1_000, few=100, growth=FLAT)
 def delete_rule(scene: Scene, n: int) -> None:
     path = scene.topic(1, _rules(n))
     scene.ask_http("DELETE", f"{path}/Subscriptions/s0/Rules/r7?{VERSION}")
@@ -280,7 +288,7 @@ def switch_store(scene: Scene, n: int) -> None:
     scene.ask_http("POST", "$stores/store-1/disable")
 
 
-@row(MANAGE, HTTP, "ResetRoute.handle", "ask for an empty bus that is not allowed")
+@row(MANAGE, HTTP, "ResetRoute.reset", "ask for an empty bus that is not allowed")
 def reset(scene: Scene, _n: int) -> None:
     scene.ask_http("POST", "$reset", status=403)
 
@@ -296,7 +304,7 @@ def key_rules(scene: Scene, _n: int) -> None:
     scene.ask_http("GET", "$rules")
 
 
-@row(MANAGE, HTTP, "OperatorRoutes.rule", "change a key that {n} links stand on", 800, few=100)
+@row(MANAGE, HTTP, "OperatorRoutes.put_rule", "change a key that {n} links stand on", 800, few=100)
 def change_key(scene: Scene, n: int) -> None:
     path = scene.queue()
     client = scene.client(LISTEN)
@@ -305,6 +313,16 @@ def change_key(scene: Scene, n: int) -> None:
     body = json.dumps({"rights": ["Listen"]}).encode()
     scene.ask_http("PUT", "$rules/other", body, status=201)
     scene.ask_http("DELETE", "$rules/other")
+
+
+@row(MANAGE, HTTP, "OperatorRoutes.rule", "look at a key")
+def key_rule(scene: Scene, _n: int) -> None:
+    scene.ask_http("GET", "$rules/RootManageSharedAccessKey")
+
+
+@row(MANAGE, HTTP, "OperatorRoutes.delete_rule", "ask for a key's end that is not there")
+def delete_key(scene: Scene, _n: int) -> None:
+    scene.ask_http("DELETE", "$rules/nobody", status=404)
 
 
 # -- WebSocket

@@ -24,12 +24,12 @@ def batch_body(n: int) -> bytes:
     return json.dumps([{"Body": "x"} for _ in range(n)]).encode()
 
 
-@row(SEND, HTTP, "Messages._send", "send {n} messages in one batch", 5_000, few=250)
+@row(SEND, HTTP, "Messages.send", "send {n} messages in one batch", 5_000, few=250)
 def send_batch(scene: Scene, n: int) -> None:
     scene.ask_http("POST", f"{scene.queue()}/messages", batch_body(n), BATCH, status=201)
 
 
-@row(SEND, HTTP, "Messages._send", "send a message of {n} bytes with 25 KB of properties", 200_000)
+@row(SEND, HTTP, "Messages.send", "send a message of {n} bytes with 25 KB of properties", 200_000)
 def send_one(scene: Scene, n: int) -> None:
     properties = {f"x{i}": f'"{"y" * 90}"' for i in range(250)}
     scene.ask_http("POST", f"{scene.queue()}/messages", bytes(n), properties, status=201)
@@ -47,7 +47,7 @@ def publish_too_many(scene: Scene, n: int) -> None:
     scene.ask_http("POST", f"{scene.hub()}/messages", body, BATCH, status=status)
 
 
-@row(LISTEN, HTTP, "Messages._receive", "receive a message of {n} bytes", 250_000)
+@row(LISTEN, HTTP, "Messages.receive", "receive a message of {n} bytes", 250_000)
 def receive(scene: Scene, n: int) -> None:
     path = scene.queue()
     scene.fill(path, 1, n)
@@ -57,7 +57,7 @@ def receive(scene: Scene, n: int) -> None:
 @row(
     LISTEN,
     HTTP,
-    "Messages._settle",
+    "Messages.settle",
     "complete a message among {n} locked ones",
     2_000,
     few=250,
@@ -69,6 +69,14 @@ def settle(scene: Scene, n: int) -> None:
     ours = locked(scene.client(), path, n)
     token = UUID(bytes_le=ours[0][1])
     scene.ask_http("DELETE", f"{path}/messages/1/{token}")
+
+
+@row(LISTEN, HTTP, "Messages.renew", "renew the lock of one message")
+def renew_lock(scene: Scene, _n: int) -> None:
+    path = scene.queue()
+    scene.fill(path, 1)
+    ours = locked(scene.client(), path, 1)
+    scene.ask_http("POST", f"{path}/messages/1/{UUID(bytes_le=ours[0][1])}")
 
 
 # -- claims
@@ -87,56 +95,56 @@ def _taken(scene: Scene, n: int, *verbs: str) -> tuple[str, bytes]:
     return base, runs
 
 
-@row(LISTEN, HTTP, "ClaimsRoute._take", "take {n} messages", 20_000, few=500)
+@row(LISTEN, HTTP, "ClaimsRoute.take", "take {n} messages", 20_000, few=500)
 def take(scene: Scene, n: int) -> None:
     base, _ = _taken(scene, n)
     scene.ask_http("POST", f"{base}/take?count={n}&wait=0")
 
 
-@row(LISTEN, HTTP, "ClaimsRoute._renew", "renew a claim of {n} messages", 20_000, few=500)
+@row(LISTEN, HTTP, "ClaimsRoute.renew", "renew a claim of {n} messages", 20_000, few=500)
 def renew(scene: Scene, n: int) -> None:
     base, _ = _taken(scene, n, "take")
     scene.ask_http("POST", f"{base}/renew")
 
 
-@row(LISTEN, HTTP, "ClaimsRoute._hold", "hold a claim of {n} messages", 10_000, few=500)
+@row(LISTEN, HTTP, "ClaimsRoute.hold", "hold a claim of {n} messages", 10_000, few=500)
 def hold(scene: Scene, n: int) -> None:
     base, runs = _taken(scene, n, "take")
     scene.ask_http("POST", f"{base}/hold", runs)
 
 
-@row(LISTEN, HTTP, "ClaimsRoute._read", "read a claim of {n} messages", 10_000, few=500)
+@row(LISTEN, HTTP, "ClaimsRoute.read", "read a claim of {n} messages", 10_000, few=500)
 def read(scene: Scene, n: int) -> None:
     base, runs = _taken(scene, n, "take", "hold")
     scene.ask_http("POST", f"{base}/read", runs)
 
 
-@row(LISTEN, HTTP, "ClaimsRoute._settle", "settle a claim of {n} messages", 10_000, few=500)
+@row(LISTEN, HTTP, "ClaimsRoute.settle", "settle a claim of {n} messages", 10_000, few=500)
 def settle_claim(scene: Scene, n: int) -> None:
     base, runs = _taken(scene, n, "take", "hold")
     scene.ask_http("POST", f"{base}/settle", runs)
 
 
-@row(LISTEN, HTTP, "ClaimsRoute._release", "release a claim of {n} messages", 10_000, few=500)
+@row(LISTEN, HTTP, "ClaimsRoute.release", "release a claim of {n} messages", 10_000, few=500)
 def release(scene: Scene, n: int) -> None:
     base, _ = _taken(scene, n, "take", "hold")
     scene.ask_http("POST", f"{base}/release")
 
 
-@row(LISTEN, HTTP, "ClaimsRoute._list", "list the claims on {n} messages", 10_000, few=500)
+@row(LISTEN, HTTP, "ClaimsRoute.claims", "list the claims on {n} messages", 10_000, few=500)
 def list_claims(scene: Scene, n: int) -> None:
     base, _ = _taken(scene, n, "take", "hold")
     scene.ask_http("GET", base.rpartition("/")[0])
 
 
-@row(LISTEN, HTTP, "ClaimsRoute._settle", "settle {n} messages of which none is held", 100_000, few=2_000)
+@row(LISTEN, HTTP, "ClaimsRoute.settle", "settle {n} messages of which none is held", 100_000, few=2_000)
 def settle_missing(scene: Scene, n: int) -> None:
     path = scene.queue()
     runs = json.dumps({"held": [[1, n]]}).encode()
     scene.ask_http("POST", f"{path}/$claims/mine/settle", runs)
 
 
-@row(LISTEN, HTTP, "ClaimsRoute._read", "read {n} runs of which none is held", 100_000, few=2_000)
+@row(LISTEN, HTTP, "ClaimsRoute.read", "read {n} runs of which none is held", 100_000, few=2_000)
 def read_scattered(scene: Scene, n: int) -> None:
     path = scene.queue()
     runs = json.dumps({"held": [[2 * i + 1, 1] for i in range(n)]}).encode()
@@ -146,20 +154,20 @@ def read_scattered(scene: Scene, n: int) -> None:
 # -- event hubs
 
 
-@row(LISTEN, HTTP, "PartitionsRoute.handle", "wait for news of {n} partitions", 32, few=8)
+@row(LISTEN, HTTP, "PartitionsRoute.tell", "wait for news of {n} partitions", 32, few=8)
 def hub_news(scene: Scene, n: int) -> None:
     path = scene.hub(n)
     known = ",".join(["0"] * n)
     scene.ask_http("GET", f"{path}/partitions?known={known}&wait=0.05")
 
 
-@row(LISTEN, HTTP, "BulkRoute.handle", "read {n} events in bulk", 50_000, few=2_000, unread=1)
+@row(LISTEN, HTTP, "BulkRoute.read", "read {n} events in bulk", 50_000, few=2_000, unread=1)
 def bulk(scene: Scene, n: int) -> None:
     path = _events(scene, n)
     scene.ask_http("GET", f"{path}/partitions/0/events")
 
 
-@row(LISTEN, HTTP, "BulkRoute.handle", "read {n} events in bulk as Arrow", 50_000, few=2_000)
+@row(LISTEN, HTTP, "BulkRoute.read", "read {n} events in bulk as Arrow", 50_000, few=2_000)
 def bulk_arrow(scene: Scene, n: int) -> None:
     path = _events(scene, n)
     scene.ask_http("GET", f"{path}/partitions/0/events?format=arrow")
@@ -177,43 +185,73 @@ def _events(scene: Scene, n: int) -> str:
     return path
 
 
-@row(MANAGE, HTTP, "HubRoutes.handle", "list {n} hubs of 32 partitions", 40, few=5, is_crowded=True)
+@row(MANAGE, HTTP, "HubRoutes.hubs", "list {n} hubs of 32 partitions", 40, few=5, is_crowded=True)
 def list_hubs(scene: Scene, n: int) -> None:
     for _ in range(n):
         scene.hub(32)
     scene.ask_http("GET", "$eventhubs")
 
 
-@row(MANAGE, HTTP, "HubRoutes._hub", "create a hub of {n} partitions", 32)
+@row(MANAGE, HTTP, "HubRoutes.put_hub", "create a hub of {n} partitions", 32)
 def create_hub(scene: Scene, n: int) -> None:
     body = json.dumps({"PartitionCount": n, "ConsumerGroups": [f"g{i}" for i in range(19)]}).encode()
     scene.ask_http("PUT", f"$eventhubs/{scene.name('h')}", body, status=201)
 
 
-@row(MANAGE, HTTP, "HubRoutes._hub", "delete a hub with {n} events", 50_000)
+@row(MANAGE, HTTP, "HubRoutes.delete_hub", "delete a hub with {n} events", 50_000)
 def delete_hub(scene: Scene, n: int) -> None:
     scene.ask_http("DELETE", f"$eventhubs/{_events(scene, n)}")
 
 
-@row(MANAGE, HTTP, "HubRoutes._group", "create a consumer group")
+@row(MANAGE, HTTP, "HubRoutes.put_group", "create a consumer group")
 def create_group(scene: Scene, _n: int) -> None:
     scene.ask_http("PUT", f"$eventhubs/{scene.hub()}/consumergroups/g", b"{}", status=201)
 
 
-@row(MANAGE, HTTP, "ConsumerGroupRoutes._put", "create a consumer group with {n} characters", 1_024)
+@row(MANAGE, HTTP, "ConsumerGroupRoutes.put", "create a consumer group with {n} characters", 1_024)
 def create_group_in_atom(scene: Scene, n: int) -> None:
     body = described("ConsumerGroupDescription", f"<UserMetadata>{'&lt;' * n}</UserMetadata>")
     scene.ask_http("PUT", f"{scene.hub()}/consumergroups/g?{VERSION}", body, status=201)
 
 
-@row(MANAGE, HTTP, "ConsumerGroupRoutes._list", "list {n} consumer groups", 19)
+@row(MANAGE, HTTP, "ConsumerGroupRoutes.groups", "list {n} consumer groups", 19)
 def list_groups(scene: Scene, n: int) -> None:
     scene.ask_http("GET", f"{_grouped(scene, n)}/consumergroups?{VERSION}")
 
 
-@row(MANAGE, HTTP, "ConsumerGroupRoutes.handle", "delete one of {n} consumer groups", 19)
+@row(MANAGE, HTTP, "ConsumerGroupRoutes.delete", "delete one of {n} consumer groups", 19)
 def delete_group(scene: Scene, n: int) -> None:
     scene.ask_http("DELETE", f"{_grouped(scene, n)}/consumergroups/g0?{VERSION}")
+
+
+@row(MANAGE, HTTP, "ConsumerGroupRoutes.group", "look at one of {n} consumer groups", 19)
+def show_group_in_atom(scene: Scene, n: int) -> None:
+    scene.ask_http("GET", f"{_grouped(scene, n)}/consumergroups/g0?{VERSION}")
+
+
+@row(MANAGE, HTTP, "HubRoutes.group", "look at one of {n} consumer groups, in JSON", 19)
+def show_group(scene: Scene, n: int) -> None:
+    scene.ask_http("GET", f"$eventhubs/{_grouped(scene, n)}/consumergroups/g0")
+
+
+@row(MANAGE, HTTP, "HubRoutes.groups", "list {n} consumer groups, in JSON", 19)
+def list_groups_in_json(scene: Scene, n: int) -> None:
+    scene.ask_http("GET", f"$eventhubs/{_grouped(scene, n)}/consumergroups")
+
+
+@row(MANAGE, HTTP, "HubRoutes.delete_group", "delete one of {n} consumer groups, in JSON", 19)
+def delete_group_in_json(scene: Scene, n: int) -> None:
+    scene.ask_http("DELETE", f"$eventhubs/{_grouped(scene, n)}/consumergroups/g0")
+
+
+@row(MANAGE, HTTP, "HubRoutes.hub", "look at a hub of {n} partitions", 32)
+def show_hub(scene: Scene, n: int) -> None:
+    scene.ask_http("GET", f"$eventhubs/{scene.hub(n)}")
+
+
+@row(MANAGE, HTTP, "HubRoutes.partitions", "look at {n} partitions", 32)
+def show_partitions(scene: Scene, n: int) -> None:
+    scene.ask_http("GET", f"$eventhubs/{scene.hub(n)}/partitions")
 
 
 def _grouped(scene: Scene, n: int) -> str:
@@ -226,7 +264,12 @@ def _grouped(scene: Scene, n: int) -> str:
 # -- history
 
 
-@row(MANAGE, HTTP, "BackfillRoute.handle", "store {n} historic copies", 10_000, few=250, unread=1)
+@row(MANAGE, HTTP, "BackfillRoute.beginnings", "ask when rules began")
+def beginnings(scene: Scene, _n: int) -> None:
+    scene.ask_http("GET", f"$backfill/{scene.topic(1)}/Subscriptions/s0")
+
+
+@row(MANAGE, HTTP, "BackfillRoute.store", "store {n} historic copies", 10_000, few=250, unread=1)
 def backfill(scene: Scene, n: int) -> None:
     path = f"{scene.topic(1)}/Subscriptions/s0"
     message = payload()
@@ -251,13 +294,13 @@ def _buried(scene: Scene, n: int) -> str:
     return path
 
 
-@row(MANAGE, HTTP, "LettersRoute.handle", "move {n} dead letters", 5_000, few=250)
+@row(MANAGE, HTTP, "LettersRoute.move", "move {n} dead letters", 5_000, few=250)
 def move_letters(scene: Scene, n: int) -> None:
     path = _buried(scene, n)
     scene.ask_http("POST", f"$deadletters/{path}", b"".join(pack(">QI", at + 1, 0) for at in range(n)))
 
 
-@row(MANAGE, HTTP, "LettersRoute.handle", "move {n} dead letters and change each", 5_000, few=250)
+@row(MANAGE, HTTP, "LettersRoute.move", "move {n} dead letters and change each", 5_000, few=250)
 def change_letters(scene: Scene, n: int) -> None:
     path = _buried(scene, n)
     changes = encode_value({"properties.tenant": "t"})

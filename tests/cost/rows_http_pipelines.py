@@ -49,24 +49,24 @@ def _reported(scene: Scene, n: int) -> list[str]:
     return names
 
 
-@row(LISTEN, HTTP, "PipelinesRoute._report", "report {n} sources", SOURCES_MAX, few=16)
+@row(LISTEN, HTTP, "PipelinesRoute.report", "report {n} sources", SOURCES_MAX, few=16)
 def report_sources(scene: Scene, n: int) -> None:
     hub = _hub(scene)
     scene.ask_http("POST", f"$pipelines/p-{uuid4().hex}", _report(*[_source(hub, 1)] * n))
 
 
-@row(LISTEN, HTTP, "PipelinesRoute._report", "report {n} partitions", PARTITIONS_MAX, few=500)
+@row(LISTEN, HTTP, "PipelinesRoute.report", "report {n} partitions", PARTITIONS_MAX, few=500)
 def report_partitions(scene: Scene, n: int) -> None:
     scene.ask_http("POST", f"$pipelines/p-{uuid4().hex}", _report(_source("nothing", n)))
 
 
-@row(LISTEN, HTTP, "PipelinesRoute._report", "report one of {n} pipelines", 90, few=20, growth=FLAT)
+@row(LISTEN, HTTP, "PipelinesRoute.report", "report one of {n} pipelines", 90, few=20, growth=FLAT)
 def report_beside(scene: Scene, n: int) -> None:
     _reported(scene, n)
     scene.ask_http("POST", f"$pipelines/p-{uuid4().hex}", _report(_source(_hub(scene), 1)))
 
 
-@row(LISTEN, HTTP, "PipelinesRoute._show", "ask for a pipeline of {n} sources", SOURCES_MAX, few=16)
+@row(LISTEN, HTTP, "PipelinesRoute.pipeline", "ask for a pipeline of {n} sources", SOURCES_MAX, few=16)
 def show(scene: Scene, n: int) -> None:
     hub, client, name = _hub(scene), scene.http(), f"p-{uuid4().hex}"
     client.write(client.request("POST", f"$pipelines/{name}", _report(*[_source(hub, 1)] * n)))
@@ -74,18 +74,27 @@ def show(scene: Scene, n: int) -> None:
     scene.ask_http("GET", f"$pipelines/{name}")
 
 
-@row(LISTEN, HTTP, "PipelinesRoute._list", "ask for {n} pipelines", 1_000, few=200, is_crowded=True, unread=1)
+@row(
+    LISTEN,
+    HTTP,
+    "PipelinesRoute.pipelines",
+    "ask for {n} pipelines",
+    1_000,
+    few=200,
+    is_crowded=True,
+    unread=1,
+)
 def list_all(scene: Scene, n: int) -> None:
     _reported(scene, n)
     scene.ask_http("GET", "$pipelines")
 
 
-@row(LISTEN, HTTP, "PipelinesRoute._delete", "forget one of {n} pipelines", 90, few=20, growth=FLAT)
+@row(LISTEN, HTTP, "PipelinesRoute.delete", "forget one of {n} pipelines", 90, few=20, growth=FLAT)
 def delete(scene: Scene, n: int) -> None:
     scene.ask_http("DELETE", f"$pipelines/{_reported(scene, n)[0]}")
 
 
-@row(NOBODY, HTTP, "PipelinesRoute._report", "report {n} partitions without a token", PARTITIONS_MAX, few=500)
+@row(NOBODY, HTTP, "PipelinesRoute.report", "report {n} partitions without a token", PARTITIONS_MAX, few=500)
 def report_stranger(scene: Scene, n: int) -> None:
     body = _report(_source("nothing", n))
     scene.ask_http("POST", f"$pipelines/p-{uuid4().hex}", body, status=401)

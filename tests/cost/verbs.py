@@ -42,7 +42,6 @@ from busway.amqp.type_table import (
 )
 from busway.gateway import http
 from busway.gateway.amqp.nodes.management_node import OPERATIONS
-from busway.gateway.http.operator.status_page import status_page
 
 #: Composite types that a client writes as such: the others are parts of these, or only ever written by a server.
 ASKED = {
@@ -79,22 +78,24 @@ PARTS = {
         *(Accepted, Rejected, Released, Modified, Declared, TransactionalState, Header, Properties),
     )
 }
-#: Routes that only choose another one.
+#: Routes that only choose another one, or are the longer half of one.
 CHOOSERS = {
-    "HttpGateway._route",
-    "HubDoor._publish",
-    "HubDoor.route",
-    "ClaimsRoute.handle",
-    "Management._below_topic",
-    "Management._entity",
+    "ClaimsRoute._reading",
+    "Messages._receive",
+    "Management._listed",
     "Management._nothing",
-    "Management._put",
-    "Management._resources",
-    "Messages.handle",
-    "PipelinesRoute.handle",
-    "StagingRoute._route",
-    "StagingRoute.handle",
-    "SubscriptionRoutes.handle",
+    "Management.put",
+    "SubscriptionRoutes.put",
+}
+#: Routes for what is not there: they only refuse, or send elsewhere.
+REFUSALS = {
+    "ClaimsRoute.unknown",
+    "HubRoutes.nothing",
+    "Management.event_hubs",
+    "Management.no_list",
+    "Management.nothing_below_subscription",
+    "StagingRoute.unknown",
+    "StatusPage.redirect",
 }
 
 
@@ -116,7 +117,7 @@ def routes() -> dict[str, CodeType]:
         loaded = importlib.import_module(module.name)
         for _, kind in inspect.getmembers(loaded, inspect.isclass):
             if kind.__module__ == loaded.__name__:
-                found |= {method.__qualname__: method.__code__ for method in _answering(kind)}
+                found |= {method.__qualname__: inspect.unwrap(method).__code__ for method in _answering(kind)}
     return found
 
 
@@ -141,4 +142,4 @@ def code_of(verb: str) -> CodeType | None:
     """None for what is compiled, or is no function."""
     if verb in OPERATIONS:
         return getattr(OPERATIONS[verb][1], "__code__", None)
-    return status_page.__code__ if verb == "status_page" else routes().get(verb)
+    return routes().get(verb)

@@ -133,7 +133,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/amqp/links/send_watch.py",
+        "busway/gateway/amqp/links/sender_end.py",
         Timer(
             "SendWatch._look",
             RINGS,

@@ -182,7 +182,7 @@ PROMISES: Final = (
         "report for others",
         "A-2: who may listen to one entity says nothing about others",
         "busway/gateway/http/operator/pipelines_route.py",
-        """        await self._require_all(call, report, entity)
+        """        await self._require_all(call, told, entity)
         known =""",
         """        known =""",
         ("tests/unit/gateway/test_http_pipelines.py",),

@@ -10,10 +10,11 @@ RESET: Final = (
     Fault(
         "a reset that everybody may ask for",
         "A-9: only whoever may Manage the namespace empties it",
-        "busway/gateway/http/operator/reset_route.py",
-        """        call.require(MANAGE)
+        "busway/gateway/http/router.py",
+        """    yield Row("$reset", {"POST": reset.reset}, _manages)
 """,
-        "",
+        """    yield Row("$reset", {"POST": reset.reset})
+""",
         ("tests/unit/gateway/test_http_reset.py",),
     ),
     Fault(

@@ -16,7 +16,7 @@ from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
 from busway.gateway.amqp.wire.payloads import Payloads
-from busway.gateway.http.bulk.remade_letters import RemadeLetters
+from busway.gateway.http.bulk.letters_route import RemadeLetters
 from busway.store.sqlite.store import SqliteStore
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.rig import Recorder

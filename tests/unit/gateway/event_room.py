@@ -12,7 +12,7 @@ from busway.amqp.sections import BATCH_FORMAT, DATA, AmqpMessage, decode_message
 from busway.amqp.types import Described, Long, Symbol
 from busway.broker.limits import Limits
 from busway.gateway.amqp.gateway import AmqpGateway, GatewaySettings
-from busway.gateway.amqp.links.position_filter import SELECTOR_FILTER
+from busway.gateway.amqp.links.event_attaching import SELECTOR_FILTER
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.harness.manual_clock import SeededEntropy

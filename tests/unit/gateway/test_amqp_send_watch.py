@@ -7,7 +7,7 @@ import pytest
 from busway.amqp.performatives import Accepted
 from busway.broker.descriptions import QueueDescription
 from busway.client.messages import encode_batch
-from busway.gateway.amqp.links.send_watch import ATTEMPT_S_MAX
+from busway.gateway.amqp.links.sender_end import ATTEMPT_S_MAX
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
 
 PARTITIONED = QueueDescription("p", enable_partitioning=True)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from busway.gateway.amqp.links.addresses import node_at
-from busway.gateway.amqp.links.event_addresses import EventAddress, event_address, hub_path_of
+from busway.gateway.amqp.links.addresses import EventAddress, event_address, hub_path_of, node_at
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from busway.broker.entity.awaited_settlement import settled
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
 from busway.client.messages import ServiceBusMessage
-from busway.gateway.amqp.nodes.management_answer import long_array
+from busway.gateway.amqp.nodes.node_response import long_array
 from tests.unit.gateway.node_bench import NodeBench, condition, on_a_bench, sentence, status
 
 KIB = 1024

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from busway.broker.bulk.claims import COUNT_MAX
-from busway.gateway.http.bulk.claims_route import claim_address, numbers_of, runs_of
+from busway.gateway.http.bulk.claims_route import numbers_of, runs_of
 from tests.unit.gateway.http_exchange import HOST, VERSION, Answer, Exchange, queue_body, sas_token
 
 KEY = "cHJpbWFyeQ=="
@@ -250,15 +250,6 @@ def test_a_topic_has_no_claims(bus: Exchange) -> None:
 def test_a_body_that_is_too_long_is_not_read(bus: Exchange) -> None:
     body = '{"held": [' + " " * (5 * 1024 * 1024) + "]}"
     assert bus.request("POST", f"{ROOT}/s1/hold", body).status == 400
-
-
-def test_addresses_of_claims() -> None:
-    """E-8: whatever else a path may be, it is not about claims."""
-    for path in ("orders", "$claims", "orders/$claims/s", "$claims/s/take", "a/$claims/s/take/more"):
-        assert claim_address(path) is None
-    found = claim_address("t/subscriptions/s/$DeadLetterQueue/$Claims/x/TAKE")
-    assert found is not None
-    assert (found.entity, found.stamp, found.verb) == ("t/subscriptions/s/$DeadLetterQueue", "x", "take")
 
 
 def test_runs_and_numbers_are_two_forms_of_one_thing() -> None:

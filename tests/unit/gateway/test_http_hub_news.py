@@ -60,9 +60,9 @@ def while_waiting(exchange: Exchange, work: Callable[[], Coroutine[Any, Any, Non
 
 
 def waiters(exchange: Exchange) -> int:
-    door = exchange.gateway._hubs
-    assert door is not None
-    return len(door._partitions._waiting)
+    hubs = exchange.gateway._answering.hubs
+    assert hubs is not None
+    return len(hubs.partitions._waiting)
 
 
 def watchers(exchange: Exchange) -> int:

@@ -21,7 +21,7 @@ from busway.amqp.types import Char, Decimal, Described, Float, Int, Symbol, Time
 from busway.broker.errors import ArgumentOutOfRange, BadArgument, BrokerError
 from busway.broker.fragment.receiver import Delivery
 from busway.gateway.http.json_input import parse_json
-from busway.gateway.http.messages.broker_properties import broker_properties
+from busway.gateway.http.messages.broker_properties import broker_properties, http_date, instant_ms
 from busway.gateway.http.messages.custom_properties import (
     RESERVED_NAMES,
     RESERVED_PREFIXES,
@@ -31,7 +31,6 @@ from busway.gateway.http.messages.custom_properties import (
     json_form,
     properties_of,
 )
-from busway.gateway.http.messages.http_times import http_date, instant_ms
 from busway.gateway.http.messages.received_message import ReceivedMessage, message_id_of, received_message
 from busway.gateway.http.messages.sent_message import batch_payloads, is_batch, single_payload
 from busway.message.message import Message

@@ -16,7 +16,7 @@ from busway.broker.descriptions import QueueDescription
 from busway.broker.entity.queue import Queue
 from busway.broker.fragment.timers import Timers
 from busway.gateway.amqp.nodes.management_node import ManagementNode
-from busway.gateway.http.atom.management import Management
+from busway.gateway.http.router import Router
 from busway.loop_entries import ENTRY_S, LOOP, Steps, shown
 from busway.signals.exposition import Exposition
 from busway.signals.measured_process import MeasuredProcess
@@ -337,13 +337,13 @@ def test_an_http_request_is_named_by_method_and_path_without_its_query(
     bench: Bench, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stall meter: what HTTP asks for, without what may be secret in it."""
-    handle = Management.handle
+    answer = Router.answer
 
-    async def slow(self: Management, *given: Any) -> Any:
+    async def slow(self: Router, *given: Any) -> Any:
         bench.works(0.05)
-        return await handle(self, *given)
+        return await answer(self, *given)
 
-    monkeypatch.setattr(Management, "handle", slow)
+    monkeypatch.setattr(Router, "answer", slow)
     LOOP.begin()
     exchange.request("GET", "/no-such-queue?api-version=2024-05&sig=secret")
     assert LOOP.what == "GET '/no-such-queue' by HTTP, from 127.0.0.1"

@@ -1,7 +1,7 @@
 """The HTTP gateway: one ASGI application, and the connections that the listener hands over to it.
 
-Every request goes the same way: Host and Origin are checked, the path is decoded once, the first segment picks
-the route, and whatever is raised becomes the XML error of ERR-41. A client never sees a traceback; an error we
+Every request goes the same way: Host and Origin are checked, the path is decoded once, the table of `router` says who
+answers, and whatever is raised becomes the XML error of ERR-41. A client never sees a traceback; an error we
 did not expect is logged under the TrackingId that the client gets.
 """
 
@@ -20,7 +20,7 @@ import h11
 import wsproto.utilities
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -33,23 +33,28 @@ from busway.broker.fragment.flow import Flow
 from busway.clock import Clock, Entropy
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.atom.management import Management
+from busway.gateway.http.atom.rule_routes import RuleRoutes
+from busway.gateway.http.atom.subscription_routes import SubscriptionRoutes
 from busway.gateway.http.atom.xml_input import BODY_BYTES_MAX
 from busway.gateway.http.bulk.admission import BYTES_MAX_DEFAULT, BulkAdmission, is_bulk
 from busway.gateway.http.bulk.backfill_route import BackfillRoute
-from busway.gateway.http.bulk.claims_route import CLAIMS_KEYWORD, ClaimsRoute, claim_address
-from busway.gateway.http.bulk.letters_route import LETTERS_KEYWORD, LettersRoute
-from busway.gateway.http.bulk.staging_route import STAGING_KEYWORD, StagingRoute
+from busway.gateway.http.bulk.bulk_route import BulkRoute
+from busway.gateway.http.bulk.claims_route import CLAIMS_KEYWORD, ClaimsRoute
+from busway.gateway.http.bulk.letters_route import LettersRoute
+from busway.gateway.http.bulk.staging_route import StagingRoute
 from busway.gateway.http.bulk.work import CORES
-from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
-from busway.gateway.http.hubs.hub_door import HubDoor
-from busway.gateway.http.messages.message_address import message_address
+from busway.gateway.http.call import Call, ManagedNamespace, host_of
+from busway.gateway.http.hubs.consumer_group_routes import ConsumerGroupRoutes
+from busway.gateway.http.hubs.hub_messages import HubMessages
+from busway.gateway.http.hubs.hub_routes import HubRoutes
+from busway.gateway.http.hubs.partitions_route import PartitionsRoute
 from busway.gateway.http.messages.messages import MessageCodec, Messages
 from busway.gateway.http.operator.metrics_route import MetricsRoute
-from busway.gateway.http.operator.operator_routes import OperatorRoutes
-from busway.gateway.http.operator.pipelines_route import PIPELINES_KEYWORD, PipelinesRoute
-from busway.gateway.http.operator.reset_route import MakeNew, ResetRoute
-from busway.gateway.http.operator.status_page import CONSOLE_PATH, status_page
+from busway.gateway.http.operator.operator_routes import MakeNew, OperatorRoutes, ResetRoute
+from busway.gateway.http.operator.pipelines_route import PipelinesRoute
+from busway.gateway.http.operator.status_page import StatusPage
 from busway.gateway.http.protocol import HttpProtocol, Idlers
+from busway.gateway.http.router import Answering, HubsAnswering, Router, table
 from busway.gateway.http.statuses import HttpRefusal, error_response
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve_websocket
 from busway.gateway.tracking import Tracking
@@ -108,23 +113,29 @@ class HttpGateway:
         #: Shared with AMQP.
         self._budget = budget
         self.bulk = BulkAdmission(bulk_bytes_max, budget)
-        self._hubs = None if hubs is None else HubDoor(hubs, clock, self.bulk)
         self._clock = clock
         self._open_amqp = open_amqp
         self._settings = settings if settings is not None else HttpSettings()
         self._tracking = Tracking(namespace.name, clock, entropy)
-        self._management = Management(namespace, clock)
-        self._messages = Messages(namespace, clock, codec)
-        self._backfill = BackfillRoute(namespace, codec, self.bulk)
-        self._claims = ClaimsRoute(namespace, clock, self.bulk)
-        self._letters = LettersRoute(namespace, codec, clock, self.bulk)
-        self._staging = None if stagings is None else StagingRoute(stagings, hubs)
-        self._operators = OperatorRoutes(namespace, clock, entropy)
         pipelines = MeasuredPipelines(Pipelines(clock), LagMeter(namespace, hubs, clock))
-        self._pipelines = PipelinesRoute(pipelines, hubs)
-        self._reset = ResetRoute(make_new, pipelines.table)
         is_open = self._settings.loopback_hosts is not None
-        self._metrics = MetricsRoute(namespace, hubs, process, pipelines, is_open=is_open)
+        self._answering = Answering(
+            metrics=MetricsRoute(namespace, hubs, process, pipelines, is_open=is_open),
+            status=StatusPage(namespace),
+            claims=ClaimsRoute(namespace, clock, self.bulk),
+            messages=Messages(namespace, clock, codec),
+            operators=OperatorRoutes(namespace, clock, entropy),
+            reset=ResetRoute(make_new, pipelines.table),
+            pipelines=PipelinesRoute(pipelines, hubs),
+            letters=LettersRoute(namespace, codec, clock, self.bulk),
+            backfill=BackfillRoute(namespace, codec, self.bulk),
+            management=Management(namespace, clock),
+            subscriptions=SubscriptionRoutes(namespace, clock),
+            rules=RuleRoutes(namespace, clock),
+            staging=None if stagings is None else StagingRoute(stagings, hubs),
+            hubs=None if hubs is None else _hubs_answering(hubs, clock, self.bulk),
+        )
+        self.router = Router(table(self._answering))
         self._state = ServerState()
         self._idlers = Idlers()
         self._bulk_threads = ThreadPoolExecutor(CORES, "busway-bulk")
@@ -155,9 +166,9 @@ class HttpGateway:
 
     async def close(self) -> None:
         """Idle connections at once, running requests when they are answered, all within five seconds."""
-        self._messages.close()
-        if self._hubs is not None:
-            self._hubs.close()
+        self._answering.messages.close()
+        if self._answering.hubs is not None:
+            self._answering.hubs.partitions.close()
         for connection in list(self._state.connections):
             try:
                 connection.shutdown()
@@ -183,7 +194,7 @@ class HttpGateway:
             call = Call(request, self._namespace.authorizer, self._budget)
             path = call.path
             self._check_origin(call.authority, request.headers.get("origin"))
-            response = await self._route(call)
+            response = await self.router.answer(call)
             self._flow(path).answered(1, [])
         except BrokerError as error:
             self._flow(path).refused(error)
@@ -215,62 +226,6 @@ class HttpGateway:
         is_about_messages = "/messages" in lower or f"/{CLAIMS_KEYWORD}" in lower
         return flows.nearest(path) if is_about_messages else flows.namespace
 
-    async def _route(self, call: Call) -> Response:
-        if self._metrics.is_meant(call):
-            return await self._metrics.answer(call)
-        special = self._special(call)
-        if special is not None:
-            return special
-        if self._hubs is not None:
-            at_hub = self._hubs.route(call)
-            if at_hub is not None:
-                return await at_hub(call)
-        claim = claim_address(call.path)
-        if claim is not None:
-            return await self._claims.handle(call, claim)
-        address = message_address(call.method, call.request.scope["raw_path"])
-        if address is not None:
-            return await self._messages.handle(call, address)
-        return await self._own_route(call.segments)(call)
-
-    def _own_route(self, segments: list[str]) -> Handler:
-        """Addresses that Busway has beside those of the service; everything else is managed."""
-        many: dict[str, Handler] = {
-            "$fragments": self._operators.fragments,
-            "$backfill": self._backfill.handle,
-            LETTERS_KEYWORD: self._letters.handle,
-        }
-        match segments:
-            case ["$stores"]:
-                return self._operators.stores
-            case ["$stores", _, "enable" | "disable"]:
-                return self._operators.switch_store
-            case ["$reset"]:
-                return self._reset.handle
-            case ["$rules"]:
-                return self._operators.rules
-            case ["$rules", _]:
-                return self._operators.rule
-            case [first, *_] if first == PIPELINES_KEYWORD:
-                return self._pipelines.handle
-            case [first, *_] if first == STAGING_KEYWORD and self._staging is not None:
-                return self._staging.handle
-            case [first, _, *_] if first in many:
-                return many[first]
-        return self._management.handle
-
-    def _special(self, call: Call) -> Response | None:
-        """What needs no key. A queue may be called `health`: whoever shows a token means the queue."""
-        is_page = call.segments == ["$console"]
-        if not is_page and "authorization" in call.request.headers:
-            return None
-        if is_page or call.path == "health":
-            call.allow("GET", "HEAD")
-            return status_page(self._namespace) if is_page else JSONResponse({"status": "healthy"})
-        if call.path == "" and "text/html" in call.request.headers.get("accept", ""):
-            return RedirectResponse(CONSOLE_PATH, 307)
-        return None
-
     def _check_origin(self, authority: str, origin: str | None) -> None:
         """Browsers say where a page came from; no page of another site has business here."""
         host = host_of(authority)
@@ -301,6 +256,17 @@ class HttpGateway:
             await websocket.send_denial_response(Response("Refused: another site's name or page.", 403))
             return
         await serve_websocket(websocket, self._open_amqp)
+
+
+def _hubs_answering(hubs: EventHubs, clock: Clock, admission: BulkAdmission) -> HubsAnswering:
+    return HubsAnswering(
+        hubs,
+        HubRoutes(hubs),
+        ConsumerGroupRoutes(hubs, clock),
+        HubMessages(hubs, clock),
+        BulkRoute(hubs, admission),
+        PartitionsRoute(hubs),
+    )
 
 
 def _told(scope: Scope) -> str:

@@ -2,12 +2,11 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from busway.broker.authorization import Grant
 from busway.broker.caller import note_caller
@@ -36,7 +35,7 @@ from busway.broker.limits import Limits
 from busway.broker.namespace.entity_changes import NewEntity
 from busway.gateway.connection_budget import SMALL_BYTES, ConnectionBudget
 from busway.gateway.http.atom.xml_input import BODY_BYTES_MAX
-from busway.gateway.http.statuses import HttpRefusal, method_not_allowed
+from busway.gateway.http.statuses import HttpRefusal
 from busway.rules.rule import Rule
 
 _BODY_S: Final = 30.0
@@ -113,17 +112,14 @@ class Call:
         self.api_version = _api_version(request)
         self._authorizer = authorizer
         self._budget = budget
+        #: The authorization rule behind the last right that was asked for and is held.
+        self._allowing_rule = ""
         #: Of the body, as long as it is needed: given back by `close`.
         self._held_bytes = 0
         #: The body has been read to its end.
         self.is_read = False
         #: When a client that finds the server busy is asked to come back; None: as the service says it (ERR-17).
         self.retry_after_s: int | None = None
-
-    @property
-    def segments(self) -> list[str]:
-        """Lower-cased, for the keywords of E-8; entity names keep their spelling in `path`."""
-        return self.path.lower().split("/")
 
     @property
     def root(self) -> str:
@@ -135,15 +131,11 @@ class Call:
         query = self.request.scope["query_string"].decode("latin-1")
         return f"{self.root}/{self.path}" + (f"?{query}" if query else "")
 
-    def allow(self, *methods: str) -> None:
-        """Raises 405 for any other method."""
-        if self.method not in methods:
-            raise method_not_allowed(", ".join(methods))
-
-    def caller(self, grant: Grant) -> str:
-        """Who asks, for a fair share: a peer and its key."""
+    @property
+    def caller(self) -> str:
+        """Who asks, for a fair share: a peer and the key that it was allowed by."""
         peer = self.request.client
-        return f"{'' if peer is None else peer.host} {grant.rule_name}"
+        return f"{'' if peer is None else peer.host} {self._allowing_rule}"
 
     def require(self, right: str, owner_key: str | None = None) -> Grant:
         """The caller holds a token that allows `right` on this path (A-6, A-9). Raises 401s. `owner_key`: of the
@@ -163,6 +155,7 @@ class Call:
 
     def _authorised(self, grant: Grant, path: str, right: str, owner_key: str | None = None) -> Grant:
         allowing = self._authorizer.authorise([grant], path, right, owner_key)
+        self._allowing_rule = allowing.rule_name
         note_caller(allowing.rule_name)
         return allowing
 
@@ -249,10 +242,6 @@ class Call:
             raise BadArgument("The body ended early.") from error
         self.is_read = True
         return b"".join(received)
-
-
-#: A route.
-Handler = Callable[[Call], Awaitable[Response]]
 
 
 def decoded_path(raw_path: bytes) -> str:

@@ -4,14 +4,19 @@ what a request must know of its connection (`presence`).
 uvicorn waits for ever for the rest of a request head. Here a head has ten seconds from its first byte, and the
 connections that are between requests (silent, or with half a head) are bounded: the oldest is closed first. Both end
 with an upgrade to WebSocket: from then on the connection is AMQP's, which has deadlines and bounds of its own.
+
+Targets may be written in full: `GET https://HOST/path HTTP/1.1` means `/path` of HOST (RFC 9112 3.2.2). Java's SDKs
+upgrade to WebSocket that way. Such a request is read as what it says: its host stands in the target, and the Host
+header is ignored. From here on everybody sees a path and a Host header, whichever way they came in.
 """
 
 import asyncio
+import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import h11
 from uvicorn.config import Config
@@ -22,7 +27,6 @@ from wsproto import events
 
 from busway.gateway.http.bulk.direct_writer import DirectWriter
 from busway.gateway.http.presence import PRESENCE, SPELLED_HEADERS, ClientPresence
-from busway.gateway.http.request_target import in_origin_form
 from busway.loop_entries import LOOP
 
 if TYPE_CHECKING:
@@ -37,6 +41,12 @@ LOOK_S = 0.01
 LOOK_BYTES = 8 * 1024
 #: Of a WebSocket that pings: what it may leave unread.
 UNREAD_BYTES_MAX = 512 * 1024
+
+
+_SCHEME: Final = re.compile(rb"(?:https?|wss?)://", re.IGNORECASE)
+_ANY_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]{0,31}:")
+#: As in a Host header: no user, no escapes.
+_AUTHORITY: Final = re.compile(rb"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
 
 class HttpProtocol(H11Protocol):
@@ -272,3 +282,27 @@ class Idlers:
 
     def discard(self, connection: HttpProtocol) -> None:
         self._waiting.pop(connection, None)
+
+
+def in_origin_form(request: h11.Request) -> h11.Request:
+    """The same request with a path for its target. Raises h11.RemoteProtocolError for a target that is no address."""
+    target: bytes = request.target
+    if target.startswith(b"/"):
+        return request
+    scheme = _SCHEME.match(target)
+    if scheme is None:
+        if _ANY_SCHEME.match(target) is None:
+            return request  # the gateway has words for a path without a slash
+        raise h11.RemoteProtocolError("the target is an address of another kind")
+    rest = target[scheme.end() :]
+    authority = _AUTHORITY.match(rest)
+    if authority is None or rest[authority.end() : authority.end() + 1] not in (b"", b"/", b"?"):
+        raise h11.RemoteProtocolError("the target does not name a host")
+    path = rest[authority.end() :]
+    headers = [(name, value) for name, value in request.headers.raw_items() if name.lower() != b"host"]
+    return h11.Request(
+        method=request.method,
+        target=path if path.startswith(b"/") else b"/" + path,
+        headers=[(b"Host", authority.group()), *headers],
+        http_version=request.http_version,
+    )

@@ -53,7 +53,7 @@ from busway_spark.servicebus.options import JSON
 from busway_spark.shared_python.lent_python import shared_python
 from busway_spark.start.session import small_java
 from busway_spark.watching.spark_sentence import sentence_of
-from busway_spark.wire.bus import Bus, administration
+from busway_spark.wire.bus import BUSWAY, Bus, administration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

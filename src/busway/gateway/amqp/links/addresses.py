@@ -3,7 +3,16 @@
 One entity, many spellings: `orders` (JS, Go, Java), `/orders` with percent-escapes (.NET),
 `amqps://host:5671/orders` (Python), as text or as UTF-8 bytes, in any case. The text itself is kept by the link
 and echoed letter for letter, because clients compare it; only what it points at is worked out here.
+
+Inside an event hub (H-10…H-13, H-20), where keywords and names are compared without their case:
+
+  hub                                     the hub: the broker chooses the partition
+  hub/Partitions/n                        one partition, for publishers
+  hub/Publishers/p                        a publisher of that name
+  hub/ConsumerGroups/g/Partitions/n       one partition, for readers
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
@@ -19,6 +28,9 @@ from busway.broker.errors import BadArgument
 ADDRESS_CHARACTERS_MAX: Final = 2_048
 
 _CBS_KEYWORD: Final = "$cbs"
+_PARTITIONS: Final = "partitions"
+_PUBLISHERS: Final = "publishers"
+_GROUPS: Final = "consumergroups"
 
 
 class NodeKind(Enum):
@@ -35,7 +47,7 @@ class Node:
     kind: NodeKind
     address: EntityAddress
     #: TX-3: the entity that a sender means when it sends by way of this one. Rights are needed on both.
-    destination: "Node | None" = None
+    destination: Node | None = None
 
     @property
     def path(self) -> str:
@@ -100,3 +112,35 @@ def text_of(terminus: Source | Target | Coordinator | None) -> str | None:
     if address is None or isinstance(address, str):
         return address
     raise BadArgument("The address of a link must be a string.")
+
+
+@dataclass(frozen=True)
+class EventAddress:
+    """What a path means when its first segment is the name of a hub. Names as they were written."""
+
+    hub_path: str
+    partition_id: str | None = None
+    publisher: str | None = None
+    group: str | None = None
+
+
+def event_address(path: str) -> EventAddress | None:
+    """None when a path means nothing inside a hub, however the hub is called."""
+    hub, *rest = path.split("/")
+    if hub == "" or "" in rest:
+        return None
+    keywords = [segment.lower() for segment in rest[::2]]
+    if not rest:
+        return EventAddress(hub)
+    if len(rest) == 2 and keywords == [_PARTITIONS]:
+        return EventAddress(hub, partition_id=rest[1])
+    if len(rest) == 2 and keywords == [_PUBLISHERS]:
+        return EventAddress(hub, publisher=rest[1])
+    if len(rest) == 4 and keywords == [_GROUPS, _PARTITIONS]:
+        return EventAddress(hub, group=rest[1], partition_id=rest[3])
+    return None
+
+
+def hub_path_of(path: str) -> str:
+    """The name of the hub that a path would lie in."""
+    return path.partition("/")[0]

@@ -3,28 +3,39 @@
 `attaching` has checked the form of the address and the right. A reader's attach is answered when its position is
 found, an idempotent producer's when its log knows it; both may need the store. Who is refused gets an attach without
 either terminus before the detach, as the service does it.
+
+An idempotent producer asks for it by a desired capability (H-18). It brings back the id, epoch and last number it
+had, or some of them; the answer says which ones count from now on. They have the narrow AMQP types that clients look
+for.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from busway.amqp.performatives import SENDER_SETTLED, Fields
-from busway.amqp.types import Symbol, Timestamp
+from busway.amqp.performatives import SENDER_SETTLED, Attach, Fields, Source
+from busway.amqp.types import Char, Described, Int, Long, Short, Symbol, Timestamp, ULong
 from busway.broker.entity_path import EntityAddress, not_found, path_key
-from busway.broker.errors import ArgumentOutOfRange, BadArgument, BrokerError, InvalidOperation
-from busway.gateway.amqp.links.event_addresses import EventAddress, event_address, hub_path_of
-from busway.gateway.amqp.links.event_receive_link import EventReceiveLink
-from busway.gateway.amqp.links.event_send_link import EventSendLink
-from busway.gateway.amqp.links.position_filter import position_of
-from busway.gateway.amqp.links.producer_properties import (
-    IDEMPOTENT_PRODUCER,
-    desires,
-    producer_answer,
-    producer_claim,
+from busway.broker.errors import (
+    ArgumentOutOfRange,
+    BadArgument,
+    BrokerError,
+    InvalidOperation,
+    NotImplementedByServer,
 )
-from busway.gateway.amqp.links.runtime_metric import RUNTIME_METRIC
+from busway.gateway.amqp.links.addresses import EventAddress, event_address, hub_path_of
+from busway.gateway.amqp.links.event_receive_link import RUNTIME_METRIC, EventReceiveLink
+from busway.gateway.amqp.links.event_send_link import EventSendLink
 from busway.gateway.amqp.wire.error_conditions import amqp_error
+from busway.streams.positions import (
+    START,
+    Position,
+    position_of_number,
+    position_of_offset,
+    position_of_time,
+)
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
@@ -32,7 +43,6 @@ if TYPE_CHECKING:
     from busway.gateway.amqp.links.addresses import Node
     from busway.streams.event_hub import EventHub
     from busway.streams.event_hubs import EventHubs
-    from busway.streams.positions import Position
     from busway.streams.producers import Producer
 
 _EPOCH: Final = Symbol("com.microsoft:epoch")
@@ -41,6 +51,23 @@ _NAME_CHARACTERS_MAX: Final = 64
 _LONG_MAX: Final = (1 << 63) - 1
 #: A publication that is too large by no more than this is refused alone, and its sender goes on at once.
 _OVERSIZE_BYTES_MAX: Final = 1024 * 1024
+IDEMPOTENT_PRODUCER: Final = Symbol("com.microsoft:idempotent-producer")
+_PRODUCER_ID: Final = Symbol("com.microsoft:producer-id")
+_PRODUCER_EPOCH: Final = Symbol("com.microsoft:producer-epoch")
+_PRODUCER_SEQUENCE: Final = Symbol("com.microsoft:producer-sequence-number")
+SELECTOR_FILTER: Final = Symbol("apache.org:selector-filter:string")
+_SELECTOR_CODE: Final = 0x0000_468C_0000_0004
+_CHARACTERS_MAX: Final = 256
+_SELECTOR: Final = re.compile(
+    r"\s*amqp\.annotation\.(x-opt-offset|x-opt-sequence-number|x-opt-enqueued-time(?:-utc)?)\s*(>=?)\s*'([^']*)'\s*",
+    re.ASCII,
+)
+_READERS: Final[dict[str, Callable[[str, bool], Position]]] = {
+    "x-opt-offset": position_of_offset,
+    "x-opt-sequence-number": position_of_number,
+    "x-opt-enqueued-time": position_of_time,
+    "x-opt-enqueued-time-utc": position_of_time,
+}
 
 
 class EventAttaching:
@@ -217,3 +244,94 @@ def _name(properties: Fields | None) -> str:
     if len(value) > _NAME_CHARACTERS_MAX:
         raise ArgumentOutOfRange(f"A receiver's name has at most {_NAME_CHARACTERS_MAX} characters.")
     return str(value)
+
+
+class ProducerClaim:
+    """What a client says it was; None where it says nothing."""
+
+    __slots__ = ("epoch", "producer_id", "sequence")
+
+    def __init__(self, producer_id: int | None, epoch: int | None, sequence: int | None) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.sequence = sequence
+
+
+def desires(attach: Attach | None, capability: str) -> bool:
+    """Whether the peer's attach asks for a capability."""
+    wanted = None if attach is None else attach.desired_capabilities
+    return wanted is not None and capability in wanted
+
+
+def producer_claim(properties: Fields | None) -> ProducerClaim:
+    """Whether the numbers make sense is for the log to say. Raises BadArgument for what is none."""
+    given: Fields = {} if properties is None else properties
+    return ProducerClaim(
+        _whole(given, _PRODUCER_ID), _whole(given, _PRODUCER_EPOCH), _whole(given, _PRODUCER_SEQUENCE)
+    )
+
+
+def producer_answer(producer: Producer) -> Fields:
+    """The link properties of the answering attach."""
+    return {
+        _PRODUCER_ID: Long(producer.producer_id),
+        _PRODUCER_EPOCH: Short(producer.epoch),
+        _PRODUCER_SEQUENCE: Int(producer.last_sequence),
+    }
+
+
+def _whole(properties: Fields, name: Symbol) -> int | None:
+    value: object = properties.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool | Timestamp):
+        raise BadArgument(f"The link property '{name}' must be a whole number.")
+    return int(value)
+
+
+def position_of(source: Source | None) -> Position:
+    """Raises BadArgument for a position that cannot be read, NotImplementedByServer for a filter that is not one."""
+    filters = None if source is None else source.filter
+    if not filters:
+        return Position(START)
+    selector: str | None = None
+    for name, value in filters.items():
+        if value is None:
+            continue
+        if not _is_selector(name, value):
+            raise NotImplementedByServer(
+                f"The filter '{str(name)[:80]}' is not supported: readers of an event hub can have one that says"
+                f" where to begin, '{SELECTOR_FILTER}'."
+            )
+        selector = _text(value)
+    return Position(START) if selector is None else position_in(selector)
+
+
+def position_in(selector: str) -> Position:
+    """The position that a selector names."""
+    found = _SELECTOR.fullmatch(selector) if len(selector) <= _CHARACTERS_MAX else None
+    if found is None:
+        raise BadArgument(
+            "The selector filter cannot be read. It compares one of x-opt-offset, x-opt-sequence-number and"
+            " x-opt-enqueued-time: amqp.annotation.x-opt-offset > '42'."
+        )
+    name, comparison, value = found.groups()
+    return _READERS[name](value, comparison == ">=")
+
+
+def _is_selector(name: object, value: object) -> bool:
+    """By the filter's key, or by what describes it: some clients use keys of their own."""
+    if isinstance(value, Described):
+        descriptor = value.descriptor
+        return descriptor == SELECTOR_FILTER or (
+            isinstance(descriptor, ULong) and descriptor == _SELECTOR_CODE
+        )
+    return name == SELECTOR_FILTER
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Described):
+        value = value.value
+    if not isinstance(value, str) or isinstance(value, Symbol | Char):
+        raise BadArgument("The selector filter must be a string.")
+    return value

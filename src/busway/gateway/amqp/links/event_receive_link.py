@@ -6,6 +6,9 @@ what was sent and no outcome is ever looked at (H-21). When the cursor has nothi
 credit, window and a drained socket wake it too. So a link is either waiting for one of them or writing.
 
 A run that the peer's window cut short is kept, and goes on first. It is one range of one chunk, never more.
+
+A reader that asked for it is told about its partition with every event (H-26): by delivery annotations that stand
+before the record, or beside those that the sender has given to it.
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from busway.amqp.decode import skip_value
+from busway.amqp.encode import append_map, encode_value
+from busway.amqp.sections import DELIVERY_ANNOTATIONS, compound_start
+from busway.amqp.types import Long, Symbol, Timestamp
 from busway.broker.errors import BrokerError
-from busway.gateway.amqp.links.runtime_metric import has_annotations, runtime_metric, with_metric
 from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.streams.cursor import Cursor, EventReader
 
@@ -25,12 +31,18 @@ if TYPE_CHECKING:
     from busway.gateway.amqp.links.link_host import Alarm, LinkHost
     from busway.streams.cursor import EventRun
     from busway.streams.event_hub import EventHub
-    from busway.streams.partition_log import PartitionLog
+    from busway.streams.partition_log import LogInfo, PartitionLog
 
 #: R-9: a drain waits so long for a read. Some clients wait 200 ms for its answer.
 _DRAIN_WAIT_S: Final = 0.08
 #: A transfer frame beside its payload.
 _FRAME_BYTES: Final = 42
+RUNTIME_METRIC: Final = Symbol("com.microsoft:enable-receiver-runtime-metric")
+_SECTION: Final = b"\x00\x53\x71"
+_LAST_NUMBER: Final = Symbol("last_enqueued_sequence_number")
+_LAST_OFFSET: Final = Symbol("last_enqueued_offset")
+_LAST_TIME: Final = Symbol("last_enqueued_time_utc")
+_RETRIEVED: Final = Symbol("runtime_info_retrieval_time_utc")
 
 
 class EventReceiveLink(EventReader):
@@ -240,3 +252,32 @@ class EventReceiveLink(EventReader):
         if self._drain_alarm is not None:
             self._drain_alarm.cancel()
             self._drain_alarm = None
+
+
+def runtime_metric(info: LogInfo, now_ms: int) -> bytes:
+    """The encoded section."""
+    return _SECTION + encode_value(
+        {
+            _LAST_NUMBER: Long(info.last_number),
+            _LAST_OFFSET: info.last_offset,
+            _LAST_TIME: Timestamp(info.last_at_ms),
+            _RETRIEVED: Timestamp(now_ms),
+        }
+    )
+
+
+def has_annotations(data: bytes, at: int) -> bool:
+    """Whether the record there begins with delivery annotations of its sender."""
+    return data[at + 2] == DELIVERY_ANNOTATIONS
+
+
+def with_metric(metric: bytes, record: bytes) -> bytes:
+    """The record with the metric in it, or before it."""
+    if not has_annotations(record, 0):
+        return metric + record
+    own_end = skip_value(record, len(_SECTION), len(record))
+    own_count, own_at = compound_start(record, len(_SECTION), own_end)
+    count, at = compound_start(metric, len(_SECTION), len(metric))
+    out = bytearray(_SECTION)
+    append_map(out, record[own_at:own_end] + metric[at:], own_count + count)
+    return bytes(out) + record[own_end:]

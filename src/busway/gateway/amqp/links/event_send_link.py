@@ -5,7 +5,9 @@ one partition. Single events that arrive together are put together: those withou
 few at a time, so that a burst is spread and still stored in few writes; those with a key are sorted by partition,
 in the order in which they came. Each part is answered when its fate is certain (`sender_end`).
 
-A publication whose commit hangs is given up after a while without an outcome (`send_watch`).
+A publication is one event or one batch envelope (H-10, H-17). A key in the envelope is the key of every event that
+has none; the envelope itself is never stored. All events of a batch go to one partition, so they cannot have
+different keys. A publication whose commit hangs is given up after a while without an outcome (`SendWatch`).
 
 An idempotent producer numbers its events, and the log compares the numbers (H-18): its deliveries go one by one.
 """
@@ -16,19 +18,17 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import TransactionalState
-from busway.amqp.sections import BATCH_FORMAT
-from busway.broker.errors import BrokerError, InvalidOperation, ServerBusy, StoreOutcomeUnknown
-from busway.gateway.amqp.links.event_publication import check_key, events_of_batch, shared_key
-from busway.gateway.amqp.links.send_watch import SendWatch
-from busway.gateway.amqp.links.sender_end import MESSAGE_BYTES, SenderEnd
+from busway.amqp.section_order import scan_in_order
+from busway.amqp.sections import BATCH_FORMAT, DATA, batch_contents
+from busway.broker.errors import BadArgument, BrokerError, InvalidOperation, ServerBusy, StoreOutcomeUnknown
+from busway.gateway.amqp.links.sender_end import MESSAGE_BYTES, SenderEnd, SendWatch
 from busway.message.event_record import Event, event_of
 from busway.streams.event_hub import put_publisher
 from busway.streams.key_hash import partition_of_key
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link
-    from busway.gateway.amqp.links.addresses import Node
-    from busway.gateway.amqp.links.event_addresses import EventAddress
+    from busway.gateway.amqp.links.addresses import EventAddress, Node
     from busway.gateway.amqp.links.link_host import LinkHost
     from busway.streams.event_hub import EventHub
     from busway.streams.partition_log import PartitionLog
@@ -243,3 +243,42 @@ def _check_outside_transactions(delivery: IncomingDelivery) -> None:
     """H-1: hubs take no part in transactions."""
     if delivery.state is not None and isinstance(delivery.state, TransactionalState):
         raise InvalidOperation("An event hub takes no part in transactions.")
+
+
+def events_of_batch(payload: bytes) -> list[Event]:
+    """One or more. Raises DecodeError."""
+    payload, found = scan_in_order(payload)
+    if found.body_kind != DATA:
+        raise DecodeError("A batch holds no data sections")
+    events = [event_of(inner) for inner in batch_contents(payload, found)]
+    if found.message_annotations_at >= 0:
+        # What stands before the body is a message without one.
+        key = event_of(payload[: found.message_annotations_end]).partition_key
+        if key is not None:
+            for event in events:
+                if event.partition_key is None:
+                    event.set_partition_key(key)
+    return events
+
+
+def shared_key(events: list[Event]) -> str | None:
+    """The key of those events that have one. Raises InvalidOperation when they differ."""
+    shared: str | None = None
+    for event in events:
+        key = event.partition_key
+        if key is None or key == shared:
+            continue
+        if shared is not None:
+            raise InvalidOperation(
+                "The events of a batch go to one partition, so they cannot have different partition keys."
+            )
+        shared = key
+    return shared
+
+
+def check_key(key: str | None, characters_max: int) -> None:
+    """Raises BadArgument."""
+    if key is not None and len(key) > characters_max:
+        raise BadArgument(
+            f"PartitionKey is {len(key)} characters long; at most {characters_max} are allowed."
+        )

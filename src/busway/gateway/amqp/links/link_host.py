@@ -1,6 +1,7 @@
 """What a link needs of the connection that carries it, and what the connection needs of a link.
 
-Two small contracts, so that links know neither sockets nor event loops.
+Two small contracts, so that links know neither sockets nor event loops; and what a management node may ask about the
+other links of its connection.
 """
 
 from __future__ import annotations
@@ -108,3 +109,16 @@ class AttachedLink(Protocol):
 
     def gone(self) -> None:
         """The link is detached, whoever did it. Called exactly once."""
+
+
+class LinkLookup(Protocol):
+    """Implemented by `connection.AmqpConnection`."""
+
+    def touch_link(self, link_name: str) -> None:
+        """A management request named this link: it is in use, however quiet it is itself (R-22)."""
+
+    def session_of_link(self, link_name: str) -> str | None:
+        """The Service Bus session that the receiving link of this name holds (X-4), None when it holds none."""
+
+    def holds_session(self, path: str, session_id: str) -> bool:
+        """Whether any link of this connection holds that session of that entity."""

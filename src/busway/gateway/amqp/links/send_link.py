@@ -4,6 +4,10 @@ Theory of operation. The engine reports runs of deliveries; a run becomes messag
 call, cut only where a batch envelope (S-20) stands in between, so the order of arrival is the order of storage
 (S-4). The entity reports each part once, when its fate is certain; a partitioned one reports store by store.
 `sender_end` answers, and gives credit.
+
+The envelope of a batch is never stored, and its message id is nobody's; but clients copy the keys of the first
+message into it (S-26), and on a partitioned entity a key in it is the key of the batch, which every message must have
+(S-23).
 """
 
 from __future__ import annotations
@@ -15,11 +19,18 @@ from busway.amqp.performatives import ACCEPTED, TransactionalState
 from busway.amqp.section_order import split_batch
 from busway.amqp.sections import BATCH_FORMAT
 from busway.broker.entity.fragment_group import FragmentGroup
-from busway.broker.errors import BadArgument, BrokerError, EntityNotFound, ServerBusy, StoreOutcomeUnknown
+from busway.broker.entity.partition_keys import key_of
+from busway.broker.errors import (
+    BadArgument,
+    BrokerError,
+    EntityNotFound,
+    InvalidOperation,
+    ServerBusy,
+    StoreOutcomeUnknown,
+)
 from busway.broker.forward.send_via import SendVia
-from busway.gateway.amqp.links.batch_envelope import check_envelope
-from busway.gateway.amqp.links.send_watch import SendWatch
-from busway.gateway.amqp.links.sender_end import MESSAGE_BYTES, SenderEnd
+from busway.broker.limits import Limits
+from busway.gateway.amqp.links.sender_end import MESSAGE_BYTES, SenderEnd, SendWatch
 from busway.gateway.amqp.wire.message_ids import ensure_message_id
 from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.message.message import Message
@@ -316,3 +327,14 @@ def _group_of(entity: Queue | Topic | SendVia) -> FragmentGroup | None:
         return None
     inlet = entity.inlet
     return inlet if isinstance(inlet, FragmentGroup) else None
+
+
+def check_envelope(payload: bytes, messages: list[Message], limits: Limits) -> None:
+    """Raises InvalidOperation when the envelope names another key than the first message has. That the others have
+    the same as the first is seen to where the fragment is chosen."""
+    key = key_of(message_of(payload, False, limits), False)
+    if key is not None and key != key_of(messages[0], False):
+        raise InvalidOperation(
+            "The SessionId or PartitionKey of the batch is not the one of its messages: batching brokered messages"
+            " with distinct keys is not supported for an entity with partitioning enabled."
+        )

@@ -8,10 +8,17 @@ and the client sends again (S-1).
 Credit is the brake: it is topped up while less than half is left and what was sent before is nearly all stored.
 Some clients send before any credit arrives; that is taken as well, and reading from the socket
 pauses when too many bytes wait for the store.
+
+Where a send may go to several stores, it waits for one of them only so long (P-32, `SendWatch`). A send that no
+fragment has begun to store goes to another one at once; one whose commit hangs cannot, because nobody knows whether
+it is stored (P-31). So that the client still has time for a second try, its link is dropped without an outcome, and
+what it sends again goes to another store. One alarm watches all runs of a link: what it finds open at two looks in a
+row has waited for too long.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
@@ -27,7 +34,7 @@ from busway.gateway.amqp.wire.error_conditions import amqp_error, undecodable
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.gateway.amqp.links.addresses import Node
-    from busway.gateway.amqp.links.link_host import LinkHost
+    from busway.gateway.amqp.links.link_host import Alarm, LinkHost
 
 CREDIT_MAX: Final = 1_000
 _CREDIT_LOW: Final = CREDIT_MAX // 2
@@ -36,6 +43,9 @@ _UNSTORED_HIGH: Final = 2 * CREDIT_MAX
 _ID_MASK: Final = 0xFFFFFFFF
 #: What a message weighs in memory beside its bytes, roughly, until it is stored.
 MESSAGE_BYTES: Final = 512
+#: Clients wait for more than this, 60 seconds by default.
+ATTEMPT_S_MAX: Final = 15.0
+_LOOK_S: Final = ATTEMPT_S_MAX / 2
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -173,3 +183,41 @@ class SenderEnd(Attachment):
     def is_congested(self) -> bool:
         """More waits at the store of the entity than it should."""
         raise NotImplementedError
+
+
+class SendWatch:
+    """Of one link."""
+
+    __slots__ = ("_alarm", "_host", "_open", "_overdue", "_seen")
+
+    def __init__(self, host: LinkHost, overdue: Callable[[], None]) -> None:
+        self._host = host
+        self._overdue = overdue
+        #: Runs that wait for their outcome.
+        self._open: set[object] = set()
+        #: Those of them that the last look has seen.
+        self._seen: set[object] = set()
+        self._alarm: Alarm | None = None
+
+    def begun(self, run: object) -> None:
+        self._open.add(run)
+        if self._alarm is None:
+            self._alarm = self._host.call_later(_LOOK_S, self._look)
+
+    def ended(self, run: object) -> None:
+        self._open.discard(run)
+
+    def stop(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._open.clear()
+
+    def _look(self) -> None:
+        self._alarm = None
+        if not self._seen.isdisjoint(self._open):
+            self._overdue()
+            return
+        self._seen = set(self._open)
+        if self._open:
+            self._alarm = self._host.call_later(_LOOK_S, self._look)

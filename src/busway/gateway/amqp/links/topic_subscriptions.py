@@ -9,7 +9,7 @@ a shared one of everybody is `news`, and what is not durable ends with `~nd`.
 What is there is received from with the right Listen. What is not there is made, which needs Manage, with the selector
 as its rule: rules decide once, when a message comes. A subscription that is not durable goes with the last link that
 holds it. A durable one goes when JMS unsubscribes: by attaching a link of its name without any source, and closing
-that (`ending_link`). Only what was made here goes so; what an administrator has made stays. Who comes while one goes
+that (`EndingLink`). Only what was made here goes so; what an administrator has made stays. Who comes while one goes
 waits for its end, and gets a new one.
 """
 
@@ -30,20 +30,23 @@ from busway.broker.errors import (
     InvalidOperation,
     Unauthorized,
 )
+from busway.broker.fragment.receiver import Attachment
 from busway.broker.namespace.entity_changes import NewEntity
 from busway.gateway.amqp.links.addresses import Node, NodeKind
-from busway.gateway.amqp.links.ending_link import EndingLink
 from busway.gateway.amqp.links.selector import Selector, selector_of
 from busway.gateway.amqp.links.temporary_nodes import IDLE_MS
 from busway.gateway.amqp.links.waiting_attaches import accepted_late
+from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, SqlFilter, TrueFilter
 
 if TYPE_CHECKING:
-    from busway.amqp.link import Link
+    from busway.amqp.errors import AmqpError
+    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.broker.entity.queue import Queue
-    from busway.broker.fragment.receiver import Attachment
+    from busway.broker.namespace.namespace import Namespace
     from busway.gateway.amqp.connection import AmqpConnection
     from busway.gateway.amqp.links.attaching import Attaching
+    from busway.gateway.amqp.links.link_host import LinkHost
 
 #: The user metadata by which a subscription is known again that was made here.
 MADE_HERE: Final = "Made for a subscriber of JMS"
@@ -244,3 +247,74 @@ def _node(path: str) -> Node:
 
 def _filter(selector: Selector | None) -> TrueFilter | SqlFilter:
     return TrueFilter() if selector is None else SqlFilter(selector.sql)
+
+
+class EndingLink(Attachment):
+    """`queues`: the subscriptions that go with it, which know it already."""
+
+    def __init__(
+        self, host: LinkHost, namespace: Namespace, link: Link, node: Node, queues: list[Queue], now: float
+    ) -> None:
+        self.host = host
+        self.link = link
+        self.node = node
+        self.right: str | None = "Manage"
+        self.used_at = now
+        self._namespace = namespace
+        self._queues = queues
+        self._is_gone = False
+        for queue in queues:
+            queue.end_by(self)
+        link.closes_late = True
+
+    # -- from the subscriptions
+
+    def evict(self, error: BrokerError) -> None:
+        if not self._is_gone:  # else the deletion tells
+            self.host.end_link(self, self._told(error))
+
+    # -- from the connection
+
+    def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
+        """The engine refuses transfers on a link that only sends."""
+
+    def outcomes_arrived(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
+        """Nothing was delivered, so there is nothing to settle."""
+
+    def credit_arrived(self) -> None:
+        """R-9: a drain is answered; nothing will come."""
+        self.link.drained()
+
+    def room_grew(self) -> None: ...
+
+    def is_idle(self) -> bool:
+        return True
+
+    def gone(self) -> None:
+        self._is_gone = True
+        if self.link.peer_closed:
+            # Not work of the connection: what was asked for is done, also when nobody hears of it.
+            self._namespace.background.spawn(self._end())
+        else:
+            self._spare()
+
+    # -- ending
+
+    async def _end(self) -> None:
+        error: AmqpError | None = None
+        try:
+            for queue in self._queues:
+                await self._namespace.end(queue.path, self)
+        except BrokerError as problem:
+            error = self._told(problem)
+        finally:
+            self._spare()
+        self.link.detach(error)
+        self.host.output_waits()
+
+    def _spare(self) -> None:
+        for queue in self._queues:
+            queue.detach(self)
+
+    def _told(self, error: BrokerError) -> AmqpError:
+        return amqp_error(error, self.host.tracking, self.node.path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from busway.broker.errors import BrokerError, InvalidOperation, MessageLockLost, MessageNotFound
 from busway.broker.fragment.receiver import Attachment
-from busway.gateway.amqp.nodes.management_answer import Answer, nothing
+from busway.gateway.amqp.nodes.node_response import Answer, nothing
 from busway.gateway.amqp.wire.error_conditions import amqp_error
 
 if TYPE_CHECKING:

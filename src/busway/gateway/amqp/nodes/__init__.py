@@ -4,10 +4,9 @@ request_link          the two links of a request node, and what lies between the
 cbs_node tokens       `$cbs`: tokens are put and held
 management_door       whom a `$management` node answers: each request shows what it may
 management_node       `X/$management`: the table of operations, which lie in
-                      management_locks, management_messages, management_sessions, management_rules
-omitted_body          a peeked message without its body
+                      management_locks, management_messages, management_rules
 event_management      `$management` of the namespace: what event hubs are like
-management_request    reading a request's body; `management_answer`, `node_response`: writing the answer
+management_request    reading a request's body; `node_response`: writing the answer
 managed_entity        what an operation works on
 transaction_node      the coordinator: transactions are declared and discharged
 """

@@ -20,8 +20,7 @@ from busway.broker.errors import (
     InternalError,
     NotImplementedByServer,
 )
-from busway.gateway.amqp.links.addresses import path_of
-from busway.gateway.amqp.links.event_addresses import hub_path_of
+from busway.gateway.amqp.links.addresses import hub_path_of, path_of
 from busway.gateway.amqp.nodes.management_request import symbol_or_text
 from busway.gateway.amqp.nodes.node_response import refuse, respond
 from busway.gateway.tracking import Tracking

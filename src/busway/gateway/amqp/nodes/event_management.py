@@ -20,9 +20,8 @@ from busway.broker.errors import (
     NotImplementedByServer,
 )
 from busway.gateway.amqp.links.addresses import path_of
-from busway.gateway.amqp.nodes.management_answer import DESCRIPTIONS, OK, string_array
 from busway.gateway.amqp.nodes.management_request import symbol_or_text
-from busway.gateway.amqp.nodes.node_response import refuse, respond
+from busway.gateway.amqp.nodes.node_response import DESCRIPTIONS, OK, refuse, respond, string_array
 from busway.gateway.tracking import Tracking
 
 if TYPE_CHECKING:

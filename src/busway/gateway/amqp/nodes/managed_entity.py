@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from busway.broker.namespace.namespace import Namespace
     from busway.broker.transaction.transaction import Transaction
     from busway.clock import Entropy
-    from busway.gateway.amqp.links.link_lookup import LinkLookup
+    from busway.gateway.amqp.links.link_host import LinkLookup
 
 
 class ManagedEntity:

@@ -1,15 +1,21 @@
-"""Management operations on messages: peek, schedule, cancel, fetch by number, delete in batches."""
+"""Management operations on messages: peek, schedule, cancel, fetch by number, delete in batches.
+
+Whoever looks at many large messages may peek without their bodies (R-60).
+"""
+
+from __future__ import annotations
 
 import asyncio
 from typing import Final
 
 from busway.amqp.decode import DecodeError
-from busway.amqp.types import Int
+from busway.amqp.encode import append_map, encode_value
+from busway.amqp.sections import scan
+from busway.amqp.types import Int, Long, Symbol
 from busway.broker.errors import BadArgument, InvalidOperation, MessageTooLarge
 from busway.gateway.amqp.nodes.managed_entity import ManagedEntity
-from busway.gateway.amqp.nodes.management_answer import Answer, done, long_array, nothing, uuid_of_token
 from busway.gateway.amqp.nodes.management_request import INT_MAX, LONG_MAX, LONG_MIN, RequestBody
-from busway.gateway.amqp.nodes.omitted_body import without_body
+from busway.gateway.amqp.nodes.node_response import Answer, done, long_array, nothing, uuid_of_token
 from busway.gateway.amqp.wire.message_ids import ensure_message_id
 from busway.gateway.amqp.wire.message_mapping import fetched_payload, message_of, peeked_payload
 from busway.message.message import Message
@@ -19,6 +25,9 @@ _PEEK_LOCK: Final = 1
 #: What is built of an answer in one turn of the loop.
 _BUILD_BYTES: Final = 1 << 20
 _BUILD_MESSAGES: Final = 200
+_OMITTED_KEY: Final = encode_value(Symbol("omitted-message-body-size"))
+_SECTION: Final = b"\x00Sq"
+_SMALL_MAP: Final = 0xC1
 
 
 async def peek_message(entity: ManagedEntity, body: RequestBody) -> Answer:
@@ -123,3 +132,31 @@ def _session_of_fetch(entity: ManagedEntity, body: RequestBody) -> str | None:
         )
     entity.check_holds(session_id)
     return session_id
+
+
+def without_body(payload: bytes) -> bytes:
+    """How many bytes the body's sections had is told in the delivery annotations, as the service does. `payload` is a
+    message of our writing."""
+    found = scan(payload)
+    if found.body_kind == 0:
+        return payload
+    size = found.body_end - found.body_start
+    count, entries = 0, b""
+    start, end = found.header_end, found.header_end
+    if found.delivery_annotations_at >= 0:
+        start, end = found.delivery_annotations_start, found.delivery_annotations_end
+        count, entries = _entries(payload, found.delivery_annotations_at, end)
+    start, end = max(start, 0), max(end, 0)
+    out = bytearray(payload[:start])
+    out += _SECTION
+    append_map(out, entries + _OMITTED_KEY + encode_value(Long(size)), count + 2)
+    out += payload[end : found.body_start]
+    out += payload[found.body_end :]
+    return bytes(out)
+
+
+def _entries(payload: bytes, at: int, end: int) -> tuple[int, bytes]:
+    """Of an encoded map: how many keys and values, and their bytes as they are."""
+    if payload[at] == _SMALL_MAP:
+        return payload[at + 2], payload[at + 3 : end]
+    return int.from_bytes(payload[at + 5 : at + 9], "big"), payload[at + 9 : end]

@@ -26,11 +26,17 @@ from busway.broker.errors import (
     TransactionUnknown,
 )
 from busway.gateway.amqp.links.addresses import Node, NodeKind
-from busway.gateway.amqp.links.link_lookup import LinkLookup
+from busway.gateway.amqp.links.link_host import LinkLookup
 from busway.gateway.amqp.links.transfer_dead_letter import answer_of_empty
 from busway.gateway.amqp.nodes.managed_entity import ManagedEntity
-from busway.gateway.amqp.nodes.management_answer import DESCRIPTIONS, Answer
-from busway.gateway.amqp.nodes.management_locks import renew_lock, update_disposition
+from busway.gateway.amqp.nodes.management_locks import (
+    get_message_sessions,
+    get_session_state,
+    renew_lock,
+    renew_session_lock,
+    set_session_state,
+    update_disposition,
+)
 from busway.gateway.amqp.nodes.management_messages import (
     batch_delete_messages,
     cancel_scheduled_message,
@@ -40,13 +46,7 @@ from busway.gateway.amqp.nodes.management_messages import (
 )
 from busway.gateway.amqp.nodes.management_request import RequestBody, symbol_or_text
 from busway.gateway.amqp.nodes.management_rules import add_rule, enumerate_rules, remove_rule
-from busway.gateway.amqp.nodes.management_sessions import (
-    get_message_sessions,
-    get_session_state,
-    renew_session_lock,
-    set_session_state,
-)
-from busway.gateway.amqp.nodes.node_response import refuse, respond
+from busway.gateway.amqp.nodes.node_response import DESCRIPTIONS, Answer, refuse, respond
 from busway.gateway.tracking import Tracking
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from busway.broker.descriptions import SubscriptionDescription
 from busway.broker.errors import ArgumentOutOfRange, BadArgument, EntityNotFound, InvalidOperation
 from busway.broker.transaction.rules import RuleStep
 from busway.gateway.amqp.nodes.managed_entity import ManagedEntity
-from busway.gateway.amqp.nodes.management_answer import NO_CONTENT, Answer, done
 from busway.gateway.amqp.nodes.management_request import INT_MAX, RequestBody
+from busway.gateway.amqp.nodes.node_response import NO_CONTENT, Answer, done
 from busway.rules.check import RULE_CHARACTERS_MAX, rule_characters
 from busway.rules.errors import RuleSyntaxError
 from busway.rules.rule import (

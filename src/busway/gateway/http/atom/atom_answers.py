@@ -88,12 +88,9 @@ def is_update(call: Call) -> bool:
     return "if-match" in call.request.headers
 
 
-def check_verb(call: Call, *methods: str) -> None:
+def invalid_verb(call: Call, allowed: str) -> HttpRefusal:
     """Below a topic the service refuses a verb with 400, in these words; clients show them."""
-    if call.method not in methods:
-        raise HttpRefusal(
-            400, f"The specified HTTP verb ({call.method}) is not valid.", {"Allow": ", ".join(methods)}
-        )
+    return HttpRefusal(400, f"The specified HTTP verb ({call.method}) is not valid.", {"Allow": allowed})
 
 
 def entry_url(call: Call, path: str, *, scheme: str | None = None) -> str:

@@ -19,7 +19,6 @@ from typing import Final
 
 from starlette.responses import Response
 
-from busway.broker.authorization import path_segments
 from busway.broker.description_checks import default_queue, default_topic
 from busway.broker.descriptions import (
     Description,
@@ -42,12 +41,9 @@ from busway.gateway.http.atom.atom_answers import (
     page_of,
 )
 from busway.gateway.http.atom.entity_xml import EntityInput, RuntimeNumbers, entity_element, parse_entity
-from busway.gateway.http.atom.forward_targets import check_targets
-from busway.gateway.http.atom.manage_right import require_manage
-from busway.gateway.http.atom.rule_routes import RuleRoutes
-from busway.gateway.http.atom.subscription_routes import SubscriptionRoutes
+from busway.gateway.http.atom.manage_right import check_address, check_targets, require_manage
 from busway.gateway.http.atom.topic_address import TopicAddress
-from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
+from busway.gateway.http.call import Call, ManagedNamespace, host_of
 from busway.gateway.http.statuses import HttpRefusal
 
 _MISSING_TITLE: Final = "Publicly Listed Services"
@@ -55,42 +51,23 @@ NOT_HOSTED: Final = "No service is hosted at the specified address."
 
 
 class Management:
-    """The routes of entities; `app` calls `handle` for every path that is nobody else's."""
+    """The routes of entities: of every path that is nobody else's."""
 
     def __init__(self, namespace: ManagedNamespace, clock: Clock) -> None:
         self._namespace = namespace
         self._clock = clock
-        self._subscriptions = SubscriptionRoutes(namespace, clock)
-        self._rules = RuleRoutes(namespace, clock)
 
-    async def handle(self, call: Call) -> Response:
-        """Raises BrokerError or HttpRefusal; the app turns them into answers."""
-        limits = self._namespace.limits
-        if path_segments(call.path) is None:
-            # No token can be for such a path (some clients make one for exactly the address they ask for), and
-            # there is nothing to protect at it: everybody is told what is wrong with it (E-6).
-            check_path(call.path, limits.path_characters_max)
-        address = TopicAddress.parse(call.path, limits)
-        if address is not None:
-            return await self._below_topic(call, address)
+    def require(self, call: Call, _: str = "") -> None:
+        """ERR-43: whoever may not read an entity is told so of one that exists; one that does not is not there for
+        anybody with a valid token. Raises 401s, BadArgument."""
+        check_address(call, self._namespace.limits)
         try:
             require_manage(call)
         except Unauthorized:
-            if self._is_absent(call):
-                return self._nothing(call)
-            raise
-        segments = call.segments
-        if call.path == "":
-            return self._root(call)
-        if segments == ["$namespaceinfo"]:
-            return self._namespace_info(call)
-        if segments[0] == "$resources":
-            return await self._resources(call)
-        return await self._entity(call)
+            if not self._is_absent(call):
+                raise
 
     def _is_absent(self, call: Call) -> bool:
-        """ERR-43: whoever may not read an entity is told so of one that exists; one that does not is not there for
-        anybody with a valid token."""
         if call.method not in ("GET", "HEAD") or call.path == "" or call.path.startswith("$"):
             return False
         check_path(call.path, self._namespace.limits.path_characters_max)
@@ -102,23 +79,23 @@ class Management:
             return False
         return False
 
-    async def _below_topic(self, call: Call, address: TopicAddress) -> Response:
-        if address.lists_rules or address.rule is not None:
-            return await self._rules.handle(call, address)
-        return await self._subscriptions.handle(call, address)
+    async def nothing_below_subscription(self, call: Call, path: str) -> Response:
+        """Raises BadArgument, also for names that cannot be."""
+        limits = self._namespace.limits
+        check_address(call, limits)
+        address = TopicAddress.parse(path, limits)
+        raise AssertionError(f"{address} has a row of its own")
 
     # -- lists and the namespace --
 
-    def _root(self, call: Call) -> Response:
+    async def root(self, call: Call) -> Response:
         """Never a web page: clients send an empty name here by mistake (ERR-43)."""
-        call.allow("GET", "HEAD")
         return self._nothing(call)
 
     def _nothing(self, call: Call) -> Response:
         return feed_answer(call, _MISSING_TITLE, self._clock.wall_ms())
 
-    def _namespace_info(self, call: Call) -> Response:
-        call.allow("GET", "HEAD")
+    async def namespace_info(self, call: Call) -> Response:
         created_at_ms = min((rule.created_at_ms for rule in self._namespace.rules()), default=0)
         entry = namespace_entry(
             _first_label(host_of(call.authority)) or self._namespace.name,
@@ -129,16 +106,17 @@ class Management:
         )
         return entry_answer(200, entry)
 
-    async def _resources(self, call: Call) -> Response:
-        call.allow("GET", "HEAD")
-        kind = "/".join(call.segments[1:])
-        if kind == "queues":
-            return await self._listed(call, "Queues", self._namespace.queues())
-        if kind == "topics":
-            return await self._listed(call, "Topics", self._namespace.topics())
-        if kind == "eventhubs":
-            return feed_answer(call, "EventHubs", self._clock.wall_ms())
-        raise EntityNotFound(f"There is no list called {shown(kind)}.")
+    async def queues(self, call: Call) -> Response:
+        return await self._listed(call, "Queues", self._namespace.queues())
+
+    async def topics(self, call: Call) -> Response:
+        return await self._listed(call, "Topics", self._namespace.topics())
+
+    async def event_hubs(self, call: Call) -> Response:
+        return feed_answer(call, "EventHubs", self._clock.wall_ms())
+
+    async def no_list(self, _: Call, name: str = "") -> Response:
+        raise EntityNotFound(f"There is no list called {shown(name.lower())}.")
 
     async def _listed(self, call: Call, title: str, known: Sequence[Description]) -> Response:
         """Others have their turn between two entries: a topic may have thousands of subscriptions to sum up. What
@@ -160,26 +138,20 @@ class Management:
 
     # -- one queue or topic --
 
-    async def _entity(self, call: Call) -> Response:
-        handlers: dict[str, Handler] = {
-            "GET": self._get,
-            "HEAD": self._get,
-            "PUT": self._put,
-            "DELETE": self._delete,
-        }
-        call.allow(*handlers)
-        check_path(call.path, self._namespace.limits.path_characters_max)
-        return await handlers[call.method](call)
-
-    async def _get(self, call: Call) -> Response:
+    async def entity(self, call: Call, path: str) -> Response:
+        self._check(path)
         try:
-            description = self._namespace.description(call.path)
+            description = self._namespace.description(path)
         except EntityNotFound:
             return self._nothing(call)
         numbers = await self._numbers(description)
         return entry_answer(200, self._written(call, description, numbers), etag_of(description))
 
-    async def _put(self, call: Call) -> Response:
+    def _check(self, path: str) -> None:
+        check_path(path, self._namespace.limits.path_characters_max)
+
+    async def put(self, call: Call, path: str) -> Response:
+        self._check(path)
         sent = parse_entity(await call.body(), call.api_version)
         if is_update(call):
             return await self._update(call, sent)
@@ -206,13 +178,14 @@ class Management:
         numbers = await self._numbers(changed)
         return entry_answer(200, self._written(call, changed, numbers), etag_of(changed))
 
-    async def _delete(self, call: Call) -> Response:
+    async def delete(self, call: Call, path: str) -> Response:
+        self._check(path)
         try:
-            present = self._namespace.description(call.path)
+            present = self._namespace.description(path)
         except EntityNotFound as error:
             raise HttpRefusal(404, NOT_HOSTED) from error
         check_match(call, present.path, etag_of(present))
-        await self._namespace.delete(call.path)
+        await self._namespace.delete(path)
         return deleted_answer(etag_of(present))
 
     def _written(self, call: Call, description: Description, numbers: RuntimeNumbers | None) -> str:

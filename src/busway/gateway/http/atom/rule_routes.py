@@ -19,7 +19,6 @@ from busway.clock import Clock
 from busway.gateway.http.atom.atom import Place, described, entry_of, local_name
 from busway.gateway.http.atom.atom_answers import (
     check_match,
-    check_verb,
     deleted_answer,
     entry_answer,
     entry_url,
@@ -40,22 +39,22 @@ class RuleRoutes:
         self._namespace = namespace
         self._clock = clock
 
-    async def handle(self, call: Call, address: TopicAddress) -> Response:
-        require_below_topic(call, address)
-        if address.rule is None:
-            return await self._list(call, address)
-        check_verb(call, "GET", "HEAD", "PUT", "DELETE")
-        if call.method == "PUT":
-            return await self._put(call, address, address.rule)
-        if call.method == "DELETE":
-            return await self._delete(call, address)
-        rule = self._found(address)
-        place = Place(entry_url(call, self._path(address, rule), scheme="sb"))
-        return entry_answer(200, _entry_at(place, rule), _etag(rule))
+    def require(self, call: Call, topic: str, subscription: str, rule: str) -> None:
+        require_below_topic(call, TopicAddress(topic, subscription, rule), self._namespace.limits)
 
-    async def _list(self, call: Call, address: TopicAddress) -> Response:
+    def require_list(self, call: Call, topic: str, subscription: str) -> None:
+        address = TopicAddress(topic, subscription, lists_rules=True)
+        require_below_topic(call, address, self._namespace.limits)
+
+    async def rule(self, call: Call, topic: str, subscription: str, rule: str) -> Response:
+        address = TopicAddress(topic, subscription, rule)
+        found = self._found(address)
+        place = Place(entry_url(call, self._path(address, found), scheme="sb"))
+        return entry_answer(200, _entry_at(place, found), _etag(found))
+
+    async def rules(self, call: Call, topic: str, subscription: str) -> Response:
         """Others have their turn between two entries: each may be large."""
-        check_verb(call, "GET", "HEAD")
+        address = TopicAddress(topic, subscription, lists_rules=True)
         try:
             page = page_found(call, partial(self._namespace.rules_by_name, address.path))
         except EntityNotFound as error:
@@ -72,16 +71,17 @@ class RuleRoutes:
         url = f"{call.root}/{path}/Rules/{rule.name}{query}"
         return _entry_at(Place(url, base=call.url, link=f"Rules/{rule.name}{query}"), rule)
 
-    async def _put(self, call: Call, address: TopicAddress, name: str) -> Response:
+    async def put(self, call: Call, topic: str, subscription: str, rule: str) -> Response:
+        address = TopicAddress(topic, subscription, rule)
         description = described(await call.body())
         if local_name(description) != RULE_DESCRIPTION:
             raise BadArgument(f"The entry's content must be one {RULE_DESCRIPTION}.")
-        rule = parse_rule(description, name)
+        wanted = parse_rule(description, rule)
         if is_update(call):
-            check_match(call, name, _etag(self._found(address)))
-            made, status = await self._namespace.replace_rule(address.path, rule), 200
+            check_match(call, rule, _etag(self._found(address)))
+            made, status = await self._namespace.replace_rule(address.path, wanted), 200
         else:
-            made, status = await self._added(address, rule), 201
+            made, status = await self._added(address, wanted), 201
         place = Place(entry_url(call, self._path(address, made)))
         return entry_answer(status, _entry_at(place, made, is_fresh=status == 201), _etag(made))
 
@@ -91,11 +91,12 @@ class RuleRoutes:
         except EntityNotFound as error:
             raise self._lost(address) from error
 
-    async def _delete(self, call: Call, address: TopicAddress) -> Response:
-        rule = self._found(address)
-        check_match(call, rule.name, _etag(rule))
-        await self._namespace.remove_rule(address.path, rule.name)
-        return deleted_answer(_etag(rule))
+    async def delete(self, call: Call, topic: str, subscription: str, rule: str) -> Response:
+        address = TopicAddress(topic, subscription, rule)
+        found = self._found(address)
+        check_match(call, found.name, _etag(found))
+        await self._namespace.remove_rule(address.path, found.name)
+        return deleted_answer(_etag(found))
 
     def _found(self, address: TopicAddress) -> Rule:
         """By name, not from the list: a subscription may have a hundred thousand rules."""

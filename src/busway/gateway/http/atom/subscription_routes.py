@@ -18,7 +18,6 @@ from busway.clock import Clock
 from busway.gateway.http.atom.atom import Place, entry_of
 from busway.gateway.http.atom.atom_answers import (
     check_match,
-    check_verb,
     deleted_answer,
     entry_answer,
     entry_url,
@@ -28,8 +27,7 @@ from busway.gateway.http.atom.atom_answers import (
     page_of,
 )
 from busway.gateway.http.atom.entity_xml import EntityInput, RuntimeNumbers, entity_element, parse_entity
-from busway.gateway.http.atom.forward_targets import check_targets
-from busway.gateway.http.atom.manage_right import require_below_topic
+from busway.gateway.http.atom.manage_right import check_targets, require_below_topic
 from busway.gateway.http.atom.topic_address import TopicAddress
 from busway.gateway.http.call import Call, ManagedNamespace
 from busway.gateway.http.statuses import missing_below_topic
@@ -40,26 +38,14 @@ class SubscriptionRoutes:
         self._namespace = namespace
         self._clock = clock
 
-    async def handle(self, call: Call, address: TopicAddress) -> Response:
-        require_below_topic(call, address)
-        if address.subscription is None:
-            check_verb(call, "GET", "HEAD")
-            return await self._list(call, address)
-        check_verb(call, "GET", "HEAD", "PUT", "DELETE")
-        if call.method == "PUT":
-            sent = parse_entity(await call.body(), call.api_version)
-            return await (
-                self._update(call, address, sent) if is_update(call) else self._create(call, address, sent)
-            )
-        if call.method == "DELETE":
-            return await self._delete(call, address)
-        return await self._get(call, address)
+    def require(self, call: Call, topic: str, subscription: str | None = None) -> None:
+        require_below_topic(call, TopicAddress(topic, subscription), self._namespace.limits)
 
-    async def _list(self, call: Call, address: TopicAddress) -> Response:
+    async def subscriptions(self, call: Call, topic: str) -> Response:
         try:
-            known = self._namespace.subscriptions(address.topic)
+            known = self._namespace.subscriptions(topic)
         except EntityNotFound as error:
-            raise missing_below_topic(self._namespace.name, address.topic) from error
+            raise missing_below_topic(self._namespace.name, topic) from error
         page = page_of(call, known)
         counts = await self._namespace.counts_of([entry.path for entry in page.items])
         entries = [
@@ -74,11 +60,16 @@ class SubscriptionRoutes:
         place = Place(f"{call.root}/{description.path}{query}", base=call.url, link=link)
         return _entry_at(place, call, description, numbers)
 
-    async def _get(self, call: Call, address: TopicAddress) -> Response:
-        present = self._found(address)
+    async def subscription(self, call: Call, topic: str, subscription: str) -> Response:
+        present = self._found(TopicAddress(topic, subscription))
         numbers = RuntimeNumbers(await self._namespace.counts(present.path))
         place = Place(entry_url(call, present.path, scheme="sb"))
         return entry_answer(200, _entry_at(place, call, present, numbers), etag_of(present))
+
+    async def put(self, call: Call, topic: str, subscription: str) -> Response:
+        sent = parse_entity(await call.body(), call.api_version)
+        change = self._update if is_update(call) else self._create
+        return await change(call, TopicAddress(topic, subscription), sent)
 
     async def _create(self, call: Call, address: TopicAddress, sent: EntityInput) -> Response:
         topic = self._namespace.description(address.topic)
@@ -100,8 +91,8 @@ class SubscriptionRoutes:
         place = Place(entry_url(call, changed.path))
         return entry_answer(200, _entry_at(place, call, changed, numbers), etag_of(changed))
 
-    async def _delete(self, call: Call, address: TopicAddress) -> Response:
-        present = self._found(address)
+    async def delete(self, call: Call, topic: str, subscription: str) -> Response:
+        present = self._found(TopicAddress(topic, subscription))
         check_match(call, present.path, etag_of(present))
         await self._namespace.delete(present.path)
         return deleted_answer(etag_of(present))

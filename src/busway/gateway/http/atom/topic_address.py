@@ -17,6 +17,15 @@ _SUBSCRIPTIONS: Final = "subscriptions"
 _RULES: Final = "rules"
 
 
+def is_topic(_: object, topic: str, *__: str) -> bool:
+    """Whether what stands before the last `subscriptions` of an address ends there: the first one counts."""
+    return _SUBSCRIPTIONS not in topic.lower().split("/")[1:]
+
+
+def is_below_topic(_: object, path: str) -> bool:
+    return not is_topic(_, path)
+
+
 @dataclass(frozen=True)
 class TopicAddress:
     """`subscription` None: the list of subscriptions. `lists_rules`: the list of rules; `rule`: one of them."""
@@ -30,6 +39,14 @@ class TopicAddress:
     def path(self) -> str:
         """Of the subscription, in the spelling that was asked for."""
         return subscription_path(self.topic, self.subscription or "")
+
+    def check(self, limits: Limits) -> None:
+        """Raises BadArgument when nothing can be called so."""
+        check_path(self.topic, limits.path_characters_max)
+        if self.subscription is not None:
+            check_name("subscription", self.subscription, limits.name_characters_max)
+        if self.rule is not None:
+            check_name("rule", self.rule, limits.name_characters_max)
 
     @classmethod
     def parse(cls, path: str, limits: Limits) -> "TopicAddress | None":

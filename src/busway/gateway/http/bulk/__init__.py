@@ -1,10 +1,10 @@
 """Many messages in one request:
 
-admission        who may move megabytes, when, and how many at once (`fair_line`: callers in turn; `work`: cores)
+admission        who may move megabytes, when, and how many at once (`work`: callers in turn, and cores)
 answer           an answer of megabytes (`direct_writer`: past the loop, from memory to the socket)
 bulk_route       a range of a partition as it lies in the store (`arrow_stream`: or as Arrow)
 claims_route     many messages taken, read and settled together
-letters_route    dead letters back to work (`remade_letters`: what each becomes)
+letters_route    dead letters back to work, and what each becomes
 backfill_route   history for a subscription
 staging_route    writes in two phases: rows staged, and decided together
 """

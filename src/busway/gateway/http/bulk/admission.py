@@ -35,16 +35,13 @@ from typing import Final
 
 from busway.broker.errors import OperationCancelled, ServerBusy
 from busway.gateway.connection_budget import ConnectionBudget
-from busway.gateway.http.bulk.fair_line import FairLine, Waiter
-from busway.gateway.http.bulk.work import WorkLines
+from busway.gateway.http.bulk.work import FairLine, Waiter, WorkLines
 from busway.gateway.http.presence import ClientPresence
 
 BYTES_MAX_DEFAULT: Final = 32 * 1024 * 1024
 REQUESTS_MAX: Final = 512
 SLICE_BYTES: Final = 256 * 1024
 STALLED_S: Final = 10.0
-
-
 _TARGETS: Final = (b"/$claims/", b"/$backfill/", b"/$deadletters/")
 
 

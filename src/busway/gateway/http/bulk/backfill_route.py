@@ -21,7 +21,7 @@ from busway.amqp.decode import DecodeError
 from busway.broker.bulk.backfill import Backfill, HistoricCopy, Stored
 from busway.broker.descriptions import MANAGE
 from busway.broker.entity.queue import Queue
-from busway.broker.entity_path import shown, subscription_path
+from busway.broker.entity_path import shown
 from busway.broker.errors import BadArgument, EntityNotFound
 from busway.broker.limits import Limits
 from busway.gateway.http.atom.topic_address import TopicAddress
@@ -54,23 +54,29 @@ class BackfillRoute:
         self._codec = codec
         self._backfill = Backfill()
 
-    async def handle(self, call: Call) -> Response:
-        path = call.path.partition("/")[2]
-        address = TopicAddress.parse(path, self._namespace.limits)
+    def require(self, call: Call, subscription: str) -> None:
+        address = TopicAddress.parse(subscription, self._namespace.limits)
         if address is None or address.subscription is None or address.rule is not None or address.lists_rules:
-            raise EntityNotFound(f"{shown(path)} is no subscription.")
-        grant = call.require_for(address.topic, path, MANAGE)
+            raise EntityNotFound(f"{shown(subscription)} is no subscription.")
+        call.require_for(address.topic, subscription, MANAGE)
         call.retry_after_s = SOON_S
-        call.allow("GET", "HEAD", "POST")
-        found = subscription_path(address.topic, address.subscription)
-        if call.method != "POST":
-            return JSONResponse(self._namespace.rule_beginnings(found))
-        fragment_index = _fragment_index(call)
-        with self._admission.enter(call.caller(grant), presence_of(call.request)) as place:
+
+    async def beginnings(self, _: Call, subscription: str) -> Response:
+        return JSONResponse(self._namespace.rule_beginnings(self._path(subscription)))
+
+    async def store(self, call: Call, subscription: str) -> Response:
+        path, fragment_index = self._path(subscription), _fragment_index(call)
+        with self._admission.enter(call.caller, presence_of(call.request)) as place:
             await place.hold(call.body_bytes(BODY_BYTES_MAX))
             copies = await self._copies(await call.body(BODY_BYTES_MAX), place)
-            stored = await self._backfill.store(self._namespace.queue(found), fragment_index, copies)
+            stored = await self._backfill.store(self._namespace.queue(path), fragment_index, copies)
         return JSONResponse(_json(stored))
+
+    def _path(self, subscription: str) -> str:
+        """In the one spelling of its keyword."""
+        address = TopicAddress.parse(subscription, self._namespace.limits)
+        assert address is not None, "`require` was asked before"
+        return address.path
 
     async def _copies(self, body: bytes, place: BulkPlace) -> list[HistoricCopy]:
         """Some in each turn of the loop."""

@@ -57,22 +57,18 @@ _LENGTH: Final = struct.Struct("<I")
 Encode = Callable[[bytes], tuple[bytes, ...]]
 
 
-def is_bulk_path(segments: list[str]) -> bool:
-    """Of a path in lower case."""
-    return len(segments) == 4 and segments[1] == "partitions" and segments[3] == "events"
-
-
 class BulkRoute:
     def __init__(self, hubs: EventHubs, admission: BulkAdmission) -> None:
         self._hubs = hubs
         self._admission = admission
 
-    async def handle(self, call: Call) -> Response:
-        hub, _, partition_id, _ = call.path.split("/")
-        grant = call.require(LISTEN, path_key(hub))
-        call.allow("GET", "HEAD")
+    @staticmethod
+    def require(call: Call, hub: str, _: str) -> None:
+        call.require(LISTEN, path_key(hub))
+
+    async def read(self, call: Call, hub: str, partition: str) -> Response:
         call.retry_after_s = SOON_S
-        log = self._hubs.hub(hub).partition(partition_id)
+        log = self._hubs.hub(hub).partition(partition)
         info = log.info()
         first = max(_number(call, "from", 0), info.begin_number, 0)
         end = min(_number(call, "to", info.last_number + 1), info.last_number + 1)
@@ -82,7 +78,7 @@ class BulkRoute:
             raise BadArgument(f"format: {shown(form)} is neither 'chunks' nor 'arrow'.")
         arrow = _arrow_stream() if form == "arrow" else None
         encode = _framing(call) if arrow is None else arrow.batch
-        place = self._admission.enter(call.caller(grant), presence_of(call.request))
+        place = self._admission.enter(call.caller, presence_of(call.request))
         try:
             reading = _Reading(log, end, bytes_max, place)
             await reading.begin(first)

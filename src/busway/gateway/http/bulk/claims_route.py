@@ -23,9 +23,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.responses import JSONResponse, Response
@@ -61,23 +60,7 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 _RUNS_AT_ONCE: Final = 5_000
 #: What a page of messages counts before it was read.
 _PAGE_BYTES: Final = 1024 * 1024
-
-
-@dataclass(frozen=True)
-class ClaimAddress:
-    entity: str
-    stamp: str = ""
-    verb: str = ""
-
-
-def claim_address(path: str) -> ClaimAddress | None:
-    """None when the request is not about claims. No entity's name has a segment that begins with '$'."""
-    segments = path.removesuffix("/").split("/")
-    if len(segments) > 1 and segments[-1].lower() == CLAIMS_KEYWORD:
-        return ClaimAddress("/".join(segments[:-1]))
-    if len(segments) > 3 and segments[-3].lower() == CLAIMS_KEYWORD:
-        return ClaimAddress("/".join(segments[:-3]), segments[-2], segments[-1].lower())
-    return None
+VERBS: Final = ("take", "renew", "hold", "read", "settle", "release")
 
 
 class ClaimsRoute:
@@ -86,58 +69,32 @@ class ClaimsRoute:
         self._limits = namespace.limits
         self._entities = MessageEntities(namespace)
         self._claims = Claims(clock)
-        self._verbs: dict[str, Callable[[Call, ClaimAddress], Awaitable[Response]]] = {
-            "take": self._take,
-            "renew": self._renew,
-        }
-        self._bulk_verbs: dict[str, Callable[[Call, ClaimAddress, BulkPlace], Awaitable[Response]]] = {
-            "hold": self._hold,
-            "read": self._read,
-            "settle": self._settle,
-            "release": self._release,
-        }
 
-    async def handle(self, call: Call, address: ClaimAddress) -> Response:
-        """Raises BrokerError or HttpRefusal."""
-        if path_segments(address.entity) is None:
+    def require(self, call: Call, entity: str, *_: str) -> None:
+        """Also that the entity is there. Raises BrokerError."""
+        if path_segments(entity) is None:
             # No token can be for such a path; everybody is told what is wrong with it (E-6).
-            check_path(EntityAddress.parse(address.entity).path, self._limits.path_characters_max)
-        grant = call.require_for(address.entity, f"{address.entity}/{CLAIMS_KEYWORD}", LISTEN)
+            check_path(EntityAddress.parse(entity).path, self._limits.path_characters_max)
+        call.require_for(entity, f"{entity}/{CLAIMS_KEYWORD}", LISTEN)
         call.retry_after_s = SOON_S
-        self._point(address)
-        if not address.stamp:
-            call.allow("GET", "HEAD")
-            return await self._list(address)
-        verb, bulk_verb = self._verbs.get(address.verb), self._bulk_verbs.get(address.verb)
-        if verb is None and bulk_verb is None:
-            known = ", ".join([*self._verbs, *self._bulk_verbs])
-            raise HttpRefusal(404, f"A claim knows {known}, not {shown(address.verb)}.")
-        call.allow("POST")
-        if _STAMP.fullmatch(address.stamp) is None:
-            raise BadArgument(
-                f"The claim {shown(address.stamp)} cannot be used: letters, digits, '-' and '_', at most 64 of them."
-            )
-        if bulk_verb is None:
-            assert verb is not None
-            return await verb(call, address)
-        place = self._admission.enter(call.caller(grant), presence_of(call.request))
-        response: Response | None = None
-        try:
-            response = await bulk_verb(call, address, place)
-        finally:
-            if not isinstance(response, BulkAnswer):  # which closes it itself
-                place.close()
-        return response
+        self._point(entity)
 
-    def _point(self, address: ClaimAddress) -> ReceivePoint:
-        return self._entities.receive_point(address.entity, with_sessions=True)
+    async def unknown(self, _: Call, __: str, ___: str, verb: str) -> Response:
+        raise HttpRefusal(404, f"A claim knows {', '.join(VERBS)}, not {shown(verb.lower())}.")
 
-    def _outlet(self, address: ClaimAddress) -> Outlet | None:
+    def _point(self, entity: str) -> ReceivePoint:
+        return self._entities.receive_point(entity, with_sessions=True)
+
+    def _outlet(self, entity: str) -> Outlet | None:
         """None where nothing can ever be."""
-        return self._point(address).outlet
+        return self._point(entity).outlet
 
-    async def _list(self, address: ClaimAddress) -> Response:
-        point = self._point(address)
+    def _enter(self, call: Call, stamp: str) -> BulkPlace:
+        _check_stamp(stamp)
+        return self._admission.enter(call.caller, presence_of(call.request))
+
+    async def claims(self, _: Call, entity: str) -> Response:
+        point = self._point(entity)
         if point.outlet is None:
             return JSONResponse({"claims": [], "last": []})
         # Dead letters are numbered by the entity that they were in.
@@ -146,16 +103,17 @@ class ClaimsRoute:
         claims = [{"stamp": stamp, "messages": found[stamp]} for stamp in sorted(found)]
         return JSONResponse({"claims": claims, "last": last})
 
-    async def _take(self, call: Call, address: ClaimAddress) -> Response:
+    async def take(self, call: Call, entity: str, stamp: str) -> Response:
+        _check_stamp(stamp)
         count = int(_query(call, "count", _COUNT, "1000"))
         wait_s = min(float(_query(call, "wait", _SECONDS, "0")), WAIT_S_MAX)
         if not 1 <= count <= COUNT_MAX:
             raise BadArgument(f"count: {count} is not a number from 1 to {COUNT_MAX}.")
         await call.body()
-        point = self._point(address)
+        point = self._point(entity)
         if point.outlet is None:
             return JSONResponse({"held": [], "oldest_ms": 0, "locked_until_ms": 0, "available": 0})
-        claim = await self._claims.take(point.entity, point.outlet, address.stamp, count, wait_s)
+        claim = await self._claims.take(point.entity, point.outlet, stamp, count, wait_s)
         return JSONResponse(
             {
                 "held": [run for part in claim.parts for run in _shown_runs(part.session_id, part.numbers)],
@@ -165,55 +123,73 @@ class ClaimsRoute:
             }
         )
 
-    async def _renew(self, call: Call, address: ClaimAddress) -> Response:
+    async def renew(self, call: Call, entity: str, stamp: str) -> Response:
+        _check_stamp(stamp)
         await call.body()
-        outlet = self._outlet(address)
-        until_ms = 0 if outlet is None else await self._claims.renew(outlet, address.stamp)
+        outlet = self._outlet(entity)
+        until_ms = 0 if outlet is None else await self._claims.renew(outlet, stamp)
         return JSONResponse({"locked_until_ms": until_ms})
 
-    async def _hold(self, call: Call, address: ClaimAddress, place: BulkPlace) -> Response:
-        wants_sessions = _query(call, "sessions", _SWITCH, "false") == "true"
-        numbers = await _numbers(call, place)
-        outlet = self._outlet(address)
-        held = [] if outlet is None else await self._claims.hold(outlet, address.stamp, numbers, place.pace)
-        if outlet is None or not wants_sessions:
-            return JSONResponse({"held": _shown_runs(None, held)})
-        sessions: dict[str | None, list[int]] = {}
-        pages = self._claims.read(outlet, address.stamp, sorted(held))
-        async with aclosing(_held_pages(pages, address, place)) as held_pages:
-            async for page in held_pages:
-                for message in page:
-                    sessions.setdefault(message.session_id, []).append(message.sequence_number)
+    async def hold(self, call: Call, entity: str, stamp: str) -> Response:
+        with self._enter(call, stamp) as place:
+            wants_sessions = _query(call, "sessions", _SWITCH, "false") == "true"
+            numbers = await _numbers(call, place)
+            outlet = self._outlet(entity)
+            held = [] if outlet is None else await self._claims.hold(outlet, stamp, numbers, place.pace)
+            if outlet is None or not wants_sessions:
+                return JSONResponse({"held": _shown_runs(None, held)})
+            sessions: dict[str | None, list[int]] = {}
+            pages = self._claims.read(outlet, stamp, sorted(held))
+            async with aclosing(_held_pages(pages, entity, place)) as held_pages:
+                async for page in held_pages:
+                    for message in page:
+                        sessions.setdefault(message.session_id, []).append(message.sequence_number)
         return JSONResponse({"held": [run for each in sessions.items() for run in _shown_runs(*each)]})
 
-    async def _read(self, call: Call, address: ClaimAddress, place: BulkPlace) -> Response:
+    async def read(self, call: Call, entity: str, stamp: str) -> Response:
+        place = self._enter(call, stamp)
+        response: Response | None = None
+        try:
+            response = await self._reading(call, entity, stamp, place)
+        finally:
+            if not isinstance(response, BulkAnswer):  # which closes it itself
+                place.close()
+        return response
+
+    async def _reading(self, call: Call, entity: str, stamp: str, place: BulkPlace) -> Response:
         numbers = await _numbers(call, place)
-        outlet = self._outlet(address)
+        outlet = self._outlet(entity)
         if outlet is None:
             return Response(b"", media_type=FRAMES_TYPE)
-        pages = self._claims.read(outlet, address.stamp, numbers)
-        frames = _frames(pages, address, place)
+        frames = _frames(self._claims.read(outlet, stamp, numbers), entity, stamp, place)
         # The first one now, so that what is wrong can still be said.
         first = await anext(frames, None)
         return BulkAnswer(place, _begun(first, frames), FRAMES_TYPE)
 
-    async def _settle(self, call: Call, address: ClaimAddress, place: BulkPlace) -> Response:
-        numbers = await _numbers(call, place)
-        outlet = self._outlet(address)
-        count, locked = (
-            (0, 0)
-            if outlet is None
-            else await self._claims.settle(outlet, address.stamp, numbers, place.pace)
-        )
+    async def settle(self, call: Call, entity: str, stamp: str) -> Response:
+        count = locked = 0
+        with self._enter(call, stamp) as place:
+            numbers = await _numbers(call, place)
+            outlet = self._outlet(entity)
+            if outlet is not None:
+                count, locked = await self._claims.settle(outlet, stamp, numbers, place.pace)
         return JSONResponse({"settled": count, "locked": locked})
 
-    async def _release(self, call: Call, address: ClaimAddress, place: BulkPlace) -> Response:
-        await call.body()
-        outlet = self._outlet(address)
-        count, locked = (
-            (0, 0) if outlet is None else await self._claims.release(outlet, address.stamp, place.pace)
-        )
+    async def release(self, call: Call, entity: str, stamp: str) -> Response:
+        count = locked = 0
+        with self._enter(call, stamp) as place:
+            await call.body()
+            outlet = self._outlet(entity)
+            if outlet is not None:
+                count, locked = await self._claims.release(outlet, stamp, place.pace)
         return JSONResponse({"released": count, "locked": locked})
+
+
+def _check_stamp(stamp: str) -> None:
+    if _STAMP.fullmatch(stamp) is None:
+        raise BadArgument(
+            f"The claim {shown(stamp)} cannot be used: letters, digits, '-' and '_', at most 64 of them."
+        )
 
 
 async def _numbers(call: Call, place: BulkPlace) -> list[int]:
@@ -227,10 +203,10 @@ async def _numbers(call: Call, place: BulkPlace) -> list[int]:
 
 
 async def _frames(
-    pages: AsyncIterator[list[Message]], address: ClaimAddress, place: BulkPlace
+    pages: AsyncIterator[list[Message]], entity: str, stamp: str, place: BulkPlace
 ) -> AsyncGenerator[Page, None]:
-    fresh = stamped(address.stamp)
-    async with aclosing(_held_pages(pages, address, place)) as held_pages:
+    fresh = stamped(stamp)
+    async with aclosing(_held_pages(pages, entity, place)) as held_pages:
         async for page in held_pages:
             frame = claimed_frame(page, [_shown_bare(message, fresh) for message in page])
             place.holds(len(frame))
@@ -238,13 +214,13 @@ async def _frames(
 
 
 async def _held_pages(
-    pages: AsyncIterator[list[Message]], address: ClaimAddress, place: BulkPlace
+    pages: AsyncIterator[list[Message]], entity: str, place: BulkPlace
 ) -> AsyncGenerator[list[Message], None]:
     """Each page is held from before it is read until the next one is asked for; it comes in a turn of its own."""
     while True:
         place.holds(0)
         await place.hold(_PAGE_BYTES)
-        async with place.working(address.entity):
+        async with place.working(entity):
             page = await anext(pages, None)
         if page is None:
             return

@@ -12,6 +12,10 @@ many milliseconds from now on), or nothing. The answer tells by number what was 
 `later` and `unknown` are for the next request; of the latter nobody knows whether they were moved. A request may be
 made again at any time: what has gone does not go twice. It asks for Listen on E and for Send on D, by the caller's
 token or by one in the header ServiceBusSupplementaryAuthorization.
+
+What a letter becomes is a new message with the old content. Without changes only what made it a dead letter goes, and
+the stored bytes are used as they are. With changes the message is encoded anew, and read as if a client had sent it:
+every limit holds for it.
 """
 
 from __future__ import annotations
@@ -21,6 +25,9 @@ from typing import Final, Protocol
 
 from starlette.responses import JSONResponse, Response
 
+from busway.amqp.decode import DecodeError, decode_value
+from busway.amqp.encode import EncodeError
+from busway.broker.bulk.claim_stamp import CLAIM_PROPERTY
 from busway.broker.bulk.letter_moves import (
     HELD_BYTES,
     Letter,
@@ -36,21 +43,32 @@ from busway.broker.entity.topic import Topic
 from busway.broker.entity_path import EntityAddress, check_path, path_key, shown
 from busway.broker.errors import BadArgument, EntityNotFound
 from busway.broker.forward.send_via import SendVia
+from busway.broker.fragment.property_changes import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from busway.broker.limits import Limits
 from busway.clock import Clock
 from busway.gateway.http.bulk.admission import BulkAdmission
-from busway.gateway.http.bulk.remade_letters import RemadeLetters
 from busway.gateway.http.call import SOON_S, Call
 from busway.gateway.http.messages.message_entities import MessageEntities
 from busway.gateway.http.messages.messages import MessageCodec
 from busway.gateway.http.presence import presence_of
+from busway.message.bare import entries_by_name, with_application_properties
+from busway.message.changed_payload import SCHEDULED, changed_payload, is_part
+from busway.message.head import FORWARDED, read_head
+from busway.message.message import Message
 
-LETTERS_KEYWORD: Final = "$deadletters"
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 LETTERS_MAX: Final = 5_000
 _SUPPLEMENT: Final = "servicebussupplementaryauthorization"
 _LETTER: Final = Struct(">QI")
 _NUMBER_MAX: Final = (1 << 63) - 1
+#: Milliseconds from now on, by this server's clock, that it is scheduled for.
+DELAY: Final = "delay"
+_LEFT_OUT: Final = (DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION, CLAIM_PROPERTY)
+_REMOVED: Final = {name.encode(): True for name in _LEFT_OUT}
+#: Where neither stands in a message there is nothing to remove.
+_DEAD_LETTER: Final = b"DeadLetter"
+_CLAIM: Final = CLAIM_PROPERTY.encode()
+_DELAY_MS_MAX: Final = 366 * 24 * 3600 * 1000
 
 
 class LetterKeeper(Protocol):
@@ -76,22 +94,23 @@ class LettersRoute:
         self._admission = admission
         self._moves = LetterMoves(RemadeLetters(codec, clock, namespace.limits).message)
 
-    async def handle(self, call: Call) -> Response:
-        path = call.path.partition("/")[2]
-        address = EntityAddress.parse(path)
-        check_path(address.path, self._namespace.limits.path_characters_max)
-        grant = call.require_for(address.path, address.path, LISTEN)
+    def require(self, call: Call, entity: str) -> None:
+        path = EntityAddress.parse(entity).path
+        check_path(path, self._namespace.limits.path_characters_max)
+        call.require_for(path, path, LISTEN)
+
+    async def move(self, call: Call, entity: str) -> Response:
         call.retry_after_s = SOON_S
-        call.allow("POST")
+        address = EntityAddress.parse(entity)
         if address.dead_letter or address.transfer_dead_letter or address.management:
-            raise EntityNotFound(f"{shown(path)} has no dead letters; name the entity whose they are.")
+            raise EntityNotFound(f"{shown(entity)} has no dead letters; name the entity whose they are.")
         queue = self._namespace.queue(address.path)
         top = _top_of(queue)
         into = call.request.query_params.get("into", top)
         check_path(into, self._namespace.limits.path_characters_max)
         call.require_on(into, SEND, _SUPPLEMENT)
         target = await self._target(queue, top, into)
-        with self._admission.enter(call.caller(grant), presence_of(call.request)) as place:
+        with self._admission.enter(call.caller, presence_of(call.request)) as place:
             await place.hold(call.body_bytes(BODY_BYTES_MAX) + HELD_BYTES)
             letters = letters_of(await call.body(BODY_BYTES_MAX))
             await place.turn()
@@ -146,3 +165,50 @@ def _json(told: Moved) -> dict[str, object]:
         "later": told.later,
         "unknown": told.unknown,
     }
+
+
+class RemadeLetters:
+    def __init__(self, codec: MessageCodec, clock: Clock, limits: Limits) -> None:
+        self._codec = codec
+        self._clock = clock
+        self._limits = limits
+
+    def message(self, row: Message, changes: bytes) -> Message:
+        """Raises BadArgument, and what else a message is refused with."""
+        if not changes:
+            return _as_it_is(row)
+        try:
+            payload = changed_payload(self._codec.payload(row, b"", 0), self._parts(changes), _LEFT_OUT)
+            return self._codec.message(payload, False, self._limits)
+        except (DecodeError, EncodeError, ValueError, TypeError, OverflowError) as error:
+            raise BadArgument(f"It cannot be encoded as an AMQP message: {error}") from error
+
+    def _parts(self, changes: bytes) -> dict[str, object]:
+        found, end = decode_value(changes)
+        if not isinstance(found, dict) or end != len(changes):
+            raise BadArgument("Changes must be a map.")
+        parts: dict[str, object] = {str(name): value for name, value in found.items()}
+        delay = parts.pop(DELAY, None)
+        unknown = next((name for name in parts if not is_part(name)), None)
+        if unknown is not None:
+            raise BadArgument(f"There is no part {shown(unknown)} of a message.")
+        if isinstance(delay, int):
+            parts[SCHEDULED] = self._clock.wall_ms() + max(0, min(delay, _DELAY_MS_MAX))
+        elif delay is not None:
+            raise BadArgument("delay must be a number of milliseconds.")
+        return parts
+
+
+def _as_it_is(row: Message) -> Message:
+    head, bare = row.head, row.bare
+    if head and head[0] & FORWARDED:
+        parts = read_head(head)
+        parts.hops = 0
+        head = parts.encoded()
+    fresh: dict[bytes, bytes] = {}
+    if row.changes is not None:
+        entries = entries_by_name(row.changes, 0, len(row.changes))
+        fresh = {name: entry for name, entry in entries.items() if name not in _REMOVED}
+    if fresh or _DEAD_LETTER in bare or _CLAIM in bare:
+        bare = with_application_properties(bare, fresh, _REMOVED)
+    return Message(head, bare, ttl_ms=row.ttl_ms, session_id=row.session_id, partition_key=row.partition_key)

@@ -26,8 +26,9 @@ Retry-After: the same request may succeed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec
 
 from starlette.responses import JSONResponse, Response
 
@@ -43,7 +44,6 @@ from busway.staging.refusals import RowRefused, StagingRefused, TooManyRows
 from busway.staging.stagings import PartName, Stagings
 from busway.streams.event_hubs import EventHubs
 
-STAGING_KEYWORD: Final = "$staging"
 PART_BYTES_MAX: Final = 4 * 1024 * 1024
 DECISION_BYTES_MAX: Final = 1024 * 1024
 STAGES_MAX: Final = 10_000
@@ -59,15 +59,22 @@ _ANY: Final = re.compile(r".{1,300}")
 _IS_AGAIN: Final = re.compile(r"[01]")
 
 
-class StagingRoute:
-    def __init__(self, stagings: Stagings, hubs: EventHubs | None) -> None:
-        self._stagings = stagings
-        self._hubs = hubs
+_Names = ParamSpec("_Names")
+_Told = Coroutine[object, object, Response]
 
-    async def handle(self, call: Call) -> Response:
+
+def _tells_refusals(
+    answer: Callable[Concatenate[StagingRoute, Call, _Names], _Told],
+) -> Callable[Concatenate[StagingRoute, Call, _Names], _Told]:
+    """The refusals of staging, in the JSON that its clients read."""
+
+    @wraps(answer)
+    async def told(
+        route: StagingRoute, call: Call, /, *given: _Names.args, **named: _Names.kwargs
+    ) -> Response:
         call.retry_after_s = _RETRY_AFTER_S
         try:
-            return await self._route(call)
+            return await answer(route, call, *given, **named)
         except StagingRefused as refusal:
             return JSONResponse({"code": refusal.code, "reason": refusal.sentence}, 409)
         except RowRefused as refusal:
@@ -75,37 +82,37 @@ class StagingRoute:
         except TooManyRows as error:
             raise HttpRefusal(413, str(error)) from error
 
-    async def _route(self, call: Call) -> Response:
-        names = call.path.split("/")[1:]
-        if len(names) == 3:
-            call.allow("POST", "DELETE")
-            return await (self._stage(call, *names) if call.method == "POST" else self._drop(call, *names))
-        if len(names) == 2:
-            call.allow("POST")
-            return await self._decide(call, *names)
-        if len(names) == 1:
-            call.allow("GET", "HEAD", "DELETE")
-            return await (self._forget if call.method == "DELETE" else self._told)(call, names[0])
+    return told
+
+
+class StagingRoute:
+    def __init__(self, stagings: Stagings, hubs: EventHubs | None) -> None:
+        self._stagings = stagings
+        self._hubs = hubs
+
+    async def unknown(self, _: Call, __: str = "") -> Response:
         raise BadArgument("An address of staging is $staging/WRITE[/BATCH[/STAGE]].")
 
-    async def _stage(self, call: Call, write: str, batch: str, stage_id: str) -> Response:
+    @_tells_refusals
+    async def stage(self, call: Call, write: str, batch: str, stage: str) -> Response:
         entity = _query(call, "entity", _ANY)
         self._require_send(call, [entity])
         kind = _query(call, "kind", _ANY, WRITE)
         name = _write_name(write, batch, kind)
         part = PartName(
-            _checked("STAGE", stage_id, _STAGE),
+            _checked("STAGE", stage, _STAGE),
             int(_query(call, "part", _PART)),
             _query(call, "again", _IS_AGAIN, "0") == "1",
         )
         partition = _query(call, "partition", _ANY, "") or None
         body = await call.body(PART_BYTES_MAX, _too_large)
-        stage = await self._stagings.stage(name, part, entity, partition, body)
-        if stage is None:
+        staged = await self._stagings.stage(name, part, entity, partition, body)
+        if staged is None:
             return JSONResponse({"known": True})
-        return JSONResponse({"rows": stage.rows(), "parts": part.number + 1})
+        return JSONResponse({"rows": staged.rows(), "parts": part.number + 1})
 
-    async def _decide(self, call: Call, write: str, batch: str) -> Response:
+    @_tells_refusals
+    async def decide(self, call: Call, write: str, batch: str) -> Response:
         wait_s = int(_query(call, "wait", _WAIT, "0"))
         if wait_s > WAIT_S_MAX:
             raise BadArgument(f"wait: at most {WAIT_S_MAX} seconds.")
@@ -120,19 +127,22 @@ class StagingRoute:
         is_published = await self._stagings.published(decided.decision, wait_s)
         return JSONResponse({"decided": decided.rows, "known": decided.is_known, "published": is_published})
 
-    async def _drop(self, call: Call, write: str, batch: str, stage_id: str) -> Response:
+    @_tells_refusals
+    async def drop(self, call: Call, write: str, batch: str, stage: str) -> Response:
         may_send = self._any_send(call)
         name = _write_name(write, batch, WRITE)
-        _checked("STAGE", stage_id, _STAGE)
-        is_dropped = await self._stagings.drop(name.write, name.batch, stage_id, may_send)
+        _checked("STAGE", stage, _STAGE)
+        is_dropped = await self._stagings.drop(name.write, name.batch, stage, may_send)
         return JSONResponse({"dropped": is_dropped})
 
-    async def _forget(self, call: Call, write: str) -> Response:
+    @_tells_refusals
+    async def forget(self, call: Call, write: str) -> Response:
         call.require_on_namespace(MANAGE)
         is_forgotten = await self._stagings.forget(_checked("WRITE", write, _WRITE))
         return JSONResponse({"forgotten": is_forgotten})
 
-    async def _told(self, call: Call, write: str) -> Response:
+    @_tells_refusals
+    async def tell(self, call: Call, write: str) -> Response:
         call.require_on_namespace(SEND, MANAGE)
         decision = self._stagings.decisions.get(_checked("WRITE", write, _WRITE))
         if decision is None:

@@ -42,7 +42,7 @@ from busway.gateway.http.call import Call
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import ConsumerGroupDescription, group_of_json
 
-GROUPS_KEYWORD: Final = "consumergroups"
+_KEYWORD: Final = "consumergroups"
 _DESCRIPTION: Final = "ConsumerGroupDescription"
 _READ_ONLY: Final = frozenset({"CreatedAt", "UpdatedAt", "EventHubPath", "Name"})
 
@@ -52,37 +52,34 @@ class ConsumerGroupRoutes:
         self._hubs = hubs
         self._clock = clock
 
-    async def handle(self, call: Call) -> Response:
-        """`HUB/consumergroups` and what lies below, where the hub exists."""
-        hub, _, *rest = call.path.split("/")
+    @staticmethod
+    def require(call: Call, hub: str, _: str = "") -> None:
         call.require_for(hub, call.path, MANAGE, path_key(hub))
-        if not rest or rest == [""]:
-            call.allow("GET", "HEAD")
-            return self._list(call, hub)
-        call.allow("GET", "HEAD", "PUT", "DELETE")
-        if call.method == "PUT":
-            return await self._put(call, hub, rest[0])
-        present = self._hubs.group(hub, rest[0])
-        if call.method == "DELETE":
-            check_match(call, present.name, _etag(present))
-            await self._hubs.delete_group(hub, present.name)
-            return deleted_answer(_etag(present))
-        return entry_answer(200, _entry_at(Place(entry_url(call, _path(present))), present), _etag(present))
 
-    def _list(self, call: Call, hub: str) -> Response:
+    async def groups(self, call: Call, hub: str) -> Response:
         page = page_of(call, self._hubs.groups(hub))
         entries = [self._list_entry(call, group) for group in page.items]
         return feed_answer(call, "ConsumerGroups", self._clock.wall_ms(), entries, page.next_url)
 
     def _list_entry(self, call: Call, group: ConsumerGroupDescription) -> str:
         query = f"?api-version={call.api_version}"
-        link = f"{GROUPS_KEYWORD}/{group.name}{query}"
+        link = f"{_KEYWORD}/{group.name}{query}"
         return _entry_at(Place(f"{call.root}/{_path(group)}{query}", base=call.url, link=link), group)
 
-    async def _put(self, call: Call, hub: str, name: str) -> Response:
-        wanted = _group_of(described(await call.body()), self._hubs.description(hub).path, name)
+    async def group(self, call: Call, hub: str, group: str) -> Response:
+        present = self._hubs.group(hub, group)
+        return entry_answer(200, _entry_at(Place(entry_url(call, _path(present))), present), _etag(present))
+
+    async def delete(self, call: Call, hub: str, group: str) -> Response:
+        present = self._hubs.group(hub, group)
+        check_match(call, present.name, _etag(present))
+        await self._hubs.delete_group(hub, present.name)
+        return deleted_answer(_etag(present))
+
+    async def put(self, call: Call, hub: str, group: str) -> Response:
+        wanted = _group_of(described(await call.body()), self._hubs.description(hub).path, group)
         if is_update(call):
-            present = self._hubs.group(hub, name)
+            present = self._hubs.group(hub, group)
             check_match(call, present.name, _etag(present))
             made, status = await self._hubs.update_group(wanted), 200
         else:
@@ -103,7 +100,7 @@ def _group_of(element: Element, hub: str, name: str) -> ConsumerGroupDescription
 
 
 def _path(group: ConsumerGroupDescription) -> str:
-    return f"{group.hub_path}/{GROUPS_KEYWORD}/{group.name}"
+    return f"{group.hub_path}/{_KEYWORD}/{group.name}"
 
 
 def _etag(group: ConsumerGroupDescription) -> str:

@@ -33,29 +33,21 @@ class HubMessages:
         self._hubs = hubs
         self._clock = clock
 
-    def is_meant(self, entity: str) -> bool:
-        """Whether the address before `/messages` is one of ours."""
-        parts = entity.split("/")
-        if not self._hubs.exists(parts[0]):
-            return False
-        return len(parts) == 1 or (len(parts) == 3 and parts[1].lower() in ("partitions", "publishers"))
-
-    async def publish(self, call: Call, entity: str) -> Response:
-        parts = entity.split("/")
-        call.require_for(entity, call.path, SEND, path_key(parts[0]))
-        kind, name = (parts[1].lower(), parts[2]) if len(parts) == 3 else ("", "")
+    async def publish(self, call: Call, hub: str, kind: str = "", name: str = "") -> Response:
+        entity = f"{hub}/{kind}/{name}" if kind else hub
+        call.require_for(entity, call.path, SEND, path_key(hub))
         bytes_max = self._hubs.namespace.limits.event_bytes_max
         body = await call.body(bytes_max, MessageTooLarge)
         events = await self._events(call, body)
-        hub = self._hubs.hub(parts[0])  # as it is now: all that took its time
-        hub.check_status(sends=True)
-        if kind == "publishers":
-            hub.check_publisher(name)
+        found = self._hubs.hub(hub)  # as it is now: all that took its time
+        found.check_status(sends=True)
+        if kind.lower() == "publishers":
+            found.check_publisher(name)
             put_publisher(events, name)
-        if kind == "partitions":
-            await _published(lambda done: hub.partition(name).append(events, done))
+        if kind.lower() == "partitions":
+            await _published(lambda done: found.partition(name).append(events, done))
         else:
-            await self._publish(hub, events)
+            await self._publish(found, events)
         return Response(status_code=201)
 
     async def _events(self, call: Call, body: bytes) -> list[Event]:

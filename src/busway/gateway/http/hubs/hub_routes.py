@@ -10,14 +10,14 @@
     DELETE  /$eventhubs/HUB/consumergroups/GROUP
     GET     /$eventhubs/HUB/partitions               [{partition, store, health, begin, last, events, bytes …}]
 
-All of them ask for Manage on the namespace. A property that a change does not name stays as it is.
+All of them ask for Manage on the namespace (`router`). A property that a change does not name stays as it is.
 """
 
 from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from busway.broker.descriptions import MANAGE, Json, rule_json
+from busway.broker.descriptions import Json, rule_json
 from busway.broker.entity_path import shown
 from busway.broker.errors import BadArgument, EntityNotFound
 from busway.gateway.http.atom.atom import timestamp
@@ -57,42 +57,28 @@ class HubRoutes:
     def __init__(self, hubs: EventHubs) -> None:
         self._hubs = hubs
 
-    async def handle(self, call: Call) -> Response:
-        """Everything below `$eventhubs`."""
-        call.require_on_namespace(MANAGE)
-        parts = call.path.split("/")[1:]
-        words = [part.lower() for part in parts]
-        if not parts:
-            call.allow("GET", "HEAD")
-            return _json([self._shown(hub) for hub in self._hubs.hubs()])
-        if len(parts) == 1:
-            return await self._hub(call, parts[0])
-        if words[1] == "consumergroups" and len(parts) == 2:
-            call.allow("GET", "HEAD")
-            return _json([_group_shown(group) for group in self._hubs.groups(parts[0])])
-        if words[1] == "consumergroups" and len(parts) == 3:
-            return await self._group(call, parts[0], parts[2])
-        if words[1] == "partitions" and len(parts) == 2:
-            call.allow("GET", "HEAD")
-            return _json(self._partitions(parts[0]))
+    async def nothing(self, call: Call, _: str) -> Response:
         raise EntityNotFound(f"There is nothing under {shown(call.path)}.")
 
     # -- hubs
 
-    async def _hub(self, call: Call, name: str) -> Response:
-        call.allow("GET", "HEAD", "PUT", "DELETE")
-        if call.method == "DELETE":
-            await self._hubs.delete(name)
-            return Response(status_code=200)
-        if call.method != "PUT":
-            return _json(self._shown(self._hubs.description(name)))
+    async def hubs(self, _: Call) -> Response:
+        return _json([self._shown(hub) for hub in self._hubs.hubs()])
+
+    async def hub(self, _: Call, hub: str) -> Response:
+        return _json(self._shown(self._hubs.description(hub)))
+
+    async def delete_hub(self, _: Call, hub: str) -> Response:
+        await self._hubs.delete(hub)
+        return Response(status_code=200)
+
+    async def put_hub(self, call: Call, hub: str) -> Response:
         sent = _members(await call.body(), _HUB_KEYS)
-        groups = _groups_of(name, sent.pop("ConsumerGroups", []))
+        groups = _groups_of(hub, sent.pop("ConsumerGroups", []))
         if "if-match" not in call.request.headers:
-            return _json(
-                self._shown(await self._hubs.create(hub_of_json({**sent, "Name": name}), groups)), 201
-            )
-        present = self._hubs.description(name)
+            made = await self._hubs.create(hub_of_json({**sent, "Name": hub}), groups)
+            return _json(self._shown(made), 201)
+        present = self._hubs.description(hub)
         return _json(self._shown(await self._hubs.update(changed_hub(present, sent))))
 
     def _shown(self, hub: EventHubDescription) -> Json:
@@ -106,23 +92,26 @@ class HubRoutes:
             "UpdatedAt": timestamp(hub.updated_at_ms),
         }
 
-    def _partitions(self, name: str) -> list[Json]:
-        hub = self._hubs.hub(name)
-        return [
-            _partition_shown(hub, index, store) for index, store in enumerate(self._hubs.store_names(name))
-        ]
+    async def partitions(self, _: Call, hub: str) -> Response:
+        found = self._hubs.hub(hub)
+        stores = enumerate(self._hubs.store_names(hub))
+        return _json([_partition_shown(found, index, store) for index, store in stores])
 
     # -- consumer groups
 
-    async def _group(self, call: Call, hub: str, name: str) -> Response:
-        call.allow("GET", "HEAD", "PUT", "DELETE")
-        if call.method == "DELETE":
-            await self._hubs.delete_group(hub, name)
-            return Response(status_code=200)
-        if call.method != "PUT":
-            return _json(_group_shown(self._hubs.group(hub, name)))
+    async def groups(self, _: Call, hub: str) -> Response:
+        return _json([_group_shown(group) for group in self._hubs.groups(hub)])
+
+    async def group(self, _: Call, hub: str, group: str) -> Response:
+        return _json(_group_shown(self._hubs.group(hub, group)))
+
+    async def delete_group(self, _: Call, hub: str, group: str) -> Response:
+        await self._hubs.delete_group(hub, group)
+        return Response(status_code=200)
+
+    async def put_group(self, call: Call, hub: str, group: str) -> Response:
         sent = _members(await call.body(), _GROUP_KEYS)
-        wanted = group_of_json(hub, {**sent, "Name": name})
+        wanted = group_of_json(hub, {**sent, "Name": group})
         if "if-match" in call.request.headers:
             return _json(_group_shown(await self._hubs.update_group(wanted)))
         return _json(_group_shown(await self._hubs.create_group(wanted)), 201)

@@ -29,7 +29,6 @@ from busway.gateway.http.presence import presence_of
 from busway.streams.event_hub import EventHub
 from busway.streams.event_hubs import EventHubs
 
-PARTITIONS_KEYWORD: Final = "partitions"
 WAIT_S_MAX: Final = 10.0
 #: More than these are answered at once.
 WAITING_MAX: Final = 5_000
@@ -43,16 +42,14 @@ class PartitionsRoute:
         self._waiting: set[asyncio.Event] = set()
         self._is_closed = False
 
-    async def handle(self, call: Call) -> Response:
-        call.allow("GET", "HEAD")
-        name = call.path.partition("/")[0]
-        _require(call, path_key(name))
+    async def tell(self, call: Call, hub: str) -> Response:
+        _require(call, path_key(hub))
         known, wait_s = _known(call), _wait_s(call)
-        hub = self._hubs.hub(name)
-        if known is not None and wait_s > 0 and _next_numbers(hub) == known:
-            await self._news(call, hub, wait_s)
-            hub = self._hubs.hub(name)  # it may be another one by now, or none
-        return JSONResponse(_told(hub), headers={"Cache-Control": "no-store"})
+        found = self._hubs.hub(hub)
+        if known is not None and wait_s > 0 and _next_numbers(found) == known:
+            await self._news(call, found, wait_s)
+            found = self._hubs.hub(hub)  # it may be another one by now, or none
+        return JSONResponse(_told(found), headers={"Cache-Control": "no-store"})
 
     def close(self) -> None:
         """Whoever waits is answered now."""

@@ -1,10 +1,9 @@
 """Messages over HTTP. Follow one:
 
-message_address    which part of the message API a request means
 messages           send, receive, settle, renew (`message_entities`: the entities, by address)
 sent_message       a request as a payload
 one_receive        a receiver for one message: it stands in line as a link does
 received_message   a delivery as an answer
-broker_properties  system properties in JSON (`http_times`: instants)
+broker_properties  system properties in JSON, and instants
 custom_properties  application properties as headers, and which headers are none
 """

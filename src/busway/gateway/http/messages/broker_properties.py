@@ -3,11 +3,16 @@ member of each message of a batch (S-5, S-21, M-1…M-13).
 
 Read: the members of the table below. null is the same as absent, everything else is ignored, and so is what only
 the broker sets. Written: what the message has of them, and what the broker knows of it (M-14…M-23).
+
+Instants are written as RFC 1123 has them (`Wed, 02 Jul 2014 01:32:27 GMT`), and read as that or as ISO 8601.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import formatdate, parsedate_to_datetime
 from typing import Final
 from uuid import UUID
 
@@ -15,7 +20,6 @@ from busway.amqp.performatives import Properties
 from busway.broker.durations import FOREVER_MS, parse_duration_or_clock
 from busway.broker.errors import ArgumentOutOfRange, BadArgument
 from busway.gateway.http.json_input import is_text
-from busway.gateway.http.messages.http_times import http_date, instant_ms
 from busway.message.message import Message
 
 #: Member → field of the AMQP properties.
@@ -42,6 +46,15 @@ _DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
 _NO_TTL_MS: Final = FOREVER_MS - 1_000
 #: What a message without a time to live is said to have: .NET's longest. Rust's client wants the member (M-11).
 _NO_TTL_S: Final = 922337203685.47754
+_CHARACTERS_MAX: Final = 64
+_RFC_1123: Final = re.compile(
+    r"[A-Za-z]{3}, [0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} (?:GMT|UTC|[+-][0-9]{4})"
+)
+_ISO: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}\S*")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+#: The last whole second of the year 9999.
+_LATEST_S: Final = 253_402_300_799
 
 
 @dataclass(frozen=True)
@@ -163,3 +176,33 @@ def _number(value: object) -> int:
 def _seconds(ttl_ms: int) -> int | float:
     seconds, rest_ms = divmod(ttl_ms, 1000)
     return seconds if rest_ms == 0 else ttl_ms / 1000
+
+
+def instant_ms(text: str, what: str) -> int:
+    """Milliseconds since 1970, negative before it; a time without a zone is UTC. `what` names it in the error."""
+    stripped = text.strip()
+    moment = _moment(stripped) if len(stripped) <= _CHARACTERS_MAX else None
+    if moment is None:
+        raise BadArgument(
+            f"{what}: {stripped[:_CHARACTERS_MAX]!r} is not a time such as 'Wed, 02 Jul 2014 01:32:27 GMT' or"
+            " '2014-07-02T01:32:27Z'."
+        )
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        if _ISO.fullmatch(text) is not None:
+            return datetime.fromisoformat(text)
+        if _RFC_1123.fullmatch(text) is not None:
+            return parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return None
+
+
+def http_date(at_ms: int) -> str:
+    """RFC 1123, in whole seconds; what lies outside the years 1970 to 9999 is moved to their border."""
+    return formatdate(min(max(at_ms // 1000, 0), _LATEST_S), usegmt=True)

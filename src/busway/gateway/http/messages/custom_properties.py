@@ -21,7 +21,7 @@ from typing import Any, Final
 from busway.amqp.types import Array, Decimal, Described, Timestamp
 from busway.broker.errors import BadArgument
 from busway.gateway.http.json_input import is_text, parse_json
-from busway.gateway.http.messages.http_times import http_date
+from busway.gateway.http.messages.broker_properties import http_date
 
 BROKER_PROPERTIES: Final = "BrokerProperties"
 #: Never application properties, in either direction.

@@ -7,8 +7,9 @@
     PUT     E/messages/ID/TOKEN      unlock: available again, one failed delivery more            200
     POST    E/messages/ID/TOKEN      renew the lock                                               200
 
-ID is the message's id or its sequence number. Every route looks at the token first (Send, or Listen), then for the
-entity, then at the rest of the request, so a stranger learns nothing. A lock that is unknown, or that is another
+E is an entity as AMQP addresses have it (E-8): `orders`, `topic/subscriptions/name`, `orders/$DeadLetterQueue`. ID is
+the message's id or its sequence number. Every route looks at the token first (Send, or Listen), then for the entity,
+then at the rest of the request, so a stranger learns nothing. A lock that is unknown, or that is another
 message's, is 404; an operation that the entity does not know, such as receiving without a session where sessions are
 required, is 400 (ERR-6).
 
@@ -20,7 +21,8 @@ a lock ends by itself, and a deleted message has been delivered (R-1).
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -49,7 +51,6 @@ from busway.clock import Clock
 from busway.gateway.http.call import Call, ManagedNamespace
 from busway.gateway.http.messages.broker_properties import described_lock, id_text, lock_token_text
 from busway.gateway.http.messages.custom_properties import BROKER_PROPERTIES
-from busway.gateway.http.messages.message_address import MessageAddress, MessageRoute
 from busway.gateway.http.messages.message_entities import MessageEntities, ReceivePoint
 from busway.gateway.http.messages.one_receive import OneReceive
 from busway.gateway.http.messages.received_message import ReceivedMessage, message_id_of, received_message
@@ -68,6 +69,9 @@ WAITING_MAX: Final = 5_000
 
 _SECONDS: Final = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,7})?")
 _TOKEN: Final = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+#: Of a lock, as generously as an address is taken for one.
+_ANY_TOKEN: Final = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
+_SUBSCRIPTIONS: Final = "subscriptions"
 #: ERR-6, ERR-42.
 _INVALID_OPERATION: Final = 40301
 _VERBS: Final = {"DELETE": Verb.COMPLETE, "PUT": Verb.ABANDON}
@@ -80,8 +84,14 @@ class MessageCodec(Protocol):
     def payload(self, message: Message, token: bytes, locked_until_ms: int) -> bytes: ...
 
 
+def is_lock(_: object, __: str, message_id: str, token: str) -> bool:
+    """A topic whose name ends in `messages` has subscriptions: a message's id may be `subscriptions`, but its token
+    is a UUID."""
+    return message_id.lower() != _SUBSCRIPTIONS or _ANY_TOKEN.fullmatch(token.lower()) is not None
+
+
 class Messages:
-    """The routes of messages; `app` calls `handle` for every address that is one of theirs."""
+    """The routes of messages."""
 
     def __init__(self, namespace: ManagedNamespace, clock: Clock, codec: MessageCodec) -> None:
         self._limits = namespace.limits
@@ -97,42 +107,34 @@ class Messages:
         for receive in list(self._waiting):
             receive.evict(_stopping())
 
-    async def handle(self, call: Call, address: MessageAddress) -> Response:
-        """Raises BrokerError or HttpRefusal; the app turns them into answers."""
-        self._require(call, address)
-        try:
-            if address.route is MessageRoute.SEND:
-                return await self._send(call, address)
-            if address.route is MessageRoute.RECEIVE:
-                return await self._receive(call, address)
-            return await self._settle(call, address)
-        except InvalidOperation as error:
-            raise HttpRefusal(400, f"SubCode={_INVALID_OPERATION}. {error.sentence}") from error
-
-    def _require(self, call: Call, address: MessageAddress) -> None:
+    def _require(self, call: Call, entity: str, right: str) -> None:
         """A-5, A-9. A token may be for the entity, for what lies above, or for no more than this address."""
-        if path_segments(address.entity) is None:
+        if path_segments(entity) is None:
             # No token can be for such a path; everybody is told what is wrong with it (E-6).
-            check_path(EntityAddress.parse(address.entity).path, self._limits.path_characters_max)
+            check_path(EntityAddress.parse(entity).path, self._limits.path_characters_max)
         is_clean = path_segments(call.path) is not None  # an id may hold any letter
-        asked_for = call.path if is_clean else f"{address.entity}/messages"
-        right = SEND if address.route is MessageRoute.SEND else LISTEN
-        call.require_for(address.entity, asked_for, right)
+        asked_for = call.path if is_clean else f"{entity}/messages"
+        call.require_for(entity, asked_for, right)
 
     # -- sending
 
-    async def _send(self, call: Call, address: MessageAddress) -> Response:
-        settings = self._entities.sender(address.entity).settings
+    async def send(self, call: Call, entity: str) -> Response:
+        self._require(call, entity, SEND)
+        with _refused_as_bad_request():
+            await self._send(call, entity)
+        return Response(status_code=201)
+
+    async def _send(self, call: Call, path: str) -> None:
+        settings = self._entities.sender(path).settings
         bytes_max = min(settings.message_bytes_max, MESSAGE_BYTES_MAX)
         content_type = _content_type(call.request)
         body = await call.body(bytes_max, MessageTooLarge)
         payloads = await self._payloads(call.request, body, content_type, bytes_max)
         # That took its time: the entity may be another one, or gone.
-        entity = self._entities.sender(address.entity)
+        entity = self._entities.sender(path)
         wants_message_id = entity.settings.detects_duplicates
         messages = [self._message(payload, wants_message_id) for payload in payloads]
         await _done(lambda done: entity.send_atomically(messages, done))
-        return Response(status_code=201)
 
     async def _payloads(
         self, request: Request, body: bytes, content_type: str | None, bytes_max: int
@@ -150,8 +152,13 @@ class Messages:
 
     # -- receiving
 
-    async def _receive(self, call: Call, address: MessageAddress) -> Response:
-        self._entities.receive_point(address.entity)
+    async def receive(self, call: Call, entity: str) -> Response:
+        self._require(call, entity, LISTEN)
+        with _refused_as_bad_request():
+            return await self._receive(call, entity)
+
+    async def _receive(self, call: Call, entity: str) -> Response:
+        self._entities.receive_point(entity)
         wait_s = _wait_s(call.request)
         await call.body()
         if self._is_closing:
@@ -159,16 +166,16 @@ class Messages:
         if len(self._waiting) >= WAITING_MAX:
             raise ServerBusy(f"{WAITING_MAX} requests wait for messages already. Please try again later.")
         presence = presence_of(call.request)
-        point = self._entities.receive_point(address.entity)
+        point = self._entities.receive_point(entity)
         receive = OneReceive(point.outlet, deletes=call.method == "DELETE")
         try:
             delivery = await self._delivery(receive, point, presence, wait_s)
             if delivery is None or point.outlet is None:
                 return Response(status_code=204)
-            self._require(call, address)  # the wait was long enough for a token to end (A-8, A-10)
+            self._require(call, entity, LISTEN)  # the wait was long enough for a token to end (A-8, A-10)
             return MessageResponse(
                 200 if receive.deletes else 201,
-                self._received(call, address, delivery),
+                self._received(call, entity, delivery),
                 presence,
                 point.outlet,
                 delivery,
@@ -195,30 +202,40 @@ class Messages:
                 point.outlet.remove_receiver(receive)
             point.entity.detach(receive)
 
-    def _received(self, call: Call, address: MessageAddress, delivery: Delivery) -> ReceivedMessage:
+    def _received(self, call: Call, entity: str, delivery: Delivery) -> ReceivedMessage:
         payload = self._codec.payload(delivery.message, delivery.token, delivery.locked_until_ms)
         received = received_message(delivery, payload)
         if delivery.token:
             lock = f"{delivery.message.sequence_number}/{lock_token_text(delivery.token)}"
-            received.headers.append(("Location", f"{call.root}/{address.entity}/messages/{lock}"))
+            received.headers.append(("Location", f"{call.root}/{entity}/messages/{lock}"))
         return received
 
     # -- locks
 
-    async def _settle(self, call: Call, address: MessageAddress) -> Response:
-        await call.body()
-        outlet = self._entities.receive_point(address.entity).outlet
-        token = _lock_token(address.lock_token)
-        if outlet is None or token is None or not await self._is_locked(outlet, token, address.message_id):
-            raise _no_such_lock(address)
-        try:
-            if call.method == "POST":
-                return await _renewed(outlet, token)
-            settlement = Settlement(_VERBS[call.method])
-            await _done(lambda done: outlet.settle([token], settlement, done))
-        except MessageLockLost as error:
-            raise _no_such_lock(address) from error
+    async def settle(self, call: Call, entity: str, id: str, token: str) -> Response:
+        settlement = Settlement(_VERBS[call.method])
+        self._require(call, entity, LISTEN)
+        with _refused_as_bad_request(), _told_as_missing(id, token):
+            outlet, lock = await self._locked(call, entity, id, token)
+            await _done(lambda done: outlet.settle([lock], settlement, done))
         return Response(status_code=200)
+
+    async def renew(self, call: Call, entity: str, id: str, token: str) -> Response:
+        """R-30: the answer tells the lock's new end."""
+        self._require(call, entity, LISTEN)
+        with _refused_as_bad_request(), _told_as_missing(id, token):
+            outlet, lock = await self._locked(call, entity, id, token)
+            (locked_until_ms,) = await outlet.renew([lock])
+        return Response(headers={BROKER_PROPERTIES: json.dumps(described_lock(lock, locked_until_ms))})
+
+    async def _locked(self, call: Call, entity: str, message_id: str, text: str) -> tuple[Outlet, bytes]:
+        """Where the message lies, and its lock. Raises MessageLockLost."""
+        await call.body()
+        outlet = self._entities.receive_point(entity).outlet
+        token = _lock_token(text)
+        if outlet is None or token is None or not await self._is_locked(outlet, token, message_id):
+            raise MessageLockLost
+        return outlet, token
 
     async def _is_locked(self, outlet: Outlet, token: bytes, message_id: str) -> bool:
         """The token is a live lock, of the message with this number or id."""
@@ -286,12 +303,6 @@ async def _done(start: Callable[[RunDone], None]) -> None:
         raise error
 
 
-async def _renewed(outlet: Outlet, token: bytes) -> Response:
-    """R-30: the answer tells the lock's new end."""
-    (locked_until_ms,) = await outlet.renew([token])
-    return Response(headers={BROKER_PROPERTIES: json.dumps(described_lock(token, locked_until_ms))})
-
-
 def _content_type(request: Request) -> str | None:
     found = request.headers.getlist("content-type")
     if len(found) > 1:
@@ -312,11 +323,25 @@ def _lock_token(text: str) -> bytes | None:
     return None if _TOKEN.fullmatch(text) is None else UUID(text).bytes_le
 
 
-def _no_such_lock(address: MessageAddress) -> MessageNotFound:
-    return MessageNotFound(
-        f"No message {shown(address.message_id)} is locked with the token {shown(address.lock_token)}:"
-        " either the lock expired, or the message has already been removed from the queue."
-    )
+@contextmanager
+def _refused_as_bad_request() -> Iterator[None]:
+    """ERR-6: what the entity does not know."""
+    try:
+        yield
+    except InvalidOperation as error:
+        raise HttpRefusal(400, f"SubCode={_INVALID_OPERATION}. {error.sentence}") from error
+
+
+@contextmanager
+def _told_as_missing(message_id: str, token: str) -> Iterator[None]:
+    """A lock that is not there, or is there no longer."""
+    try:
+        yield
+    except MessageLockLost as error:
+        raise MessageNotFound(
+            f"No message {shown(message_id)} is locked with the token {shown(token)}:"
+            " either the lock expired, or the message has already been removed from the queue."
+        ) from error
 
 
 def _stopping() -> ServerBusy:

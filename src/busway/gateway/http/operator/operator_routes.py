@@ -1,4 +1,4 @@
-"""What an operator does besides entities: stores and the namespace's own keys, in JSON; and the health check.
+"""What an operator does besides entities: stores and the namespace's own keys, in JSON; and a bus made as new.
 
     GET    /$stores                        [{name, url, state, fragments}]
     POST   /$stores/NAME/disable|enable    take a store out of service, or back
@@ -6,12 +6,19 @@
     GET    /$rules                         [{name, rights, primaryKey, secondaryKey, createdAt, modifiedAt}]
     PUT    /$rules/NAME                    {rights, primaryKey?, secondaryKey?}; a key left out stays, or is drawn
     DELETE /$rules/NAME
+    POST   /$reset                         empties the bus, for test suites
 
-All of them ask for Manage on the namespace: a queue's own rule never opens them. Refusals have the XML body
-of every other route, so a client reads one kind of error.
+All of them ask for Manage on the namespace (`router` does): a queue's own rule never opens them. Refusals have the
+XML body of every other route, so a client reads one kind of error.
+
+A reset is guarded thrice: the server was started with `--allow-reset`, which it takes on loopback only, and the
+caller may Manage the namespace. Whoever may not is told that first, so a stranger does not learn whether it would be
+allowed.
 """
 
+import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
@@ -30,6 +37,8 @@ from busway.broker.sas_keys import random_key
 from busway.clock import Clock, Entropy
 from busway.gateway.http.atom.atom import timestamp
 from busway.gateway.http.call import Call, ManagedNamespace
+from busway.gateway.http.statuses import HttpRefusal
+from busway.signals.pipelines import Pipelines
 
 _RULE_KEYS: Final = frozenset({"rights", "primaryKey", "secondaryKey"})
 _JSON_DEPTH_MAX: Final = 8
@@ -45,15 +54,10 @@ class OperatorRoutes:
 
     # -- stores --
 
-    async def stores(self, call: Call) -> Response:
-        call.require(MANAGE)
-        call.allow("GET", "HEAD")
+    async def stores(self, _: Call) -> Response:
         return _json(self._namespace.stores())
 
-    async def switch_store(self, call: Call) -> Response:
-        call.require(MANAGE)
-        call.allow("POST")
-        _, name, verb = call.path.split("/")
+    async def switch_store(self, _: Call, name: str, verb: str) -> Response:
         if name not in {str(store["name"]) for store in self._namespace.stores()}:
             raise EntityNotFound(f"There is no store called {shown(name)}.")
         if verb.lower() == "disable":
@@ -62,31 +66,20 @@ class OperatorRoutes:
             await self._namespace.enable_store(name)
         return Response(status_code=200)
 
-    async def fragments(self, call: Call) -> Response:
+    async def fragments(self, _: Call, entity: str) -> Response:
         """O-8: where each fragment of an entity lies, how its store is, what it holds."""
-        call.require(MANAGE)
-        call.allow("GET", "HEAD")
-        path = call.path.partition("/")[2]
-        return _json([_fragment_json(counts) for counts in self._namespace.fragment_counts(path)])
+        return _json([_fragment_json(counts) for counts in self._namespace.fragment_counts(entity)])
 
     # -- the namespace's rules --
 
-    async def rules(self, call: Call) -> Response:
-        call.require(MANAGE)
-        call.allow("GET", "HEAD")
+    async def rules(self, _: Call) -> Response:
         return _json([_rule_json(rule) for rule in self._namespace.rules()])
 
-    async def rule(self, call: Call) -> Response:
-        call.require(MANAGE)
-        call.allow("GET", "HEAD", "PUT", "DELETE")
-        name = call.path.partition("/")[2]
-        if call.method == "PUT":
-            return await self._put_rule(name, parse_json(await call.body()))
-        if call.method == "DELETE":
-            return await self._delete_rule(name)
+    async def rule(self, _: Call, name: str) -> Response:
         return _json(_rule_json(self._known(name)))
 
-    async def _put_rule(self, name: str, sent: object) -> Response:
+    async def put_rule(self, call: Call, name: str) -> Response:
+        sent = parse_json(await call.body())
         rules = self._namespace.rules()
         known = _find(rules, name)
         wanted = self._wanted(name, sent, known)
@@ -95,7 +88,7 @@ class OperatorRoutes:
         await self._namespace.set_rules((*others, wanted))
         return _json(_rule_json(self._known(name)), 201 if known is None else 200)
 
-    async def _delete_rule(self, name: str) -> Response:
+    async def delete_rule(self, _: Call, name: str) -> Response:
         known = self._known(name)
         others = tuple(rule for rule in self._namespace.rules() if rule is not known)
         _check_manager(others)
@@ -193,3 +186,27 @@ def _fragment_json(fragment: FragmentCounts) -> dict[str, object]:
 
 def _json(content: object, status: int = 200) -> Response:
     return JSONResponse(content, status, _NO_STORE)
+
+
+#: Raises BrokerError.
+MakeNew = Callable[[], Awaitable[None]]
+
+
+class ResetRoute:
+    """`make_new`: None when the server does not allow it."""
+
+    def __init__(self, make_new: MakeNew | None, pipelines: Pipelines) -> None:
+        self._make_new = make_new
+        self._pipelines = pipelines
+        #: One after the other: each makes again what a configuration file describes.
+        self._turn = asyncio.Lock()
+
+    async def reset(self, _: Call) -> Response:
+        if self._make_new is None:
+            raise HttpRefusal(
+                403, "This server does not empty its bus: it was started without busway serve --allow-reset."
+            )
+        async with self._turn:
+            await self._make_new()
+            self._pipelines.clear()
+        return Response(status_code=204)

@@ -33,7 +33,6 @@ from busway.signals.pipeline_lag import Reads
 from busway.signals.pipelines import NameTaken, Pipeline, Report
 from busway.streams.event_hubs import EventHubs
 
-PIPELINES_KEYWORD: Final = "$pipelines"
 REPORT_BYTES_MAX: Final = 64 * 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _NO_STORE: Final = {"Cache-Control": "no-store"}
@@ -47,21 +46,12 @@ class PipelinesRoute:
         self._meter = measured.meter
         self._hubs = hubs
 
-    async def handle(self, call: Call) -> Response:
-        names = call.path.split("/")[1:]
-        if not names:
-            call.allow("GET", "HEAD")
-            return await self._list(call)
-        if len(names) > 1 or _NAME.fullmatch(names[0]) is None:
+    @staticmethod
+    def check_name(_: Call, name: str) -> None:
+        if _NAME.fullmatch(name) is None:
             raise BadArgument("A pipeline's name is letters, digits, '.', '_' and '-', at most 128 of them.")
-        call.allow("GET", "HEAD", "POST", "DELETE")
-        if call.method == "POST":
-            return await self._report(call, names[0])
-        if call.method == "DELETE":
-            return await self._delete(call, names[0])
-        return await self._show(call, names[0])
 
-    async def _list(self, call: Call) -> Response:
+    async def pipelines(self, call: Call) -> Response:
         entity = self._require(call)
         reads = Reads()
         told: list[object] = []
@@ -72,22 +62,22 @@ class PipelinesRoute:
             await asyncio.sleep(0)
         return JSONResponse(told, headers=_NO_STORE)
 
-    async def _show(self, call: Call, name: str) -> Response:
+    async def pipeline(self, call: Call, name: str) -> Response:
         return await self._told(self._found(call, name))
 
-    async def _delete(self, call: Call, name: str) -> Response:
+    async def delete(self, call: Call, name: str) -> Response:
         return JSONResponse({"forgotten": self._table.delete(self._found(call, name).name)})
 
-    async def _report(self, call: Call, name: str) -> Response:
+    async def report(self, call: Call, name: str) -> Response:
         entity = self._require(call)
         body = await call.body(REPORT_BYTES_MAX, lambda sentence: HttpRefusal(413, sentence))
-        report = report_of(parse_json(body, "The body"))
-        await self._require_all(call, report, entity)
+        told = report_of(parse_json(body, "The body"))
+        await self._require_all(call, told, entity)
         known = self._table.get(name)
         try:
-            if known is not None and known.report.entity_keys() - report.entity_keys():
+            if known is not None and known.report.entity_keys() - told.entity_keys():
                 await self._require_all(call, known.report, entity)
-            pipeline = self._table.put(name, report)
+            pipeline = self._table.put(name, told)
         except (NameTaken, Unauthorized, AuthenticationFailed) as error:
             raise HttpRefusal(409, f"Another pipeline has the name {shown(name)}.") from error
         return await self._told(pipeline)

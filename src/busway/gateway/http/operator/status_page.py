@@ -1,16 +1,17 @@
-"""The plain page at `console_url`: that the server runs, which version, how many entities. Nothing secret.
+"""What nobody needs a key for: that the server lives, and the plain page at `console_url`, which tells its version
+and how many entities there are. Nothing secret.
 
-It is the only page a browser renders, so it carries no script, no style from elsewhere and no form, and says
-so in its Content-Security-Policy. Names of entities are not on it: it needs no key to be read.
+The page is the only one that a browser renders, so it carries no script, no style from elsewhere and no form, and
+says so in its Content-Security-Policy. Names of entities are not on it: it needs no key to be read.
 """
 
 from html import escape
 from typing import Final
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from busway import __version__
-from busway.gateway.http.call import ManagedNamespace
+from busway.gateway.http.call import Call, ManagedNamespace
 
 CONSOLE_PATH: Final = "/$console"
 PAGE_HEADERS: Final = {
@@ -21,6 +22,30 @@ PAGE_HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+
+class StatusPage:
+    def __init__(self, namespace: ManagedNamespace) -> None:
+        self._namespace = namespace
+
+    async def page(self, _: Call) -> Response:
+        return status_page(self._namespace)
+
+    async def health(self, _: Call) -> Response:
+        return JSONResponse({"status": "healthy"})
+
+    async def redirect(self, _: Call) -> Response:
+        return RedirectResponse(CONSOLE_PATH, 307)
+
+    @staticmethod
+    def is_health(call: Call) -> bool:
+        """A queue may be called `health`: whoever shows a token means the queue."""
+        return call.path == "health" and "authorization" not in call.request.headers
+
+    @staticmethod
+    def is_browser(call: Call) -> bool:
+        headers = call.request.headers
+        return "text/html" in headers.get("accept", "") and "authorization" not in headers
 
 
 def status_page(namespace: ManagedNamespace) -> Response:
