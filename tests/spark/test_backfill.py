@@ -12,12 +12,11 @@ import pytest
 from busway.rules.rule import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from busway_spark.pipeline.backfill import backfill as job
 from busway_spark.pipeline.backfill.backfill import backfill
+from busway_spark.pipeline.backfill.backfill_copies import repeat_id
 from busway_spark.pipeline.backfill.backfill_door import BackfillDoor
 from busway_spark.pipeline.backfill.backfill_plan import plan
-from busway_spark.pipeline.backfill.backfill_sending import repeat_id
+from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.job import JobFailed, Progress
-from busway_spark.pipeline.places.capture_root import CaptureRoot
-from busway_spark.rules.row_evaluator import captured_message
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.captured_topic import CapturedTopic
@@ -168,13 +167,13 @@ def test_the_door_for_history_is_for_managers_alone(topic: CapturedTopic) -> Non
     topic.subscribe("late", Rule("all", TrueFilter()))
     path = f"{topic.name}/Subscriptions/late"
     door = BackfillDoor(Bus(topic.connection_string), path)
-    assert door.store(0, []) == (0, 0)
+    assert door.store(0, b"") == (0, 0)
     with pytest.raises(JobFailed, match="one fragment"):
-        door.store(7, [("id", "", b"")])
+        door.store(7, _copy(b"id", b"", b""))
     with pytest.raises(JobFailed, match="cannot be read"):
-        door.store(0, [("id", "", b"no message")])
+        door.store(0, _copy(b"id", b"", b"no message"))
     with pytest.raises(JobFailed, match="reason and description"):
-        door.store(0, [("id", "[]", b"\x00Su\xa0\x01x")])
+        door.store(0, _copy(b"id", b"[]", b"\x00Su\xa0\x01x"))
     bus = Bus(topic.connection_string)
     connection = bus.http_connection()
     assert _status(connection, f"/$backfill/{path}", {}) == 401
@@ -183,6 +182,10 @@ def test_the_door_for_history_is_for_managers_alone(topic: CapturedTopic) -> Non
         == 404
     )
     connection.close()
+
+
+def _copy(*pieces: bytes) -> bytes:
+    return b"".join(len(piece).to_bytes(4, "big") + piece for piece in pieces)
 
 
 def _status(connection: http.client.HTTPConnection, path: str, headers: dict[str, str]) -> int:
@@ -194,7 +197,7 @@ def _status(connection: http.client.HTTPConnection, path: str, headers: dict[str
 
 def test_the_id_of_a_copy_for_a_queue_keeps_the_original_and_fits() -> None:
     """L-8: 128 characters."""
-    message = captured_message({"messageId": "m" * 128})
-    assert repeat_id(message, 7, "") == "m" * 126 + "~7"
-    assert repeat_id(captured_message({"messageId": "m"}), 7, "r") == "m~7~r"
-    assert len(repeat_id(message, 1 << 62, "r" * 50)) == 128
+    assert repeat_id("m" * 128, 7, "") == "m" * 126 + "~7"
+    assert repeat_id("m", 7, "r") == "m~7~r"
+    assert repeat_id(None, 7, "") == "~7"
+    assert len(repeat_id("m" * 128, 1 << 62, "r" * 50)) == 128

@@ -4,20 +4,14 @@ once. A request that failed on its way is made again: what it had stored is know
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from struct import Struct
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import quote
 
 from busway.client.errors import ClientError
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.wire.bus import Bus
 from busway_spark.wire.http_client import HttpDoor
-
-_LENGTH: Final = Struct(">I")
-
-#: Its id, why a rule failed (empty when none did), its payload.
-SentCopy = tuple[str, str, bytes]
 
 
 class BackfillDoor:
@@ -35,16 +29,10 @@ class BackfillDoor:
             raise JobFailed("The server does not tell when rules began; is it an older Busway?")
         return found
 
-    def store(self, fragment: int, copies: Sequence[SentCopy]) -> tuple[int, int]:
-        """(new ones, those that were there). Raises JobFailed."""
-        pieces: list[bytes] = []
-        for id_, why, payload in copies:
-            name, words = id_.encode(), why.encode()
-            pieces += (_LENGTH.pack(len(name)), name, _LENGTH.pack(len(words)), words)
-            pieces += (_LENGTH.pack(len(payload)), payload)
-        body = b"".join(pieces)
+    def store(self, fragment: int, copies: bytes) -> tuple[int, int]:
+        """Encoded copies: (new ones, those that were there). Raises JobFailed."""
         target = f"{self._target}?fragment={fragment}"
-        answer = self._exchange(lambda: self._door.post(target, body, is_repeatable=True))
+        answer = self._exchange(lambda: self._door.post(target, copies, is_repeatable=True))
         return int(answer["new"]), int(answer["known"])
 
     def _exchange(self, ask: Callable[[], bytes]) -> dict[str, Any]:
