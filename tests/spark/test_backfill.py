@@ -15,8 +15,8 @@ from busway_spark.pipeline.backfill.backfill import backfill
 from busway_spark.pipeline.backfill.backfill_copies import repeat_id
 from busway_spark.pipeline.backfill.backfill_door import BackfillDoor
 from busway_spark.pipeline.backfill.backfill_plan import plan
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.captured_topic import CapturedTopic

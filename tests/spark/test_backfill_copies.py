@@ -22,10 +22,10 @@ from busway_spark.pipeline.backfill.backfill_matches import FILE, FRAGMENT, NUMB
 from busway_spark.pipeline.backfill.backfill_payloads import payloads
 from busway_spark.pipeline.backfill.backfill_plan import FRAGMENT_SHIFT
 from busway_spark.pipeline.backfill.backfill_rows import CapturedRows, MatchedRows
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import SCHEMA
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.rules.captured_message import captured_message, payload_of
+from busway_spark.pipeline.places.capture_root import CaptureRoot
+from busway_spark.rules.row_evaluator import captured_message, payload_of
 from busway_spark.rules.rule_columns import SELECTED, verdict_name
 from tests.spark.random_rules import TEXTS, RandomRules
 

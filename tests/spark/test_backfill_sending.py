@@ -15,8 +15,7 @@ from busway.rules.rule import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilte
 from busway_spark.pipeline.backfill import backfill_targets
 from busway_spark.pipeline.backfill.backfill_matches import FILE, FRAGMENT, NUMBER, PLACE
 from busway_spark.pipeline.backfill.backfill_sending import Sending
-from busway_spark.rules.captured_message import captured_message
-from busway_spark.rules.row_evaluator import RowEvaluator
+from busway_spark.rules.row_evaluator import RowEvaluator, captured_message
 from busway_spark.rules.rule_columns import ASK, verdict_name
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer

@@ -28,8 +28,7 @@ from busway_spark.pipeline.backfill.backfill_matches import FILE, FRAGMENT, NUMB
 from busway_spark.pipeline.backfill.backfill_rows import MatchedRows
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.property_types import UnknownProperties
-from busway_spark.rules.captured_message import captured_message, payload_of
-from busway_spark.rules.row_evaluator import Copy, Failure, RowEvaluator
+from busway_spark.rules.row_evaluator import Copy, Failure, RowEvaluator, captured_message, payload_of
 from busway_spark.rules.rule_columns import ASK, NOT_SELECTED, SELECTED, sets_name, verdict_name
 
 _ID_CHARACTERS_MAX: Final = 128

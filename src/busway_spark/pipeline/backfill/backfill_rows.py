@@ -21,8 +21,8 @@ from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.encoded_rows import PIECE_BYTES, PIECE_ROWS, pieces
 from busway_spark.amqp_arrays.message_cut import Longs
 from busway_spark.pipeline.backfill.backfill_matches import FILE, FRAGMENT, PLACE
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
-from busway_spark.pipeline.captured.captured_columns import fitted_batches
+from busway_spark.pipeline.captured.captured import fitted_batches
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 
 _BATCH_ROWS: Final = 64 * 1024
 _FILES_MAX: Final = 16

@@ -22,7 +22,7 @@ from busway_spark.pipeline.backfill.backfill_targets import (
     SubscriptionTarget,
     Target,
 )
-from busway_spark.pipeline.capture.capture_root import CaptureRoot
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.wire.bus import Bus
 from busway_spark.writing.write_names import WriteName
 

@@ -30,8 +30,7 @@ from busway_spark.amqp_arrays.message_cut import Column
 from busway_spark.pipeline.backfill.backfill_copies import CopyColumns
 from busway_spark.pipeline.backfill.backfill_door import BackfillDoor
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.wire.bus import Bus
-from busway_spark.wire.bus_failure import BusFailure
+from busway_spark.wire.bus import Bus, BusFailure
 from busway_spark.writing.two_phase import Stage
 from busway_spark.writing.write_names import WriteName
 

@@ -27,7 +27,6 @@ from starlette.responses import JSONResponse, Response
 
 from busway.amqp.decode import DecodeError, decode_value
 from busway.amqp.encode import EncodeError
-from busway.broker.bulk.claim_stamp import CLAIM_PROPERTY
 from busway.broker.bulk.letter_moves import (
     HELD_BYTES,
     Letter,
@@ -43,6 +42,7 @@ from busway.broker.entity.topic import Topic
 from busway.broker.entity_path import EntityAddress, check_path, path_key, shown
 from busway.broker.errors import BadArgument, EntityNotFound
 from busway.broker.forward.send_via import SendVia
+from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY
 from busway.broker.fragment.property_changes import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from busway.broker.limits import Limits
 from busway.clock import Clock
