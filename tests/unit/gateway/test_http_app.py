@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -191,7 +192,8 @@ def test_a_preflight_gets_nothing(exchange: Exchange) -> None:
 def test_the_status_page_says_little_and_runs_nothing(exchange: Exchange) -> None:
     """A-11: version and counts, a policy that allows nothing, no key, no name of an entity."""
     exchange.request("PUT", f"/secret-project?{VERSION}", queue_body())
-    exchange.namespace.contents.name = "<script>alert(1)</script>"
+    contents = exchange.namespace.contents
+    contents.row = replace(contents.row, name="<script>alert(1)</script>")
     answer = exchange.request("GET", "/$console", token=None)
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
