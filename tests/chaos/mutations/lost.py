@@ -164,7 +164,7 @@ LOST: Final = (
     Fault(
         "a run and its parts hold one another",
         "A8: no message waits for the cyclic collector",
-        "busway/broker/fragment/settled_run.py",
+        "busway/broker/entity/group_reports.py",
         """        self._parts.clear()
         self.part_over()
 """,

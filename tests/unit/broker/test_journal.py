@@ -11,7 +11,7 @@ import pytest
 from busway.broker.entity.fragment_group import FragmentGroup
 from busway.broker.errors import BrokerError
 from busway.broker.fragment import journal as operations
-from busway.broker.fragment.settlement import Settlement, Verb
+from busway.broker.fragment.settlement import Report, Settlement, Verb
 from busway.broker.transaction.transactions import Transactions
 from busway.journal.columns import OPERATIONS
 from tests.unit.broker.namespace_bench import settle
@@ -425,17 +425,18 @@ def test_fragments_are_told_by_their_index() -> None:
         journal = ToldJournal()
         bench.namespace.runtime.journal = journal
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        left = 400
 
-        def part_done(places: list[int], refused: list[tuple[int, BrokerError]]) -> None:
-            nonlocal left
-            assert refused == []
-            left -= len(places)
-            if left == 0:
-                done.set_result(None)
+        class Parts(Report):
+            left = 400
+
+            def part_done(self, places: list[int], refused: list[tuple[int, BrokerError]]) -> None:
+                assert refused == []
+                self.left -= len(places)
+                if self.left == 0:
+                    done.set_result(None)
 
         assert isinstance(bench.queue.inlet, FragmentGroup)
-        bench.queue.inlet.append_in_parts([keyed(str(n)) for n in range(400)], part_done)
+        bench.queue.inlet.append_in_parts([keyed(str(n)) for n in range(400)], Parts())
         await done
         await bench.put(keyed("k", partition_key="one"))
         got = await bench.receive(500)

@@ -4,7 +4,7 @@ import pytest
 
 from busway.broker.descriptions import QueueDescription
 from busway.broker.errors import QuotaExceeded
-from busway.broker.fragment.namespace_size import NamespaceSize
+from busway.broker.fragment.runtime import NamespaceSize
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
 from busway.broker.namespace.entity_changes import NewEntity

@@ -13,14 +13,14 @@ from busway.broker.errors import (
     MessageTooLarge,
     StoreOutcomeUnknown,
 )
-from busway.broker.fragment.settlement import Settlement, Verb
+from busway.broker.fragment.settlement import Report, Settlement, Verb
 from busway.message.message import Message
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, index_of, on_partitions, spread, text
 from tests.unit.broker.rig import Answer
 
 
-class Parts:
+class Parts(Report):
     """A `PartDone` that remembers."""
 
     def __init__(self) -> None:
@@ -28,7 +28,10 @@ class Parts:
         self.refused: dict[int, type[BrokerError]] = {}
         self.calls = 0
 
-    def __call__(self, places: list[int], refused: list[tuple[int, BrokerError]]) -> None:
+    def done(self, refused: list[tuple[int, BrokerError]]) -> None:
+        raise AssertionError(f"a partitioned entity tells of parts, not {refused}")
+
+    def part_done(self, places: list[int], refused: list[tuple[int, BrokerError]]) -> None:
         assert not set(places) & set(self.places), "told twice"
         assert {place for place, _ in refused} <= set(places)
         self.calls += 1

@@ -378,7 +378,7 @@ def test_a_mistake_of_ours_ends_one_connection_only(
         def broken(*_: object) -> None:
             raise RuntimeError("a bug")
 
-        monkeypatch.setattr(room.namespace.queue("q"), "send", broken)
+        monkeypatch.setattr(room.namespace.queue("q"), "send_in_parts", broken)
         with caplog.at_level(logging.ERROR, logger="busway.gateway.amqp"):
             peer.send(link, payload(b"secret body"))
             await room.turns()

@@ -6,7 +6,7 @@ import asyncio
 
 from busway.amqp.sections import AmqpMessage, decode_message, encode_message
 from busway.amqp.types import UInt
-from busway.broker.entity.awaited_settlement import settled
+from busway.broker.entity.awaited_settlement import settle_durably
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
 from busway.client.messages import ServiceBusMessage
@@ -24,7 +24,7 @@ async def defer(bench: NodeBench, sizes: list[int]) -> list[int]:
     deliveries = await bench.lock("orders", len(sizes))
     outlet = bench.namespace.queue("orders").outlet(False)
     tokens = [delivery.token for delivery in deliveries]
-    assert await settled(outlet, tokens, Settlement(Verb.DEFER), None) == []
+    assert await settle_durably(outlet, tokens, Settlement(Verb.DEFER), None) == []
     return [delivery.message.sequence_number for delivery in deliveries]
 
 

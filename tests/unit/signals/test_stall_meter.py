@@ -287,7 +287,7 @@ class _Clockwork:
 
 def test_a_send_is_named_by_entity_and_connection(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stall meter: verb, entity and connection of what a client sent."""
-    send = Queue.send
+    send = Queue.send_in_parts
 
     def slow(self: Queue, *given: Any) -> None:
         bench.works(0.05)
@@ -297,7 +297,7 @@ def test_a_send_is_named_by_entity_and_connection(bench: Bench, monkeypatch: pyt
         peer = await room.client(address="10.1.2.3")
         sender = await peer.sender("orders")
         LOOP.begin()
-        monkeypatch.setattr(Queue, "send", slow)
+        monkeypatch.setattr(Queue, "send_in_parts", slow)
         await peer.sent(sender, payload(b"one"), payload(b"two"))
         assert LOOP.what == "AMQP input: 2 × DeliveriesArrived at 'orders', from 10.1.2.3"
 

@@ -12,9 +12,9 @@ from busway import compiled
 from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.forward.transfers import Transfers
 from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.runtime import Strays
 from busway.broker.fragment.schedule import Activator
 from busway.broker.fragment.sent_run import SentRun
-from busway.broker.fragment.strays import Strays
 from busway.broker.namespace.rule_rows import RuleRow
 from busway.broker.namespace.rule_table import RuleTable
 from busway.message.message import Message

@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from busway.broker.bulk.claim_rows import ClaimRows, Pace, held_stamps, next_turn
-from busway.broker.entity.awaited_settlement import settled
+from busway.broker.entity.awaited_settlement import settle_durably
 from busway.broker.entity.partition_keys import index_of_number
 from busway.broker.entity.queue import Queue
 from busway.broker.errors import (
@@ -298,7 +298,7 @@ class Claims:
                 tokens = part.tokens[start : start + _SLICE_MESSAGES]
                 numbers = part.numbers[start : start + _SLICE_MESSAGES]
                 await pace()
-                refused = await settled(claim.outlet, tokens, settlement, part.session_id)
+                refused = await settle_durably(claim.outlet, tokens, settlement, part.session_id)
                 for _, error in refused:
                     if not isinstance(error, MessageLockLost | SessionLockLost):
                         raise error

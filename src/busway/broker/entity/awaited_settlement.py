@@ -9,7 +9,7 @@ from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.settlement import Settlement
 
 
-async def settled(
+async def settle_durably(
     outlet: Outlet, tokens: list[bytes], settlement: Settlement, session_id: str | None
 ) -> list[tuple[int, BrokerError]]:
     """What was refused, by its place; everything else is durable."""

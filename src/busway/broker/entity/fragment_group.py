@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from busway.broker.entity.awaited_settlement import settled
+from busway.broker.entity.awaited_settlement import settle_durably
 from busway.broker.entity.cancellation import Cancellation
 from busway.broker.entity.fragment_choice import FragmentChoice, Part, are_keyless
+from busway.broker.entity.group_reports import Completion, DealtSlices, GatheredReport, PartReport
 from busway.broker.entity.next_session import NextSession
 from busway.broker.entity.partition_keys import (
     SLICE_MESSAGES_MAX,
@@ -36,17 +37,15 @@ from busway.broker.errors import (
     MessageNotFound,
     ServerBusy,
 )
-from busway.broker.fragment.commit_runs import DealtRun
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.message_sessions import MessageSession
-from busway.broker.fragment.origin import Origin
+from busway.broker.fragment.moving import Origin
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.read_requests import check_fits, read
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settled_run import CompletedRun
-from busway.broker.fragment.settlement import PartDone, RunDone, Settlement, Verb
+from busway.broker.fragment.settlement import PartDone, Report, RunDone, Settlement, Verb
 from busway.message.message import NEVER_MS, Message
 from busway.store.contract import Store, first_number_base
 
@@ -209,31 +208,31 @@ class FragmentGroup(Outlet):
         if len(parts) == 1 and parts[0].fragment is not None:
             parts[0].fragment.append(messages, done, origin=origin)
             return
-        gathered = _Gathered(len(parts), done)
+        gathered = GatheredReport(len(parts), done)
         for part in parts:
             _append_part(part, messages, gathered.part(part.places), origin)
 
-    def append_in_parts(self, messages: list[Message], done: PartDone) -> None:
-        """`append` for whoever can be told part by part: what goes to one store ends together, and a store that
-        takes its time holds up nobody else's outcome."""
+    def append_in_parts(self, messages: list[Message], report: Report) -> None:
+        """What goes to one store ends together, and a store that takes its time holds up nobody else's outcome."""
+        done = report.part_done
         if self.settings.detects_duplicates or not are_keyless(messages):
             for part in self._choice.of_run(messages, self.settings, None):
-                _append_part(part, messages, _PartOfRun(part.places, done).report, None)
+                _append_part(part, messages, PartReport(part.places, done).report, None)
         else:
             self._deal(messages, done)
 
     def _deal(self, messages: list[Message], done: PartDone) -> None:
         """P-30: keyless ones, in slices; one commit to wait for in each store."""
-        runs: dict[Store, DealtRun] = {}
+        runs: dict[Store, DealtSlices] = {}
         for start in range(0, len(messages), SLICE_MESSAGES_MAX):
             part = self._choice.of_slice(messages, start, self.settings)
             fragment = part.fragment
             if fragment is None or not fragment.intake.takes_slices():
-                _append_part(part, messages, _PartOfRun(part.places, done).report, None)
+                _append_part(part, messages, PartReport(part.places, done).report, None)
                 continue
             run = runs.get(fragment.store)
             if run is None:
-                run = runs[fragment.store] = DealtRun(done)
+                run = runs[fragment.store] = DealtSlices(done)
             run.add(fragment.intake.join_slice(messages[start : start + SLICE_MESSAGES_MAX]), part.places)
         for run in runs.values():
             run.join()
@@ -319,14 +318,14 @@ class FragmentGroup(Outlet):
         if len(parts) == 1:
             self._settle_part(next(iter(parts)), tokens, settlement, done, session_id)
             return
-        gathered = _Gathered(len(parts), done)
+        gathered = GatheredReport(len(parts), done)
         for index, places in parts.items():
             some = [tokens[place] for place in places]
             self._settle_part(index, some, settlement, gathered.part(places), session_id)
 
     def _complete(self, tokens: list[bytes], done: RunDone, session_id: str | None) -> None:
         """The usual settlement: in one pass, neighbours of one fragment together."""
-        run = CompletedRun(len(tokens), self.flow, done)
+        run = Completion(len(tokens), self.flow, done)
         start = 0
         while start < len(tokens):
             index = index_of_token(tokens[start])
@@ -438,7 +437,7 @@ class FragmentGroup(Outlet):
     async def _deleted(self, found: list[Delivery], session_id: str | None) -> list[Delivery]:
         """Locked in every fragment, now deleted. What a fragment fails to delete at this moment is not handed out."""
         tokens = [delivery.token for delivery in found]
-        refused = dict(await settled(self, tokens, Settlement(Verb.COMPLETE), session_id))
+        refused = dict(await settle_durably(self, tokens, Settlement(Verb.COMPLETE), session_id))
         if len(refused) == len(found):
             raise next(iter(refused.values()), MessageNotFound())
         return [Delivery(d.message, b"", 0) for place, d in enumerate(found) if place not in refused]
@@ -518,44 +517,6 @@ class FragmentGroup(Outlet):
         """X-17: in order over all fragments."""
         self._check_readable()
         return await listed_sessions(self.usable(), state_set_after_ms, skip, top)
-
-
-class _Gathered:
-    """One report out of the reports of several fragments."""
-
-    __slots__ = ("_done", "_left", "_refused")
-
-    def __init__(self, parts: int, done: RunDone) -> None:
-        self._left = parts
-        self._done = done
-        self._refused: list[tuple[int, BrokerError]] = []
-
-    def part(self, places: list[int]) -> RunDone:
-        def report(refused: list[tuple[int, BrokerError]]) -> None:
-            self._refused += [(places[at], error) for at, error in refused]
-            self._left -= 1
-            if self._left == 0:
-                self._done(sorted(self._refused, key=_place_of))
-
-        return report
-
-
-class _PartOfRun:
-    """What one fragment reports, told by places in the run."""
-
-    __slots__ = ("_done", "_places")
-
-    def __init__(self, places: list[int], done: PartDone) -> None:
-        self._places = places
-        self._done = done
-
-    def report(self, refused: list[tuple[int, BrokerError]]) -> None:
-        places = self._places
-        self._done(places, [(places[at], error) for at, error in refused])
-
-
-def _place_of(refused: tuple[int, BrokerError]) -> int:
-    return refused[0]
 
 
 def _append_part(part: Part, messages: list[Message], done: RunDone, origin: Origin | None) -> None:

@@ -14,7 +14,7 @@ from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settlement import RunDone
+from busway.broker.fragment.settlement import Report, RunDone
 from busway.message.message import Message
 from busway.store.contract import Counters
 
@@ -54,6 +54,10 @@ class Queue:
     def send(self, messages: list[Message], done: RunDone) -> None:
         """Stores each message for itself, in order (S-4); refused ones are reported by index."""
         self.inlet.append(messages, done)
+
+    def send_in_parts(self, messages: list[Message], report: Report) -> None:
+        """The same for whoever can be told part by part."""
+        self.inlet.append_in_parts(messages, report)
 
     def send_atomically(self, messages: list[Message], done: RunDone) -> None:
         """A batch: all or nothing (S-20); an error is reported for index 0."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from busway.broker.entity.publication import Publication
 from busway.broker.errors import BrokerError, InternalError, ServerBusy
-from busway.broker.fragment.commit_runs import PartedRun
 from busway.broker.fragment.intake import Prepared
 from busway.broker.fragment.sent_run import SentRun
 from busway.message.message import Message
@@ -156,7 +155,7 @@ class WaitingSend(Waiting):
         self._run = run
         #: None before its turn.
         self._publication = publication
-        self._parted: PartedRun | None = None
+        self._parted: PartedSend | None = None
         self.has_begun = publication is not None
         distribution.pending_bytes += run.bytes
 
@@ -190,7 +189,7 @@ class WaitingSend(Waiting):
             if count == 0:
                 return  # all of them were refused
             if self._parted is None:
-                self._parted = PartedRun(run)
+                self._parted = PartedSend(run)
             part = self._parted.cut(count)
             self._run = self._parted.rest
         distribution.pending_bytes -= part.bytes
@@ -261,6 +260,63 @@ class WaitingTransaction(Waiting):
         self._prepared(self._publication, error)
 
 
+class PartedSend:
+    """A send that takes several commits, since its messages make too many copies for one. Told when all are over."""
+
+    __slots__ = ("_done", "_dropped", "_failure", "_fragment", "_left", "_refused", "rest")
+
+    def __init__(self, run: SentRun) -> None:
+        self._fragment = run.fragment
+        self._done = run.done
+        #: Duplicates among the messages, which stand or fall with the others.
+        self._dropped = run.dropped_places()
+        self._refused = run.refused
+        self._failure: BrokerError | None = None
+        self._left = 1
+        #: What no part has taken yet; in the end the last one.
+        self.rest = self._part(run, run.messages, run.message_places(), [])
+        self.rest.dropped = run.dropped
+        self.rest.ids = run.ids
+
+    def _part(
+        self, run: SentRun, messages: list[Message], places: list[int], refused: list[tuple[int, BrokerError]]
+    ) -> SentRun:
+        size = sum([message.size() for message in messages])
+        count = len(messages) + len(refused)
+        part = SentRun(run.fragment, messages, size, count, refused, self._part_over, False, run.origin)
+        part.is_part = True
+        part.places = places
+        part.admitted_at = run.admitted_at
+        return part
+
+    def cut(self, count: int) -> SentRun:
+        """The first of the messages, which the rest is without from now on."""
+        rest = self.rest
+        assert rest.places is not None
+        assert 0 < count < len(rest.messages)
+        part = self._part(rest, rest.messages[:count], rest.places[:count], rest.refused)
+        self.rest = self._part(rest, rest.messages[count:], rest.places[count:], [])
+        part.dropped = rest.dropped  # it is told of them
+        if rest.ids is not None:
+            named = len([message for message in part.messages if message.message_id is not None])
+            part.ids, self.rest.ids = rest.ids[:named] or None, rest.ids[named:] or None
+        self._left += 1
+        return part
+
+    def _part_over(self, refused: list[tuple[int, BrokerError]]) -> None:
+        self._refused = self._refused + refused
+        if refused:
+            self._failure = refused[0][1]
+        self._left -= 1
+        if self._left > 0:
+            return
+        if self._failure is not None:  # one of them may repeat a message that was refused
+            self._refused = self._refused + [(place, self._failure) for place in self._dropped]
+        elif self._dropped:
+            self._fragment.flow.taken_in(len(self._dropped), 0, 0.0)
+        self._done(sorted(self._refused, key=_place))
+
+
 def _place_of(message: Message, run: SentRun) -> int:
     place = 0
     for each in run.messages:
@@ -268,3 +324,7 @@ def _place_of(message: Message, run: SentRun) -> int:
             break
         place += 1
     return place
+
+
+def _place(refused: tuple[int, BrokerError]) -> int:
+    return refused[0]

@@ -35,7 +35,7 @@ from busway.broker.forward.held_destinations import Destination, HeldDestination
 from busway.broker.forward.transfers import FORWARDED, Departure, Transfers
 from busway.broker.fragment.dead_letter import hops_used_up, transfer_failed
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
-from busway.broker.fragment.onward import Onward
+from busway.broker.fragment.moving import Onward
 from busway.broker.fragment.property_changes import DEAD_LETTER_REASON, read_changes
 from busway.message.bare import changed_bare
 from busway.message.head import read_head

@@ -25,7 +25,7 @@ from busway.broker.entity_path import TRANSFER_KEYWORD
 from busway.broker.errors import BrokerError
 from busway.broker.forward.forwarding import Forwarder, Route
 from busway.broker.fragment.admission import fault_of
-from busway.broker.fragment.settlement import RunDone
+from busway.broker.fragment.settlement import Report, RunDone
 from busway.message.head import Head, read_head
 from busway.message.message import Message
 
@@ -160,6 +160,10 @@ class SendVia:
             self._transfers.send(fit, stored)
         else:
             done(refused)
+
+    def send_in_parts(self, messages: list[Message], report: Report) -> None:
+        """It ends in one."""
+        self.send(messages, report.done)
 
     def send_atomically(self, messages: list[Message], done: RunDone) -> None:
         try:

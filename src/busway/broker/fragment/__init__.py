@@ -5,8 +5,8 @@
   duplicates         duplicate detection, in front of the intake
   numbering          the end of the numbers, and their new beginning
   write              the one pen: what changes rows, counters, horizon and journal, in one step
-  sent_run           the write of a send (`commit_runs`: sends that several commits take; `origin`: where messages
-                     come from that are moved here; `onward`: what takes them on from here)
+  sent_run           the write of a send
+  moving             messages that the broker moves: where they come from, and what takes them on
   fragment           the state machine; the others are its parts
   outlet             what gateways work with: a fragment, or the several of a partitioned entity
   settings           the part of a description that a fragment works by
@@ -15,12 +15,10 @@
   locks              receivers' claims, by token
   receiver           what a receiver offers and what it is given
   settlement         what a receiver asks for in the end
-  settled_run        the write of a settlement, in one fragment or in several
   message_states     the life of a message as a table
   settling           how locks end (`outcomes`: returned, deferred, dead-lettered, expired)
   property_changes   application properties that settlement changed
   dead_letter        why a message is dead
-  strays             messages deleted for a receiver that did not get them
   message_sessions   sessions: claims, the line for the next one, states
   read_requests      peek, receive by number, batch delete, cancellation
   expiry schedule    what time does to messages (`store_sweep`: what both are; `timers`; `wall_alarm`: timers for wall
@@ -28,7 +26,7 @@
   claim_stamp        how rows tell which claim holds them
   flow               what flows through each entity, counted
   journal            what happens to messages, told to whoever keeps a record of it
-  runtime            what all fragments share (`namespace_size`; `turns`: what one turn of the loop has room for)
+  runtime            what all fragments share (`turns`: what one turn of the loop has room for)
 
 Outside of the broker one knows `fragment`, `outlet`, `claim_stamp`, `settings`, `receiver`, `settlement`, `locks`,
 `message_sessions`, `admission`, `write`, `property_changes`, `timers`, `flow`, `journal` and `runtime`.

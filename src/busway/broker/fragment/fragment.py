@@ -33,15 +33,14 @@ from busway.broker.fragment.journal import OperationRow
 from busway.broker.fragment.lane import Lane
 from busway.broker.fragment.locks import LockTable
 from busway.broker.fragment.message_sessions import MessageSession, MessageSessions
-from busway.broker.fragment.onward import Onward
-from busway.broker.fragment.origin import Origin
+from busway.broker.fragment.moving import Onward, Origin
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.read_requests import ReadRequests, read
 from busway.broker.fragment.ready_window import Horizon, ReadyWindow
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settlement import RunDone, Settlement, Verb
+from busway.broker.fragment.settlement import Report, RunDone, Settlement, Verb
 from busway.broker.fragment.settling import Settling
 from busway.broker.fragment.write import FragmentWrite, broker_error
 from busway.message.message import Message
@@ -297,6 +296,10 @@ class Fragment(Outlet):
         another entity, which is told when they join a batch (F-1), and where they had these numbers."""
         del source_numbers  # there is no fragment to choose
         self.intake.append(messages, done, atomically, origin)
+
+    def append_in_parts(self, messages: list[Message], report: Report) -> None:
+        """There is one part."""
+        self.intake.append(messages, report.done, False)
 
     async def activate(self, messages: list[Message]) -> int:
         """Scheduled rows, just read, whose time has come, become active (S-34). Returns how many."""

@@ -28,7 +28,7 @@ from busway.store.contract import CommitBatch
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
-    from busway.broker.fragment.origin import Origin
+    from busway.broker.fragment.moving import Origin
 
 
 class Preparation:

@@ -1,8 +1,7 @@
 """What messages go into and come out of, as everything around the broker sees it.
 
 A plain queue has one fragment behind each of its outlets (`fragment`), a partitioned one several (`fragment_group`).
-Whoever receives or settles works with this surface and need not know which it is (P-4). A sending link does know: a
-group answers a run in parts.
+Whoever sends, receives or settles works with this surface and need not know which it is (P-4).
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING
 from mypy_extensions import mypyc_attr
 
 from busway.broker.errors import BrokerError
-from busway.broker.fragment.origin import Origin
+from busway.broker.fragment.moving import Origin
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settlement import RunDone, Settlement
+from busway.broker.fragment.settlement import Report, RunDone, Settlement
 from busway.message.message import Message
 
 if TYPE_CHECKING:
@@ -76,6 +75,10 @@ class Outlet:
         origin: Origin | None = None,
         source_numbers: list[int] | None = None,
     ) -> None:
+        raise NotImplementedError
+
+    def append_in_parts(self, messages: list[Message], report: Report) -> None:
+        """`append` for whoever can be told part by part."""
         raise NotImplementedError
 
     async def cancel_scheduled(self, numbers: list[int]) -> None:

@@ -7,15 +7,14 @@ from collections.abc import Callable, Coroutine
 
 from busway.broker.fragment.flow import FlowTable
 from busway.broker.fragment.journal import Journal
-from busway.broker.fragment.namespace_size import NamespaceSize
 from busway.broker.fragment.ready_window import WindowBudget
 from busway.broker.fragment.store_sweep import StoreSweep
-from busway.broker.fragment.strays import Strays
 from busway.broker.fragment.timers import Timers
 from busway.broker.fragment.turns import Turns
 from busway.broker.fragment.wall_alarm import WallTimers
 from busway.broker.limits import Limits
 from busway.clock import Clock, Entropy
+from busway.message.message import Message
 from busway.store.contract import FragmentKey, Store, StoreError
 
 Spawn = Callable[[Coroutine[None, None, None]], object]
@@ -28,6 +27,65 @@ def _ignore_store_failure(store: Store, error: StoreError) -> None:
 def _nothing_used() -> int:
     """Fragments without a namespace around them."""
     return 0
+
+
+#: A fragment by the name of its store and its key.
+Place = tuple[str, FragmentKey]
+
+
+class Strays:
+    """Messages that were deleted for a receive-and-delete receiver and never reached it: they are put back (R-1).
+
+    The deletion comes first, so between it and the delivery a message exists in memory only. When the receiver is
+    gone by then the message goes back under its number. The fragment that deleted it may be gone too: its entity was
+    updated, or its store failed. Then the message strays until the fragment is loaded again, and that one puts it
+    back. Strays are bounded by the credit of those who received. `on_arrival` is told of a fragment that has some."""
+
+    __slots__ = ("_by_place", "on_arrival")
+
+    def __init__(self) -> None:
+        self._by_place: dict[Place, list[Message]] = {}
+        self.on_arrival: Callable[[Place], None] | None = None
+
+    def add(self, place: Place, messages: list[Message]) -> None:
+        self._by_place.setdefault(place, []).extend(messages)
+        if self.on_arrival is not None:
+            self.on_arrival(place)
+
+    def places(self) -> list[Place]:
+        return list(self._by_place)
+
+    def take(self, place: Place) -> list[Message]:
+        return self._by_place.pop(place, [])
+
+
+class NamespaceSize:
+    """How many bytes the namespace may still take (L-4).
+
+    Adding up every entity for every send costs too much, and following every deletion burdens the hot path. So the
+    sum (`used`, exactly) is taken now and then: what is free after it is given out, and only when that is used up it
+    is taken again, which finds what was deleted meanwhile. What grows without asking (a dead letter's reason) is
+    found at the next sum."""
+
+    __slots__ = ("_free_bytes", "_used", "bytes_max")
+
+    def __init__(self, bytes_max: int, used: Callable[[], int]) -> None:
+        self.bytes_max = bytes_max
+        self._used = used
+        #: Free at the last sum, less what was taken since.
+        self._free_bytes = 0
+
+    def take(self, wanted_bytes: int) -> bool:
+        """False when the namespace is full."""
+        if wanted_bytes > self._free_bytes:
+            self.recount()
+            if wanted_bytes > self._free_bytes:
+                return False
+        self._free_bytes -= wanted_bytes
+        return True
+
+    def recount(self) -> None:
+        self._free_bytes = self.bytes_max - self._used()
 
 
 class BrokerRuntime:

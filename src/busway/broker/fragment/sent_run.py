@@ -23,7 +23,7 @@ from busway.store.contract import PLACE_ACTIVE, PLACE_SCHEDULED, CommitBatch, Fr
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
-    from busway.broker.fragment.origin import Origin
+    from busway.broker.fragment.moving import Origin
 
 #: 9999-12-31T23:59:59.999Z, the last instant a client can write. What expires later never does.
 _LAST_INSTANT_MS: Final = 253_402_300_799_999
@@ -77,6 +77,7 @@ class SentRun(FragmentWrite):
         "ids",
         "is_admitted",
         "is_atomic",
+        "is_part",
         "may_join",
         "messages",
         "origin",
@@ -117,6 +118,8 @@ class SentRun(FragmentWrite):
         self.is_atomic = is_atomic
         #: It was accepted before: no topic refuses it for what it has become.
         self.is_admitted = False
+        #: A part of a send, whose places are those in the whole.
+        self.is_part = False
         #: For the entity's counts: when it came, and its bytes with the duplicates that are dropped later.
         self.admitted_at = fragment.runtime.clock.monotonic()
         self.admitted_bytes = message_bytes
@@ -280,6 +283,9 @@ class SentRun(FragmentWrite):
         """Nothing of it is stored (or nobody knows)."""
         if self.is_atomic:
             self.done([(0, error)])
+            return
+        if self.is_part:
+            self.done(self.refused + [(index, error) for index in self.message_places()])
             return
         refused = dict(self.refused)
         self.done([(index, refused.get(index, error)) for index in range(self.count)])

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from enum import Enum
 
+from mypy_extensions import mypyc_attr
+
 from busway.broker.errors import BrokerError
 
 
@@ -40,3 +42,18 @@ RunDone = Callable[[list[tuple[int, BrokerError]]], None]
 #: The same for a run whose parts end one by one: called for each part, with the places of its items in the run and
 #: (place in the run, error) for every refused one.
 PartDone = Callable[[list[int], list[tuple[int, BrokerError]]], None]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Report:
+    """Whoever sends a run and can be told of its parts as they end; a plain entity ends it in one."""
+
+    __slots__ = ()
+
+    def done(self, refused: list[tuple[int, BrokerError]]) -> None:
+        """All of it, as a `RunDone`."""
+        raise NotImplementedError
+
+    def part_done(self, places: list[int], refused: list[tuple[int, BrokerError]]) -> None:
+        """A part of it, as a `PartDone`."""
+        raise NotImplementedError

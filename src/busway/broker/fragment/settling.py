@@ -14,16 +14,48 @@ from busway.broker.fragment.locks import Lock
 from busway.broker.fragment.message_sessions import MessageSession
 from busway.broker.fragment.message_states import INPUT_OF_VERB, MessageInput
 from busway.broker.fragment.outcomes import Outcomes
-from busway.broker.fragment.settled_run import SettledRun
 from busway.broker.fragment.settlement import RunDone, Settlement, Verb
 from busway.broker.fragment.timers import Timer
-from busway.broker.fragment.write import FragmentWrite
-from busway.store.contract import PLACE_ACTIVE
+from busway.broker.fragment.write import FragmentWrite, broker_error
+from busway.store.contract import PLACE_ACTIVE, CommitBatch, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
 
 _RETRY_S: Final = 1.0
+
+
+class SettledRun(FragmentWrite):
+    """Settlements of one call, until they are durable."""
+
+    __slots__ = ("count", "done", "refused", "verb")
+
+    def __init__(
+        self,
+        fragment: Fragment,
+        batch: CommitBatch,
+        verb: Verb,
+        count: int,
+        refused: list[tuple[int, BrokerError]],
+        done: RunDone,
+    ) -> None:
+        super().__init__(fragment)
+        self.batch = batch
+        self.verb = verb
+        self.count = count
+        self.refused = refused
+        self.done = done
+
+    def committed(self, error: StoreError | None) -> None:
+        if error is None:
+            self.tell_journal()
+            self.fragment.flow.settled(self.verb, self.count - len(self.refused))
+            self.done(self.refused)
+            return
+        refused = dict(self.refused)
+        failure = broker_error(error)
+        self.done([(index, refused.get(index, failure)) for index in range(self.count)])
+        self.fragment.commit_failed(error)
 
 
 class Settling:

@@ -18,7 +18,6 @@ from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import ACCEPTED, TransactionalState
 from busway.amqp.section_order import split_batch
 from busway.amqp.sections import BATCH_FORMAT
-from busway.broker.entity.fragment_group import FragmentGroup
 from busway.broker.entity.partition_keys import key_of
 from busway.broker.errors import (
     BadArgument,
@@ -29,6 +28,7 @@ from busway.broker.errors import (
     StoreOutcomeUnknown,
 )
 from busway.broker.forward.send_via import SendVia
+from busway.broker.fragment.settlement import Report
 from busway.broker.limits import Limits
 from busway.gateway.amqp.links.sender_end import MESSAGE_BYTES, SenderEnd, SendWatch
 from busway.gateway.amqp.wire.message_ids import ensure_message_id
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _ID_MASK: Final = 0xFFFFFFFF
 
 
-class SendRun:
+class SendRun(Report):
     """Deliveries handed to the entity in one call, waiting for their outcome."""
 
     __slots__ = ("ids", "left", "left_bytes", "messages", "owner", "size_bytes")
@@ -109,8 +109,6 @@ class SendLink(SenderEnd):
     ) -> None:
         super().__init__(host, link, node, entity.flow, now)
         self._entity = entity
-        #: Set where a run is spread over several fragments, and answered in parts.
-        self._group = _group_of(entity)
         #: P-32: of a partitioned entity, where another try helps.
         self.watch = SendWatch(host, self._give_up) if entity.settings.is_partitioned else None
         #: TX-22: of a session that the first message may pin to this entity.
@@ -182,11 +180,8 @@ class SendLink(SenderEnd):
         self.host.hold_input(run.size_bytes)
         if self.watch is not None:
             self.watch.begun(run)
-        if self._group is None:
-            self._entity.send(run.messages, run.done)
-        else:
-            run.left, run.left_bytes = len(run.ids), run.size_bytes
-            self._group.append_in_parts(run.messages, run.part_done)
+        run.left, run.left_bytes = len(run.ids), run.size_bytes
+        self._entity.send_in_parts(run.messages, run)
 
     def _send_batch(self, delivery: IncomingDelivery) -> None:
         try:
@@ -320,13 +315,6 @@ def _follows(delivery: IncomingDelivery, together: list[IncomingDelivery]) -> bo
     if delivery.delivery_id != (last.delivery_id + 1) & _ID_MASK:
         return False
     return isinstance(last.state, TransactionalState) and last.state.txn_id == state.txn_id
-
-
-def _group_of(entity: Queue | Topic | SendVia) -> FragmentGroup | None:
-    if isinstance(entity, SendVia):
-        return None
-    inlet = entity.inlet
-    return inlet if isinstance(inlet, FragmentGroup) else None
 
 
 def check_envelope(payload: bytes, messages: list[Message], limits: Limits) -> None:
