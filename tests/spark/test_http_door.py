@@ -288,7 +288,7 @@ def test_many_questions_are_asked_over_one_connection(bus: RunningServer) -> Non
     here = Bus(bus.connection_string)
     read_hub(here, "clicks")
     client = bridge().client(here)
-    wire = client._wire
+    wire = client.connection._wire
     for _ in range(600):
         read_hub(here, "clicks")
-    assert client._wire is wire
+    assert client.connection._wire is wire

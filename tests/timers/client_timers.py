@@ -203,9 +203,9 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/client/service_bus_client.py",
+        "busway/client/client_connection.py",
         Timer(
-            "ServiceBusClient._renew_tokens",
+            "ClientConnection._renew_tokens",
             WAITS,
             "three quarters of a token's hour; a minute after a failure",
             "the end of the client",
