@@ -100,6 +100,10 @@ _NONE: Final[Mapping[str, str]] = {}
 Fault = Callable[[str, str], ValueError]
 
 
+class WrongColumns(ValueError):
+    """The columns of a query or its rows do not fit the format; the sentence names the first that does not."""
+
+
 class GivenOptions:
     """Each method that reads one raises the format's fault when its value cannot be used."""
 

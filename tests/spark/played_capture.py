@@ -23,7 +23,7 @@ from busway_spark.pipeline.capture.capture import CaptureOptions
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_sink import DELTA, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
-from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND, SUBSCRIPTION_KIND, TOPIC_KIND, KnownEntity
+from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND, SUBSCRIPTION_KIND, TOPIC_KIND, EntityFacts
 from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.spark.capture_rig import NINE, batch, event
 from tests.spark.faulty_store import FaultyRoot
@@ -55,7 +55,7 @@ class PlayedBus:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.entity = KnownEntity(_NAMES.get(kind, "orders"), kind, 7 if kind == HUB else 0)
+        self.entity = EntityFacts(_NAMES.get(kind, "orders"), kind, 7 if kind == HUB else 0)
         half = range(_ROWS // 2)
         first = 0 if kind == HUB else 3 << _FRAGMENT_SHIFT
         self.keys: list[Key] = [

@@ -18,7 +18,7 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway_spark.pipeline.capture import capture as capturing
 from busway_spark.pipeline.capture import capture_retry
 from busway_spark.pipeline.capture.capture import CaptureOptions, _Capture, _watch, capture
-from busway_spark.pipeline.entity_kind import HUB, KnownEntity
+from busway_spark.pipeline.entity_kind import HUB, EntityFacts
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
@@ -67,7 +67,7 @@ class Scene:
 
         monkeypatch.setattr(self.progress, "wait", wait)
 
-    def start_again(self, entity: KnownEntity) -> Any:
+    def start_again(self, entity: EntityFacts) -> Any:
         self.started.append((round(self.now), entity.name))
         found = self.answers[entity.name]
         answer = found.pop(0) if len(found) > 1 else found[0]
@@ -77,7 +77,7 @@ class Scene:
 
 
 def captured(name: str, query: Query) -> _Capture:
-    return _Capture(query, KnownEntity(name, HUB), "checkpoint")  # type: ignore[arg-type]
+    return _Capture(query, EntityFacts(name, HUB), "checkpoint")  # type: ignore[arg-type]
 
 
 def test_one_that_fails_is_started_again_while_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,12 @@ from busway.client.messages import NO_BODY, ServiceBusMessage, ServiceBusReceive
 from busway.gateway.amqp.wire.message_mapping import message_of, peeked_payload
 from busway.message.claimed_run import HEAD, LENGTH, claimed_frame
 from busway.message.message import DEFERRED, Message
-from busway_spark.servicebus.claimed_columns import ClaimedColumns, FrameDamaged, claimed_run, gathered_runs
+from busway_spark.servicebus.claimed_columns import (
+    ClaimedColumns,
+    ClaimedFrameDamaged,
+    claimed_run,
+    gathered_runs,
+)
 from busway_spark.servicebus.columns import readable_schema
 from busway_spark.servicebus.message_columns import MessageColumns
 from busway_spark.servicebus.options import ServiceBusOptions, read_options
@@ -220,7 +225,7 @@ def test_a_frame_that_is_none_is_told(damage: Callable[[bytes], bytes]) -> None:
     frame = _frame(
         [_stored(ServiceBusMessage(b"a").encode(), 1), _stored(ServiceBusMessage(b"b").encode(), 2)]
     )
-    with pytest.raises(FrameDamaged):
+    with pytest.raises(ClaimedFrameDamaged):
         claimed_run(damage(frame))
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from pyspark.sql import SparkSession
 
-from busway_spark.pipeline.deadletters.tasks import Parcel, Told, blobs, packed_numbers, paired
+from busway_spark.pipeline.deadletters.tasks import LettersOutcome, Parcel, blobs, packed_numbers, paired
 
 _LOADED = """
 import sys
@@ -43,7 +43,7 @@ def test_numbers_come_back_from_tasks_as_they_were(spark: SparkSession) -> None:
 def test_answers_are_told_apart_by_name_in_whatever_order_they_come() -> None:
     """Dead letters: an answer belongs to the parcel whose first letter it names, and none may be missing."""
     parcels = [Parcel.of([(number, b""), (number + 1, b"x")]) for number in (10, 20, 30)]
-    locked = Told("locked", [21])
+    locked = LettersOutcome("locked", [21])
     answers = [b"[30, []]", b'[20, [["locked", [21], null]]]', b"[10, []]"]
     assert sorted(paired(parcels, answers), key=lambda pair: pair[0].first) == [
         (parcels[0], []),

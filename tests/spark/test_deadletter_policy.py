@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from busway_spark.pipeline.deadletters.policy import Policy, Rule, WrongPolicy, quarantine, resubmission
+from busway_spark.pipeline.deadletters.policy import Policy, PolicyRule, WrongPolicy, quarantine, resubmission
 from busway_spark.pipeline.deadletters.triage import LEAVE, QUARANTINE, RESUBMIT, action_of
 from tests.harness.shell import Shell
 
@@ -34,8 +34,8 @@ def test_a_policy_is_read_from_its_file(tmp_path: Path) -> None:
     assert policy.creates
     assert policy.quarantines() == ["bad"]
     assert policy.rules == (
-        Rule(3, "Timeout", backoff_s=30, backoff_max_s=300, quarantine="bad"),
-        Rule(0, None, "it is <n>", "orders", "deliveryCount > 3"),
+        PolicyRule(3, "Timeout", backoff_s=30, backoff_max_s=300, quarantine="bad"),
+        PolicyRule(0, None, "it is <n>", "orders", "deliveryCount > 3"),
     )
 
 
@@ -78,30 +78,30 @@ def test_a_policy_that_cannot_be_used_ends_the_command_before_spark(
 
 def test_a_budget_that_is_used_up_leads_into_quarantine_or_nowhere() -> None:
     """Triage: counted by the message; what no rule fits is left."""
-    rule = Rule(2, quarantine="bad")
+    rule = PolicyRule(2, quarantine="bad")
     assert [action_of(rule, count) for count in range(4)] == [RESUBMIT, RESUBMIT, QUARANTINE, QUARANTINE]
-    assert action_of(Rule(1), 1) == LEAVE
-    assert action_of(Rule(0, quarantine="bad"), 0) == QUARANTINE
+    assert action_of(PolicyRule(1), 1) == LEAVE
+    assert action_of(PolicyRule(0, quarantine="bad"), 0) == QUARANTINE
     assert action_of(None, 0) == LEAVE
 
 
 def test_each_try_waits_twice_as_long_up_to_a_bound_and_not_with_all_others() -> None:
     """Triage: half of it or more, the same at every look at the same message, and others for others."""
-    rule = Rule(9, backoff_s=10, backoff_max_s=60)
+    rule = PolicyRule(9, backoff_s=10, backoff_max_s=60)
     for count, whole_s in enumerate((10, 20, 40, 60, 60)):
         delays = {rule.delay_ms(count, f"orders/{number}") for number in range(50)}
         assert all(whole_s * 500 <= delay <= whole_s * 1000 for delay in delays)
         assert len(delays) > 40
         assert rule.delay_ms(count, "orders/7") == rule.delay_ms(count, "orders/7")
-    assert Rule(9).delay_ms(3, "orders/7") == 0
+    assert PolicyRule(9).delay_ms(3, "orders/7") == 0
     assert rule.delay_ms(1_000_000, "orders/7") <= 60_000
 
 
 def test_the_count_and_the_first_time_are_written_into_the_message() -> None:
     """Triage: nothing is remembered anywhere else."""
-    once = resubmission(Rule(3), 0, None, 5_000, "orders/1")
+    once = resubmission(PolicyRule(3), 0, None, 5_000, "orders/1")
     assert once == {"properties.busway-resubmitted": 1, "properties.busway-resubmitted-first": 5_000}
-    again = resubmission(Rule(3, backoff_s=1), 1, 5_000, 9_000, "orders/1")
+    again = resubmission(PolicyRule(3, backoff_s=1), 1, 5_000, 9_000, "orders/1")
     assert again.pop("delay") in range(1_000, 2_001)
     assert again == {"properties.busway-resubmitted": 2, "properties.busway-resubmitted-first": 5_000}
     assert quarantine("Timeout", None, "orders", 7_000) == {

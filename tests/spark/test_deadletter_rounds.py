@@ -12,9 +12,9 @@ import pytest
 from busway_spark.pipeline.deadletters import tasks as deadletters_tasks
 from busway_spark.pipeline.deadletters import triage as deadletters_triage
 from busway_spark.pipeline.deadletters.plan import LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
-from busway_spark.pipeline.deadletters.policy import Policy, Rule
+from busway_spark.pipeline.deadletters.policy import Policy, PolicyRule
 from busway_spark.pipeline.deadletters.route import TRANSACTION, Route
-from busway_spark.pipeline.deadletters.tasks import Parcel, ParcelTold, TaskMover, Told
+from busway_spark.pipeline.deadletters.tasks import LettersOutcome, Parcel, ParcelOutcome, TaskMover
 from busway_spark.pipeline.deadletters.triage import Round, TriageOptions, _followed
 from busway_spark.pipeline.job import JobFailed, Progress
 
@@ -53,13 +53,13 @@ def plan(tmp_path: Path) -> Iterator[Plan]:
         yield made
 
 
-def mover(plan: Plan, naps: Naps, answers: list[list[Told]], wait_s: float = 5.0) -> TaskMover:
+def mover(plan: Plan, naps: Naps, answers: list[list[LettersOutcome]], wait_s: float = 5.0) -> TaskMover:
     """Whose tasks tell this in turn of what was not moved, the last for ever."""
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
     bus: Any = None
     made = TaskMover(spark, bus, Route("q", "q", TRANSACTION), 0, plan, naps, wait_s=wait_s)
 
-    def moved(parcels: list[Parcel]) -> list[ParcelTold]:
+    def moved(parcels: list[Parcel]) -> list[ParcelOutcome]:
         [parcel] = parcels
         return [(parcel, answers.pop(0) if len(answers) > 1 else answers[0])]
 
@@ -69,7 +69,7 @@ def mover(plan: Plan, naps: Naps, answers: list[list[Told]], wait_s: float = 5.0
 
 def test_what_somebody_holds_is_tried_again_for_a_while(plan: Plan, naps: Naps) -> None:
     """Dead letters: with pauses; time begins anew with each that went, and in the end it is told as locked."""
-    work = mover(plan, naps, [[Told(LOCKED, [200])]])
+    work = mover(plan, naps, [[LettersOutcome(LOCKED, [200])]])
     work.run()
     assert plan.counts() == {RESUBMITTED: 199, LOCKED: 1}
     assert (work.moved, work.ended_early, sum(naps.waits)) == (199, None, 5.0)
@@ -78,8 +78,8 @@ def test_what_somebody_holds_is_tried_again_for_a_while(plan: Plan, naps: Naps) 
 
 def test_a_destination_that_refuses_everything_is_left_alone(plan: Plan, naps: Naps) -> None:
     """Dead letters: the rest is not tried, and the next run finds it."""
-    later = Told(PLANNED, list(range(101, 201)), "the server was busy")
-    work = mover(plan, naps, [[Told(REFUSED, list(range(1, 101)), "it is full"), later]])
+    later = LettersOutcome(PLANNED, list(range(101, 201)), "the server was busy")
+    work = mover(plan, naps, [[LettersOutcome(REFUSED, list(range(1, 101)), "it is full"), later]])
     work.run()
     assert plan.counts() == {REFUSED: 100, PLANNED: 100}
     assert work.ended_early == "'q' refused 100 messages one after the other"
@@ -107,7 +107,7 @@ def test_a_round_that_fails_is_made_again_less_and_less_often() -> None:
             return found
 
     work: Any = Rounds()
-    options = TriageOptions(("q",), Policy((Rule(1),)), resubmits=True, follows=True, every_s=10.0)
+    options = TriageOptions(("q",), Policy((PolicyRule(1),)), resubmits=True, follows=True, every_s=10.0)
     last = _followed(work, options, naps)
     assert naps.waits == [20.0, 40.0, 10.0, 20.0, 10.0]
     assert (last.is_complete, outcomes) == (True, [])

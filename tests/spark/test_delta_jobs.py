@@ -29,7 +29,7 @@ from busway_spark.pipeline.captured.captured_history import History
 from busway_spark.pipeline.job import Place, Progress
 from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.pipeline.replay.replay_state import ReplayState, chosen, history_schema
-from busway_spark.pipeline.report.report import Report, Told, run
+from busway_spark.pipeline.report.report import Report, ReportResult, run
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import writer
@@ -39,7 +39,7 @@ from tests.spark.table_rig import NEW, OLD, optimise, put, rewrite
 LAYOUTS = pytest.mark.parametrize("layout", [PARQUET, DELTA])
 
 
-def counted(told: Told) -> dict[tuple[str, str], int]:
+def counted(told: ReportResult) -> dict[tuple[str, str], int]:
     return {(row["entity"], row["operation"]): row["count"] for row in told.figures.operations}
 
 
@@ -211,5 +211,5 @@ def test_what_is_captured_and_journalled_is_counted_once(spark: SparkSession, tm
     assert spread[topic.name] == (60, "captured and journal")
 
 
-def _arrivals(told: Told, entities: Sequence[str]) -> dict[tuple[str, str], int]:
+def _arrivals(told: ReportResult, entities: Sequence[str]) -> dict[tuple[str, str], int]:
     return {key: count for key, count in counted(told).items() if key[0] in entities}

@@ -25,7 +25,7 @@ from busway_spark.wire import http_client as keeping
 from busway_spark.wire import patience
 from busway_spark.wire.bridge import bridge, close_bridge
 from busway_spark.wire.bus import Bus
-from busway_spark.wire.http_client import HttpDoor, kept_connections
+from busway_spark.wire.http_client import HttpClient, connection_pool
 from tests.harness.running_server import RunningServer
 from tests.spark.scripted_door import HANG_UP, answer, scripted
 
@@ -55,9 +55,9 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> Naps:
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
-    kept_connections().close()
+    connection_pool().close()
     yield
-    kept_connections().close()
+    connection_pool().close()
 
 
 # -- which requests are repeated
@@ -67,7 +67,7 @@ def test_a_busy_server_is_asked_again_not_before_the_time_it_names(naps: Naps) -
     """Patience: Retry-After is obeyed, other pauses double."""
     busy = answer(503, b"<Detail>busy</Detail>")
     with scripted(busy, answer(503, Retry_After="7"), busy, answer(body=b"yes")) as door:
-        assert HttpDoor(door.bus, "q").get("/q") == b"yes"
+        assert HttpClient(door.bus, "q").get("/q") == b"yes"
     assert naps.slept == [0.1, 7.0, 0.4]
 
 
@@ -76,11 +76,11 @@ def test_what_was_tried_is_told_when_the_time_is_over(naps: Naps) -> None:
     with scripted(answer(503, b"<Detail>SubCode=50004. Busy &amp; tired. TrackingId:x</Detail>")) as door:
         patience.meet(door.bus.target.authority)
         with pytest.raises(Refused, match=r"^Busy & tired\. It was tried \d+ times in 20 s\.$"):
-            HttpDoor(door.bus, "q", 20.0).get("/q")
+            HttpClient(door.bus, "q", 20.0).get("/q")
         assert naps.now == 1_020.0
         door.answers = [answer(503, Retry_After="30")]
         with pytest.raises(Refused, match="status 503"):
-            HttpDoor(door.bus, "q", 20.0).get("/q")
+            HttpClient(door.bus, "q", 20.0).get("/q")
     assert naps.now == 1_020.0
 
 
@@ -88,7 +88,7 @@ def test_pauses_are_shortened_by_chance(naps: Naps, monkeypatch: pytest.MonkeyPa
     """Patience: tasks that failed together do not come back together."""
     monkeypatch.setattr(patience.random, "random", lambda: 1.0)
     with scripted(answer(503), answer(503), answer()) as door:
-        HttpDoor(door.bus, "q").get("/q")
+        HttpClient(door.bus, "q").get("/q")
     assert naps.slept == [0.05, 0.1]
 
 
@@ -97,7 +97,7 @@ def test_a_refusal_is_final(naps: Naps, status: int) -> None:
     """Patience: also a failure of which the server does not say that it passes, such as lost events."""
     with scripted(answer(status)) as door:
         with pytest.raises(EntityMissing if status == 404 else Exception, match=f"status {status}"):
-            HttpDoor(door.bus, "q").get("/q")
+            HttpClient(door.bus, "q").get("/q")
         assert len(door.asked) == 1
     assert naps.slept == []
 
@@ -110,7 +110,7 @@ def test_the_time_of_a_server_is_in_every_answer_and_asked_for_once(naps: Naps) 
             assert ReadingTarget.by_clock(door.bus).at_ms == 1_700_000_000_999
         assert door.asked == ["GET /health"] * 2
     with pytest.raises(Unreachable):
-        HttpDoor(_nobody(), "", limit_s=0.0).date()
+        HttpClient(_nobody(), "", limit_s=0.0).date()
     assert naps.slept == []
 
 
@@ -119,9 +119,9 @@ def test_a_failure_that_passes_is_repeated_where_nothing_happens_twice() -> None
     """Patience: the outcome of a commit may be unknown (500 with Retry-After)."""
     failed = answer(500, Retry_After="1")
     with scripted(failed, answer(body=b"yes"), failed) as door:
-        assert HttpDoor(door.bus, "q").post("/q", is_repeatable=True) == b"yes"
+        assert HttpClient(door.bus, "q").post("/q", is_repeatable=True) == b"yes"
         with pytest.raises(Refused):
-            HttpDoor(door.bus, "q").post("/q", is_repeatable=False)
+            HttpClient(door.bus, "q").post("/q", is_repeatable=False)
         assert len(door.asked) == 3
 
 
@@ -130,16 +130,16 @@ def test_a_request_that_is_not_repeatable_is_made_again_only_where_it_cannot_hav
     """Patience: not after a lost answer; after a refusal as busy, yes."""
     with scripted(answer(503, Retry_After="1"), HANG_UP, answer()) as door:
         with pytest.raises(Unreachable, match="not known whether the request took effect"):
-            HttpDoor(door.bus, "q").post("/q", b"x", is_repeatable=False)
+            HttpClient(door.bus, "q").post("/q", b"x", is_repeatable=False)
         assert door.asked == ["POST /q", "POST /q"]
-        assert HttpDoor(door.bus, "q").post("/q", b"x", is_repeatable=False) == b"{}"
+        assert HttpClient(door.bus, "q").post("/q", b"x", is_repeatable=False) == b"{}"
 
 
 def test_a_bus_that_never_answered_is_given_up_soon(naps: Naps) -> None:
     """Patience: ten seconds, because the address may be wrong; `operationTimeout` where it is shorter."""
     bus = _nobody()
     with pytest.raises(Unreachable, match=r"tried \d+ times in 10 s"):
-        HttpDoor(bus, "q").get("/q")
+        HttpClient(bus, "q").get("/q")
     assert naps.now == 1_010.0
     with pytest.raises(Unreachable, match=r"in 3 s"):
         bus.kind(3.0)
@@ -157,20 +157,20 @@ def _nobody() -> Bus:
 def test_requests_share_a_connection_and_one_that_the_server_closed_costs_no_pause(naps: Naps) -> None:
     """Kept connections: a new one only where the old one has gone."""
     with scripted(*[answer()] * 5, HANG_UP, answer()) as door:
-        http = HttpDoor(door.bus, "q")
+        http = HttpClient(door.bus, "q")
         for _ in range(5):
             http.get("/q")
         assert door.connections == 1
         http.post("/q", is_repeatable=True)
         assert (door.connections, naps.slept) == (2, [])
-        assert HttpDoor(door.bus, "other").get("/other") == b"{}"
+        assert HttpClient(door.bus, "other").get("/other") == b"{}"
         assert door.connections == 2
 
 
 def test_several_threads_never_share_one(naps: Naps) -> None:
     """Kept connections: each is lent to one at a time; as many as are needed at once."""
     with scripted(answer()) as door:
-        http = HttpDoor(door.bus, "q")
+        http = HttpClient(door.bus, "q")
         threads = [threading.Thread(target=lambda: [http.get("/q") for _ in range(20)]) for _ in range(8)]
         for thread in threads:
             thread.start()
@@ -185,7 +185,7 @@ def test_several_threads_never_share_one(naps: Naps) -> None:
 def test_a_forked_child_uses_connections_of_its_own() -> None:
     """Kept connections: two processes on one socket would read each other's answers."""
     with scripted(answer()) as door:
-        http = HttpDoor(door.bus, "q")
+        http = HttpClient(door.bus, "q")
         http.get("/q")
         child = os.fork()
         if not child:
@@ -215,15 +215,15 @@ def test_a_connection_that_rests_is_closed(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(keeping.threading, "Timer", Ringing)
     monkeypatch.setattr(keeping, "time", naps)
     with scripted(answer()) as door:
-        HttpDoor(door.bus, "q").get("/q")
+        HttpClient(door.bus, "q").get("/q")
         naps.now += 20
-        HttpDoor(door.bus, "q").get("/q")
+        HttpClient(door.bus, "q").get("/q")
         naps.now += 10
         timers.pop(0).ring()  # it was used since
-        assert kept_connections()._resting
+        assert connection_pool()._resting
         naps.now += 30
         timers.pop(0).ring()
-    assert not kept_connections()._resting
+    assert not connection_pool()._resting
     assert not timers
 
 
@@ -288,7 +288,7 @@ def test_many_questions_are_asked_over_one_connection(bus: RunningServer) -> Non
     here = Bus(bus.connection_string)
     read_hub(here, "clicks")
     client = bridge().client(here)
-    wire = client._wire
+    wire = client.connection._wire
     for _ in range(600):
         read_hub(here, "clicks")
-    assert client._wire is wire
+    assert client.connection._wire is wire

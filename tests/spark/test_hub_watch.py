@@ -19,7 +19,7 @@ from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
 from busway_spark.wire import http_client as keeping
 from busway_spark.wire.bridge import close_bridge
-from busway_spark.wire.http_client import HttpDoor
+from busway_spark.wire.http_client import HttpClient
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import fill, stream
 
@@ -36,9 +36,9 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[str] = []
         self.connections = 0
-        get, connected = HttpDoor.get, keeping.connected
+        get, connected = HttpClient.get, keeping.connected
 
-        def counted_get(door: HttpDoor, target: str, *more: object, **named: object) -> bytes:
+        def counted_get(door: HttpClient, target: str, *more: object, **named: object) -> bytes:
             self.asked.append(target)
             return get(door, target, *more, **named)  # type: ignore[arg-type]
 
@@ -46,13 +46,13 @@ class Counted:
             self.connections += 1
             return connected(*given)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(HttpDoor, "get", counted_get)
+        monkeypatch.setattr(HttpClient, "get", counted_get)
         monkeypatch.setattr("busway_spark.wire.http_client.connected", counted_connected)
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
-    keeping.kept_connections().close()
+    keeping.connection_pool().close()
     yield Counted(monkeypatch)
     close_bridge()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import DataSourceReader, EqualTo
 
-from busway_spark.eventhubs.offsets import Position
+from busway_spark.eventhubs.offsets import GivenPosition
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.eventhubs.reader import EventHubsReader
 from busway_spark.servicebus.options import WrongOption, read_options
@@ -27,11 +27,11 @@ def parse(**given: str) -> EventHubsOptions:
 
 def test_a_position_includes_its_event_unless_it_says_otherwise() -> None:
     """H-22: as in azure-event-hubs-spark, whose jobs often leave `isInclusive` out."""
-    assert Position.of_json({"seqNo": 5}).is_inclusive
-    assert Position.of_json({"offset": "14"}).is_inclusive
-    assert not Position.of_json({"offset": "14", "isInclusive": False}).is_inclusive
+    assert GivenPosition.of_json({"seqNo": 5}).is_inclusive
+    assert GivenPosition.of_json({"offset": "14"}).is_inclusive
+    assert not GivenPosition.of_json({"offset": "14", "isInclusive": False}).is_inclusive
     with pytest.raises(ValueError, match="isInclusive"):
-        Position.of_json({"offset": "14", "isInclusive": "no"})
+        GivenPosition.of_json({"offset": "14", "isInclusive": "no"})
 
 
 def test_an_encrypted_connection_string_is_refused_with_what_to_do() -> None:

@@ -17,7 +17,7 @@ from busway.journal import columns as journal
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.pipeline.report.figures import Figures, fill_concurrency, gini, skew_of
 from busway_spark.pipeline.report.remarks import remarks
-from busway_spark.pipeline.report.report import Report, Told, run
+from busway_spark.pipeline.report.report import Report, ReportResult, run
 from busway_spark.pipeline.report.report_page import report_page
 from tests.harness.shell import Shell
 from tests.spark.journal_files import START, at, operation, write_capture, write_journal
@@ -67,7 +67,7 @@ def mail() -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Path]:
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[ReportResult, Path]:
     folder = tmp_path_factory.mktemp("report")
     write_journal(folder / "journal", [*orders(), *sessions(), *mail()])
     moments = [START + timedelta(seconds=second) for second in range(40)]
@@ -81,7 +81,7 @@ def rows(figures: list[dict[str, Any]], **known: object) -> list[dict[str, Any]]
     return [row for row in figures if all(row[name] == value for name, value in known.items())]
 
 
-def test_everything_is_counted_once(told: tuple[Told, Path]) -> None:
+def test_everything_is_counted_once(told: tuple[ReportResult, Path]) -> None:
     """Report: operations by entity, throughput by slot and fragment, from both sources."""
     figures = told[0].figures
     assert figures.total == 300 + 5 + 8 + 40 + 40
@@ -110,7 +110,7 @@ def test_everything_is_counted_once(told: tuple[Told, Path]) -> None:
     ]
 
 
-def test_skew_latency_locks_and_duplicates_are_exact(told: tuple[Told, Path]) -> None:
+def test_skew_latency_locks_and_duplicates_are_exact(told: tuple[ReportResult, Path]) -> None:
     """Report: max over mean and Gini, percentiles, deliveries, rates."""
     figures = told[0].figures
     [skew] = rows(figures.skew, entity="orders")
@@ -133,7 +133,7 @@ def test_skew_latency_locks_and_duplicates_are_exact(told: tuple[Told, Path]) ->
     assert (duplicates["entity"], duplicates["rate"]) == (HOSTILE, 0.25)
 
 
-def test_dead_letters_keys_and_sessions_are_exact(told: tuple[Told, Path]) -> None:
+def test_dead_letters_keys_and_sessions_are_exact(told: tuple[ReportResult, Path]) -> None:
     """Report: reasons over time, hot keys with their share, lengths of sessions and how many at once."""
     figures = told[0].figures
     dead = [(row["reason"], row["start"] - figures.low_s, row["count"]) for row in figures.dead_letters]
@@ -152,7 +152,7 @@ def test_dead_letters_keys_and_sessions_are_exact(told: tuple[Told, Path]) -> No
     assert level == [(0, 3), (60, 0), (120, 0), (180, 0), (240, 0), (300, 2)]
 
 
-def test_what_is_remarkable_stands_on_top(told: tuple[Told, Path]) -> None:
+def test_what_is_remarkable_stands_on_top(told: tuple[ReportResult, Path]) -> None:
     """Report: sentences with the numbers that matter."""
     said = told[0].remarkable
     assert "orders: 10.0% of the messages were dead-lettered, most often because of Bad (7)." in said
@@ -163,7 +163,7 @@ def test_what_is_remarkable_stands_on_top(told: tuple[Told, Path]) -> None:
     assert f"{HOSTILE}: 25.0% of what was sent was a duplicate and dropped." in said
 
 
-def test_the_page_is_one_harmless_file_and_the_figures_can_be_read(told: tuple[Told, Path]) -> None:
+def test_the_page_is_one_harmless_file_and_the_figures_can_be_read(told: tuple[ReportResult, Path]) -> None:
     """Report: strangers' names are text, nothing is fetched, Parquet and JSON say the same."""
     page = (told[1] / "out" / "report.html").read_text()
     found: list[str] = []
@@ -185,7 +185,7 @@ def test_the_page_is_one_harmless_file_and_the_figures_can_be_read(told: tuple[T
 
 
 def test_only_what_is_asked_for_is_read(
-    spark: SparkSession, told: tuple[Told, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, told: tuple[ReportResult, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Report: --since, --until and --entity; a stretch without events says so; wrong folders are named."""
     journal_folder = str(told[1] / "journal")

@@ -20,8 +20,8 @@ from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.servicebus import claim_reader
 from busway_spark.servicebus.bulk_claims import ClaimRoutes
 from busway_spark.servicebus.claim import Claim
-from busway_spark.servicebus.claim_desk import ClaimDesk
 from busway_spark.servicebus.claim_reader import ClaimedNumbers, ClaimStreamReader, ReadingTarget
+from busway_spark.servicebus.claim_steps import ClaimSteps
 from busway_spark.servicebus.columns import readable_schema
 from busway_spark.servicebus.options import ServiceBusOptions, read_options
 from busway_spark.servicebus.stock_claims import StockClaims
@@ -121,8 +121,8 @@ def test_a_batch_whose_holding_was_cut_short_is_what_was_held(bus: RunningServer
 def _hold_four(bus: RunningServer, reader: ClaimStreamReader, claim: Claim) -> None:
     claims = reader._claims
     if isinstance(claims, StockClaims):
-        desk = ClaimDesk(bridge().client(_options(bus).bus), QUEUE, is_durable=True)
-        bridge().run(desk.hold(claim, claims._taken[:4]))
+        steps = ClaimSteps(bridge().client(_options(bus).bus), QUEUE, is_durable=True)
+        bridge().run(steps.hold(claim, claims._taken[:4]))
     else:
         assert ClaimRoutes(Bus(bus.connection_string), QUEUE).hold(claim.stamp, [(1, 4)]) == [(1, 4, None)]
 

@@ -21,7 +21,7 @@ from busway_spark.amqp_arrays.encoded_rows import EncodedRows, pieces
 from busway_spark.servicebus.columns import check_writable, readable_schema
 from busway_spark.servicebus.message_columns import _READINGS, MessageColumns, message_of
 from busway_spark.servicebus.options import ServiceBusOptions, read_options
-from busway_spark.servicebus.row_messages import RowRefused, encode_rows
+from busway_spark.servicebus.row_messages import UnsendableRow, encode_rows
 from busway_spark.servicebus.variant import SCALAR_METADATA, variant_of
 
 CONNECTION = "Endpoint=sb://host;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;EntityPath=queue"
@@ -293,7 +293,7 @@ def test_a_piece_has_so_many_bytes_and_rows() -> None:
 )
 def test_the_row_at_fault_is_named(column: dict[str, pa.Array[Any]], sentence: str) -> None:
     batch = pa.RecordBatch.from_pydict({"body": pa.array([b"1", b"2", b"3"]), **column})
-    with pytest.raises(RowRefused, match=sentence) as failure:
+    with pytest.raises(UnsendableRow, match=sentence) as failure:
         encode_rows(batch, "p", 0)
     assert failure.value.at == 2
 

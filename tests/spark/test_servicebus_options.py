@@ -12,9 +12,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Var
 
 from busway.amqp.sections import decode_message
 from busway.amqp.types import Timestamp, ULong
+from busway_spark.given_options import WrongColumns
 from busway_spark.servicebus.batch_reader import ranges_of
 from busway_spark.servicebus.claim import Claim, WrongOffset
-from busway_spark.servicebus.columns import WrongColumns, check_readable, check_writable, readable_schema
+from busway_spark.servicebus.columns import check_readable, check_writable, readable_schema
 from busway_spark.servicebus.message_columns import WrongRow, message_of
 from busway_spark.servicebus.options import ServiceBusOptions, WrongOption, read_options
 from busway_spark.servicebus.variant import SCALAR_METADATA, json_of, variant_of

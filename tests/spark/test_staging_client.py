@@ -13,7 +13,7 @@ import pytest
 
 from busway_spark.amqp_arrays.encoded_rows import EncodedRows
 from busway_spark.wire.bus import Bus, BusFailure
-from busway_spark.wire.http_client import kept_connections
+from busway_spark.wire.http_client import connection_pool
 from busway_spark.writing import two_phase
 from busway_spark.writing.staging import StagingRoutes, WriteRefused
 from busway_spark.writing.two_phase import RowsRefused, RowsStaged, Stage, decide, drop_stages
@@ -40,7 +40,7 @@ NAME = WriteName("query-x", 7, STREAM)
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> Iterator[None]:
     yield
-    kept_connections().close()
+    connection_pool().close()
 
 
 # -- names

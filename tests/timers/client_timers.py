@@ -203,9 +203,9 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/client/service_bus_client.py",
+        "busway/client/client_connection.py",
         Timer(
-            "ServiceBusClient._renew_tokens",
+            "ClientConnection._renew_tokens",
             WAITS,
             "three quarters of a token's hour; a minute after a failure",
             "the end of the client",
@@ -295,7 +295,7 @@ CLIENT_TIMERS: Final = (
     *timers_in(
         "busway_spark/wire/http_client.py",
         Timer(
-            "KeptConnections._look_later",
+            "ConnectionPool._look_later",
             RINGS,
             "connections that rest",
             "`close`; whoever rests no longer is left alone",
@@ -304,7 +304,7 @@ CLIENT_TIMERS: Final = (
             longest_s=30,
         ),
         Timer(
-            "KeptConnections.resting",
+            "ConnectionPool.resting",
             LOOKS,
             "how long a connection has rested",
             "",
@@ -493,9 +493,9 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/servicebus/claim_desk.py",
+        "busway_spark/servicebus/claim_steps.py",
         Timer(
-            "ClaimDesk._session",
+            "ClaimSteps._session",
             LOOKS,
             "how long somebody else has our session",
             "the session",
@@ -504,7 +504,7 @@ CLIENT_TIMERS: Final = (
             longest_s=60,
         ),
         Timer(
-            "ClaimDesk._session",
+            "ClaimSteps._session",
             WAITS,
             "between two tries",
             "",

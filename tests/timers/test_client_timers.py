@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from busway.client import service_bus_client
+from busway.client import client_connection
 from busway.client.administration import TIMEOUT_S, ServiceBusAdministrationClient, _connection
 from busway.client.connection_string import ConnectionString
 from busway.client.errors import ClientError, LockLost, TimedOut, Unreachable
@@ -26,7 +26,7 @@ Scenario = Callable[[HastyServer, ServiceBusClient], Awaitable[None]]
 
 def play(folder: Path, monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> None:
     async def run(hasty: HastyServer) -> None:
-        monkeypatch.setattr(service_bus_client, "time", hasty.clock)
+        monkeypatch.setattr(client_connection, "time", hasty.clock)
         async with ServiceBusClient(hasty.target(), hasty.ca_file) as client:
             await client.wire_for("q")
             await scenario(hasty, client)
@@ -37,7 +37,7 @@ def play(folder: Path, monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> N
 
 def deafen(client: ServiceBusClient, monkeypatch: pytest.MonkeyPatch) -> Wire:
     """Whatever the server says from now on is not heard."""
-    wire = client._wire
+    wire = client.connection._wire
     assert wire is not None
     monkeypatch.setattr(wire, "_handle", lambda _events: None)
     return wire
@@ -207,7 +207,7 @@ def test_a_token_that_cannot_be_renewed_keeps_no_other_from_it_and_is_tried_agai
 
     async def scenario(hasty: HastyServer, client: ServiceBusClient) -> None:
         async with client.get_queue_sender("idle") as first, client.get_queue_sender("q") as second:
-            put, failures = client._put_token, ["idle", "q"]
+            put, failures = client.connection._put_token, ["idle", "q"]
 
             async def refused_once(entity: str) -> None:
                 if entity in failures:
@@ -215,7 +215,7 @@ def test_a_token_that_cannot_be_renewed_keeps_no_other_from_it_and_is_tried_agai
                     raise ClientError("The server is busy.")
                 await put(entity)
 
-            monkeypatch.setattr(client, "_put_token", refused_once)
+            monkeypatch.setattr(client.connection, "_put_token", refused_once)
             while hasty.passed_s < 3_700:
                 await hasty.skip(40)
             assert failures == []
@@ -229,7 +229,7 @@ def test_a_closed_client_renews_nothing_more(tmp_path: Path, monkeypatch: pytest
     """Waiting: its task ends with it."""
 
     async def scenario(hasty: HastyServer, client: ServiceBusClient) -> None:
-        renewal = client._renewal
+        renewal = client.connection._renewal
         assert renewal is not None
         await client.close()
         assert renewal.cancelled()

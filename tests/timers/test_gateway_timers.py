@@ -13,7 +13,7 @@ import pytest
 
 from busway.amqp.frames import EMPTY_FRAME
 from busway.broker.descriptions import QueueDescription
-from busway.client import service_bus_client
+from busway.client import client_connection
 from busway.client.messages import ServiceBusMessage
 from busway.client.sas_token import token_for
 from busway.client.service_bus_client import ServiceBusClient
@@ -224,12 +224,12 @@ def test_tiny_frames_of_a_websocket_are_looked_at_in_turns_and_all_of_them(
     """Waiting: ten milliseconds at a time; what is behind them comes through."""
 
     async def run(hasty: HastyServer) -> None:
-        monkeypatch.setattr(service_bus_client, "open_wire", websocket_wire.open_wire)
+        monkeypatch.setattr(client_connection, "open_wire", websocket_wire.open_wire)
         async with (
             ServiceBusClient(hasty.target(), plain_login=True) as client,
             client.get_queue_sender("q") as sender,
         ):
-            wire = client._wire
+            wire = client.connection._wire
             assert wire is not None
             writer: Any = wire._writer
             writer._stream.write(websocket_wire.frame(EMPTY_FRAME) * 20_000)

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from busway.client import service_bus_client
+from busway.client import client_connection
 from busway.client.errors import ClientError, TimedOut
 from busway.client.event_reader import StartPosition
 from busway.client.messages import ServiceBusMessage
@@ -38,9 +38,9 @@ async def connected(
     target = hasty.target(tls=kind == "tls")
     async with ServiceBusClient(target, hasty.ca_file, plain_login=key_login) as client:
         await client.wire_for("q")
-        wire = client._wire
+        wire = client.connection._wire
         yield client
-        assert client._wire is wire, "it was connected once"
+        assert client.connection._wire is wire, "it was connected once"
         assert wire is not None
         assert wire.failure is None
 
@@ -49,9 +49,9 @@ def play(
     folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, scenario: Play, *, key_login: bool = False
 ) -> None:
     async def run(hasty: HastyServer) -> None:
-        monkeypatch.setattr(service_bus_client, "time", hasty.clock)  # tokens end by the server's clock
+        monkeypatch.setattr(client_connection, "time", hasty.clock)  # tokens end by the server's clock
         if kind == "websocket":
-            monkeypatch.setattr(service_bus_client, "open_wire", websocket_wire.open_wire)
+            monkeypatch.setattr(client_connection, "open_wire", websocket_wire.open_wire)
         async with connected(hasty, kind, key_login=key_login) as client:
             await scenario(hasty, client)
 
@@ -207,7 +207,7 @@ def test_a_client_that_says_nothing_is_closed(
     """Waiting: an SDK sends empty frames; one that does not is taken for gone after 240 s."""
 
     async def scenario(hasty: HastyServer, client: ServiceBusClient) -> None:
-        wire = client._wire
+        wire = client.connection._wire
         assert wire is not None
         monkeypatch.setattr(wire, "flush", lambda: None)  # nothing leaves any more
         for _ in range(5):
@@ -219,9 +219,9 @@ def test_a_client_that_says_nothing_is_closed(
         assert hasty.amqp.connections == 0
 
     async def run(hasty: HastyServer) -> None:
-        monkeypatch.setattr(service_bus_client, "time", hasty.clock)
+        monkeypatch.setattr(client_connection, "time", hasty.clock)
         if kind == "websocket":
-            monkeypatch.setattr(service_bus_client, "open_wire", websocket_wire.open_wire)
+            monkeypatch.setattr(client_connection, "open_wire", websocket_wire.open_wire)
         async with ServiceBusClient(hasty.target(tls=kind == "tls"), hasty.ca_file) as client:
             await client.wire_for("q")
             await scenario(hasty, client)

@@ -20,9 +20,9 @@ from busway.client.errors import LockLost, Refused, Unreachable
 from busway_spark.pipeline.deadletters import move as deadletters_move
 from busway_spark.pipeline.deadletters.move import Mover
 from busway_spark.pipeline.job import Progress
-from busway_spark.servicebus import bulk_claims, claim_desk
+from busway_spark.servicebus import bulk_claims, claim_steps
 from busway_spark.servicebus.bulk_claims import BulkReading, _Renewal
-from busway_spark.servicebus.claim_desk import ClaimDesk
+from busway_spark.servicebus.claim_steps import ClaimSteps
 from busway_spark.start import session
 from busway_spark.wire import patience
 from busway_spark.wire.bus import HTTP_TIMEOUT_S, Bus
@@ -53,7 +53,7 @@ class Naps:
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> Naps:
     made = Naps()
-    for module in (patience, staging, deadletters_move, bulk_claims, claim_desk, resubmission):
+    for module in (patience, staging, deadletters_move, bulk_claims, claim_steps, resubmission):
         monkeypatch.setattr(module, "time", made, raising=False)
     monkeypatch.setattr(patience.random, "random", lambda: 0.0)
     monkeypatch.setattr(asyncio, "sleep", made.sleep_async)
@@ -108,7 +108,7 @@ def test_renewing_goes_on_unless_the_lock_is_lost(error: Exception, tries: int, 
             raise error
         raise LockLost("gone")
 
-    asyncio.run(claim_desk._renew(renew, 20.0))
+    asyncio.run(claim_steps._renew(renew, 20.0))
     assert (len(asked), naps.slept) == (tries, [20.0] * tries)
 
 
@@ -121,7 +121,7 @@ def test_a_session_that_somebody_else_has_is_tried_for_a_minute(naps: Naps) -> N
         opened.append(naps.now)
         raise refused
 
-    desk: Any = ClaimDesk.__new__(ClaimDesk)
+    desk: Any = ClaimSteps.__new__(ClaimSteps)
     desk._sessions, desk._address = {}, "q"
     desk._client = SimpleNamespace(get_queue_receiver=lambda *_, **__: SimpleNamespace(open=open_))
     with pytest.raises(Refused):

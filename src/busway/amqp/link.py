@@ -78,9 +78,9 @@ class Link:
     __slots__ = (
         "_arrived", "_attach_sent", "_credit", "_credit_told", "_delivery_bytes_max", "_delivery_count",
         "_drain", "_drain_asked", "_end_told", "_initial_delivery_count", "_out", "_overdraft_floor",
-        "_partial", "_receiving", "_unsettled_count", "_unsettled_max", "closes_late", "handle", "is_sender",
-        "kept_bytes", "name", "outcomes", "owner", "peer", "peer_closed", "peer_handle", "properties",
-        "rcv_settle_mode", "session", "snd_settle_mode", "source", "state", "target",
+        "_partial", "_receiving", "_unsettled_count", "_unsettled_max", "attach_bytes", "closes_late",
+        "handle", "is_sender", "name", "outcomes", "owner", "peer", "peer_closed", "peer_handle",
+        "properties", "rcv_settle_mode", "session", "snd_settle_mode", "source", "state", "target",
     )  # fmt: skip
 
     def __init__(self, session: Session, name: str, is_sender: bool, handle: int) -> None:
@@ -96,7 +96,7 @@ class Link:
         # Set when the peer's attach arrives. A server keeps its parts until it has answered.
         self.peer_handle = -1
         #: How much of the peer's attach is kept, in bytes of the wire.
-        self.kept_bytes = 0
+        self.attach_bytes = 0
         self.peer: Attach | None = None
         self.peer_closed = False  # by its detach, not by the end of its session or connection
         self.closes_late = False  # when the peer closes it, the owner answers, by `detach`
@@ -217,9 +217,9 @@ class Link:
         the owner may have kept."""
         allowance = self.session.connection.allowance
         kept = len(self.name) + address_bytes(self.source) + address_bytes(self.target)
-        if kept < self.kept_bytes:
-            allowance.release_attach(self.kept_bytes - kept)
-            self.kept_bytes = kept
+        if kept < self.attach_bytes:
+            allowance.release_attach(self.attach_bytes - kept)
+            self.attach_bytes = kept
         self.source = None
         self.target = None
         self.properties = None

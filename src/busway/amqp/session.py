@@ -216,7 +216,7 @@ class Session:
     def _cut_links(self, error: AmqpError | None) -> None:
         for link in list(self._own_handles.values()):
             link.cut(error)
-            self.connection.allowance.release_attach(link.kept_bytes)
+            self.connection.allowance.release_attach(link.attach_bytes)
         self.connection.link_count -= len(self._own_handles)
         self._own_handles.clear()
         self.links.clear()
@@ -312,7 +312,7 @@ class Session:
         link = self._new_link(attach.name, is_sender)
         self.links[attach.handle] = link
         if not is_full and allowance.keep_attach(size):
-            link.kept_bytes = size
+            link.attach_bytes = size
             link.attach_arrived(attach)
             return
         refusal = f"The connection has {allowance.links_max} links already."
@@ -323,7 +323,7 @@ class Session:
         # A refused link stays until the peer has answered, and so does its name.
         if not allowance.keep_attach(len(attach.name)):
             raise ProtocolViolation(Scope.CONNECTION, Condition.RESOURCE_LIMIT_EXCEEDED, refusal)
-        link.kept_bytes = len(attach.name)
+        link.attach_bytes = len(attach.name)
         # Attached, refused and told in one go: the owner never sees it.
         link.attach_refused(attach, AmqpError(Condition.RESOURCE_LIMIT_EXCEEDED, refusal))
 
@@ -352,7 +352,7 @@ class Session:
         self.links.pop(link.peer_handle, None)
         if self._own_handles.pop(link.handle, None) is not None:
             self.connection.link_count -= 1
-            self.connection.allowance.release_attach(link.kept_bytes)
+            self.connection.allowance.release_attach(link.attach_bytes)
         if self._names.get((link.name, link.is_sender)) is link:
             del self._names[link.name, link.is_sender]
         self._stale += link.unsettled_count()

@@ -2,6 +2,7 @@
 the official Python client where it has them. It knows the server by the wire only.
 
   service_bus_client  one connection with senders, receivers and management requests (asyncio)
+  client_connection   that connection: opened when it is needed, with tokens for the entities in use
   administration      entities, rules, keys and stores over HTTP (blocking)
   json_administration the part of it that is JSON: event hubs, and streams that read the bus
   connection_string   a connection string taken apart

@@ -23,7 +23,7 @@ from busway.client.messages import encode_batch
 from busway.client.sender import SendingEnd, batches
 
 if TYPE_CHECKING:
-    from busway.client.service_bus_client import ServiceBusClient
+    from busway.client.client_connection import ClientConnection
 
 _WISH: Final = Symbol("com.microsoft:idempotent-producer")
 _ID: Final = Symbol("com.microsoft:producer-id")
@@ -46,9 +46,13 @@ class EventProducer:
     """Made by `ServiceBusClient.get_event_producer`; an asynchronous context manager."""
 
     def __init__(
-        self, client: "ServiceBusClient", hub_name: str, partition_id: str, claim: ProducerClaim | None = None
+        self,
+        connection: "ClientConnection",
+        hub_name: str,
+        partition_id: str,
+        claim: ProducerClaim | None = None,
     ) -> None:
-        self._client = client
+        self._connection = connection
         self._hub_name = hub_name
         self._address = f"{hub_name}/Partitions/{partition_id}"
         self._claim = claim
@@ -67,7 +71,7 @@ class EventProducer:
         await self.close()
 
     async def open(self) -> None:
-        wire = await self._client.wire_for(self._hub_name)
+        wire = await self._connection.wire_for(self._hub_name)
         self._end = end = SendingEnd(wire)
         await end.attach(
             is_sender=True,

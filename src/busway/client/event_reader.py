@@ -13,7 +13,7 @@ from busway.client.link_end import LinkEnd
 from busway.client.messages import ServiceBusReceivedMessage
 
 if TYPE_CHECKING:
-    from busway.client.service_bus_client import ServiceBusClient
+    from busway.client.client_connection import ClientConnection
     from busway.client.wire import Wire
 
 DEFAULT_GROUP: Final = "$Default"
@@ -55,13 +55,13 @@ class EventReader:
 
     def __init__(
         self,
-        client: "ServiceBusClient",
+        connection: "ClientConnection",
         hub_name: str,
         partition_id: str,
         start: StartPosition,
         consumer_group: str = DEFAULT_GROUP,
     ) -> None:
-        self._client = client
+        self._connection = connection
         self._hub_name = hub_name
         self.partition_id = partition_id
         self._address = f"{hub_name}/ConsumerGroups/{consumer_group}/Partitions/{partition_id}"
@@ -76,7 +76,7 @@ class EventReader:
         await self.close()
 
     async def open(self) -> None:
-        wire = await self._client.wire_for(self._hub_name)
+        wire = await self._connection.wire_for(self._hub_name)
         self._end = _ReadingEnd(wire)
         await self._end.attach(
             is_sender=False,

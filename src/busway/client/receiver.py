@@ -27,8 +27,8 @@ from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.transaction import transaction_of
 
 if TYPE_CHECKING:
+    from busway.client.client_connection import ClientConnection
     from busway.client.management import Management
-    from busway.client.service_bus_client import ServiceBusClient
     from busway.client.wire import Wire
 
 RECEIVE_AND_DELETE: Final = "receive-and-delete"
@@ -48,13 +48,13 @@ class ServiceBusReceiver:
 
     def __init__(
         self,
-        client: "ServiceBusClient",
+        connection: "ClientConnection",
         queue_name: str,
         receive_mode: str,
         session_id: str | bool | None,
         session_wait: float,
     ) -> None:
-        self._client = client
+        self._connection = connection
         self._queue_name = queue_name
         self._deletes = receive_mode == RECEIVE_AND_DELETE
         self._wanted_session = session_id
@@ -71,7 +71,7 @@ class ServiceBusReceiver:
 
     async def open(self) -> None:
         """Raises TimedOut when the next session was asked for and none has messages."""
-        wire = await self._client.wire_for(self._queue_name)
+        wire = await self._connection.wire_for(self._queue_name)
         end = _ReceivingEnd(wire)
         await end.attach(
             is_sender=False,
@@ -165,7 +165,7 @@ class ServiceBusReceiver:
         token = _token(message)
         if message.is_settled:
             raise Refused("The message is settled already.")
-        transaction = transaction_of(self._client)
+        transaction = transaction_of(self._connection)
         if message.delivery_id is not None:
             await self._opened().settle(
                 message.delivery_id, state if transaction is None else transaction.state(state)
@@ -194,7 +194,7 @@ class ServiceBusReceiver:
         return session_id
 
     def _management(self) -> "Management":
-        return self._client.get_management(self._queue_name)
+        return self._connection.get_management(self._queue_name)
 
     def _opened(self) -> "_ReceivingEnd":
         if self._end is None:

@@ -20,7 +20,7 @@ from busway.client.link_end import LinkEnd
 from busway.client.messages import ServiceBusMessage, encode_batch
 
 if TYPE_CHECKING:
-    from busway.client.service_bus_client import ServiceBusClient
+    from busway.client.client_connection import ClientConnection
     from busway.client.wire import Wire
 
 #: When the server names no limit.
@@ -33,8 +33,8 @@ _SECTION_BYTES: Final = 8
 class ServiceBusSender:
     """Made by `ServiceBusClient.get_queue_sender` or `get_topic_sender`; an asynchronous context manager."""
 
-    def __init__(self, client: "ServiceBusClient", queue_name: str) -> None:
-        self._client = client
+    def __init__(self, connection: "ClientConnection", queue_name: str) -> None:
+        self._connection = connection
         self._queue_name = queue_name
         self._end: SendingEnd | None = None
 
@@ -46,7 +46,7 @@ class ServiceBusSender:
         await self.close()
 
     async def open(self) -> None:
-        wire = await self._client.wire_for(self._queue_name)
+        wire = await self._connection.wire_for(self._queue_name)
         self._end = SendingEnd(wire)
         await self._end.attach(
             is_sender=True,
@@ -75,7 +75,7 @@ class ServiceBusSender:
     async def send_encoded(self, payloads: list[bytes]) -> None:
         """As `send_messages`, for messages that are encoded already."""
         end = self._opened()
-        state = self._client.transaction_state()
+        state = self._connection.transaction_state()
         if len(payloads) == 1:
             await end.send(payloads[0], 0, state)
             return
@@ -89,14 +89,14 @@ class ServiceBusSender:
         """Returns with an encoded message, or the data sections of a batch, on its way; the answer tells what became
         of it. What is posted in order arrives in order."""
         message_format = BATCH_FORMAT if is_batch else 0
-        return await self._opened().post(payload, message_format, self._client.transaction_state())
+        return await self._opened().post(payload, message_format, self._connection.transaction_state())
 
     async def send_each(self, payloads: list[bytes]) -> list[ClientError | None]:
         """For each encoded message None, or why the server refused it. Those of a refused batch are sent once more
         one by one, so that a message that cannot be sent keeps no other from it. Raises when the connection or the
         link is lost: what arrived is unknown then."""
         end = self._opened()
-        state = self._client.transaction_state()
+        state = self._connection.transaction_state()
         results: list[ClientError | None] = []
         for batch in batches(payloads, end.batch_bytes_max()):
             if len(batch) > 1 and await end.refusal(encode_batch(batch), BATCH_FORMAT, state) is None:
@@ -110,10 +110,12 @@ class ServiceBusSender:
     ) -> list[int]:
         """The sequence numbers, with which scheduled messages can be cancelled."""
         given = messages if isinstance(messages, list) else [messages]
-        return await self._client.get_management(self._queue_name).schedule_messages(given, schedule_time_ms)
+        return await self._connection.get_management(self._queue_name).schedule_messages(
+            given, schedule_time_ms
+        )
 
     async def cancel_scheduled_messages(self, sequence_numbers: list[int]) -> None:
-        await self._client.get_management(self._queue_name).cancel_scheduled_messages(sequence_numbers)
+        await self._connection.get_management(self._queue_name).cancel_scheduled_messages(sequence_numbers)
 
     def _opened(self) -> "SendingEnd":
         if self._end is None:

@@ -1,29 +1,19 @@
 """The client: one connection, tokens for the entities it uses, senders, receivers and management."""
 
-import asyncio
-import contextlib
-import time
 from pathlib import Path
 from typing import Final
 
 from busway.amqp.performatives import TransactionalState
-from busway.amqp.sections import AmqpMessage
+from busway.client.client_connection import ClientConnection
 from busway.client.connection_string import ConnectionString
-from busway.client.errors import ClientError
 from busway.client.event_producer import EventProducer, ProducerClaim
 from busway.client.event_reader import DEFAULT_GROUP, EventReader, StartPosition
-from busway.client.management import Management, read_answer
+from busway.client.management import Management
 from busway.client.receiver import PEEK_LOCK, ServiceBusReceiver
-from busway.client.request_links import RequestLinks
-from busway.client.sas_token import LIFETIME_S, token_for
 from busway.client.sender import ServiceBusSender
-from busway.client.transaction import ControlEnd, ServiceBusTransaction, transaction_of
-from busway.client.wire import Wire, open_wire
+from busway.client.transaction import ControlEnd, ServiceBusTransaction
+from busway.client.wire import Wire
 
-#: A new token is put when three quarters of the old one's life are over.
-_RENEW_AFTER_S: Final = LIFETIME_S * 3 / 4
-#: When one could not be renewed: there is time for several tries before it ends.
-_RENEW_AGAIN_AFTER_S: Final = 60.0
 _SESSION_WAIT_S: Final = 60.0
 
 
@@ -33,17 +23,7 @@ class ServiceBusClient:
     def __init__(
         self, target: ConnectionString, ca_file: Path | None = None, *, plain_login: bool = False
     ) -> None:
-        self._target = target
-        self._ca_file = ca_file
-        self._plain_login = plain_login
-        self._wire: Wire | None = None
-        self._cbs: RequestLinks | None = None
-        self._audiences: set[str] = set()
-        self._managements: dict[str, _LazyLinks] = {}
-        self._control: ControlEnd | None = None
-        self._renewal: asyncio.Task[None] | None = None
-        #: Two coroutines that need the connection at once open it once.
-        self._opening = asyncio.Lock()
+        self.connection = ClientConnection(target, ca_file, plain_login=plain_login)
 
     @classmethod
     def from_connection_string(
@@ -58,20 +38,13 @@ class ServiceBusClient:
         await self.close()
 
     async def close(self) -> None:
-        if self._renewal is not None:
-            self._renewal.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._renewal
-            self._renewal = None
-        if self._wire is not None:
-            await self._wire.close()
-            self._wire = None
+        await self.connection.close()
 
     def get_queue_sender(self, queue_name: str) -> ServiceBusSender:
-        return ServiceBusSender(self, queue_name)
+        return ServiceBusSender(self.connection, queue_name)
 
     def get_topic_sender(self, topic_name: str) -> ServiceBusSender:
-        return ServiceBusSender(self, topic_name)
+        return ServiceBusSender(self.connection, topic_name)
 
     def get_subscription_receiver(
         self, topic_name: str, subscription_name: str, *, receive_mode: str = PEEK_LOCK
@@ -90,7 +63,7 @@ class ServiceBusClient:
         session_wait: float = _SESSION_WAIT_S,
     ) -> ServiceBusReceiver:
         """`queue_name` is any address that can be received from: it may end in /$DeadLetterQueue."""
-        return ServiceBusReceiver(self, queue_name, receive_mode, session_id, session_wait)
+        return ServiceBusReceiver(self.connection, queue_name, receive_mode, session_id, session_wait)
 
     def get_event_reader(
         self,
@@ -100,109 +73,29 @@ class ServiceBusClient:
         consumer_group: str = DEFAULT_GROUP,
     ) -> EventReader:
         """Reads one partition of an event hub from any position."""
-        return EventReader(self, hub_name, partition_id, start, consumer_group)
+        return EventReader(self.connection, hub_name, partition_id, start, consumer_group)
 
     def get_event_producer(
         self, hub_name: str, partition_id: str, claim: ProducerClaim | None = None
     ) -> EventProducer:
         """Publishes to one partition; with a claim each event is stored once where the server can tell."""
-        return EventProducer(self, hub_name, partition_id, claim)
+        return EventProducer(self.connection, hub_name, partition_id, claim)
 
     def get_management(self, queue_name: str) -> Management:
-        links = self._managements.get(queue_name)
-        if links is None:
-            links = self._managements[queue_name] = _LazyLinks(self, queue_name)
-        return Management(links, self.transaction_state)
-
-    # -- transactions
+        return self.connection.get_management(queue_name)
 
     def transaction(self) -> ServiceBusTransaction:
         """`async with client.transaction(): …`: what the block sends and settles happens together or not at all."""
-        return ServiceBusTransaction(self)
+        return ServiceBusTransaction(self.connection)
 
     def transaction_state(self) -> TransactionalState | None:
         """What transfers bear inside the block of a transaction; None outside."""
-        transaction = transaction_of(self)
-        return None if transaction is None else transaction.state()
+        return self.connection.transaction_state()
 
     async def control_link(self) -> ControlEnd:
         """One for the connection; its loss rolls back what is open."""
-        async with self._opening:
-            wire = await self._connected()
-            control = self._control
-            if control is None or control.failure is not None:
-                control = ControlEnd(wire)
-                await control.open()
-                self._control = control
-        return control
-
-    # -- the connection
+        return await self.connection.control_link()
 
     async def wire_for(self, entity: str) -> Wire:
         """The open connection, with a token put for the entity."""
-        async with self._opening:
-            wire = await self._connected()
-            if not self._plain_login and entity not in self._audiences:
-                await self._put_token(entity)
-                self._audiences.add(entity)
-        return wire
-
-    async def _connected(self) -> Wire:
-        wire = self._wire
-        return await self._open() if wire is None or wire.failure is not None else wire
-
-    async def _open(self) -> Wire:
-        self._audiences.clear()
-        self._managements.clear()
-        if self._wire is not None:
-            await self._wire.close()
-        self._wire = wire = await open_wire(self._target, self._ca_file, plain_login=self._plain_login)
-        if not self._plain_login:
-            self._cbs = RequestLinks(wire, "$cbs")
-            await self._cbs.open()
-            if self._renewal is None:
-                self._renewal = asyncio.create_task(self._renew_tokens())
-        return wire
-
-    async def _put_token(self, entity: str) -> None:
-        if self._cbs is None:
-            return
-        audience = self._target.audience(entity)
-        token = token_for(self._target, audience, time.time())
-        properties: dict[str, object] = {
-            "operation": "put-token",
-            "type": "servicebus.windows.net:sastoken",
-            "name": audience,
-        }
-        read_answer(await self._cbs.ask(properties, token))
-
-    async def _renew_tokens(self) -> None:
-        pause_s = _RENEW_AFTER_S
-        while True:
-            await asyncio.sleep(pause_s)
-            pause_s = _RENEW_AFTER_S
-            for entity in list(self._audiences):
-                try:
-                    await self._put_token(entity)
-                except ClientError:  # one that lasts shows itself to whoever uses the connection next
-                    pause_s = _RENEW_AGAIN_AFTER_S
-
-
-class _LazyLinks:
-    """Links to a management node that open with the first request, and again after a loss."""
-
-    def __init__(self, client: ServiceBusClient, entity: str) -> None:
-        self._client = client
-        self._entity = entity
-        self._opened: RequestLinks | None = None
-        self._opening = asyncio.Lock()
-
-    async def ask(
-        self, properties: dict[str, object], body: object, state: TransactionalState | None = None
-    ) -> AmqpMessage:
-        async with self._opening:
-            if self._opened is None or self._opened.is_over:
-                wire = await self._client.wire_for(self._entity)
-                self._opened = RequestLinks(wire, f"{self._entity}/$management")
-                await self._opened.open()
-        return await self._opened.ask(properties, body, state)
+        return await self.connection.wire_for(entity)

@@ -36,7 +36,7 @@ from busway.client.link_end import LinkEnd
 from busway.client.messages import ServiceBusReceivedMessage
 
 if TYPE_CHECKING:
-    from busway.client.service_bus_client import ServiceBusClient
+    from busway.client.client_connection import ClientConnection
     from busway.client.wire import Wire
 
 _ANSWER_TIMEOUT_S: Final = 60.0
@@ -46,8 +46,8 @@ _LOCAL: Final = Symbol("amqp:local-transactions")
 class ServiceBusTransaction:
     """Made by `ServiceBusClient.transaction`; an asynchronous context manager, good for one block."""
 
-    def __init__(self, client: "ServiceBusClient") -> None:
-        self._client = client
+    def __init__(self, connection: "ClientConnection") -> None:
+        self._connection = connection
         self._control: ControlEnd | None = None
         self._txn_id: bytes | None = None
         self._entered: Token[tuple[ServiceBusTransaction, ...]] | None = None
@@ -55,9 +55,9 @@ class ServiceBusTransaction:
         self._settled: list[ServiceBusReceivedMessage] = []
 
     async def __aenter__(self) -> "ServiceBusTransaction":
-        if self._entered is not None or transaction_of(self._client) is not None:
+        if self._entered is not None or transaction_of(self._connection) is not None:
             raise Refused("A transaction is open already: they cannot be nested, and each is for one block.")
-        self._control = await self._client.control_link()
+        self._control = await self._connection.control_link()
         self._txn_id = await self._control.declare()
         self._entered = _entered.set((*_entered.get(), self))
         return self
@@ -103,10 +103,10 @@ class ServiceBusTransaction:
 _entered: ContextVar[tuple[ServiceBusTransaction, ...]] = ContextVar("_entered", default=())
 
 
-def transaction_of(client: "ServiceBusClient") -> ServiceBusTransaction | None:
+def transaction_of(connection: "ClientConnection") -> ServiceBusTransaction | None:
     """The transaction of that client in whose block the running code is."""
     for transaction in _entered.get():
-        if transaction._client is client:
+        if transaction._connection is connection:
             return transaction
     return None
 

@@ -8,7 +8,7 @@
   cursor            a reader's place in a log, and the events from there on; who reads a partition, epochs
   retention         old events leave; of the events with one key only the last stays
   capture           which partitions are written to files, and each of them (`capture_window`: which file comes next;
-                    `capture_files`, `capture_parquet`: formats)
+                    `capture_files`: formats)
 
 Follow a change of the namespace:
 

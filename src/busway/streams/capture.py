@@ -22,7 +22,7 @@ from busway.broker.fragment.timers import Timer
 from busway.message.event_chunk import Chunk
 from busway.store.contract import StoreError
 from busway.streams.capture_files import SUFFIXES, write_capture
-from busway.streams.capture_window import CaptureState, CaptureWindow, Plan, file_name
+from busway.streams.capture_window import CaptureState, CaptureWindow, FilePlan, file_name
 from busway.streams.hub_descriptions import CaptureDescription, EventHubDescription
 from busway.streams.partition_log import PartitionLog
 
@@ -165,10 +165,10 @@ class PartitionCapture:
     async def _planned(self, state: CaptureState, end: int) -> CaptureState:
         """H-42: a window without events is a file without events, unless those are skipped."""
         now_ms = self._log.runtime.clock.wall_ms()
-        plan: Plan | None = None
+        plan: FilePlan | None = None
         if end > state.next_number or not self._capture.skip_empty_archives:
             name = await asyncio.to_thread(self._window.free_name, self._name_at, state.began_at_ms)
-            plan = Plan(state.next_number, end, state.began_at_ms, name)
+            plan = FilePlan(state.next_number, end, state.began_at_ms, name)
         planned = CaptureState(end, now_ms, plan)
         await asyncio.to_thread(self._window.save, planned)
         self._state = planned
@@ -179,7 +179,7 @@ class PartitionCapture:
         suffix = SUFFIXES[capture.encoding]
         return file_name(capture.name_format, self._namespace, self._hub, self._log.index, at_ms, suffix)
 
-    async def _carry_out(self, plan: Plan) -> None:
+    async def _carry_out(self, plan: FilePlan) -> None:
         if not await asyncio.to_thread(self._window.exists, plan.name):
             pages = _Pages(self._log, plan, asyncio.get_running_loop())
             size_bytes = await asyncio.to_thread(
@@ -201,7 +201,7 @@ class PartitionCapture:
 class _Pages:
     """The chunks of a plan, for a thread: each page is asked for on the loop."""
 
-    def __init__(self, log: PartitionLog, plan: Plan, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, log: PartitionLog, plan: FilePlan, loop: asyncio.AbstractEventLoop) -> None:
         self._log = log
         self.plan = plan
         self._loop = loop

@@ -110,9 +110,7 @@ SUFFIXES: Final = {AVRO: ".avro", AVRO_DEFLATE: ".avro", PARQUET: ".parquet"}
 def write_capture(stream: BinaryIO, encoding: str, chunks: Iterable[Chunk], first: int, end: int) -> int:
     """The events with numbers from `first` to before `end`. Returns how many there were."""
     if encoding == PARQUET:
-        from busway.streams.capture_parquet import write_parquet
-
-        return write_parquet(stream, _batches(chunks, first, end))
+        return _write_parquet(stream, _batches(chunks, first, end))
     return _write_avro(stream, "deflate" if encoding == AVRO_DEFLATE else "null", chunks, first, end)
 
 
@@ -140,6 +138,45 @@ def _avro_row(event: CapturedEvent) -> dict[str, object]:
         "Properties": event.properties,
         "Body": event.body,
     }
+
+
+def _write_parquet(stream: BinaryIO, batches: Iterable[list[CapturedEvent]]) -> int:
+    """A row group for each chunk. Needs the `arrow` extra."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = pa.map_(pa.string(), pa.string())
+    kinds: dict[str, pa.DataType] = {
+        "SequenceNumber": pa.int64(),
+        "Offset": pa.string(),
+        "EnqueuedTimeUtc": pa.timestamp("ms", tz="UTC"),
+        "SystemProperties": texts,
+        "Properties": texts,
+        "Body": pa.binary(),
+    }
+    schema = pa.schema(kinds)
+    count = 0
+    with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        for events in batches:
+            writer.write_table(pa.Table.from_pydict(_parquet_columns(events), schema=schema))
+            count += len(events)
+    return count
+
+
+def _parquet_columns(events: list[CapturedEvent]) -> dict[str, list[object]]:
+    return {
+        "SequenceNumber": [event.number for event in events],
+        "Offset": [str(event.number) for event in events],
+        "EnqueuedTimeUtc": [event.at_ms for event in events],
+        "SystemProperties": [_texts(event.system_properties) for event in events],
+        "Properties": [_texts(event.properties) for event in events],
+        "Body": [event.body for event in events],
+    }
+
+
+def _texts(values: dict[str, Value]) -> list[tuple[str, str]]:
+    """Parquet's maps have values of one type: their text, bytes in hexadecimal."""
+    return [(name, value.hex() if isinstance(value, bytes) else str(value)) for name, value in values.items()]
 
 
 def _batches(chunks: Iterable[Chunk], first: int, end: int) -> Iterator[list[CapturedEvent]]:

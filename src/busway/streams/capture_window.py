@@ -21,7 +21,7 @@ _STATE_FOLDER: Final = ".busway"
 
 
 @dataclass(frozen=True)
-class Plan:
+class FilePlan:
     """A file to be written: events `first` to before `end`, of the window that began at `began_at_ms`."""
 
     first: int
@@ -37,7 +37,7 @@ class CaptureState:
     next_number: int
     #: When the window that is open began.
     began_at_ms: int
-    plan: Plan | None = None
+    plan: FilePlan | None = None
 
 
 class CaptureWindow:
@@ -55,7 +55,7 @@ class CaptureWindow:
             return None
         plan = data.get("plan")
         return CaptureState(
-            int(data["next_number"]), int(data["began_at_ms"]), None if plan is None else Plan(**plan)
+            int(data["next_number"]), int(data["began_at_ms"]), None if plan is None else FilePlan(**plan)
         )
 
     def save(self, state: CaptureState) -> None:

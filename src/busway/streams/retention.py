@@ -126,7 +126,7 @@ class Compaction:
             before = number
             page = await log.store.chunks(log.key, number, PAGE_BYTES_MAX)
             for stretch in stretches(page, log.durable_end):
-                kept = Kept()
+                kept = Remainder()
                 for chunk in stretch:
                     await self._sort(chunk, latest, end, kept)
                 if not log.is_usable():
@@ -143,7 +143,7 @@ class Compaction:
         self._has_tombstones = has_tombstones
         return has_dropped
 
-    async def _sort(self, chunk: Chunk, latest: dict[bytes, int], end: int, kept: Kept) -> None:
+    async def _sort(self, chunk: Chunk, latest: dict[bytes, int], end: int, kept: Remainder) -> None:
         settings, now_ms = self._log.settings, self._log.runtime.clock.wall_ms()
         for place in range(chunk.count):
             await self._step()
@@ -161,7 +161,7 @@ class Compaction:
                     kept.has_tombstones = True
             kept.builder.add(number, chunk.at_ms(place), chunk.record(place), chunk.body_in_record(place))
 
-    def _replace(self, stretch: list[Chunk], kept: Kept) -> None:
+    def _replace(self, stretch: list[Chunk], kept: Remainder) -> None:
         """One chunk in the place of several."""
         log = self._log
         batch = log.batch()
@@ -191,7 +191,7 @@ class Compaction:
         await waiter
 
 
-class Kept:
+class Remainder:
     """What stays of some chunks."""
 
     __slots__ = ("builder", "dropped", "has_tombstones")

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from busway.message.event_chunk import ALL, HEADS, NUMBERS
 from busway_spark.bodies.body_columns import BODY, CORRUPT, NUMBER, with_bodies
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
-from busway_spark.given_options import COLUMNS
+from busway_spark.given_options import COLUMNS, WrongColumns
 
 #: In the metadata of a column of maps, which selections keep: each value is the JSON text of what was sent. So a sink
 #: can tell a frame that was read from texts that somebody wrote.
@@ -50,10 +50,6 @@ SCHEMA: Final = StructType(
 _ON_REQUEST: Final = (StructField("propertyTypes", StringType()),)
 #: They need the records, not only the columns of numbers and times.
 _OF_HEADS: Final = frozenset({"publisher", "partitionKey", "properties", "systemProperties", "propertyTypes"})
-
-
-class WrongColumns(ValueError):
-    """A schema that the query brought does not fit; the sentence names the first column that does not."""
 
 
 @dataclass(frozen=True)

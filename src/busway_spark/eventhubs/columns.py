@@ -40,7 +40,7 @@ _TIME: Final = pa.timestamp("us", tz="UTC")
 
 
 @dataclass
-class EventRun:
+class StoredRun:
     """The events of an answer as arrays; positions are offsets in `data`."""
 
     data: bytes
@@ -58,14 +58,14 @@ class EventRun:
         return len(self.numbers)
 
 
-def event_run(data: bytes, first: int, end: int) -> EventRun | None:
+def event_run(data: bytes, first: int, end: int) -> StoredRun | None:
     """The events of an answer with numbers from `first` up to, not including, `end`. None when there is no chunk."""
     if len(data) > BYTES_MAX:
         raise ChunkDamaged("an answer is larger than two gigabytes")
     runs = [_chunk_run(data, at, size, first, end) for at, size in _frames(data)]
     if not runs:
         return None
-    return EventRun(
+    return StoredRun(
         data,
         np.concatenate([run.starts for run in runs]),
         np.concatenate([run.bodies for run in runs]),
@@ -91,7 +91,7 @@ def _frames(data: bytes) -> Iterator[tuple[int, int]]:
         at += size
 
 
-def _chunk_run(data: bytes, at: int, size: int, first: int, end: int) -> EventRun:
+def _chunk_run(data: bytes, at: int, size: int, first: int, end: int) -> StoredRun:
     if size < HEAD_BYTES:
         raise ChunkDamaged("a chunk is shorter than its head")
     magic, flags, count, record_bytes, first_number = _HEAD.unpack_from(data, at)
@@ -115,7 +115,9 @@ def _chunk_run(data: bytes, at: int, size: int, first: int, end: int) -> EventRu
     low, high = np.searchsorted(numbers, [first, end])
     cut = slice(int(low), int(high))
     last = int(numbers[-1])
-    return EventRun(data, starts[cut], bodies[cut], ends[cut], numbers[cut], times[cut], elsewhere[cut], last)
+    return StoredRun(
+        data, starts[cut], bodies[cut], ends[cut], numbers[cut], times[cut], elsewhere[cut], last
+    )
 
 
 def _check(starts: Longs, bodies: Longs, ends: Longs, numbers: Longs, end: int) -> None:
@@ -129,7 +131,7 @@ def _check(starts: Longs, bodies: Longs, ends: Longs, numbers: Longs, end: int) 
 # -- columns
 
 
-def batch_of_run(run: EventRun, partition: str, wanted: WantedColumns = ALL_COLUMNS) -> pa.RecordBatch:
+def batch_of_run(run: StoredRun, partition: str, wanted: WantedColumns = ALL_COLUMNS) -> pa.RecordBatch:
     """Of a server whose offsets are its numbers, as Busway's are."""
     numbers = pa.array(run.numbers)
     return _batch(
@@ -143,7 +145,7 @@ def batch_of_run(run: EventRun, partition: str, wanted: WantedColumns = ALL_COLU
     )
 
 
-def _bodies(run: EventRun) -> Column:
+def _bodies(run: StoredRun) -> Column:
     bodies = slices(pa.py_buffer(run.data), run.bodies, run.ends)
     if not run.elsewhere.any():
         return bodies
@@ -153,7 +155,7 @@ def _bodies(run: EventRun) -> Column:
     return arrow.replaced(bodies, pa.array(run.elsewhere), pa.array(found, pa.binary()))
 
 
-def _is_bare(run: EventRun) -> NDArray[np.bool_]:
+def _is_bare(run: StoredRun) -> NDArray[np.bool_]:
     """Whether a record is short annotations with three entries, and behind them at once the data section."""
     data = np.frombuffer(run.data, np.uint8)
     starts = run.starts
@@ -172,7 +174,7 @@ def _is_bare(run: EventRun) -> NDArray[np.bool_]:
     return bare
 
 
-def _heads(run: EventRun) -> HeadArrays:
+def _heads(run: StoredRun) -> HeadArrays:
     return HeadArrays(MessageCut(run.data, run.starts, run.ends, np.flatnonzero(~_is_bare(run))))
 
 

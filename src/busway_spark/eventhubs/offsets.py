@@ -36,7 +36,7 @@ _OFFSET_CHARACTERS_MAX: Final = 64
 
 
 @dataclass(frozen=True)
-class Position:
+class GivenPosition:
     """One of offset, number and time is set."""
 
     offset: str | None = None
@@ -45,7 +45,7 @@ class Position:
     is_inclusive: bool = True
 
     @classmethod
-    def of_json(cls, value: object) -> Position:
+    def of_json(cls, value: object) -> GivenPosition:
         """Raises ValueError."""
         if not isinstance(value, dict) or not set(value) <= _FIELDS:
             raise ValueError(f"a position is a JSON object of {', '.join(sorted(_FIELDS))}.")
@@ -63,8 +63,8 @@ class Position:
 
 
 #: With the oldest event, behind the newest one.
-START: Final = Position(offset="-1")
-END: Final = Position(offset="@latest")
+START: Final = GivenPosition(offset="-1")
+END: Final = GivenPosition(offset="@latest")
 
 
 def _offset(value: object) -> str:
@@ -93,7 +93,7 @@ class PositionFinder:
     consumer_group: str
     timeout_s: float
 
-    async def number_at(self, position: Position, facts: PartitionFacts) -> int:
+    async def number_at(self, position: GivenPosition, facts: PartitionFacts) -> int:
         """The number of the first event at or behind the position; `next_number` when it comes yet."""
         if position.number is not None:
             return position.number + (0 if position.is_inclusive else 1)

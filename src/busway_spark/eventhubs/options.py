@@ -16,7 +16,7 @@ from typing import Final
 
 from busway_spark.bodies.body_options import AS_THEY_ARE, BodyOptions
 from busway_spark.bodies.body_options import NAMES as BODY_NAMES
-from busway_spark.eventhubs.offsets import END, START, Position
+from busway_spark.eventhubs.offsets import END, START, GivenPosition
 from busway_spark.given_options import (
     AMQP,
     BATCH_ID,
@@ -149,10 +149,10 @@ class EventHubsOptions:
     hub: str
     consumer_group: str = "$Default"
     #: None where the default of batch or stream holds.
-    starting: Position | None = None
-    starting_by_partition: dict[str, Position] = field(default_factory=dict)
-    ending: Position = END
-    ending_by_partition: dict[str, Position] = field(default_factory=dict)
+    starting: GivenPosition | None = None
+    starting_by_partition: dict[str, GivenPosition] = field(default_factory=dict)
+    ending: GivenPosition = END
+    ending_by_partition: dict[str, GivenPosition] = field(default_factory=dict)
     max_events: int | None = None
     max_bytes: int | None = None
     min_partitions: int = 0
@@ -176,10 +176,10 @@ class EventHubsOptions:
     def given_name(self) -> GivenName:
         return GivenName(f"the hub '{self.hub.lower()}'", self.write_id, self.batch_id)
 
-    def start_of(self, partition: str, default: Position = START) -> Position:
+    def start_of(self, partition: str, default: GivenPosition = START) -> GivenPosition:
         return self.starting_by_partition.get(partition, default if self.starting is None else self.starting)
 
-    def end_of(self, partition: str) -> Position:
+    def end_of(self, partition: str) -> GivenPosition:
         return self.ending_by_partition.get(partition, self.ending)
 
     @classmethod
@@ -235,18 +235,18 @@ def _named(given: Mapping[str, str]) -> GivenOptions:
     return options
 
 
-def _position(options: GivenOptions, name: str) -> Position | None:
+def _position(options: GivenOptions, name: str) -> GivenPosition | None:
     return None if options.text(name) is None else _read_position(name, options.json(name))
 
 
-def _read_position(name: str, value: object) -> Position:
+def _read_position(name: str, value: object) -> GivenPosition:
     try:
-        return Position.of_json(value)
+        return GivenPosition.of_json(value)
     except ValueError as error:
         raise BadOption(name, str(error)) from error
 
 
-def _positions(options: GivenOptions, name: str, hub: str) -> dict[str, Position]:
+def _positions(options: GivenOptions, name: str, hub: str) -> dict[str, GivenPosition]:
     if options.text(name) is None:
         return {}
     entries = options.json(name)

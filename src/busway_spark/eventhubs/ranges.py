@@ -34,14 +34,14 @@ from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.amqp_arrays.message_cut import Longs
 from busway_spark.bodies.body_columns import BodyColumns
 from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
-from busway_spark.eventhubs.columns import EventRun, batch_of_payloads, batch_of_run, event_run
+from busway_spark.eventhubs.columns import StoredRun, batch_of_payloads, batch_of_run, event_run
 from busway_spark.eventhubs.facts import read_hub
 from busway_spark.eventhubs.offsets import DataLoss, EventRange
 from busway_spark.eventhubs.options import AUTO, BULK, EventHubsOptions
 from busway_spark.given_options import AMQP
 from busway_spark.wire.bridge import asked, bridge
 from busway_spark.wire.bus import BUSWAY, Bus, failing
-from busway_spark.wire.http_client import HttpDoor
+from busway_spark.wire.http_client import HttpClient
 from busway_spark.wire.patience import OPERATION_S, Patience, may_pass, meet
 
 CHUNKS_TYPE: Final = "application/vnd.busway.chunks"
@@ -57,7 +57,7 @@ class BulkReader:
         answer_bytes: int = ANSWER_BYTES,
         wanted: WantedColumns = ALL_COLUMNS,
     ) -> None:
-        self._door = HttpDoor(bus, hub, operation_s)
+        self._http = HttpClient(bus, hub, operation_s)
         self._hub = hub
         self._columns = wanted
         self._answer_bytes = answer_bytes
@@ -68,7 +68,7 @@ class BulkReader:
             if len(run):
                 yield batch_of_run(run, wanted.partition, self._columns)
 
-    def runs(self, wanted: EventRange) -> Iterator[EventRun]:
+    def runs(self, wanted: EventRange) -> Iterator[StoredRun]:
         """Ends where the hub has nothing more in the range."""
         with ThreadPoolExecutor(1, "busway-bulk") as fetching:
             coming: Future[bytes] | None = fetching.submit(self._fetch, wanted)
@@ -90,7 +90,7 @@ class BulkReader:
         hub = "/".join(quote(part, safe="") for part in self._hub.split("/"))
         path = f"/{hub}/partitions/{quote(wanted.partition, safe='')}/events"
         query = f"from={wanted.first}&to={wanted.end}&bytes={size}&format=chunks&parts={self._columns.parts}"
-        return self._door.get(f"{path}?{query}", CHUNKS_TYPE)
+        return self._http.get(f"{path}?{query}", CHUNKS_TYPE)
 
 
 _ROWS: Final = 5_000

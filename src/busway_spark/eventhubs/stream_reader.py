@@ -57,7 +57,7 @@ from busway_spark.eventhubs.options import (
 from busway_spark.eventhubs.ranges import AmqpReader, BulkReader, RangePartition, read_range, transport_of
 from busway_spark.wire.bridge import asked
 from busway_spark.wire.bus import BUSWAY, failing
-from busway_spark.wire.http_client import HttpDoor
+from busway_spark.wire.http_client import HttpClient
 
 
 class HubWatch:
@@ -65,14 +65,14 @@ class HubWatch:
 
     def __init__(self, options: EventHubsOptions) -> None:
         self._options = options
-        self._door = HttpDoor(options.bus, options.hub, options.operation_s)
+        self._http = HttpClient(options.bus, options.hub, options.operation_s)
         self._target = "/" + "/".join(quote(part, safe="") for part in options.hub.split("/")) + "/partitions"
 
     def look(self) -> HubFacts:
         """As it is now. Raises ClientError."""
         if self._options.bus.kind(self._options.operation_s) != BUSWAY:
             return self._read()
-        return self._facts(self._door.get(self._target))
+        return self._facts(self._http.get(self._target))
 
     def wait(self, known: HubFacts) -> HubFacts:
         """As soon as something is new, or after a while. Raises ClientError."""
@@ -80,7 +80,7 @@ class HubWatch:
         if self._options.bus.kind(self._options.operation_s) == BUSWAY:
             numbers = ",".join(str(facts.next_number) for facts in known.partitions.values())
             return self._facts(
-                self._door.get(f"{self._target}?known={numbers}&wait={wait_s:.3f}", wait_s=wait_s)
+                self._http.get(f"{self._target}?known={numbers}&wait={wait_s:.3f}", wait_s=wait_s)
             )
         found = self._read()
         if found.partitions == known.partitions and found.created_at_ms == known.created_at_ms:

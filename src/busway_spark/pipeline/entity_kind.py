@@ -19,7 +19,7 @@ _SUBSCRIPTIONS: Final = "/subscriptions/"
 
 
 @dataclass(frozen=True)
-class KnownEntity:
+class EntityFacts:
     name: str
     kind: str
     #: Of a hub; else 0.
@@ -30,7 +30,7 @@ class KnownEntity:
     is_partitioned: bool = False
 
 
-def find_entity(bus: Bus, name: str) -> KnownEntity:
+def find_entity(bus: Bus, name: str) -> EntityFacts:
     """Raises JobFailed when there is none, or the key may not know."""
     try:
         if _SUBSCRIPTIONS in name.lower():
@@ -42,20 +42,20 @@ def find_entity(bus: Bus, name: str) -> KnownEntity:
         raise JobFailed(f"The server does not tell what '{name}' is: {error}") from error
 
 
-def _hub(bus: Bus, name: str) -> KnownEntity | None:
+def _hub(bus: Bus, name: str) -> EntityFacts | None:
     try:
         facts = read_hub(bus, name, ())
     except (Unreachable, NotAuthorised):
         raise
     except ClientError:
         return None
-    return KnownEntity(name, HUB, facts.created_at_ms, facts.partition_count)
+    return EntityFacts(name, HUB, facts.created_at_ms, facts.partition_count)
 
 
-def _queue_or_topic(bus: Bus, name: str) -> KnownEntity:
+def _queue_or_topic(bus: Bus, name: str) -> EntityFacts:
     with administration(bus) as client:
         entry = client.get_queue_or_topic(name)
-    return KnownEntity(
+    return EntityFacts(
         name,
         QUEUE_KIND if entry.kind == QUEUE else TOPIC_KIND,
         detects_duplicates=_is_true(entry.properties.get("RequiresDuplicateDetection")),
@@ -63,11 +63,11 @@ def _queue_or_topic(bus: Bus, name: str) -> KnownEntity:
     )
 
 
-def _subscription(bus: Bus, name: str) -> KnownEntity:
+def _subscription(bus: Bus, name: str) -> EntityFacts:
     at = name.lower().index(_SUBSCRIPTIONS)
     with administration(bus) as client:
         client.get_subscription(name[:at], name[at + len(_SUBSCRIPTIONS) :])
-    return KnownEntity(name, SUBSCRIPTION_KIND)
+    return EntityFacts(name, SUBSCRIPTION_KIND)
 
 
 def _is_true(value: object) -> bool:

@@ -26,10 +26,10 @@ from busway_spark.rules.forms import (
     SPAN,
     TEXT,
     TRUTH,
+    AnyKind,
     Form,
-    Found,
-    Known,
     Nothing,
+    OneKind,
     checked,
     kinds_of,
     null,
@@ -79,9 +79,9 @@ class ActionSql(ConditionSql):
             form = self.property(node) if isinstance(node, Property) else Nothing()
             if isinstance(node, PropertyOf):
                 form = self._named(node)
-            if isinstance(form, Found) and form.is_columns:
+            if isinstance(form, AnyKind) and form.is_columns:
                 self.asks[form.field("w")] = None
-            if node == _CONTENT_TYPE and isinstance(form, Known):
+            if node == _CONTENT_TYPE and isinstance(form, OneKind):
                 self.asks[f"{form.sql} IS NOT NULL"] = None
 
 
@@ -90,7 +90,7 @@ def _key(property_: Property) -> tuple[bool, str]:
     return property_.is_system, name if property_.is_system else folded(name)
 
 
-def _converted(value: Form, existing: Form, name: str) -> Found:
+def _converted(value: Form, existing: Form, name: str) -> AnyKind:
     """`value` as the type of `existing`, or as it is if it has no such form."""
     ours, theirs = kinds_of(value), kinds_of(existing)
     new, old = f"{name}.v", f"{name}.x"
@@ -109,7 +109,9 @@ def _converted(value: Form, existing: Form, name: str) -> Found:
         values[DOUBLE] = f"coalesce({', '.join(doubles)})"
     sides = f"named_struct('v', {struct_of(value, ours)}, 'x', {struct_of(existing, theirs)})"
     body = struct(values, " OR ".join(_conversion_asks(new, old, ours, theirs)))
-    return Found(checked(f"element_at(transform(array({sides}), {name} -> {body}), 1)"), kinds=tuple(values))
+    return AnyKind(
+        checked(f"element_at(transform(array({sides}), {name} -> {body}), 1)"), kinds=tuple(values)
+    )
 
 
 def _conversion_asks(new: str, old: str, ours: tuple[str, ...], theirs: tuple[str, ...]) -> list[str]:
@@ -126,7 +128,7 @@ def _conversion_asks(new: str, old: str, ours: tuple[str, ...], theirs: tuple[st
     return [*asks, f"coalesce({new}.d = 0D, false)"] if DOUBLE in ours else asks
 
 
-def _system_value(name: str, value: Form, lambda_name: str) -> Found:
+def _system_value(name: str, value: Form, lambda_name: str) -> AnyKind:
     kinds = kinds_of(value)
     kind = {A_TEXT: TEXT, DURATION: SPAN, A_MOMENT: MOMENT}.get(SETTABLE[name], TRUTH)
     if kind == TEXT:
@@ -141,7 +143,7 @@ def _system_value(name: str, value: Form, lambda_name: str) -> Found:
         asks += f" OR (({is_there}) AND ({given}) IS NULL)"
     body = struct({kind: given}, asks)
     sql = f"element_at(transform(array({struct_of(value, kinds)}), {lambda_name} -> {body}), 1)"
-    return Found(checked(sql), kinds=(kind,))
+    return AnyKind(checked(sql), kinds=(kind,))
 
 
 def _as_text(value: str, kinds: tuple[str, ...]) -> str:

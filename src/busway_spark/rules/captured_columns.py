@@ -1,7 +1,7 @@
 """Where a captured file has what rules see of a message (`busway_spark.pipeline.captured.captured`).
 
 Properties are found in steps that all rules share. First `properties` becomes pairs of name and variant; then each
-property that any rule names becomes columns (`forms.Found`). These are generated (`inline` of an array of one),
+property that any rule names becomes columns (`forms.AnyKind`). These are generated (`inline` of an array of one),
 because Spark moves a filter below a plain projection and would then work the same out again for each mention.
 
 Names are equal without case, as the broker folds them (T-22). Spark's `lower` is not Python's `casefold` (the long s,
@@ -26,10 +26,10 @@ from busway_spark.rules.forms import (
     MOMENT,
     SPAN,
     TEXT,
+    AnyKind,
     Form,
-    Found,
-    Known,
     Nothing,
+    OneKind,
     constant,
 )
 from busway_spark.rules.sql_text import Unsupported
@@ -86,14 +86,14 @@ _TEXT_COLUMNS: Final = {
 }
 _OTHERS: Final[dict[str, tuple[Form, tuple[str, ...]]]] = {
     "TimeToLive": (
-        Known(SPAN, "((unix_micros(`expiresAt`) - unix_micros(`enqueuedTime`)) * 10L)"),
+        OneKind(SPAN, "((unix_micros(`expiresAt`) - unix_micros(`enqueuedTime`)) * 10L)"),
         ("expiresAt", "enqueuedTime"),
     ),
     "ScheduledEnqueueTimeUtc": (
-        Known(MOMENT, f"(unix_micros(`scheduledEnqueueTime`) * 10L + {_EPOCH_TICKS}L)"),
+        OneKind(MOMENT, f"(unix_micros(`scheduledEnqueueTime`) * 10L + {_EPOCH_TICKS}L)"),
         ("scheduledEnqueueTime",),
     ),
-    "EnqueuedSequenceNumber": (Known(INTEGER, "`enqueuedSequenceNumber`"), ("enqueuedSequenceNumber",)),
+    "EnqueuedSequenceNumber": (OneKind(INTEGER, "`enqueuedSequenceNumber`"), ("enqueuedSequenceNumber",)),
     "DeliveryCount": (constant(0), ()),
     "State": (constant(0), ()),
 }
@@ -113,19 +113,19 @@ class CapturedColumns:
         #: Folded name → the struct's column.
         self._properties: dict[str, str] = {}
 
-    def user(self, name: str) -> Found:
+    def user(self, name: str) -> AnyKind:
         key = folded(name)
         if key not in self._properties:
             name_pattern(key)  # raises before anything has changed
             self._properties[key] = f"_busway_p{len(self._properties)}"
             self._reads("properties", "propertyTypes")
-        return Found(self._properties[key], is_columns=True)
+        return AnyKind(self._properties[key], is_columns=True)
 
     def system(self, name: str) -> Form:
         column = _TEXT_COLUMNS.get(name)
         if column is not None:
             self._reads(column)
-            return Known(TEXT, f"`{column}`")
+            return OneKind(TEXT, f"`{column}`")
         form, columns = _OTHERS.get(name, (Nothing(), ()))
         self._reads(*columns)
         return form

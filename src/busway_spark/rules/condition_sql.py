@@ -43,11 +43,11 @@ from busway_spark.rules.forms import (
     TEXT,
     TRUTH,
     UNKNOWN,
+    AnyKind,
     Binder,
     Form,
-    Found,
-    Known,
     Nothing,
+    OneKind,
     View,
     checked,
     constant,
@@ -80,7 +80,7 @@ class ConditionSql:
 
     def operand(self, operand: Operand) -> Form:
         form = self._operand(operand)
-        if isinstance(form, Found):
+        if isinstance(form, AnyKind):
             self.asks[form.field("a")] = None
         return form
 
@@ -121,7 +121,7 @@ class ConditionSql:
     def _kept(self, result: Form, *sides: Form) -> Form:
         """Sides that never have a result together are worked out all the same, and may fail."""
         if isinstance(result, Nothing):
-            self.asks.update({side.field("a"): None for side in sides if isinstance(side, Found)})
+            self.asks.update({side.field("a"): None for side in sides if isinstance(side, AnyKind)})
         return result
 
     def _lambda(self) -> str:
@@ -195,11 +195,11 @@ class ConditionSql:
         if fixed is not None:
             if isinstance(fixed.constant, str):
                 self._walks.add(len(fixed.constant), pattern, escape)
-        elif isinstance(form, Found):
+        elif isinstance(form, AnyKind):
             # What was worked out has no name outside of the place where it is needed; but it has a bound.
             text = form.field(TEXT) if form.is_columns else TEXT_CHARACTERS_MAX
             self._walks.add(text, pattern, escape)
-        elif isinstance(form, Known) and form.kind == TEXT:
+        elif isinstance(form, OneKind) and form.kind == TEXT:
             self._walks.add(form.sql, pattern, escape)
 
     def _is_there(self, property_: Property | PropertyOf) -> str:
@@ -208,7 +208,7 @@ class ConditionSql:
 
     def _existence(self, property_: Property | PropertyOf) -> str:
         form = self.operand(property_)
-        if isinstance(form, Found):
+        if isinstance(form, AnyKind):
             return form.field("e")
         if isinstance(property_, PropertyOf):
             return UNKNOWN  # its name is no text
@@ -233,7 +233,7 @@ def correlation(key: CorrelationKey, columns: CapturedColumns) -> tuple[str, lis
     asks: list[str] = []
     for (is_system, name), wanted in zip(key.shape, key.keys, strict=True):
         form = columns.system(name) if is_system else columns.user(name)
-        if isinstance(form, Found):
+        if isinstance(form, AnyKind):
             asks.append(form.field("a"))
         kind, sql = _wanted(wanted)
         view = view_of(form)

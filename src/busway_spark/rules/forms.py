@@ -1,8 +1,8 @@
 """Values of rules in SQL.
 
 A value of a rule has one of eight kinds or is null. Where the kind is known while compiling, a value is one SQL
-expression (`Known`). What a message brings may be of any kind: it is a struct with a field for each, of which at most
-one is not null (`Found`), and more:
+expression (`OneKind`). What a message brings may be of any kind: it is a struct with a field for each, of which at
+most one is not null (`AnyKind`), and more:
 
   a   the broker's evaluator must be asked: the value, or what became of it, has no exact form here
   e   the property exists (of a property alone)
@@ -45,7 +45,7 @@ SQL_CHARACTERS_MAX: Final = 40_000
 
 
 @dataclass(frozen=True)
-class Known:
+class OneKind:
     """`sql` may be null."""
 
     kind: str
@@ -54,7 +54,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Found:
+class AnyKind:
     """`sql` is a struct; or, of a property, what the columns of its fields begin with: naming those costs nothing.
 
     (Spark 4.3 loses its way when it prunes fields of a struct that a generator made, so these are columns.)"""
@@ -73,7 +73,7 @@ class Nothing:
     """NULL."""
 
 
-Form = Known | Found | Nothing
+Form = OneKind | AnyKind | Nothing
 #: By kind the expression that has the value when it is of that kind.
 View = Mapping[str, "Sight"]
 
@@ -88,32 +88,32 @@ def constant(value: Value) -> Form:
     if value is None:
         return Nothing()
     if isinstance(value, str):
-        return Known(TEXT, sql_text.text(value), True)
+        return OneKind(TEXT, sql_text.text(value), True)
     if isinstance(value, bool):
-        return Known(TRUTH, sql_text.boolean(value), True)
+        return OneKind(TRUTH, sql_text.boolean(value), True)
     if isinstance(value, int):
-        return Known(INTEGER, sql_text.integer(value), True)
+        return OneKind(INTEGER, sql_text.integer(value), True)
     if isinstance(value, float):
-        return Known(DOUBLE, sql_text.double(value), True)
+        return OneKind(DOUBLE, sql_text.double(value), True)
     if isinstance(value, Instant):
-        return Known(MOMENT, sql_text.integer(value.ticks), True)
+        return OneKind(MOMENT, sql_text.integer(value.ticks), True)
     if isinstance(value, Span):
-        return Known(SPAN, sql_text.integer(value.ticks), True)
+        return OneKind(SPAN, sql_text.integer(value.ticks), True)
     if isinstance(value, UUID):
-        return Known(GUID, f"'{value.hex}'", True)
-    return Known(BYTES, f"X'{value.hex()}'", True)
+        return OneKind(GUID, f"'{value.hex}'", True)
+    return OneKind(BYTES, f"X'{value.hex()}'", True)
 
 
 def kinds_of(form: Form) -> tuple[str, ...]:
     """Which kinds the value may have."""
-    if isinstance(form, Found):
+    if isinstance(form, AnyKind):
         return form.kinds
     return () if isinstance(form, Nothing) else (form.kind,)
 
 
 def struct_of(form: Form, kinds: Iterable[str]) -> str:
     """With the fields of these kinds, which are some of those that the form may have, and `a`."""
-    if isinstance(form, Found):
+    if isinstance(form, AnyKind):
         if not form.is_columns:
             return form.sql
         return struct({kind: form.field(kind) for kind in kinds}, form.field("a"))
@@ -147,11 +147,11 @@ class Binder:
         named: list[str] = []
         name = ""
         for form in forms:
-            if isinstance(form, Found) and not form.is_columns:
+            if isinstance(form, AnyKind) and not form.is_columns:
                 if not name:
                     self._count += 1
                     name = f"v{self._count}"
-                views.append(view_of(Found(f"{name}.f{len(named)}", kinds=form.kinds)))
+                views.append(view_of(AnyKind(f"{name}.f{len(named)}", kinds=form.kinds)))
                 named.append(form.sql)
             else:
                 views.append(view_of(form))
@@ -165,7 +165,7 @@ class Binder:
 def view_of(form: Form) -> View:
     if isinstance(form, Nothing):
         return {}
-    if isinstance(form, Known):
+    if isinstance(form, OneKind):
         return {form.kind: Sight(form.sql, form.is_constant)}
     return {kind: Sight(form.field(kind)) for kind in form.kinds}
 

@@ -32,8 +32,8 @@ from busway_spark.rules.forms import (
     TEXT,
     TRUTH,
     UNKNOWN,
+    AnyKind,
     Form,
-    Found,
     Nothing,
     Sight,
     View,
@@ -113,11 +113,13 @@ def calculated(operator: str, left: Form, right: Form, name: str) -> Form:
     if not step.values:
         return Nothing()
     is_null = " AND ".join(f"{sql} IS NULL" for sql in step.values.values())
-    asks = [f"{side}.a" for side, form in ((step.left, left), (step.right, right)) if isinstance(form, Found)]
+    asks = [
+        f"{side}.a" for side, form in ((step.left, left), (step.right, right)) if isinstance(form, AnyKind)
+    ]
     body = struct(step.values, " OR ".join([*asks, f"(({' OR '.join(step.applies)}) AND {is_null})"]))
     sides = f"named_struct('l', {struct_of(left, step.read)}, 'r', {struct_of(right, step.read)})"
     sql = f"element_at(transform(array({sides}), {name} -> {body}), 1)"
-    return Found(checked(sql), kinds=tuple(step.values))
+    return AnyKind(checked(sql), kinds=tuple(step.values))
 
 
 class _Step:
@@ -202,7 +204,7 @@ def signed(operator: str, operand: Form, name: str) -> Form:
                 asks += f" OR ({name}.{kind} IS NOT NULL AND {values[kind]} IS NULL)"
     body = struct(values, asks)
     sql = f"element_at(transform(array({struct_of(operand, kinds)}), {name} -> {body}), 1)"
-    return Found(checked(sql), kinds=tuple(kinds))
+    return AnyKind(checked(sql), kinds=tuple(kinds))
 
 
 #: Stands for `_` in a segment.

@@ -31,7 +31,7 @@ from busway_spark.rules import sql_text
 from busway_spark.rules.action_sql import ActionSql
 from busway_spark.rules.captured_columns import NOT_CAPTURED, CapturedColumns
 from busway_spark.rules.condition_sql import ConditionSql, correlation
-from busway_spark.rules.forms import TEXT, Known, checked
+from busway_spark.rules.forms import TEXT, OneKind, checked
 from busway_spark.rules.sql_text import Unsupported
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _correlation(filter_: CorrelationFilter, columns: CapturedColumns) -> str | 
 def _holds(is_system: bool, name: str, keys: Sequence[AnchorKey], columns: CapturedColumns) -> str | None:
     if is_system:
         form = columns.system(name)
-        if not isinstance(form, Known) or form.kind != TEXT:
+        if not isinstance(form, OneKind) or form.kind != TEXT:
             return None
         texts = [sql_text.text(key) for key in keys if isinstance(key, str)]
         return f"coalesce({form.sql} IN ({', '.join(texts)}), false)" if texts else "false"
@@ -111,7 +111,7 @@ EVALUATOR: Final = "evaluator"
 
 @dataclass(frozen=True)
 class RuleColumn:
-    """One rule. `verdict` is SQL; `sets` too: a struct with a struct (`forms.Found`) for each SET, and whether the
+    """One rule. `verdict` is SQL; `sets` too: a struct with a struct (`forms.AnyKind`) for each SET, and whether the
     evaluator must be asked. None where the rule has no action or the evaluator must carry it out."""
 
     rule: Rule

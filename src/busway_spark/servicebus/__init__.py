@@ -6,10 +6,11 @@ columns            columns and their types
 message_columns    a message as a row, a row as a message (`variant`: its properties)
 message_arrays     messages as columns, all at once
 peek               walks and looks by number that touch nothing
-batch_reader       batch reading, and batch reading that deletes (`entrance`: receivers with and without sessions)
+batch_reader       batch reading, and batch reading that deletes
+entity_receivers   receivers of an entity, with and without sessions
 claim              what a micro-batch consists of, as an offset
 claim_reader       stream reading
-claim_desk         taking, holding and settling messages by stock operations: the protocol (`stock_claims`: as Spark
+claim_steps        taking, holding and settling messages by stock operations: the protocol (`stock_claims`: as Spark
                    calls it)
 bulk_claims        the same by Busway's own operations
 claimed_columns    messages of a bulk answer as rows

@@ -25,7 +25,7 @@ from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.receiver import RECEIVE_AND_DELETE as DELETING
 from busway.client.receiver import ServiceBusReceiver
 from busway_spark.servicebus.columns import check_readable
-from busway_spark.servicebus.entrance import Entrance
+from busway_spark.servicebus.entity_receivers import EntityReceivers
 from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
 from busway_spark.servicebus.message_columns import MessageColumns
 from busway_spark.servicebus.options import RECEIVE_AND_DELETE, ServiceBusOptions, WrongOption
@@ -116,26 +116,26 @@ class DrainReader(DataSourceReader):
                 yield columns.batch(page)
 
     def _pages(self, work: Bridge, left: int | None) -> Iterator[list[ServiceBusReceivedMessage]]:
-        entrance = Entrance(work.client(self._options.bus), self._address, DELETING)
+        receivers = EntityReceivers(work.client(self._options.bus), self._address, DELETING)
         wait_s = self._options.wait_s
-        receiver = work.run(entrance.open_next(wait_s))
+        receiver = work.run(receivers.open_next(wait_s))
         while receiver is not None and left != 0:
             page = work.run(receiver.receive_messages(_asked(left), wait_s))
             if page:
                 left = None if left is None else left - len(page)
                 yield page
             else:
-                receiver = work.run(_following(entrance, receiver, wait_s))
+                receiver = work.run(_following(receivers, receiver, wait_s))
         if receiver is not None:
             work.run(receiver.close())
 
 
 async def _following(
-    entrance: Entrance, receiver: ServiceBusReceiver, wait_s: float
+    receivers: EntityReceivers, receiver: ServiceBusReceiver, wait_s: float
 ) -> ServiceBusReceiver | None:
     """After the last message: the next session, or the end."""
     await receiver.close()
-    return await entrance.open_next(wait_s) if entrance.has_sessions else None
+    return await receivers.open_next(wait_s) if receivers.has_sessions else None
 
 
 def _asked(left: int | None) -> int:

@@ -1,6 +1,6 @@
 """Claims by Busway's own operations (`busway.gateway.http.bulk.claims_route`): whole batches with one request each.
 
-The steps are those of `claim_desk`, with the same stamps and the same offsets, so a query may go on with either. The
+The steps are those of `claim_steps`, with the same stamps and the same offsets, so a query may go on with either. The
 server remembers what is taken, under the stamp; sessions stay locked there until they are settled, as long as they
 are renewed.
 
@@ -30,7 +30,7 @@ from busway_spark.servicebus.claim import Claim, Held, runs_of
 from busway_spark.servicebus.claimed_columns import ClaimedColumns, gathered_runs
 from busway_spark.servicebus.options import ServiceBusOptions
 from busway_spark.wire.bus import Bus
-from busway_spark.wire.http_client import HttpDoor, Question
+from busway_spark.wire.http_client import HttpClient, Question
 from busway_spark.wire.patience import OPERATION_S, Patience, meet
 
 FRAMES_TYPE: Final = "application/vnd.busway.claimed"
@@ -59,7 +59,7 @@ class TakenRuns:
 
 class ClaimRoutes:
     def __init__(self, bus: Bus, address: str, operation_s: float = OPERATION_S) -> None:
-        self._door = HttpDoor(bus, address, operation_s)
+        self._http = HttpClient(bus, address, operation_s)
         self._root = "/" + "/".join(quote(part, safe="$") for part in address.split("/")) + "/$claims"
 
     # -- what can be asked; each raises ClientError
@@ -88,19 +88,19 @@ class ClaimRoutes:
     def stamps(self) -> dict[str, int]:
         """Claims that hold messages, and how many."""
         return {
-            str(each["stamp"]): int(each["messages"]) for each in _json(self._door.get(self._root))["claims"]
+            str(each["stamp"]): int(each["messages"]) for each in _json(self._http.get(self._root))["claims"]
         }
 
     def last_numbers(self) -> list[int]:
         """The newest number of each fragment; none where the server does not tell."""
-        return [int(number) for number in _json(self._door.get(self._root)).get("last", ())]
+        return [int(number) for number in _json(self._http.get(self._root)).get("last", ())]
 
     def read(self, stamp: str, runs: Runs) -> Iterator[bytes]:
         """Frames, without their lengths. A connection that breaks on the way is for the caller to take up again."""
         question = Question(
             "POST", f"{self._root}/{stamp}/read", _body(runs), FRAMES_TYPE, is_repeatable=True
         )
-        with self._door.reading(question) as answer:
+        with self._http.reading(question) as answer:
             while head := _exactly(answer, LENGTH.size, is_end_allowed=True):
                 size: int = LENGTH.unpack(head)[0]
                 if size > _FRAME_BYTES_MAX:
@@ -109,7 +109,7 @@ class ClaimRoutes:
 
     def _post(self, path: str, runs: Runs | None = None, wait_s: float = 0.0) -> Mapping[str, Any]:
         body = None if runs is None else _body(runs)
-        return _json(self._door.post(self._root + path, body, is_repeatable=True, wait_s=wait_s))
+        return _json(self._http.post(self._root + path, body, is_repeatable=True, wait_s=wait_s))
 
 
 def _session_runs(answer: Mapping[str, Any]) -> list[SessionRun]:

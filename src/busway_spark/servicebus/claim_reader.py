@@ -1,4 +1,4 @@
-"""Streams of messages: each micro-batch is a claim (see `claim_desk` for the protocol).
+"""Streams of messages: each micro-batch is a claim (see `claim_steps` for the protocol).
 
 Spark asks the driver's process for offsets and partitions, in this order: `latestOffset(start)` on every trigger,
 where `start` is the end of the last batch that Spark has committed; then it logs what it got, and asks for
@@ -37,7 +37,7 @@ from busway_spark.servicebus.message_columns import fragment_of
 from busway_spark.servicebus.options import BULK, STOCK, ServiceBusOptions
 from busway_spark.servicebus.stock_claims import StockClaims, StockReading
 from busway_spark.wire.bus import BUSWAY, Bus, BusFailure, failing
-from busway_spark.wire.http_client import HttpDoor
+from busway_spark.wire.http_client import HttpClient
 
 _SECOND_MS: Final = 1000
 #: How far clocks may be apart without the query ending too early.
@@ -73,7 +73,7 @@ class ReadingTarget:
 def _server_ms(bus: Bus) -> int | None:
     """None when nobody answered; it is asked once, since there is another clock."""
     try:
-        told = HttpDoor(bus, "", limit_s=0.0).date()
+        told = HttpClient(bus, "", limit_s=0.0).date()
         return None if told is None else int(parsedate_to_datetime(told).timestamp()) * _SECOND_MS
     except (ClientError, ValueError):
         return None

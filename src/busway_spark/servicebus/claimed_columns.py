@@ -38,7 +38,7 @@ from busway_spark.servicebus.options import ServiceBusOptions
 _GATHERED_BYTES: Final = 8 * 1024 * 1024
 
 
-class FrameDamaged(ValueError):
+class ClaimedFrameDamaged(ValueError):
     """An answer is not what it says to be."""
 
 
@@ -60,20 +60,20 @@ class ClaimedRun:
 
 
 def claimed_run(frame: bytes) -> ClaimedRun:
-    """Of a frame without its length. Raises FrameDamaged."""
+    """Of a frame without its length. Raises ClaimedFrameDamaged."""
     if not HEAD.size <= len(frame) <= BYTES_MAX:
-        raise FrameDamaged("a frame is shorter than its head, or larger than two gigabytes")
+        raise ClaimedFrameDamaged("a frame is shorter than its head, or larger than two gigabytes")
     magic, count, details_bytes = HEAD.unpack_from(frame)
     details_at = HEAD.size + COLUMNS_BYTES * count
     first = details_at + details_bytes
     if magic != MAGIC or count == 0 or first > len(frame):
-        raise FrameDamaged("the head of a frame does not fit its length")
+        raise ClaimedFrameDamaged("the head of a frame does not fit its length")
     longs = np.frombuffer(frame, "<i8", 4 * count, HEAD.size).astype(np.int64).reshape(4, count)
     ends = longs[3] + first
     starts = np.empty(count, np.int64)
     starts[0], starts[1:] = first, ends[:-1]
     if int(ends[-1]) != len(frame) or not bool((starts <= ends).all()):
-        raise FrameDamaged("the messages of a frame overlap, or end outside of it")
+        raise ClaimedFrameDamaged("the messages of a frame overlap, or end outside of it")
     deliveries = np.frombuffer(frame, "<i4", count, HEAD.size + 32 * count)
     details = _details(frame[details_at:first], count)
     return ClaimedRun(frame, longs[0], longs[1], longs[2], deliveries, details, starts, ends)
@@ -81,7 +81,7 @@ def claimed_run(frame: bytes) -> ClaimedRun:
 
 def gathered_runs(frames: Iterator[bytes]) -> Iterator[ClaimedRun]:
     """Frames, without their lengths, as fewer and longer runs. When the frames break off, what had come comes before
-    the error. Raises FrameDamaged."""
+    the error. Raises ClaimedFrameDamaged."""
     waiting: list[bytes] = []
     try:
         for frame in frames:
@@ -123,9 +123,9 @@ def _details(data: bytes, count: int) -> dict[str, Any]:
     except ValueError:
         details = None
     if not isinstance(details, dict):
-        raise FrameDamaged("the details of a frame cannot be read")
+        raise ClaimedFrameDamaged("the details of a frame cannot be read")
     if any(not isinstance(column, list) or len(column) != count for column in details.values()):
-        raise FrameDamaged("the details of a frame do not fit its messages")
+        raise ClaimedFrameDamaged("the details of a frame do not fit its messages")
     return details
 
 

@@ -33,6 +33,7 @@ from busway.client.messages import ServiceBusReceivedMessage
 from busway_spark.amqp_arrays import arrow, encoding
 from busway_spark.amqp_arrays.message_cut import Column
 from busway_spark.bodies.body_columns import BODY, CORRUPT, NUMBER
+from busway_spark.given_options import WrongColumns
 from busway_spark.servicebus.options import JSON, ServiceBusOptions, WrongOption
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -166,10 +167,6 @@ _WRITABLE: Final = frozenset(
         *TEXT_COLUMNS,
     }
 )
-
-
-class WrongColumns(ValueError):
-    """The rows do not have the columns they need; the sentence names the first that is wrong."""
 
 
 def readable_schema(options: ServiceBusOptions) -> StructType:

@@ -129,7 +129,7 @@ _KEY_ENTRY: Final = b"\xa3\x13x-opt-partition-key"
 _TIME_ENTRY: Final = b"\xa3\x1cx-opt-scheduled-enqueue-time\x83"
 
 
-class RowRefused(ValueError):
+class UnsendableRow(ValueError):
     """A row that cannot be encoded: its place in the piece, and why."""
 
     def __init__(self, at: int, reason: WrongRow) -> None:
@@ -138,7 +138,7 @@ class RowRefused(ValueError):
 
 
 def encode_rows(piece: pa.RecordBatch, place: str, first_row: int) -> Column:
-    """The messages; rows without an id get `place` and their number as one. Raises RowRefused."""
+    """The messages; rows without an id get `place` and their number as one. Raises UnsendableRow."""
     try:
         return _encode(piece, place, first_row)
     except (encoding.NotEncodable, pa.ArrowInvalid):
@@ -150,7 +150,7 @@ def _encode_each(piece: pa.RecordBatch, place: str, first_row: int) -> Iterator[
         try:
             yield message_of(row, f"{place}/{first_row + at}")
         except WrongRow as error:
-            raise RowRefused(at, error) from error
+            raise UnsendableRow(at, error) from error
 
 
 def _encode(piece: pa.RecordBatch, place: str, first_row: int) -> Column:

@@ -1,4 +1,4 @@
-"""Claims by operations that every Service Bus has (`claim_desk`), from Spark's blocking calls."""
+"""Claims by operations that every Service Bus has (`claim_steps`), from Spark's blocking calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from busway.client.errors import ClientError, Unreachable
 from busway.client.messages import ServiceBusReceivedMessage
 from busway_spark.given_options import NUMBER_MAX
 from busway_spark.servicebus.claim import Claim, Held
-from busway_spark.servicebus.claim_desk import ClaimDesk, Kept, Taken, by_session, is_stamped
+from busway_spark.servicebus.claim_steps import ClaimSteps, Kept, Taken, by_session, is_stamped
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, MessageColumns
 from busway_spark.servicebus.options import ServiceBusOptions
 from busway_spark.servicebus.peek import by_numbers, number_of, walk
@@ -32,7 +32,7 @@ class StockClaims:
         self._options = options
         self._address = address
         self._is_durable = is_durable
-        self._desk: ClaimDesk | None = None
+        self._steps: ClaimSteps | None = None
         #: What the newest claim has locked, and what of it is held.
         self._stamp = ""
         self._taken: list[Taken] = []
@@ -41,11 +41,11 @@ class StockClaims:
         self.oldest_ms = 0
 
     def take(self, done: Claim, count: int, wait_s: float) -> Claim | None:
-        return self._claimed(done, self._run(lambda desk: desk.take(count, wait_s)))
+        return self._claimed(done, self._run(lambda steps: steps.take(count, wait_s)))
 
     def adopt(self, done: Claim, count: int, wait_s: float) -> Claim | None:
         left_behind = patiently(self._options.target.authority, self._options.operation_s, self._left_behind)
-        adopted = self._claimed(done, self._run(lambda desk: desk.adopt(left_behind)))
+        adopted = self._claimed(done, self._run(lambda steps: steps.adopt(left_behind)))
         return self.take(done, count, wait_s) if adopted is None else adopted
 
     def hold(self, claim: Claim) -> Held:
@@ -55,13 +55,13 @@ class StockClaims:
         is_ours = claim.stamp == self._stamp
         found = self._kept if is_ours else None
         if found is None:
-            found = self._run(lambda desk: desk.kept(claim)) if self._is_durable else {}
+            found = self._run(lambda steps: steps.kept(claim)) if self._is_durable else {}
         kept, taken = found, self._taken if is_ours else []
-        self._run(lambda desk: desk.settle(claim, kept, taken))
+        self._run(lambda steps: steps.settle(claim, kept, taken))
 
     def close(self) -> None:
-        if self._desk is not None:
-            bridge().run(self._desk.close())
+        if self._steps is not None:
+            bridge().run(self._steps.close())
 
     def _claimed(self, done: Claim, taken: list[Taken]) -> Claim | None:
         if not taken:
@@ -76,23 +76,23 @@ class StockClaims:
         if is_ours and self._kept is not None:
             return self._kept
         if is_ours and self._taken:
-            kept = self._run(lambda desk: desk.hold(claim, self._taken))
+            kept = self._run(lambda steps: steps.hold(claim, self._taken))
         else:
-            kept = self._run(lambda desk: desk.kept(claim))
+            kept = self._run(lambda steps: steps.kept(claim))
             self._stamp, self._taken = claim.stamp, []
         self._kept = kept
         return kept
 
-    def _run(self, step: Callable[[ClaimDesk], Coroutine[Any, Any, T]]) -> T:
+    def _run(self, step: Callable[[ClaimSteps], Coroutine[Any, Any, T]]) -> T:
         """Each step may be made again, as after a crash: what was locked over a connection that broke is lost to it,
         and comes again."""
-        desk = self._opened()
+        steps = self._opened()
 
         def run() -> T:
             try:
-                return bridge().run(step(desk))
+                return bridge().run(step(steps))
             except Unreachable:
-                bridge().run(desk.close())
+                bridge().run(steps.close())
                 raise
 
         return patiently(self._options.target.authority, self._options.operation_s, run)
@@ -107,11 +107,11 @@ class StockClaims:
             if message.state == "deferred" and CLAIM_PROPERTY in message.application_properties
         ]
 
-    def _opened(self) -> ClaimDesk:
-        if self._desk is None:
+    def _opened(self) -> ClaimSteps:
+        if self._steps is None:
             client = bridge().client(self._options.bus)
-            self._desk = ClaimDesk(client, self._address, is_durable=self._is_durable)
-        return self._desk
+            self._steps = ClaimSteps(client, self._address, is_durable=self._is_durable)
+        return self._steps
 
 
 class StockReading:

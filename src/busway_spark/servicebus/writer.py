@@ -40,7 +40,7 @@ from busway_spark.amqp_arrays.encoded_rows import ENVELOPE_BYTES, EncodedRows, p
 from busway_spark.amqp_arrays.message_cut import Column, Longs
 from busway_spark.servicebus.columns import check_writable
 from busway_spark.servicebus.options import ServiceBusOptions
-from busway_spark.servicebus.row_messages import RowRefused, encode_rows
+from busway_spark.servicebus.row_messages import UnsendableRow, encode_rows
 from busway_spark.wire.bridge import bridge
 from busway_spark.wire.bus import BUSWAY, Bus, administration, failing
 from busway_spark.writing.sink_writers import stage_pieces
@@ -56,7 +56,7 @@ def by_entity(
     `place` and their own place as one. Raises RowsRefused."""
     try:
         messages = encode_rows(piece, place, first_row)
-    except RowRefused as error:
+    except UnsendableRow as error:
         raise RowsRefused(f"Row {first_row + error.at} of its task cannot be sent: {error}.") from error
     rows = np.arange(first_row, first_row + piece.num_rows)
     if options.address is not None:

@@ -83,7 +83,7 @@ _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PATH: Final = "/metrics"
 
 
-class FiguresDoor:
+class FiguresServer:
     """Open from the start. Raises OSError when the port is taken."""
 
     def __init__(self, text: Callable[[], bytes], host: str, port: int) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from busway.client.errors import ClientError, EntityExists, EntityMissing, Unreachable
 from busway_spark.watching.watched import RUNNING, Watched, WatchedQuery
 from busway_spark.wire.bus import Bus
-from busway_spark.wire.http_client import HttpDoor
+from busway_spark.wire.http_client import HttpClient
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _SOURCES_MAX: Final = 64
 class Reporter:
     def __init__(self, bus: Bus, watched: Watched, every_s: float = EVERY_S) -> None:
         self._bus = bus
-        self._door = HttpDoor(bus, "", 0.0)
+        self._http = HttpClient(bus, "", 0.0)
         self._watched = watched
         self._every_s = every_s
         self._news = threading.Event()
@@ -101,7 +101,7 @@ class Reporter:
             target += f"?entity={quote(query.positions[0].entity, safe='')}"
         body = json.dumps(report_of(query, self._every_s)).encode()
         try:
-            answer = self._door.post(target, body, is_repeatable=True)
+            answer = self._http.post(target, body, is_repeatable=True)
         except EntityExists:
             if query.is_renamed:
                 raise

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from busway_spark.watching.figures import FiguresDoor
+    from busway_spark.watching.figures import FiguresServer
     from busway_spark.watching.listener import BusListener
     from busway_spark.watching.reporter import Reporter
     from busway_spark.watching.watched import Watched
@@ -38,12 +38,12 @@ EVERY_S_MAX: Final = 600.0
 class Watch:
     """Of one session; ends with `stop`, or with the program."""
 
-    def __init__(self, watched: Watched, reporter: Reporter | None, door: FiguresDoor | None) -> None:
+    def __init__(self, watched: Watched, reporter: Reporter | None, server: FiguresServer | None) -> None:
         self.watched = watched
         #: Where Prometheus gets the figures; None when nobody asked for it.
-        self.address = None if door is None else door.address
+        self.address = None if server is None else server.address
         self._reporter = reporter
-        self._door = door
+        self._server = server
         self._spark: weakref.ref[SparkSession] | None = None
         self._listener: BusListener | None = None
 
@@ -76,9 +76,9 @@ class Watch:
         atexit.unregister(self._end)
         if self._reporter is not None:
             self._reporter.stop()
-        if self._door is not None:
-            self._door.close()
-            self._door = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
 
 def watch(
@@ -119,15 +119,15 @@ def watch_bus(
     every_s: float = 10.0,
 ) -> Watch:
     """The same with what was checked. Raises OSError."""
-    from busway_spark.watching.figures import FiguresDoor, figures_text
+    from busway_spark.watching.figures import FiguresServer, figures_text
     from busway_spark.watching.listener import BusListener
     from busway_spark.watching.reporter import Reporter
     from busway_spark.watching.watched import Watched
 
     watched = Watched()
-    door = None if port is None else FiguresDoor(lambda: figures_text(watched.all()), host, port)
+    server = None if port is None else FiguresServer(lambda: figures_text(watched.all()), host, port)
     reporter = None if bus is None else Reporter(bus, watched, every_s)
-    made = Watch(watched, reporter, door)
+    made = Watch(watched, reporter, server)
     if made.address is not None:
         _log.info("Figures of the streams of this driver: %s", made.address)
     authority = None if bus is None else bus.target.authority

@@ -175,7 +175,7 @@ class Watched:
     def started(self, query: str, run: str, name: str | None) -> None:
         with self._lock:
             known = self._queries.pop(query, None) or WatchedQuery(query, run)
-            self._make_room()
+            self._drop_ended()
             self._queries[query] = replace(
                 known, run=run, name=name, state=RUNNING, is_told=False, heard_at_s=time.monotonic()
             )
@@ -212,7 +212,7 @@ class Watched:
                 )
             self._queries[query] = replace(known, is_told=False, heard_at_s=time.monotonic())
 
-    def _make_room(self) -> None:
+    def _drop_ended(self) -> None:
         while len(self._queries) >= QUERIES_MAX:
             ended = (each.query for each in self._queries.values() if each.state != RUNNING)
             del self._queries[next(ended, next(iter(self._queries)))]

@@ -53,8 +53,8 @@ _KEEP_ALIVE_TRIES: Final = 3
 _Place = tuple[str, int, bool, str | None]
 
 
-class KeptConnections:
-    """Use `kept_connections()`."""
+class ConnectionPool:
+    """Use `connection_pool()`."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -117,15 +117,15 @@ class KeptConnections:
             connection.close()
 
 
-_kept: KeptConnections | None = None
+_pool: ConnectionPool | None = None
 
 
-def kept_connections() -> KeptConnections:
+def connection_pool() -> ConnectionPool:
     """Those of this process."""
-    global _kept
-    if _kept is None or _kept.pid != os.getpid():
-        _kept = KeptConnections()
-    return _kept
+    global _pool
+    if _pool is None or _pool.pid != os.getpid():
+        _pool = ConnectionPool()
+    return _pool
 
 
 def connected(bus: Bus, timeout_s: float) -> http.client.HTTPConnection:
@@ -165,7 +165,7 @@ def _watch_peer(sock: socket.socket) -> None:
 _RETRY_AFTER: Final = "Retry-After"
 _SUPPLEMENT: Final = "ServiceBusSupplementaryAuthorization"
 _REFUSAL_BYTES_MAX: Final = 64 * 1024
-_TOLD_BYTES_MAX: Final = 1024 * 1024
+_ANSWER_BYTES_MAX: Final = 1024 * 1024
 _RETRY_AFTER_MAX_S: Final = 3600.0
 #: The server, or somebody before it, is busy.
 BUSY: Final = frozenset({429, 502, 503, 504})
@@ -195,7 +195,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Told:
+class Answer:
     """What a server answered to one request, whatever it means."""
 
     status: int
@@ -204,7 +204,7 @@ class Told:
     retry_after_s: float
 
 
-class HttpDoor:
+class HttpClient:
     """Requests about one entity of a bus. May be used by several threads."""
 
     def __init__(self, bus: Bus, entity: str, limit_s: float = OPERATION_S) -> None:
@@ -252,21 +252,21 @@ class HttpDoor:
             raise
         self._rest(answer, connection)
 
-    def told(self, question: Question) -> Told:
+    def ask(self, question: Question) -> Answer:
         """A short answer to one request; whoever asks knows what each status means, and whether to ask again. Raises
         Unreachable: it may have taken effect nevertheless."""
         connection: http.client.HTTPConnection | None = None
         try:
-            connection = kept_connections().resting(self._bus) or connected(self._bus, HTTP_TIMEOUT_S)
+            connection = connection_pool().resting(self._bus) or connected(self._bus, HTTP_TIMEOUT_S)
             answer = self._sent(question, connection)
-            body = answer.read(_TOLD_BYTES_MAX)
+            body = answer.read(_ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException) as error:
             if connection is not None:
                 connection.close()
             raise self._unreachable(error) from error
         meet(self._bus.target.authority)
         self._rest(answer, connection)
-        return Told(answer.status, body, _retry_after_s(answer) or 0.0)
+        return Answer(answer.status, body, _retry_after_s(answer) or 0.0)
 
     # -- how
 
@@ -307,8 +307,8 @@ class HttpDoor:
     def _exchanged(
         self, question: Question, patience: Patience, connect_s: float = HTTP_TIMEOUT_S
     ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
-        kept = kept_connections()
-        while question.is_repeatable and (connection := kept.resting(self._bus)) is not None:
+        pool = connection_pool()
+        while question.is_repeatable and (connection := pool.resting(self._bus)) is not None:
             try:
                 return self._sent(question, connection), connection
             except (OSError, http.client.HTTPException):
@@ -349,7 +349,7 @@ class HttpDoor:
         if answer.will_close or not answer.isclosed():
             connection.close()
         else:
-            kept_connections().keep(self._bus, connection)
+            connection_pool().keep(self._bus, connection)
 
     def _unreachable(self, error: BaseException) -> Unreachable:
         return Unreachable.at(self._bus.target.host, self._bus.target.http_port, error)

@@ -15,14 +15,14 @@ from urllib.parse import quote, urlencode
 
 from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Refused, Unreachable
 from busway_spark.wire.bus import BUSWAY, Bus
-from busway_spark.wire.http_client import BUSY, HttpDoor, Question, Told, refusal_sentence
+from busway_spark.wire.http_client import BUSY, Answer, HttpClient, Question, refusal_sentence
 from busway_spark.wire.patience import OPERATION_S, Patience
 from busway_spark.writing.write_names import WriteName
 
 #: How long a decision waits for its rows to be seen by everybody.
 PUBLISHED_WAIT_S: Final = 30
 _ROOT: Final = "/$staging"
-#: A server that does not speak HTTP is asked once more after this: Busway opens its doors one after the other.
+#: A server that does not speak HTTP is asked once more after this: Busway opens its ports one after the other.
 _SECOND_LOOK_S: Final = 0.5
 
 #: Who spoke AMQP alone at both looks, for the life of the process.
@@ -97,14 +97,14 @@ class StagingRoutes:
         wait_s: float = 0.0,
     ) -> Mapping[str, Any]:
         """Until there is an answer that is not put off, or no time is left."""
-        door = HttpDoor(self._bus, entity)
+        client = HttpClient(self._bus, entity)
         patience = Patience(self._bus.target.authority, self._limit_s)
         failure: ClientError
         again = ""
         while True:
             pause_s = 0.0
             try:
-                answer = door.told(Question(method, target + again, body, wait_s=wait_s))
+                answer = client.ask(Question(method, target + again, body, wait_s=wait_s))
             except Unreachable as error:
                 failure = error
             else:
@@ -151,7 +151,7 @@ def _object(text: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _error(answer: Told) -> ClientError:
+def _error(answer: Answer) -> ClientError:
     found = _object(answer.body)
     named = (found.get(name) for name in ("reason", "detail", "message", "error"))
     sentence = next((each for each in named if isinstance(each, str) and each), None)

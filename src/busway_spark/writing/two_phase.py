@@ -126,7 +126,7 @@ class Stage:
         target = (entity, partition)
         for first, end in rows.cut(PART_BYTES, PART_ROWS):
             piece = rows.batch(first, end)
-            if target in self._waiting and not self._waiting[target].has_room(len(piece), end - first):
+            if target in self._waiting and not self._waiting[target].fits(len(piece), end - first):
                 self._send(target)
             self._waiting.setdefault(target, _Gathered()).add(rows.rows[first:end], piece)
             self._bytes += len(piece)
@@ -195,7 +195,7 @@ class _Gathered:
         self.size = 0
         self.count = 0
 
-    def has_room(self, size: int, count: int) -> bool:
+    def fits(self, size: int, count: int) -> bool:
         return self.size + size <= PART_BYTES and self.count + count <= PART_ROWS
 
     def add(self, rows: Longs, piece: bytes) -> None:

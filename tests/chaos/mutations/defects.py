@@ -132,7 +132,7 @@ def addresses_of""",
     Fault(
         "one token that fails ends the renewing",
         "A-8: each token is renewed by itself, and tried again",
-        "busway/client/service_bus_client.py",
+        "busway/client/client_connection.py",
         "                except ClientError:  # one that lasts shows itself to whoever uses the connection next\n"
         "                    pause_s = _RENEW_AGAIN_AFTER_S\n",
         "                except ClientError:\n                    break\n",

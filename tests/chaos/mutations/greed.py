@@ -41,9 +41,9 @@ GREED: Final = (
         "attaches are kept whole",
         "B11: of an attach only what is used is kept",
         "busway/amqp/link.py",
-        """            allowance.release_attach(self.kept_bytes - kept)
+        """            allowance.release_attach(self.attach_bytes - kept)
 """,
-        """            kept = self.kept_bytes
+        """            kept = self.attach_bytes
 """,
         (
             "tests/unit/gateway/test_amqp_strangers.py::test_of_an_attach_only_its_name_and_addresses_are_kept",

@@ -11,14 +11,14 @@ from urllib.parse import quote
 from busway.client.errors import ClientError
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.wire.bus import Bus
-from busway_spark.wire.http_client import HttpDoor
+from busway_spark.wire.http_client import HttpClient
 
 
 class BackfillDoor:
     """Of one subscription."""
 
     def __init__(self, bus: Bus, subscription_path: str) -> None:
-        self._door = HttpDoor(bus, subscription_path)
+        self._door = HttpClient(bus, subscription_path)
         self._path = subscription_path
         self._target = f"/$backfill/{quote(subscription_path, safe='/$')}"
 

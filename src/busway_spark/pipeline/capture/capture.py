@@ -43,7 +43,7 @@ from busway_spark.pipeline.entity_kind import (
     HUB,
     SUBSCRIPTION_KIND,
     TOPIC_KIND,
-    KnownEntity,
+    EntityFacts,
     find_entity,
 )
 from busway_spark.pipeline.job import JobFailed, Place, Progress, driver_sentence, job_session
@@ -154,7 +154,7 @@ def capture(place: Place, options: CaptureOptions, progress: Progress) -> Captur
 # -- what is captured
 
 
-def _captured_entity(bus: Bus, name: str, options: CaptureOptions) -> KnownEntity:
+def _captured_entity(bus: Bus, name: str, options: CaptureOptions) -> EntityFacts:
     entity = find_entity(bus, name.strip("/"))
     if entity.kind == TOPIC_KIND:
         _make_subscription(bus, entity.name, options.subscription)
@@ -185,7 +185,7 @@ def _make_subscription(bus: Bus, topic: str, name: str) -> None:
         raise JobFailed(f"The subscription '{name}' of '{topic}' cannot be made: {error}") from error
 
 
-def _begin(stack: ExitStack, root: CaptureRoot, entity: KnownEntity, options: CaptureOptions) -> None:
+def _begin(stack: ExitStack, root: CaptureRoot, entity: EntityFacts, options: CaptureOptions) -> None:
     sentence = f"Another capture of '{entity.name}' into {root.location} is running."
     stack.enter_context(root.locked(notes_of(entity.name) / "lock", sentence))
     facts: dict[str, object] = {"kind": entity.kind, "layout": options.layout}
@@ -199,7 +199,7 @@ def _begin(stack: ExitStack, root: CaptureRoot, entity: KnownEntity, options: Ca
 
 
 def _start(
-    spark: SparkSession, place: Place, root: CaptureRoot, entity: KnownEntity, options: CaptureOptions
+    spark: SparkSession, place: Place, root: CaptureRoot, entity: EntityFacts, options: CaptureOptions
 ) -> StreamingQuery:
     checkpoint = _checkpoint(root, entity.name, options)
     if entity.kind == HUB:
@@ -227,7 +227,7 @@ def _start(
 
 
 def _started_again(
-    spark: SparkSession, place: Place, root: CaptureRoot, options: CaptureOptions, entity: KnownEntity
+    spark: SparkSession, place: Place, root: CaptureRoot, options: CaptureOptions, entity: EntityFacts
 ) -> StreamingQuery:
     """As a new start of the job would: what was half done is done first. Raises JobFailed."""
     try:
@@ -245,7 +245,7 @@ def _checkpoint(root: CaptureRoot, entity: str, options: CaptureOptions) -> str:
 
 
 def _events(
-    spark: SparkSession, place: Place, root: CaptureRoot, entity: KnownEntity, options: CaptureOptions
+    spark: SparkSession, place: Place, root: CaptureRoot, entity: EntityFacts, options: CaptureOptions
 ) -> DataFrame:
     given = {
         **place.eventhubs_options(entity.name),
@@ -273,7 +273,7 @@ def _captured_positions(root: CaptureRoot, entity: str) -> dict[str, object]:
     return {str(partition): {"seqNo": number + 1, "isInclusive": True} for partition, number in last.items()}
 
 
-def _messages(spark: SparkSession, place: Place, entity: KnownEntity, options: CaptureOptions) -> DataFrame:
+def _messages(spark: SparkSession, place: Place, entity: EntityFacts, options: CaptureOptions) -> DataFrame:
     if entity.kind == TOPIC_KIND:
         where = {"topic": entity.name, "subscription": options.subscription}
     elif entity.kind == SUBSCRIPTION_KIND:
@@ -297,7 +297,7 @@ def _messages(spark: SparkSession, place: Place, entity: KnownEntity, options: C
 class _Capture:
     """One stream and what it has captured so far."""
 
-    def __init__(self, query: StreamingQuery, entity: KnownEntity, checkpoint: str) -> None:
+    def __init__(self, query: StreamingQuery, entity: EntityFacts, checkpoint: str) -> None:
         self.query = query
         self.entity = entity
         self.retry = Retry()
@@ -345,7 +345,7 @@ class _Capture:
 
 
 #: Starts the stream of an entity again. Raises JobFailed.
-StartAgain = Callable[[KnownEntity], "StreamingQuery"]
+StartAgain = Callable[[EntityFacts], "StreamingQuery"]
 
 
 def _watch(captures: list[_Capture], progress: Progress, start_again: StartAgain | None) -> None:

@@ -86,7 +86,7 @@ class BatchName:
 
 
 @dataclass(frozen=True)
-class Move:
+class FileMove:
     staged: PurePosixPath
     final: PurePosixPath
     #: None in notes of earlier versions.
@@ -96,7 +96,7 @@ class Move:
 @dataclass(frozen=True)
 class Promise:
     name: BatchName
-    moves: tuple[Move, ...]
+    moves: tuple[FileMove, ...]
     #: What its rows are; None in notes of earlier versions.
     extents: Extents | None
     #: What its files hold.
@@ -169,7 +169,7 @@ class CaptureLedger:
         try:
             sizes = note.get("bytes", {})
             moves = [
-                Move(PurePosixPath(staged), PurePosixPath(final), sizes.get(final))
+                FileMove(PurePosixPath(staged), PurePosixPath(final), sizes.get(final))
                 for staged, final in note.get("moves", ())
             ]
             name = BatchName(str(note.get("query")), int(note.get("batch", -1)))
@@ -202,7 +202,7 @@ class CaptureLedger:
 
     def _keep(self, promise: Promise) -> PurePosixPath | None:
         """A file that is not where it should be; None when all are, and the batch is noted as done."""
-        waiting: list[Move] = []
+        waiting: list[FileMove] = []
         for move in promise.moves:
             # In this order: what is moved at this very moment is seen in one of both places.
             if self._is_staged(move):
@@ -225,18 +225,18 @@ class CaptureLedger:
         self._forget_promise()
         return None
 
-    def _is_staged(self, move: Move) -> bool:
+    def _is_staged(self, move: FileMove) -> bool:
         found = self._root.file_size(move.staged)
         return found is not None and move.bytes in (None, found)
 
-    def _is_in_place(self, move: Move) -> bool:
+    def _is_in_place(self, move: FileMove) -> bool:
         """Raises CaptureFailed when another file has its name."""
         found = self._root.file_size(move.final)
         if found is not None:
             self._check_size(move, found)
         return found is not None
 
-    def _check_size(self, move: Move, found: int | None) -> None:
+    def _check_size(self, move: FileMove, found: int | None) -> None:
         if move.bytes is None:
             span_of(self._root, move.final)  # raises where it is not whole
         elif found != move.bytes:

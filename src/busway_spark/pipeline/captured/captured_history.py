@@ -63,7 +63,7 @@ START: Final = Mark(0, -1)
 END: Final = Mark(1 << 60, 1 << 62)
 
 
-class Selection:
+class RowSelection:
     """Which numbers of a partition and hour are wanted."""
 
     def numbers(self, file: CapturedFile) -> NDArray[np.int64] | None:
@@ -96,7 +96,7 @@ class History:
         return ends
 
     def rows(
-        self, partition: int, after: Mark = START, last: Mark = END, selection: Selection | None = None
+        self, partition: int, after: Mark = START, last: Mark = END, selection: RowSelection | None = None
     ) -> Iterator[HistoryRow]:
         """Behind one mark, up to and with another."""
         files = sorted(
@@ -106,7 +106,7 @@ class History:
         for chain in _chains(files):
             if max(_end(each) for each in chain) <= after or _end(chain[0]).hour > last.hour:
                 continue
-            wanted = (selection or Selection()).numbers(chain[0].file)
+            wanted = (selection or RowSelection()).numbers(chain[0].file)
             parts = [self._file_rows(each, after, last, wanted) for each in chain]
             yield from parts[0] if len(parts) == 1 else heapq.merge(*parts, key=_number)
 

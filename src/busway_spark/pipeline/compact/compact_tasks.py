@@ -51,7 +51,7 @@ class SparkMerging:
             running: dict[Future[MergedFolder], FolderPlan] = {pool.submit(jobs.run, first): first}
             try:
                 while running:
-                    for plan in islice(plans, max(0, jobs.room() - len(running))):
+                    for plan in islice(plans, max(0, jobs.free_slots() - len(running))):
                         running[pool.submit(jobs.run, plan)] = plan
                     for done in wait(running, return_when=FIRST_COMPLETED).done:
                         plan = running.pop(done)
@@ -84,7 +84,7 @@ class _Jobs:
         self._task = task
         self._group = f"compact-{uuid4().hex}"
 
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """How many may be under way. One of them waits, for the next free core and so that Spark, where it takes
         machines as it needs them, sees a need."""
         with _failing(""):

@@ -51,7 +51,7 @@ class WrongPolicy(ValueError):
 
 
 @dataclass(frozen=True)
-class Rule:
+class PolicyRule:
     budget: int
     reason: str | None = None
     fingerprint: str | None = None
@@ -73,7 +73,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Policy:
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
     creates: bool = False
 
     def quarantines(self) -> list[str]:
@@ -109,7 +109,7 @@ class Policy:
         return cls(tuple(_rule(at, each) for at, each in enumerate(rules, 1)), creates)
 
 
-def _rule(at: int, found: object) -> Rule:
+def _rule(at: int, found: object) -> PolicyRule:
     name = f"rule {at}"
     if not isinstance(found, dict):
         raise WrongPolicy(f"{name} must be a table, [[rule]].")
@@ -125,7 +125,7 @@ def _rule(at: int, found: object) -> Rule:
     if backoff_max_s < backoff_s:
         raise WrongPolicy(f"{name}: backoff_max is shorter than backoff.")
     quarantine = found.get("quarantine")
-    return Rule(
+    return PolicyRule(
         budget,
         found.get("reason"),
         found.get("fingerprint"),
@@ -156,7 +156,9 @@ def _seconds(name: str, option: str, text: str) -> int:
 # -- what is written into the message
 
 
-def resubmission(rule: Rule, count: int, first_ms: int | None, now_ms: int, identity: str) -> dict[str, Any]:
+def resubmission(
+    rule: PolicyRule, count: int, first_ms: int | None, now_ms: int, identity: str
+) -> dict[str, Any]:
     """Changes of a message that is resubmitted once more. `identity`: where it lies, and its number there."""
     changes: dict[str, Any] = {
         PROPERTY_MARK + COUNT: count + 1,

@@ -42,7 +42,7 @@ from busway_spark.pipeline.deadletters.plan import GONE, LOCKED, PLANNED, REFUSE
 from busway_spark.pipeline.deadletters.route import Route
 from busway_spark.pipeline.job import JobFailed, Progress, failing
 from busway_spark.wire.bus import Bus
-from busway_spark.wire.http_client import HttpDoor
+from busway_spark.wire.http_client import HttpClient
 from busway_spark.wire.patience import OPERATION_S, Patience
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def unpacked(body: bytes) -> Iterator[Letter]:
 
 
 @dataclass(frozen=True)
-class Told:
+class LettersOutcome:
     """What became of some letters, all the same: an outcome of `plan`."""
 
     outcome: str
@@ -125,12 +125,12 @@ class Told:
     detail: str | None = None
 
 
-class LettersDoor:
+class LettersRoute:
     """From one source to one destination."""
 
     def __init__(self, bus: Bus, source: str, destination: str, limit_s: float = OPERATION_S) -> None:
         self._bus = bus
-        self._door = HttpDoor(bus, source, limit_s)
+        self._http = HttpClient(bus, source, limit_s)
         self._destination = destination
         self._target = f"/$deadletters/{quote(source, safe='/$')}?into={quote(destination, safe='')}"
         self._limit_s = limit_s
@@ -142,13 +142,13 @@ class LettersDoor:
         except (EntityMissing, Refused):
             return False
 
-    def move(self, letters: bytes, *, is_first: bool) -> list[Told]:
+    def move(self, letters: bytes, *, is_first: bool) -> list[LettersOutcome]:
         """What became of those packed letters that were not moved; all others were. `is_first`: nobody has tried them
         before. Raises ClientError."""
         patience = Patience(self._bus.target.authority, self._limit_s)
         left = letters
         are_tried, tried = not is_first, set[int]()
-        told: list[Told] = []
+        told: list[LettersOutcome] = []
         while True:
             try:
                 answer = self._ask(left)
@@ -159,21 +159,23 @@ class LettersDoor:
                 continue
             told += _not_moved(answer)
             if not are_tried:
-                told.append(Told(GONE, [number for number in answer["gone"] if number not in tried]))
+                told.append(
+                    LettersOutcome(GONE, [number for number in answer["gone"] if number not in tried])
+                )
             tried.update(answer["unknown"])
             again = {*answer["later"], *answer["unknown"]}
             if not again:
                 break
             left = _only(left, again)
             if not patience.pause():
-                told.append(Told(PLANNED, sorted(again), "the server was busy"))
+                told.append(LettersOutcome(PLANNED, sorted(again), "the server was busy"))
                 break
         return [each for each in told if each.numbers]
 
     def _ask(self, letters: bytes) -> dict[str, Any]:
-        # Not by the door itself: what was asked twice must be known here.
+        # Not repeated by the client: what was asked twice must be known here.
         found = json.loads(
-            self._door.post(self._target, letters, is_repeatable=False, also_for=self._destination)
+            self._http.post(self._target, letters, is_repeatable=False, also_for=self._destination)
         )
         return found if isinstance(found, dict) else {}
 
@@ -182,9 +184,9 @@ def _only(letters: bytes, wanted: Container[int]) -> bytes:
     return packed(letter for letter in unpacked(letters) if letter[0] in wanted)
 
 
-def _not_moved(answer: Mapping[str, Any]) -> list[Told]:
-    refused = [Told(REFUSED, [int(number)], str(why)) for number, why in answer["refused"]]
-    return [Told(LOCKED, list(answer["locked"])), *refused]
+def _not_moved(answer: Mapping[str, Any]) -> list[LettersOutcome]:
+    refused = [LettersOutcome(REFUSED, [int(number)], str(why)) for number, why in answer["refused"]]
+    return [LettersOutcome(LOCKED, list(answer["locked"])), *refused]
 
 
 #: Parcels that are under way together, at least and at most; and for each core, and their bytes.
@@ -213,7 +215,7 @@ class Parcel:
 
 
 #: What became of those letters of a parcel that were not moved.
-ParcelTold = tuple[Parcel, list[Told]]
+ParcelOutcome = tuple[Parcel, list[LettersOutcome]]
 
 
 class TaskMover:
@@ -244,9 +246,9 @@ class TaskMover:
         self.ended_early: str | None = None
 
     def is_possible(self) -> bool:
-        """Whether the server has a door for it. Raises JobFailed."""
+        """Whether the server has a route for it. Raises JobFailed."""
         try:
-            return LettersDoor(self._bus, self.route.source, self.route.destination).is_there()
+            return LettersRoute(self._bus, self.route.source, self.route.destination).is_there()
         except ClientError as error:
             raise JobFailed(str(error)) from error
 
@@ -293,7 +295,7 @@ class TaskMover:
         if some:
             yield some
 
-    def _moved(self, parcels: list[Parcel]) -> list[ParcelTold]:
+    def _moved(self, parcels: list[Parcel]) -> list[ParcelOutcome]:
         table = pa.Table.from_batches([column_of_blobs(_GIVEN, [each.letters for each in parcels])])
         frame = self._spark.createDataFrame(table)  # as many tasks as there are cores, each with neighbours
         if self.route.needs_session:
@@ -303,7 +305,7 @@ class TaskMover:
         rows: list[Any] = frame.mapInArrow(work, _RETURNED).collect()
         return paired(parcels, [bytes(row[0]) for row in rows])
 
-    def _note(self, told: list[ParcelTold]) -> None:
+    def _note(self, told: list[ParcelOutcome]) -> None:
         moved = 0
         for parcel, others in told:
             stay = {number for each in others for number in each.numbers}
@@ -346,27 +348,27 @@ def _task(bus: Bus, source: str, destination: str, is_certain: bool) -> Callable
 
         context = TaskContext.get()
         is_first = is_certain and (context is None or context.attemptNumber() == 0)
-        door = LettersDoor(bus, source, destination)
+        route = LettersRoute(bus, source, destination)
         for batch in batches:
-            told = [_told(door, letters.as_py(), is_first) for letters in batch.column(0)]
+            told = [_told(route, letters.as_py(), is_first) for letters in batch.column(0)]
             yield column_of_blobs(_RETURNED.split()[0], told)
 
     return work
 
 
-def _told(door: LettersDoor, letters: bytes, is_first: bool) -> bytes:
+def _told(route: LettersRoute, letters: bytes, is_first: bool) -> bytes:
     """Of one parcel, under the number of its first letter."""
-    told = door.move(letters, is_first=is_first)
+    told = route.move(letters, is_first=is_first)
     return json.dumps([first_number(letters), [astuple(each) for each in told]]).encode()
 
 
-def paired(parcels: list[Parcel], answers: list[bytes]) -> list[ParcelTold]:
+def paired(parcels: list[Parcel], answers: list[bytes]) -> list[ParcelOutcome]:
     """Each answer with the parcel whose first letter it names, in whatever order they come."""
     by_first = {parcel.first: parcel for parcel in parcels}
-    pairs: list[ParcelTold] = []
+    pairs: list[ParcelOutcome] = []
     for answer in answers:
         first, told = json.loads(answer)
-        pairs.append((by_first.pop(first), [Told(*each) for each in told]))
+        pairs.append((by_first.pop(first), [LettersOutcome(*each) for each in told]))
     assert not by_first, "Spark ends a job without some of its rows"
     return pairs
 

@@ -31,7 +31,14 @@ from busway.message.changed_payload import MESSAGE_ID
 from busway_spark.pipeline.deadletters import columns as columns
 from busway_spark.pipeline.deadletters.plan import LOCKED, PLANNED, REFUSED, Plan
 from busway_spark.pipeline.deadletters.plan import Row as PlanRow
-from busway_spark.pipeline.deadletters.policy import COUNT, FIRST, Policy, Rule, quarantine, resubmission
+from busway_spark.pipeline.deadletters.policy import (
+    COUNT,
+    FIRST,
+    Policy,
+    PolicyRule,
+    quarantine,
+    resubmission,
+)
 from busway_spark.pipeline.deadletters.route import TRANSACTION, Route, find_route, source_of
 from busway_spark.pipeline.deadletters.tasks import TaskMover
 from busway_spark.pipeline.job import JobFailed, Place, Progress, failing
@@ -64,7 +71,7 @@ class TriageOptions:
 
 
 @dataclass(frozen=True)
-class Group:
+class TriagedGroup:
     entity: str
     reason: str | None
     fingerprint: str
@@ -78,7 +85,7 @@ class Round:
     """What was found, and what was done."""
 
     is_dry: bool
-    groups: Counter[Group] = field(default_factory=Counter)
+    groups: Counter[TriagedGroup] = field(default_factory=Counter)
     #: Outcome (`plan`) → how many; empty in a dry run.
     outcomes: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -224,7 +231,7 @@ class _Triage:
             count = max(0, row["count"] or 0)
             action = HELD if row["isHeld"] else action_of(rule, count)
             place = self._place_of(row["source"], rule, action)
-            group = Group(
+            group = TriagedGroup(
                 self._sources[row["source"]],
                 row["deadLetterReason"],
                 row["fingerprint"],
@@ -239,12 +246,12 @@ class _Triage:
                     changes[MESSAGE_ID] = new_id
                 yield place, row["sequenceNumber"], row["isDeferred"], changes
 
-    def _place_of(self, source: int, rule: Rule | None, action: str) -> int | None:
+    def _place_of(self, source: int, rule: PolicyRule | None, action: str) -> int | None:
         if rule is None or action not in (RESUBMIT, QUARANTINE):
             return None
         return self._places[source, rule.quarantine if action == QUARANTINE else None]
 
-    def _changes(self, row: Any, rule: Rule, action: str, count: int, now_ms: int) -> dict[str, Any]:
+    def _changes(self, row: Any, rule: PolicyRule, action: str, count: int, now_ms: int) -> dict[str, Any]:
         source = self._sources[row["source"]]
         if action == QUARANTINE:
             return quarantine(row["deadLetterReason"], row["deadLetterErrorDescription"], source, now_ms)
@@ -258,13 +265,13 @@ class _Triage:
                 spark, self._place.bus, route, at, plan, self._progress, wait_s=self._options.wait_s
             )
             if not mover.is_possible():
-                raise JobFailed("The server has no door for dead letters; is it an older Busway?")
+                raise JobFailed("The server has no route for dead letters; is it an older Busway?")
             mover.run()
             if mover.ended_early is not None:
                 done.warnings.append(f"Not all of {route.source} were tried: {mover.ended_early}.")
 
 
-def action_of(rule: Rule | None, count: int) -> str:
+def action_of(rule: PolicyRule | None, count: int) -> str:
     """Of a message that was resubmitted so often."""
     if rule is None:
         return LEAVE
@@ -273,7 +280,7 @@ def action_of(rule: Rule | None, count: int) -> str:
     return LEAVE if rule.quarantine is None else QUARANTINE
 
 
-def _fitting(rules: Sequence[Rule], sources: Sequence[str]) -> Column:
+def _fitting(rules: Sequence[PolicyRule], sources: Sequence[str]) -> Column:
     """The place of the first rule that fits; null when none does."""
     fitting = F.lit(None).cast("int")
     for at, rule in reversed(list(enumerate(rules))):
@@ -281,7 +288,7 @@ def _fitting(rules: Sequence[Rule], sources: Sequence[str]) -> Column:
     return fitting
 
 
-def _condition(rule: Rule, sources: Sequence[str]) -> Column:
+def _condition(rule: PolicyRule, sources: Sequence[str]) -> Column:
     held: list[Column] = []
     if rule.reason is not None:
         held.append(F.col("deadLetterReason").eqNullSafe(rule.reason))
@@ -300,9 +307,9 @@ def _number(name: str, kind: str) -> Column:
     return F.try_variant_get(F.col("properties").getItem(name), "$", kind)
 
 
-def _count(groups: Counter[Group], group: Group) -> None:
+def _count(groups: Counter[TriagedGroup], group: TriagedGroup) -> None:
     if group not in groups and len(groups) >= GROUPS_MAX:
-        group = Group(group.entity, _OTHERS, _OTHERS, group.action, group.destination)
+        group = TriagedGroup(group.entity, _OTHERS, _OTHERS, group.action, group.destination)
     groups[group] += 1
 
 

@@ -24,7 +24,7 @@ from typing import Final
 from uuid import uuid4
 
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.places.object_store import Found, ObjectStore, Overtaken, Tag
+from busway_spark.pipeline.places.object_store import ObjectContent, ObjectStore, Overtaken, Tag
 
 #: An owner that is silent for so long is dead.
 LEASE_S: Final = 30.0
@@ -121,7 +121,7 @@ def _text(owner: str, count: int) -> bytes:
     return json.dumps({"owner": owner, "count": count, "id": uuid4().hex}).encode()
 
 
-def _owner_of(found: Found) -> str:
+def _owner_of(found: ObjectContent) -> str:
     try:
         return str(json.loads(found.data)["owner"])
     except (ValueError, KeyError, TypeError):

@@ -47,7 +47,7 @@ class Overtaken(Exception):
 Tag = dict[str, str]
 
 
-class Found(NamedTuple):
+class ObjectContent(NamedTuple):
     data: bytes
     tag: Tag
 
@@ -98,11 +98,11 @@ class ObjectStore:
 
     # -- one object
 
-    def get(self, key: str) -> Found | None:
+    def get(self, key: str) -> ObjectContent | None:
         with self.telling():
             try:
                 found = self._obstore.get(self._store, key)
-                return Found(bytes(found.bytes()), _tag(found.meta))
+                return ObjectContent(bytes(found.bytes()), _tag(found.meta))
             except FileNotFoundError:
                 return None
 

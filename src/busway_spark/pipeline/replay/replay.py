@@ -25,8 +25,8 @@ from typing import Final
 
 from busway.client.errors import ClientError
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.pipeline.captured.captured_history import History, HistoryRow, Mark, Selection
-from busway_spark.pipeline.entity_kind import HUB, SUBSCRIPTION_KIND, KnownEntity, find_entity
+from busway_spark.pipeline.captured.captured_history import History, HistoryRow, Mark, RowSelection
+from busway_spark.pipeline.entity_kind import HUB, SUBSCRIPTION_KIND, EntityFacts, find_entity
 from busway_spark.pipeline.job import JobFailed, Place, Progress
 from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.pipeline.replay.replay_state import ReplayState, Step, chosen, load_state, replay_name
@@ -120,7 +120,7 @@ def _state(
     place: Place,
     root: CaptureRoot,
     history: History,
-    target: KnownEntity,
+    target: EntityFacts,
     options: ReplayOptions,
     name: str,
 ) -> ReplayState:
@@ -143,7 +143,7 @@ def _can_stage(place: Place) -> bool:
         raise JobFailed(f"The bus cannot be reached: {error}") from error
 
 
-def _check_hub(target: KnownEntity, state: ReplayState) -> None:
+def _check_hub(target: EntityFacts, state: ReplayState) -> None:
     """What it had is gone with it."""
     if state.write is not None and state.made_ms != target.created_at_ms:
         raise JobFailed(
@@ -151,7 +151,7 @@ def _check_hub(target: KnownEntity, state: ReplayState) -> None:
         )
 
 
-def _warn(target: KnownEntity, state: ReplayState, progress: Progress) -> None:
+def _warn(target: EntityFacts, state: ReplayState, progress: Progress) -> None:
     if state.write is None and target.kind != HUB and not target.detects_duplicates:
         progress.tell(
             f"'{target.name}' does not detect duplicates: if this is killed, what it sent in its last second is sent"
@@ -184,7 +184,7 @@ class _Replay:
         place: Place,
         root: CaptureRoot,
         history: History,
-        target: KnownEntity,
+        target: EntityFacts,
         options: ReplayOptions,
         state: ReplayState,
         progress: Progress,
@@ -205,7 +205,7 @@ class _Replay:
         self._lateness_s = 0.0
         self._reached_us = 0
 
-    def run(self, selection: Selection) -> ReplayResult:
+    def run(self, selection: RowSelection) -> ReplayResult:
         started_s = time.monotonic()
         try:
             asyncio.run(self._run(selection))
@@ -216,7 +216,7 @@ class _Replay:
         self._result.seconds = time.monotonic() - started_s
         return self._result
 
-    async def _run(self, selection: Selection) -> None:
+    async def _run(self, selection: RowSelection) -> None:
         async with self._place.bus.client() as client:
             target = self._target(client)
             await target.open()
@@ -239,7 +239,7 @@ class _Replay:
             return target_of(client, bus, self._entity, self._naming, state.counts)
         return StagedTarget(bus, self._entity, self._naming, state.write, state.steps)
 
-    async def _repeat(self, target: ReplayTarget, step: Step, selection: Selection) -> None:
+    async def _repeat(self, target: ReplayTarget, step: Step, selection: RowSelection) -> None:
         """The step of the note: the same rows under the same number, whether it was decided or not."""
         rows = self._merged(selection, step.marks)
         while lot := list(islice(rows, _LOT_ROWS)):
@@ -252,7 +252,7 @@ class _Replay:
         self._state.is_over(step)
         self._marks = dict(step.marks)
 
-    async def _send_all(self, target: ReplayTarget, selection: Selection) -> bool:
+    async def _send_all(self, target: ReplayTarget, selection: RowSelection) -> bool:
         """False when somebody stopped it."""
         lot: list[Sourced] = []
         for partition, row in self._merged(selection, self._state.ends):
@@ -271,12 +271,12 @@ class _Replay:
             await self._send(target, lot)
         return True
 
-    def _merged(self, selection: Selection, ends: Mapping[int, Mark]) -> Iterator[Sourced]:
+    def _merged(self, selection: RowSelection, ends: Mapping[int, Mark]) -> Iterator[Sourced]:
         """By time; which one comes next depends on nothing but the marks."""
         streams = [self._sourced(partition, end, selection) for partition, end in ends.items()]
         return heapq.merge(*streams, key=lambda each: (each[1].time_us, each[0]))
 
-    def _sourced(self, partition: int, end: Mark, selection: Selection) -> Iterator[Sourced]:
+    def _sourced(self, partition: int, end: Mark, selection: RowSelection) -> Iterator[Sourced]:
         for row in self._history.rows(partition, self._state.mark(partition), end, selection):
             yield partition, row
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from busway_spark.pipeline.captured.captured import FOLDERS, SCHEMA, CapturedFile, folder_of
 from busway_spark.pipeline.captured.captured_files import captured_frame
-from busway_spark.pipeline.captured.captured_history import START, History, Mark, Selection
+from busway_spark.pipeline.captured.captured_history import START, History, Mark, RowSelection
 from busway_spark.pipeline.captured.notes import note_text, parsed_note
 from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.pipeline.places.capture_root import NOTES, CaptureRoot
@@ -173,7 +173,7 @@ _COMPLETE: Final = "_SUCCESS"
 _WORDS_MAX: Final = 600
 
 
-class ChosenNumbers(Selection):
+class ChosenNumbers(RowSelection):
     def __init__(self, root: CaptureRoot, folder: PurePosixPath) -> None:
         self._root = root
         self._folder = folder
@@ -191,10 +191,10 @@ class ChosenNumbers(Selection):
 
 def chosen(
     place: Place, root: CaptureRoot, history: History, where: str | None, state: ReplayState
-) -> Selection:
+) -> RowSelection:
     """Raises JobFailed when Spark does not take the condition."""
     if where is None:
-        return Selection()
+        return RowSelection()
     folder = state.folder / f"chosen-{state.run}"
     if not root.exists(folder / _COMPLETE):
         _choose(place, root, history, where, folder)

@@ -41,7 +41,7 @@ from busway.client.service_bus_client import ServiceBusClient
 from busway.streams.key_hash import partition_of_key
 from busway_spark.amqp_arrays.encoded_rows import EncodedRows
 from busway_spark.pipeline.captured.captured_history import HistoryRow
-from busway_spark.pipeline.entity_kind import HUB, KnownEntity
+from busway_spark.pipeline.entity_kind import HUB, EntityFacts
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.property_types import UnknownProperties, properties_of
 from busway_spark.wire.bus import Bus, BusFailure
@@ -89,12 +89,12 @@ class ReplayTarget(ABC):
 def target_of(
     client: ServiceBusClient,
     bus: Bus,
-    entity: KnownEntity,
+    entity: EntityFacts,
     naming: MessageNaming,
     counts: Mapping[str, int],
 ) -> ReplayTarget:
     if entity.kind == HUB:
-        return HubTarget(client, bus, entity, naming, counts)
+        return ReplayHubTarget(client, bus, entity, naming, counts)
     return QueueTarget(client, entity, naming)
 
 
@@ -130,12 +130,12 @@ def hub_partition(source: int, row: HistoryRow, count: int) -> str:
     return str(at % count)
 
 
-class HubTarget(ReplayTarget):
+class ReplayHubTarget(ReplayTarget):
     def __init__(
         self,
         client: ServiceBusClient,
         bus: Bus,
-        hub: KnownEntity,
+        hub: EntityFacts,
         naming: MessageNaming,
         counts: Mapping[str, int],
     ) -> None:
@@ -226,7 +226,7 @@ def _properties(row: HistoryRow) -> dict[str, object]:
 
 
 class QueueTarget(ReplayTarget):
-    def __init__(self, client: ServiceBusClient, entity: KnownEntity, naming: MessageNaming) -> None:
+    def __init__(self, client: ServiceBusClient, entity: EntityFacts, naming: MessageNaming) -> None:
         self._entity = entity
         self._naming = naming
         self._sender: ServiceBusSender = client.get_queue_sender(entity.name)
@@ -286,7 +286,7 @@ def new_write(replay: str) -> str:
 
 class StagedTarget(ReplayTarget):
     def __init__(
-        self, bus: Bus, entity: KnownEntity, naming: MessageNaming, write: str, last_step: int
+        self, bus: Bus, entity: EntityFacts, naming: MessageNaming, write: str, last_step: int
     ) -> None:
         self._bus = bus
         self._entity = entity

@@ -50,7 +50,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Told:
+class ReportResult:
     figures: Figures
     remarkable: list[str]
     page: Path | None
@@ -67,7 +67,7 @@ class Told:
         }
 
 
-def run(spark: SparkSession, options: Report, progress: Progress | None = None) -> Told:
+def run(spark: SparkSession, options: Report, progress: Progress | None = None) -> ReportResult:
     """Raises JobFailed."""
     told = progress or Progress()
     if options.since is not None and options.until is not None and options.until <= options.since:
@@ -86,7 +86,7 @@ def run(spark: SparkSession, options: Report, progress: Progress | None = None) 
     told.tell(f"{figures.total} events counted.", events=figures.total)
     remarkable = remarks(figures)
     page = None if options.out is None else _write(options.out, figures, remarkable, options)
-    return Told(figures, remarkable, page)
+    return ReportResult(figures, remarkable, page)
 
 
 def _write(folder: Path, figures: Figures, remarkable: list[str], options: Report) -> Path:
@@ -98,7 +98,8 @@ def _write(folder: Path, figures: Figures, remarkable: list[str], options: Repor
     for name, rows in figures.tables().items():
         write_rows(folder / FIGURES / f"{name}.parquet", rows)
     write_whole(
-        folder / f"{FIGURES}.json", json.dumps(Told(figures, remarkable, None).as_json(), indent=1) + "\n"
+        folder / f"{FIGURES}.json",
+        json.dumps(ReportResult(figures, remarkable, None).as_json(), indent=1) + "\n",
     )
     write_whole(folder / PAGE, report_page(figures, remarkable, sources))
     return folder / PAGE

@@ -11,7 +11,7 @@ from busway.client.service_bus_client import ServiceBusClient
 _SESSION_WAIT_S: Final = 0.05
 
 
-class Entrance:
+class EntityReceivers:
     def __init__(self, client: ServiceBusClient, address: str, receive_mode: str = PEEK_LOCK) -> None:
         self._client = client
         self._address = address

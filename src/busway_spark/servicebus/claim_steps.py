@@ -15,7 +15,7 @@ and it must be known for certain when they may go. Service Bus has what this tak
 Messages of a session are taken together, up to a bound, and the session stays locked by us until they are settled,
 so nobody gets later messages of it meanwhile. After a crash its lock is taken again for settling.
 
-A desk that is not durable (`mode=peekLock`) defers nothing: it keeps the locks, and what was not settled before a
+One that is not durable (`mode=peekLock`) defers nothing: it keeps the locks, and what was not settled before a
 crash is delivered again.
 """
 
@@ -35,7 +35,7 @@ from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.receiver import ServiceBusReceiver
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.servicebus.claim import Claim, Held
-from busway_spark.servicebus.entrance import Entrance
+from busway_spark.servicebus.entity_receivers import EntityReceivers
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, fragment_of
 from busway_spark.servicebus.peek import PAGE_MESSAGES, number_of, peek_numbers
 
@@ -62,12 +62,12 @@ class Taken:
     enqueued_ms: int
 
 
-class ClaimDesk:
+class ClaimSteps:
     def __init__(self, client: ServiceBusClient, address: str, *, is_durable: bool) -> None:
         self._client = client
         self._address = address
         self._is_durable = is_durable
-        self._entrance = Entrance(client, address)
+        self._receivers = EntityReceivers(client, address)
         self._sessions: dict[str, ServiceBusReceiver] = {}
         self._renewals: list[asyncio.Task[None]] = []
 
@@ -78,10 +78,10 @@ class ClaimDesk:
         taken: list[Taken] = []
         renewal_s = _RENEWAL_S_MAX
         while len(taken) < count:
-            receiver = await self._entrance.open_next(_MORE_WAIT_S if taken else wait_s)
+            receiver = await self._receivers.open_next(_MORE_WAIT_S if taken else wait_s)
             if receiver is None:
                 break
-            session_id = receiver.session_id if self._entrance.has_sessions else None
+            session_id = receiver.session_id if self._receivers.has_sessions else None
             asked = _LINK_MESSAGES if session_id is not None else min(count - len(taken), _LINK_MESSAGES)
             found = await _received(receiver, asked, _MORE_WAIT_S if taken else wait_s)
             taken += [_taken(message, session_id) for message in found]
@@ -92,18 +92,18 @@ class ClaimDesk:
             if not found:
                 break
             renewal_s = min(renewal_s, _renewal_s(found))
-        if taken and not self._is_durable and not self._entrance.has_sessions:
+        if taken and not self._is_durable and not self._receivers.has_sessions:
             self._keep_locks(taken, renewal_s)
         return taken
 
     async def adopt(self, left_behind: list[ServiceBusReceivedMessage]) -> list[Taken]:
         """Deferred messages of a stream that is no more, locked by us now. What is locked elsewhere stays there."""
-        probe = await self._entrance.open_next(_MORE_WAIT_S)
+        probe = await self._receivers.open_next(_MORE_WAIT_S)
         if probe is not None:
             await probe.close()
         taken: list[Taken] = []
         for message in left_behind:
-            session_id = message.session_id if self._entrance.has_sessions else None
+            session_id = message.session_id if self._receivers.has_sessions else None
             try:
                 found = await self._fetch(number_of(message), session_id)
             except Refused as error:
