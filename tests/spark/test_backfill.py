@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from busway.rules.rule import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
@@ -108,6 +110,21 @@ def test_any_queue_of_ours_gets_history_once(server: RunningServer, tmp_path: Pa
     sent = [backfill(topic.place(), options, Progress()).sent for _ in range(2)]
     assert sent == [30, 0]
     assert len(topic.take(f"{topic.name}-q")) == 30
+
+
+@pytest.mark.usefixtures("spark")
+def test_history_before_a_moment_ends_at_that_moment(server: RunningServer, tmp_path: Path) -> None:
+    """Backfill: within a file, between files, and behind all of them."""
+    topic = CapturedTopic(server.connection_string, tmp_path / "lake")
+    topic.publish(40)
+    topic.subscribe("late", Rule("all", TrueFilter()))
+    topic.capture(files=2)
+    tables = [pq.read_table(path, columns=["enqueuedTime"]) for path in topic.root.rglob("*.parquet")]
+    times = sorted(time for table in tables for time in table["enqueuedTime"].cast(pa.int64()).to_pylist())
+    for moment in (times[0] + 1, times[20], times[-1], times[-1] + 1):
+        options = topic.options("late", before_us=moment, dry_run=True)
+        (found,) = backfill(topic.place(), options, Progress()).rules
+        assert found["selected"] == sum(time < moment for time in times), moment
 
 
 # -- without Spark

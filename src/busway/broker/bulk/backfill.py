@@ -96,11 +96,12 @@ def _fragment(queue: Queue, index: int) -> Fragment:
 
 
 def _check(fragment: Fragment, copies: Sequence[HistoricCopy]) -> None:
+    bytes_max = fragment.settings.message_bytes_max
     for copy in copies:
         if not copy.id or len(copy.id) > ID_CHARACTERS_MAX:
             raise BadArgument(f"The id of a copy must have 1 to {ID_CHARACTERS_MAX} characters.")
         size = copy.message.size()
-        if size > fragment.settings.message_bytes_max:
+        if size > bytes_max:
             fault = fault_of(copy.message, size, fragment.settings, fragment.runtime.limits)
             if fault is not None:
                 raise fault
@@ -112,7 +113,7 @@ async def _store(fragment: Fragment, copies: Sequence[HistoricCopy]) -> Stored:
         known = await fragment.store.known_ids(fragment.key, ids, 0)
     except StoreError as error:
         raise ServerBusy(f"'{fragment.settings.path}' cannot be read just now. Please try again.") from error
-    fresh = {id_: copy for id_, copy in ids.items() if id_ not in known}
+    fresh = {id_: copy for id_, copy in ids.items() if id_ not in known} if known else ids
     if fresh:
         await _join(fragment, fresh)
     return Stored(len(fresh), len(copies) - len(fresh))
@@ -152,16 +153,18 @@ def _parted(
     live: list[Message] = []
     dead: list[tuple[Message, dict[str, object]]] = []
     settings = fragment.settings
+    now_ms = fragment.runtime.clock.wall_ms()
     for copy in fresh.values():
-        # It is published already: no time that it was once scheduled for holds it up.
-        copy.message.scheduled_at_ms = min(copy.message.scheduled_at_ms, fragment.runtime.clock.wall_ms())
+        message = copy.message
+        if message.scheduled_at_ms > now_ms:  # it is published already: that time holds nothing up any more
+            message.scheduled_at_ms = now_ms
         if copy.reason is not None:
             if settings.dead_letters_rule_failures:
-                dead.append((copy.message, rule_failed(copy.reason, copy.description)))
-        elif settings.requires_session and copy.message.session_id is None:
-            dead.append((copy.message, SESSION_ID_IS_NULL))
+                dead.append((message, rule_failed(copy.reason, copy.description)))
+        elif settings.requires_session and message.session_id is None:
+            dead.append((message, SESSION_ID_IS_NULL))
         else:
-            live.append(copy.message)
+            live.append(message)
     return live, dead
 
 

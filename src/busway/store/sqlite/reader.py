@@ -291,7 +291,8 @@ class Reader:
     # -- the rest
     def known_ids(self, fragment: FragmentKey, ids: Iterable[str], since_ms: int) -> dict[str, int]:
         values = [(fragment, message_id, since_ms) for message_id in ids]
-        return dict(self._all_of_many(_READ_DUPLICATE_ID, values))
+        with _Snapshot(self._cursor):  # else each of them takes the lock of the file and lets it go
+            return dict(self._all_of_many(_READ_DUPLICATE_ID, values))
 
     def transfer_marks(self, source_store: str | None) -> list[TransferMark]:
         if source_store is None:

@@ -49,7 +49,7 @@ def matches(
         f"_metadata.row_index AS {PLACE}",
         f"CAST(shiftright({NUMBER}, {FRAGMENT_SHIFT}) AS INT) AS {FRAGMENT}",
     )
-    if before_us is not None:
+    if before_us is not None and any(each.span.last_time_us >= before_us for each in files):
         rows = rows.where(f"{_TIME} < timestamp_micros({before_us}L)")
     rows = columns.applied(rows)
     wanted = [

@@ -72,21 +72,32 @@ class SubscriptionTarget:
     def put(self, copies: CopyColumns) -> None:
         if not len(copies.numbers):
             return
-        lots = EncodedRows(copies.numbers, *encoding.bounds_of(_framed(copies, self._through)))
-        for first, end in lots.cut(_LOT_BYTES, _LOT_COPIES):
-            self._add(copies.fragment, lots.batch(first, end), end - first)
-
-    def _add(self, fragment: int, lot: bytes, count: int) -> None:
-        is_full = self._count + count > _LOT_COPIES or self._bytes + len(lot) > _LOT_BYTES
-        if self._waiting and (is_full or fragment != self._fragment):
+        if copies.fragment != self._fragment:
             self._post()
-        self._fragment = fragment
-        self._waiting.append(lot)
-        self._count += count
-        self._bytes += len(lot)
+            self._fragment = copies.fragment
+        found = EncodedRows(copies.numbers, *encoding.bounds_of(_framed(copies, self._through)))
+        first = 0
+        while first < len(found):
+            end = self._end(found, first)
+            if end == first and not self._waiting:  # larger than a lot should be: it stands alone
+                end += 1
+            if end == first:
+                self._post()
+                continue
+            lot = found.batch(first, end)
+            self._waiting.append(lot)
+            self._count, self._bytes, first = self._count + end - first, self._bytes + len(lot), end
+
+    def _end(self, found: EncodedRows, first: int) -> int:
+        """Of those that have room beside what waits."""
+        limit = int(found.bounds[first]) + _LOT_BYTES - self._bytes
+        end = int(np.searchsorted(found.bounds, limit, "right")) - 1
+        return min(max(end, first), first + _LOT_COPIES - self._count, len(found))
 
     def _post(self) -> None:
         """In order: a lot goes when the one before it was answered."""
+        if not self._waiting:
+            return
         self._join()
         self._under_way = self._sending.submit(self._door.store, self._fragment, b"".join(self._waiting))
         self._waiting, self._count, self._bytes = [], 0, 0
@@ -99,8 +110,7 @@ class SubscriptionTarget:
             self._told.known += known
 
     def finish(self) -> Told:
-        if self._waiting:
-            self._post()
+        self._post()
         self._join()
         return self._told
 
