@@ -265,9 +265,9 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/namespace/namespace.py",
+        "busway/broker/namespace/upkeep.py",
         Timer(
-            "Namespace._look_around",
+            "Upkeep._look_around",
             RINGS,
             "what no event tells, once a minute",
             "the end of the ticker",

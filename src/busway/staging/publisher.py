@@ -25,7 +25,7 @@ from typing import Final
 from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.timers import Timer
-from busway.broker.store_keeper import StoreKeeper
+from busway.broker.namespace.namespace import StoreKeeper
 from busway.message.event_chunk import Chunk, ChunkDamaged
 from busway.staging.pace import Pace
 from busway.staging.pages_ahead import PagesAhead

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from busway.broker.entity_path import path_key
 from busway.broker.errors import BrokerError
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.store_keeper import StoreKeeper
+from busway.broker.namespace.namespace import StoreKeeper
 from busway.store.contract import FragmentKey
 from busway.streams.captures import Captures
 from busway.streams.event_hub import EventHub

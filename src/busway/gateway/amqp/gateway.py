@@ -96,8 +96,8 @@ class AmqpGateway:
         self._clients = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self.rights = RightsCheck(namespace, lambda work: asyncio.get_running_loop().call_soon(work))
-        self._unwatch = namespace.watch_rules(self.rights.rules_changed)
+        self.rights = RightsCheck(namespace.access, lambda work: asyncio.get_running_loop().call_soon(work))
+        self._unwatch = namespace.access.watch(self.rights.rules_changed)
 
     @property
     def connections(self) -> int:

@@ -30,6 +30,7 @@ from uvicorn.server import ServerState
 from busway.broker.caller import NOBODY, note_caller
 from busway.broker.errors import BrokerError, InternalError
 from busway.broker.fragment.flow import Flow
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock, Entropy
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.atom.management import Management
@@ -40,7 +41,7 @@ from busway.gateway.http.bulk.claims_route import CLAIMS_KEYWORD, ClaimsRoute, c
 from busway.gateway.http.bulk.letters_route import LETTERS_KEYWORD, LettersRoute
 from busway.gateway.http.bulk.staging_route import STAGING_KEYWORD, StagingRoute
 from busway.gateway.http.bulk.work import CORES
-from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
+from busway.gateway.http.call import Call, Handler, host_of
 from busway.gateway.http.hubs.hub_door import HubDoor
 from busway.gateway.http.messages.message_address import message_address
 from busway.gateway.http.messages.messages import MessageCodec, Messages
@@ -91,7 +92,7 @@ class HttpGateway:
 
     def __init__(
         self,
-        namespace: ManagedNamespace,
+        namespace: Namespace,
         clock: Clock,
         entropy: Entropy,
         open_amqp: OpenConnection,

@@ -23,12 +23,13 @@ from busway.broker.authorization import path_segments
 from busway.broker.description_checks import default_queue, default_topic
 from busway.broker.descriptions import (
     Description,
+    NewEntity,
     SubscriptionDescription,
     TopicDescription,
 )
 from busway.broker.entity_path import check_path, shown
 from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation, Unauthorized
-from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.gateway.http.atom.atom import Place, entry_of, namespace_entry
 from busway.gateway.http.atom.atom_answers import (
@@ -47,7 +48,7 @@ from busway.gateway.http.atom.manage_right import require_manage
 from busway.gateway.http.atom.rule_routes import RuleRoutes
 from busway.gateway.http.atom.subscription_routes import SubscriptionRoutes
 from busway.gateway.http.atom.topic_address import TopicAddress
-from busway.gateway.http.call import Call, Handler, ManagedNamespace, host_of
+from busway.gateway.http.call import Call, Handler, host_of
 from busway.gateway.http.statuses import HttpRefusal
 
 _MISSING_TITLE: Final = "Publicly Listed Services"
@@ -57,7 +58,7 @@ NOT_HOSTED: Final = "No service is hosted at the specified address."
 class Management:
     """The routes of entities; `app` calls `handle` for every path that is nobody else's."""
 
-    def __init__(self, namespace: ManagedNamespace, clock: Clock) -> None:
+    def __init__(self, namespace: Namespace, clock: Clock) -> None:
         self._namespace = namespace
         self._clock = clock
         self._subscriptions = SubscriptionRoutes(namespace, clock)
@@ -119,7 +120,7 @@ class Management:
 
     def _namespace_info(self, call: Call) -> Response:
         call.allow("GET", "HEAD")
-        created_at_ms = min((rule.created_at_ms for rule in self._namespace.rules()), default=0)
+        created_at_ms = min((rule.created_at_ms for rule in self._namespace.access.rules()), default=0)
         entry = namespace_entry(
             _first_label(host_of(call.authority)) or self._namespace.name,
             self._namespace.limits.sku,
@@ -224,7 +225,7 @@ class Management:
         if not isinstance(description, TopicDescription):
             return RuntimeNumbers(counts)
         subscriptions = len(self._namespace.subscriptions(description.path))
-        return RuntimeNumbers(counts, subscriptions, *self._namespace.filter_counts(description.path))
+        return RuntimeNumbers(counts, subscriptions, *self._namespace.rules.filter_counts(description.path))
 
 
 def _first_label(host: str) -> str | None:

@@ -45,8 +45,9 @@ from busway.broker.errors import (
 from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import RunDone, Settlement, Verb
 from busway.broker.limits import Limits
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
-from busway.gateway.http.call import Call, ManagedNamespace
+from busway.gateway.http.call import Call
 from busway.gateway.http.messages.broker_properties import described_lock, id_text, lock_token_text
 from busway.gateway.http.messages.custom_properties import BROKER_PROPERTIES
 from busway.gateway.http.messages.message_address import MessageAddress, MessageRoute
@@ -83,7 +84,7 @@ class MessageCodec(Protocol):
 class Messages:
     """The routes of messages; `app` calls `handle` for every address that is one of theirs."""
 
-    def __init__(self, namespace: ManagedNamespace, clock: Clock, codec: MessageCodec) -> None:
+    def __init__(self, namespace: Namespace, clock: Clock, codec: MessageCodec) -> None:
         self._limits = namespace.limits
         self._entities = MessageEntities(namespace)
         self._clock = clock

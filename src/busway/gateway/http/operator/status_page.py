@@ -10,7 +10,7 @@ from typing import Final
 from starlette.responses import Response
 
 from busway import __version__
-from busway.gateway.http.call import ManagedNamespace
+from busway.broker.namespace.namespace import Namespace
 
 CONSOLE_PATH: Final = "/$console"
 PAGE_HEADERS: Final = {
@@ -23,7 +23,7 @@ PAGE_HEADERS: Final = {
 }
 
 
-def status_page(namespace: ManagedNamespace) -> Response:
+def status_page(namespace: Namespace) -> Response:
     facts = (
         ("Namespace", namespace.name),
         ("Version", __version__),
@@ -41,10 +41,10 @@ def status_page(namespace: ManagedNamespace) -> Response:
     return Response(page, 200, PAGE_HEADERS, media_type="text/html; charset=utf-8")
 
 
-def _stores(namespace: ManagedNamespace) -> str:
+def _stores(namespace: Namespace) -> str:
     """`4 open`, or with what is not: `1 disabled, 3 open`."""
     states: dict[str, int] = {}
-    for store in namespace.stores():
+    for store in namespace.stores.shown():
         state = str(store["state"])
         states[state] = states.get(state, 0) + 1
     return ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
