@@ -136,7 +136,7 @@ BROKER_TIMERS: Final = (
             "the end of the forwarder",
             "the rows are tried again",
             (
-                "unit/broker/test_held_destinations::"
+                "unit/broker/test_destinations_on_hold::"
                 "test_a_destination_that_is_held_later_does_not_put_the_next_try_off"
             ),
             longest_s=30,
