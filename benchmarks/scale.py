@@ -17,10 +17,9 @@ from benchmarks.generator import Load
 from benchmarks.measurement import Figure, cpu_s, measure, middle
 from benchmarks.parts import Bench
 from benchmarks.report import Report
-from busway.broker.descriptions import QueueDescription
+from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.client.service_bus_client import ServiceBusClient
 from busway.clock import Clock, Entropy

@@ -176,9 +176,8 @@ class Server:
 
     async def _make_new(self, namespace: Namespace, hubs: EventHubs) -> None:
         """With what the configuration file describes, as at a first start."""
-        from busway.broker.namespace.reset import make_new  # for those who allow it
 
-        await make_new(namespace)
+        await namespace.reset()
         if self._options.config is not None:
             from busway.config.changes import apply_config
             from busway.config.config import read_config
@@ -214,10 +213,10 @@ class Server:
         self._start_journal(stack, namespace)
         await namespace.open()
         stack.push_async_callback(namespace.close)
-        self._root_key = namespace.root_key
+        self._root_key = namespace.access.root_key
         if given is None:
             self._directory.write_root_key(self._root_key)
-        stack.callback(namespace.watch_rules(lambda: self._note_root_key(namespace.root_key)))
+        stack.callback(namespace.access.watch(lambda: self._note_root_key(namespace.access.root_key)))
         ticker = Ticker(namespace, self._clock)
         ticker.start()
         stack.callback(ticker.stop)

@@ -56,7 +56,7 @@ class Finale:
         namespace = self._world.namespace
         found = [(path, namespace.queue(path)) for path in self._world.receivable()]
         if self._world.cell.traffic.name == "transactions":
-            transfers = namespace.transfer_queue(self._world.send_path)
+            transfers = namespace.transfer_queues.of(self._world.send_path)
             if transfers is not None:
                 found.append((f"{self._world.send_path} transfers", transfers))
         return found

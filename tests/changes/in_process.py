@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from busway.broker.descriptions import SubscriptionDescription
+from busway.broker.descriptions import NewEntity, SubscriptionDescription
 from busway.broker.errors import EntityAlreadyExists, EntityNotFound
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import random_key
 from busway.clock import Entropy
@@ -33,7 +32,7 @@ class InProcess:
         return self.namespace.description(path)
 
     async def rules(self, path: str) -> list[Rule]:
-        return self.namespace.subscription_rules(path)
+        return self.namespace.rules.of(path)
 
     async def update(self, path: str, **properties: object) -> None:
         await self._put(replace(await self.description(path), **properties))  # type: ignore[arg-type]
@@ -66,16 +65,16 @@ class InProcess:
 
     async def add_rule(self, path: str, rule: Rule) -> None:
         try:
-            await self.namespace.add_rule(path, rule)
+            await self.namespace.rules.add(path, rule)
         except EntityAlreadyExists:
             return
 
     async def replace_rule(self, path: str, rule: Rule) -> None:
-        await self.namespace.replace_rule(path, rule)
+        await self.namespace.rules.replace(path, rule)
 
     async def remove_rule(self, path: str, name: str) -> None:
         try:
-            await self.namespace.remove_rule(path, name)
+            await self.namespace.rules.remove(path, name)
         except EntityNotFound:
             return
 
@@ -89,7 +88,7 @@ class InProcess:
         await self.update(path, authorization_rules=rules)
 
     async def disable_store(self, name: str) -> None:
-        await self.namespace.disable_store(name)
+        await self.namespace.stores.disable(name)
 
     async def enable_store(self, name: str) -> None:
-        await self.namespace.enable_store(name)
+        await self.namespace.stores.enable(name)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from busway.broker.descriptions import Description
+from busway.broker.descriptions import Description, NewEntity
 from busway.broker.entity.queue import Queue
 from busway.broker.errors import (
     BrokerError,
@@ -16,7 +16,6 @@ from busway.broker.errors import (
     ServerBusy,
 )
 from busway.broker.fragment.receiver import Attachment
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.rules.rule import Rule
 

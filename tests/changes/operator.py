@@ -96,14 +96,17 @@ class Operator:
         """Everything that a change may change."""
         namespace, hubs = self._world.namespace, self._world.hubs
         path = self._world.subject.path
-        stores = [row["state"] for row in namespace.stores()], [each.path for each in namespace.queues()]
+        stores = (
+            [row["state"] for row in namespace.stores.shown()],
+            [each.path for each in namespace.queues()],
+        )
         if hubs.exists(path):
             return hubs.description(path), stores
         if not namespace.exists(path):
             return None, stores
         topic = path.partition("/")[0]
         around = namespace.subscriptions(topic) if self._has_topic() else []
-        rules = [namespace.subscription_rules(each.path) for each in around]
+        rules = [namespace.rules.of(each.path) for each in around]
         return namespace.description(path), stores, around, rules
 
     def _has_topic(self) -> bool:

@@ -111,12 +111,12 @@ class TransactionWork:
         """TX-3: to another queue by way of this one."""
         world = self._world
         target = world.subject.targets[0]
-        via = world.namespace.send_via(world.send_path, target)
+        via = world.namespace.transfer_queues.send_via(world.send_path, target)
         if via is None:
             transaction.hold()
             try:
-                await world.namespace.prepare_to_send_via(world.send_path)
-                via = world.namespace.send_via(world.send_path, target)
+                await world.namespace.transfer_queues.prepare(world.send_path)
+                via = world.namespace.transfer_queues.send_via(world.send_path, target)
             finally:
                 transaction.unhold()
         if via is None:

@@ -11,13 +11,13 @@ from typing import Final
 from busway.broker.descriptions import (
     ALL_RIGHTS,
     AuthorizationRule,
+    NewEntity,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
 from busway.broker.entity_path import subscription_path
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, TrueFilter
 from busway.staging.stagings import Stagings

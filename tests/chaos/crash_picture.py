@@ -51,8 +51,8 @@ class Picture:
 async def picture_of(namespace: Namespace, taker: Receiver, *, loosely: bool) -> Picture:
     """`taker`: whoever holds a session for the time in which its state is read."""
     painter = _Painter(namespace, taker, loosely)
-    painter.shown.append([replace(rule, modified_at_ms=0) for rule in namespace.rules()])
-    for key in sorted(namespace.entities.rows):
+    painter.shown.append([replace(rule, modified_at_ms=0) for rule in namespace.access.rules()])
+    for key in sorted(namespace.contents.entities.rows):
         await painter.add(key)
     painter.add_fragments()
     return Picture(painter.shown, painter.bodies)
@@ -68,14 +68,14 @@ class _Painter:
 
     async def add(self, key: str) -> None:
         namespace = self._namespace
-        row = namespace.entities.rows[key]
-        counts = replace(namespace.entities.counts(row), accessed_at_ms=0)
+        row = namespace.contents.entities.rows[key]
+        counts = replace(namespace.contents.entities.counts.of(row), accessed_at_ms=0)
         self.shown += [row.description, replace(counts, size_bytes=0) if self._loosely else counts]
         if isinstance(row.description, TopicDescription):
             return
-        queue = namespace.entities.queue(row)
+        queue = namespace.contents.entities.queue(row)
         if isinstance(row.description, SubscriptionDescription):
-            self.shown.append(namespace.subscription_rules(row.description.path))
+            self.shown.append(namespace.rules.of(row.description.path))
         for dead_letter in (False, True):
             await self._add_messages(queue, dead_letter)
         if queue.settings.requires_session:
@@ -100,8 +100,8 @@ class _Painter:
         """No store holds a fragment that belongs to nobody, and none is missing. In which store a plain entity lies
         depends on which were there when it was made."""
         namespace = self._namespace
-        for name, keeper in namespace.keepers.items():
-            difference = namespace.entities.keys_in(name) ^ keeper.counters.keys()
+        for name, keeper in namespace.contents.keepers.items():
+            difference = namespace.contents.entities.index.keys_in(name) ^ keeper.counters.keys()
             self.shown.append((name, sorted(difference)))
 
 
@@ -118,12 +118,12 @@ def _loose(messages: list[Message]) -> dict[str | None, list[tuple[object, ...]]
 
 def is_at_rest(namespace: Namespace) -> bool:
     """All stores are there, and nothing lies where it does not stay."""
-    if any(row["state"] != "open" for row in namespace.stores()):
+    if any(row["state"] != "open" for row in namespace.stores.shown()):
         return False
-    for row in namespace.entities.rows.values():
+    for row in namespace.contents.entities.rows.values():
         forward_to, forward_dead_letters_to = routes(row.description)
         for share in row.shares:
-            counters = namespace.keepers[share.store_name].counters
+            counters = namespace.contents.keepers[share.store_name].counters
             if (forward_to is not None or is_transfer_key(row.key)) and counters[share.main].active:
                 return False
             if forward_dead_letters_to is not None and counters[share.dead_letter].active:

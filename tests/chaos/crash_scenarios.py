@@ -244,7 +244,7 @@ async def _update_other(world: CrashWorld) -> None:
 
 async def _set_rules(world: CrashWorld) -> None:
     listen = AuthorizationRule("listen", frozenset({"Listen"}), "a" * 43, "b" * 43)
-    await world.namespace.set_rules((world.namespace.rules()[0], listen))
+    await world.namespace.access.set((world.namespace.access.rules()[0], listen))
 
 
 async def _fill_other(world: CrashWorld) -> None:

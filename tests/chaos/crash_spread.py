@@ -104,11 +104,11 @@ def keyed(prefix: str, key: str, count: int, size: int = 400) -> list[Message]:
 
 async def _add_rule(world: CrashWorld) -> None:
     rule = Rule("mine", SqlFilter("sys.Label = 'mine'"))
-    await world.namespace.add_rule(f"{TOPIC}/Subscriptions/few", rule)
+    await world.namespace.rules.add(f"{TOPIC}/Subscriptions/few", rule)
 
 
 async def _remove_default(world: CrashWorld) -> None:
-    await world.namespace.remove_rule(f"{TOPIC}/Subscriptions/few", "$Default")
+    await world.namespace.rules.remove(f"{TOPIC}/Subscriptions/few", "$Default")
 
 
 async def _create_queue(world: CrashWorld) -> None:

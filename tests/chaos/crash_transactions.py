@@ -48,7 +48,7 @@ def _transacts(
             for number in range(sent):
                 transaction.send(inlet, [text(f"{name}-{number}", 300, partition_key=key)])
             if via_to is not None:
-                way = world.namespace.send_via(path, via_to)
+                way = world.namespace.transfer_queues.send_via(path, via_to)
                 assert way is not None, "it was prepared"
                 way.send_in(transaction, [_moved(f"{name}-moved-{number}", key) for number in range(sent)])
 
@@ -115,7 +115,7 @@ async def _resend_known(world: CrashWorld, done: int) -> None:
 
 
 async def _prepare_way(world: CrashWorld) -> None:
-    await world.namespace.prepare_to_send_via(QUEUE)
+    await world.namespace.transfer_queues.prepare(QUEUE)
 
 
 async def _fill_and_prepare_way(world: CrashWorld) -> None:

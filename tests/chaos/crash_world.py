@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from busway.broker.descriptions import Description, QueueDescription
+from busway.broker.descriptions import Description, NewEntity, QueueDescription
 from busway.broker.entity.queue import Queue
 from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
 from busway.broker.fragment.message_sessions import MessageSession
@@ -20,7 +20,6 @@ from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.settlement import Settlement
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.broker.transaction.transaction import Transaction
 from busway.message.message import Message
@@ -89,7 +88,7 @@ class CrashWorld:
         self.clock.advance(1.0)
         self.clock.step_wall(-1.0)
         self.namespace.tick()
-        return all(row["state"] == "open" for row in self.namespace.stores())
+        return all(row["state"] == "open" for row in self.namespace.stores.shown())
 
     async def create(self, *descriptions: Description) -> None:
         await self.namespace.create([NewEntity(description) for description in descriptions])

@@ -284,7 +284,7 @@ def stores(scene: Scene, n: int) -> None:
 )
 def switch_store(scene: Scene, n: int) -> None:
     crowd(scene, n)
-    scene.leave(lambda: scene.world.run(scene.namespace.enable_store("store-1")))
+    scene.leave(lambda: scene.world.run(scene.namespace.stores.enable("store-1")))
     scene.ask_http("POST", "$stores/store-1/disable")
 
 

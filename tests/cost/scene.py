@@ -12,12 +12,12 @@ from busway.amqp.performatives import Close, Properties
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
 from busway.broker.descriptions import (
     Description,
+    NewEntity,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
 from busway.broker.errors import BrokerError
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.message.message import Message
 from busway.rules.rule import Rule

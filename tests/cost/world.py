@@ -103,7 +103,7 @@ class World:
             AuthorizationRule(right, ALL_RIGHTS if right == MANAGE else frozenset({right}), key, key)
             for right, key in KEYS.items()
         ]
-        await self.namespace.set_rules((*self.namespace.rules(), *made))
+        await self.namespace.access.set((*self.namespace.access.rules(), *made))
 
     def _count_sql(self, connection: apsw.Connection) -> None:
         connection.set_progress_handler(self._sql_ran, _SQL_STEPS)

@@ -13,13 +13,13 @@ from typing import Final
 
 from busway.broker.descriptions import (
     Description,
+    NewEntity,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.message.message import Message
 from busway.store.contract import StoreError, StoreState
@@ -131,7 +131,7 @@ class ForwardingWorld:
     def _ticked(self) -> bool:
         self.clock.advance(0.5)
         self.namespace.tick()
-        return all(row["state"] == "open" for row in self.namespace.stores())
+        return all(row["state"] == "open" for row in self.namespace.stores.shown())
 
     async def _until(self, happened: Callable[[], bool], otherwise: str) -> None:
         loop = asyncio.get_running_loop()

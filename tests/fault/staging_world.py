@@ -13,13 +13,13 @@ from typing import Final, TypeVar
 
 from busway.broker.descriptions import (
     Description,
+    NewEntity,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.wire.payloads import Payloads
 from busway.message.event_chunk import Chunk
@@ -175,7 +175,7 @@ class StagingWorld:
 
     def _is_at_rest(self) -> bool:
         self._tick()
-        is_open = all(row["state"] == "open" for row in self.namespace.stores())
+        is_open = all(row["state"] == "open" for row in self.namespace.stores.shown())
         return is_open and not self.has_failed() and self._is_published()
 
     def _is_published(self) -> bool:

@@ -182,7 +182,7 @@ class PartitionedQueueMachine(RuleBasedStateMachine):
         for number in range(COUNT):
             await self.bench.regain(number)
         await self.bench.advance(200)
-        assert {str(store["state"]) for store in self.bench.namespace.stores()} == {"open"}
+        assert {str(store["state"]) for store in self.bench.namespace.stores.shown()} == {"open"}
         self.recorder.credit = 100_000
         self.bench.outlet().wake(self.recorder)
         await settle(200)

@@ -41,7 +41,7 @@ class NotedAdministrator:
         return self._world.namespace.description(path)
 
     async def rules(self, path: str) -> list[Rule]:
-        return self._world.namespace.subscription_rules(path)
+        return self._world.namespace.rules.of(path)
 
     # -- entities
 
@@ -117,13 +117,13 @@ class NotedAdministrator:
     def look(self, path: str) -> bool:
         """What is there for certain. False while nobody can tell: the catalogue's home is away."""
         namespace = self._world.namespace
-        if not namespace.catalogue.home.is_open:
+        if not namespace.contents.catalogue.home.is_open:
             return False
         change = self._change("look", path)
         if namespace.exists(path):
             change.description = namespace.description(path)
             if isinstance(change.description, SubscriptionDescription):
-                change.rules = tuple(namespace.subscription_rules(path))
+                change.rules = tuple(namespace.rules.of(path))
         self._journal.end(change, None, f"look {path}")
         return True
 

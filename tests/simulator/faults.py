@@ -123,7 +123,7 @@ class Faults:
 async def out_of_service(world: World, name: str, seconds: float) -> None:
     """An operator takes a store out of service and puts it back. Both may be refused; the second is tried again."""
     try:
-        await world.namespace.disable_store(name)
+        await world.namespace.stores.disable(name)
     except BrokerError as error:
         world.journal.note(f"disable {name} {type(error).__name__}")
         world.journal.count("disable fail")

@@ -71,13 +71,13 @@ class Finale:
     async def _all_in_service(self) -> None:
         world = self._world
         for _ in range(100):
-            for row in world.namespace.stores():
+            for row in world.namespace.stores.shown():
                 if row["state"] == "disabled":
                     await world.back_in_service(str(row["name"]))
-            if all(row["state"] == "open" for row in world.namespace.stores()):
+            if all(row["state"] == "open" for row in world.namespace.stores.shown()):
                 return
             await asyncio.sleep(1.0)
-        self._journal.find("stores stay away", str([row["state"] for row in world.namespace.stores()]))
+        self._journal.find("stores stay away", str([row["state"] for row in world.namespace.stores.shown()]))
 
     # -- draining
 
@@ -90,7 +90,7 @@ class Finale:
             if path != "brief":
                 found.append((path, True, namespace.queue(path).outlet(True)))
         for path in TRANSACTIONAL:
-            transfers = namespace.transfer_queue(path)
+            transfers = namespace.transfer_queues.of(path)
             if transfers is not None:
                 found.append((TRANSFERS + path, True, transfers.outlet(True)))
         return found
@@ -152,7 +152,7 @@ class Finale:
         topics = TOPICS if self._world.has_operator else ("events", "news")
         found += [(path, namespace.sender(path)) for path in topics]
         for path in TRANSACTIONAL:
-            transfers = namespace.transfer_queue(path)
+            transfers = namespace.transfer_queues.of(path)
             if transfers is not None:
                 found.append((TRANSFERS + path, transfers))
         return found

@@ -7,9 +7,8 @@ from functools import cache
 from random import Random
 from typing import Final
 
-from busway.broker.descriptions import TopicDescription
+from busway.broker.descriptions import NewEntity, TopicDescription
 from busway.broker.entity_path import path_key
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.rules.rule import Rule, SqlFilter
 from tests.changes.changes import NEIGHBOUR, WATCHED, Made, Subject
@@ -98,7 +97,7 @@ def made_of(path: str) -> tuple[Made, ...]:
 
 def subject(path: str, namespace: Namespace) -> Subject:
     """`namespace` tells where it lies."""
-    row = namespace.entities.rows.get(path_key(path))
+    row = namespace.contents.entities.rows.get(path_key(path))
     return Subject(
         path,
         SUBJECTS[path],

@@ -129,14 +129,14 @@ class Operator(Client):
         """A step is over within a commit or two: first one of the catalogue's home, then those of the stores that the
         entity lies in. Now and then these take long enough for others to come between."""
         assert self._subject is not None
-        row = self.namespace.entities.rows.get(path_key(self._subject.path))
+        row = self.namespace.contents.entities.rows.get(path_key(self._subject.path))
         if row is None or self.chance.random() < 0.5:
             return
         home_s = self.chance.choice((0.005, 0.03))
         for store in self.world.stores:
             if store.name in row.store_names:
                 hang_s = home_s + self.chance.choice((0.01, 0.05, 0.3))
-            elif store.name == self.namespace.catalogue.home.name:
+            elif store.name == self.namespace.contents.catalogue.home.name:
                 hang_s = home_s
             else:
                 continue
@@ -193,7 +193,7 @@ class Operator(Client):
             await self._put_back_rules(path, made.rules or (Rule(DEFAULT_RULE_NAME, TrueFilter()),))
 
     async def _put_back_rules(self, path: str, usual: tuple[Rule, ...]) -> None:
-        present = {rule.name: rule for rule in self.namespace.subscription_rules(path)}
+        present = {rule.name: rule for rule in self.namespace.rules.of(path)}
         for rule in usual:
             if rule.name not in present:
                 await self.administrator.add_rule(path, rule)

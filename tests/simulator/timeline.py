@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from uuid import UUID
 
-from busway.broker.descriptions import Description, SubscriptionDescription, TopicDescription
-from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.descriptions import Description, NewEntity, SubscriptionDescription, TopicDescription
 from busway.message.message import Message
 from busway.rules.filters import compiled_filter
 from busway.rules.rule import DEFAULT_RULE_NAME, Filter, Rule, TrueFilter

@@ -12,9 +12,8 @@ from zlib import crc32
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
-from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.broker.entity_path import subscription_path
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.rules.rule import CorrelationFilter, Rule, SqlFilter
 
 STORE_COUNT: Final = 4

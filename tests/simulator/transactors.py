@@ -168,12 +168,12 @@ class Transactor(Consumer):
         sent.result = FAIL
         self.journal.sends.append(sent)
         try:
-            via = self.namespace.send_via(path, VIA_TARGET)
+            via = self.namespace.transfer_queues.send_via(path, VIA_TARGET)
             if via is None:
                 transaction.hold()
                 try:
-                    await self.namespace.prepare_to_send_via(path)
-                    via = self.namespace.send_via(path, VIA_TARGET)
+                    await self.namespace.transfer_queues.prepare(path)
+                    via = self.namespace.transfer_queues.send_via(path, VIA_TARGET)
                 finally:
                     transaction.unhold()
             if via is None:

@@ -300,7 +300,7 @@ class World:
     async def back_in_service(self, name: str) -> None:
         while True:
             try:
-                await self.namespace.enable_store(name)
+                await self.namespace.stores.enable(name)
             except BrokerError as error:
                 self.journal.note(f"enable {name} {type(error).__name__}")
                 await asyncio.sleep(0.5)

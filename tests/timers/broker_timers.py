@@ -125,7 +125,7 @@ BROKER_TIMERS: Final = (
             "the end of the forwarder",
             "the rows are tried again",
             (
-                "unit/broker/test_held_destinations::"
+                "unit/broker/test_destinations_on_hold::"
                 "test_a_destination_that_is_held_later_does_not_put_the_next_try_off"
             ),
             longest_s=30,
@@ -254,9 +254,9 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/namespace/namespace.py",
+        "busway/broker/namespace/upkeep.py",
         Timer(
-            "Namespace._look_around",
+            "Upkeep._look_around",
             RINGS,
             "what no event tells, once a minute",
             "the end of the ticker",

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from busway.broker.descriptions import QueueDescription
-from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.connection_string import ConnectionString
@@ -104,7 +103,7 @@ class HastyServer:
 
     def target(self, *, tls: bool = False) -> ConnectionString:
         return ConnectionString(
-            "localhost", self.port, ROOT_RULE_NAME, self.namespace.root_key, emulator=not tls
+            "localhost", self.port, ROOT_RULE_NAME, self.namespace.access.root_key, emulator=not tls
         )
 
     async def turns(self, count: int = _TURNS) -> None:

@@ -124,7 +124,7 @@ def test_an_entity_that_goes_takes_its_timers_along(name: str, ends: str) -> Non
         if ends == "is deleted":
             await bench.namespace.delete(path)
         else:
-            await bench.namespace.disable_store("store-0")
+            await bench.namespace.stores.disable("store-0")
         await bench.advance(61)
         timers, by_wall = armed(bench)
         stays = name == "with_auto_delete" and ends != "is deleted"  # it is unused all the same
@@ -213,16 +213,21 @@ def test_a_store_waits_two_seconds_for_a_home_that_hangs() -> None:
         for number in range(4):
             await bench.create(f"q{number}")
         path = next(
-            name for name, row in namespace.entities.rows.items() if row.shares[0].store_name == "store-1"
+            name
+            for name, row in namespace.contents.entities.rows.items()
+            if row.shares[0].store_name == "store-1"
         )
         change = await hanging_change(bench)
         bench.stores[1].refuse_next_commit()
         with pytest.raises(BrokerError):
             await bench.send(path)
         await bench.advance(1.5, 0.1)
-        assert not namespace.keepers["store-1"].is_open or not namespace.keepers["store-1"]._in_service
+        assert (
+            not namespace.contents.keepers["store-1"].is_open
+            or not namespace.contents.keepers["store-1"]._in_service
+        )
         await bench.advance(3, 0.1)
-        assert namespace.keepers["store-1"]._in_service
+        assert namespace.contents.keepers["store-1"]._in_service
         decided.clear()
         bench.stores[HOME].release_commits()
         await change

@@ -30,9 +30,9 @@ def test_applying_a_file_twice_changes_nothing() -> None:
         before = definition_of(bench.namespace)
         paths = [description.path for description in before.entities.values()]
         assert paths[:4] == ["other", "queue.1", "queue.2", "topic.1"]
-        rules = bench.namespace.subscription_rules("topic.1/Subscriptions/subscription.1")
+        rules = bench.namespace.rules.of("topic.1/Subscriptions/subscription.1")
         assert [rule.name for rule in rules] == ["by-system", "by-user", "by-sql"]
-        rules = bench.namespace.subscription_rules("topic.1/Subscriptions/subscription.2")
+        rules = bench.namespace.rules.of("topic.1/Subscriptions/subscription.2")
         assert [(rule.name, rule.filter) for rule in rules] == [("$Default", TrueFilter())]
         version = (await bench.stores[0].catalogue())[0]
         bench.clock.advance(5)
@@ -75,10 +75,10 @@ def test_rules_are_brought_to_what_the_file_says_and_others_stay() -> None:
         namespace = bench.namespace
         path = "t/Subscriptions/s"
         await apply_config(parse_config(_with_rules(_sql("a", "x = 1"))), namespace)
-        assert [rule.name for rule in namespace.subscription_rules(path)] == ["a"]
-        await namespace.add_rule(path, Rule("mine", TrueFilter()))
+        assert [rule.name for rule in namespace.rules.of(path)] == ["a"]
+        await namespace.rules.add(path, Rule("mine", TrueFilter()))
         await apply_config(parse_config(_with_rules(_sql("A", "x = 2"), _sql("b", "y = 1"))), namespace)
-        rules = {rule.name: rule.filter for rule in namespace.subscription_rules(path)}
+        rules = {rule.name: rule.filter for rule in namespace.rules.of(path)}
         assert rules == {"a": SqlFilter("x = 2"), "mine": TrueFilter(), "b": SqlFilter("y = 1")}
 
     on_a_bench(test)
@@ -89,13 +89,13 @@ def test_an_empty_list_of_rules_is_none_in_our_format_and_everything_in_the_emul
 
     async def test(bench: NamespaceBench) -> None:
         await apply_config(parse_config(_with_rules()), bench.namespace)
-        assert bench.namespace.subscription_rules("t/Subscriptions/s") == []
+        assert bench.namespace.rules.of("t/Subscriptions/s") == []
         await apply_config(parse_config(_with_rules()), bench.namespace)
         await apply_config(
             parse_config(official(Topics=[{"Name": "o", "Subscriptions": [{"Name": "s", "Rules": []}]}])),
             bench.namespace,
         )
-        rules = bench.namespace.subscription_rules("o/Subscriptions/s")
+        rules = bench.namespace.rules.of("o/Subscriptions/s")
         assert [rule.name for rule in rules] == ["$Default"]
 
     on_a_bench(test)
@@ -178,8 +178,11 @@ def test_rules_in_a_file_keep_the_keys_that_are_there() -> None:
         await apply_config(parse_config(text), bench.namespace)
         assert [_keys(bench.namespace.description(path)) for path in ("q", "t")] == before
         assert all(rule.primary_key for rules in before for rule in rules)
-        assert [rule.name for rule in bench.namespace.rules()] == ["RootManageSharedAccessKey", "shared"]
-        assert bench.namespace.rules()[1].primary_key == "given"
+        assert [rule.name for rule in bench.namespace.access.rules()] == [
+            "RootManageSharedAccessKey",
+            "shared",
+        ]
+        assert bench.namespace.access.rules()[1].primary_key == "given"
 
     on_a_bench(test)
 
@@ -233,7 +236,7 @@ def test_what_is_exported_can_be_imported() -> None:
         } == {
             key: [replace(each, created_at_ms=0) for each in found] for key, found in definition.rules.items()
         }
-        assert second.namespace.root_key == bench.namespace.root_key
+        assert second.namespace.access.root_key == bench.namespace.access.root_key
         await second.namespace.close()
 
     on_a_bench(test)
@@ -245,7 +248,7 @@ def test_an_export_without_keys_has_none() -> None:
     async def test(bench: NamespaceBench) -> None:
         definition = definition_of(bench.namespace)
         text = json.dumps(exported("bus", definition, with_keys=False))
-        assert bench.namespace.root_key not in text
+        assert bench.namespace.access.root_key not in text
         assert changes_of(parse_config(text), definition).count == 0
 
     on_a_bench(test)

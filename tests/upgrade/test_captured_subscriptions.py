@@ -9,10 +9,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from busway.broker.descriptions import SubscriptionDescription
+from busway.broker.descriptions import NewEntity, SubscriptionDescription
 from busway.broker.limits import Limits
 from busway.broker.namespace.catalogue_rows import EntityRow, Share
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.rules.rule import Rule, SqlFilter
 from busway.store.contract import FragmentKey, StoreTooNew
@@ -56,7 +55,7 @@ def captured(namespace: Namespace, path: str = CAPTURE) -> SubscriptionDescripti
 
 
 def format_of(namespace: Namespace, path: str = CAPTURE) -> object:
-    return json.loads(namespace.catalogue.rows[f"subscription:{path.lower()}"])["format"]
+    return json.loads(namespace.contents.catalogue.rows[f"subscription:{path.lower()}"])["format"]
 
 
 def test_a_captured_subscription_of_an_earlier_version_has_the_property(tmp_path: Path) -> None:
@@ -66,8 +65,8 @@ def test_a_captured_subscription_of_an_earlier_version_has_the_property(tmp_path
         assert captured(namespace).captures_history
         assert captured(namespace).user_metadata == SENTENCE
         assert not captured(namespace, AUDIT).captures_history
-        await namespace.add_rule(AUDIT, Rule("late", SqlFilter("1=1")))
-        assert namespace.rule_beginnings(AUDIT)["rules"] == [
+        await namespace.rules.add(AUDIT, Rule("late", SqlFilter("1=1")))
+        assert namespace.rules.beginnings(AUDIT)["rules"] == [
             {"name": "$Default", "began": {"busway-capture": [2]}},
             {"name": "paid", "began": {"busway-capture": [3]}},
             {"name": "late", "began": {"busway-capture": [3]}},
@@ -77,7 +76,7 @@ def test_a_captured_subscription_of_an_earlier_version_has_the_property(tmp_path
 
 
 async def _nothing_is_lost(namespace: Namespace) -> None:
-    assert namespace.rule_beginnings(AUDIT)["captured"] == {
+    assert namespace.rules.beginnings(AUDIT)["captured"] == {
         "busway-capture": {"createdAtMs": 1_700_000_000_000, "lastNumbers": (3,)}
     }
 
@@ -98,7 +97,7 @@ def test_the_property_stays_when_the_words_go_and_then_earlier_versions_refuse_t
         assert captured(namespace).user_metadata == "ours"
         await namespace.update(replace(captured(namespace), captures_history=False))
         assert format_of(namespace) <= LAST_FORMAT
-        assert namespace.rule_beginnings(AUDIT)["captured"] == {}
+        assert namespace.rules.beginnings(AUDIT)["captured"] == {}
 
     async def look_again(namespace: Namespace) -> None:
         assert not captured(namespace).captures_history
@@ -118,7 +117,7 @@ def test_a_capture_job_of_an_earlier_version_is_understood(tmp_path: Path) -> No
         assert format_of(namespace, words.path) <= LAST_FORMAT
         await namespace.update(replace(plain, user_metadata=f"x {SENTENCE}"))
         assert captured(namespace, plain.path).captures_history
-        found = namespace.rule_beginnings(AUDIT)["captured"]
+        found = namespace.rules.beginnings(AUDIT)["captured"]
         assert isinstance(found, dict)
         assert sorted(found) == ["busway-capture", "other", "plain", "words"]
 

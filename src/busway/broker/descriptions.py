@@ -9,13 +9,14 @@ export are read and written by it, so a property has one name everywhere.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Final, TypeVar
 
 from busway.broker.durations import FOREVER_MS as FOREVER_MS
 from busway.broker.durations import format_duration, parse_duration_or_clock
 from busway.broker.errors import BadArgument
+from busway.rules.rule import Rule
 
 MANAGE: Final = "Manage"
 SEND: Final = "Send"
@@ -179,6 +180,19 @@ KIND_NAMES: Final[dict[type[Description], str]] = {
     SubscriptionDescription: "Subscription",
 }
 AnyDescription = TypeVar("AnyDescription", QueueDescription, TopicDescription, SubscriptionDescription)
+
+
+@dataclass(frozen=True)
+class NewEntity:
+    """What somebody wants to exist. `rules` are those of a subscription; with none it gets `$Default` (E-64)."""
+
+    description: Description
+    rules: tuple[Rule, ...] = ()
+
+
+def never_idle(wanted: SubscriptionDescription) -> SubscriptionDescription:
+    """E-112: forwarding is a receiver that never goes."""
+    return wanted if wanted.forward_to is None else replace(wanted, auto_delete_on_idle_ms=FOREVER_MS)
 
 
 @dataclass(frozen=True)

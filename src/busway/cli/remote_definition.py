@@ -27,7 +27,7 @@ from busway.config.wish import described
 from busway.streams.hub_descriptions import DEFAULT_GROUP, group_of_json, hub_of_json, hub_properties
 
 if TYPE_CHECKING:
-    from busway.broker.namespace.entity_changes import NewEntity
+    from busway.broker.descriptions import NewEntity
     from busway.client.administration import ServiceBusAdministrationClient
     from busway.config.changes import ConfigChanges, RuleChange
     from busway.config.hubs import HubChange

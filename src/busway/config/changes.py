@@ -12,7 +12,7 @@ so that whatever happens in between it selects nothing.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from busway.broker.descriptions import (
     FOREVER_MS,
@@ -21,15 +21,15 @@ from busway.broker.descriptions import (
     AuthorizationRule,
     Description,
     Kind,
+    NewEntity,
     Property,
     SubscriptionDescription,
     TopicDescription,
 )
 from busway.broker.durations import format_duration
 from busway.broker.entity_path import path_key
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.config.config import Config
-from busway.config.definition import DefinedNamespace, Definition, definition_of
+from busway.config.definition import Definition, definition_of
 from busway.config.hubs import (
     ConfiguredHubs,
     HubChange,
@@ -40,6 +40,9 @@ from busway.config.hubs import (
 from busway.config.node import ConfigError
 from busway.config.wish import Wish, described, merged_keys
 from busway.rules.rule import DEFAULT_RULE_NAME, FalseFilter, Rule
+
+if TYPE_CHECKING:
+    from busway.broker.namespace.namespace import Namespace
 
 _SELECTS_NOTHING: Final = Rule(DEFAULT_RULE_NAME, FalseFilter())
 
@@ -93,20 +96,7 @@ class ConfigChanges:
             yield f"set the namespace's authorization rules: {names}"
 
 
-class ConfiguredNamespace(DefinedNamespace, Protocol):
-    """What a file is applied to."""
-
-    async def create(self, wanted: Sequence[NewEntity]) -> list[Description]: ...
-    async def update(self, description: Description) -> Description: ...
-    async def add_rule(self, subscription_path: str, rule: Rule) -> Rule: ...
-    async def replace_rule(self, subscription_path: str, rule: Rule) -> Rule: ...
-    async def remove_rule(self, subscription_path: str, name: str) -> None: ...
-    async def set_rules(self, rules: tuple[AuthorizationRule, ...]) -> None: ...
-
-
-async def apply_config(
-    config: Config, namespace: ConfiguredNamespace, hubs: ConfiguredHubs | None = None
-) -> None:
+async def apply_config(config: Config, namespace: "Namespace", hubs: ConfiguredHubs | None = None) -> None:
     """Makes the namespace as the file says. Raises ConfigError before anything is changed when it cannot be."""
     present = definition_of(namespace)
     if hubs is not None:
@@ -118,15 +108,15 @@ async def apply_config(
         await namespace.update(update.wanted)
     for change in changes.rules:
         if change.rule is None:
-            await namespace.remove_rule(change.subscription_path, change.name)
+            await namespace.rules.remove(change.subscription_path, change.name)
         elif change.is_new:
-            await namespace.add_rule(change.subscription_path, change.rule)
+            await namespace.rules.add(change.subscription_path, change.rule)
         else:
-            await namespace.replace_rule(change.subscription_path, change.rule)
+            await namespace.rules.replace(change.subscription_path, change.rule)
     if hubs is not None:
         await apply_hub_changes(changes.hubs, hubs)
     if changes.authorization_rules is not None:
-        await namespace.set_rules(changes.authorization_rules)
+        await namespace.access.set(changes.authorization_rules)
 
 
 def changes_of(config: Config, present: Definition) -> ConfigChanges:

@@ -6,7 +6,7 @@ empty namespace gives the same one.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from busway.broker.descriptions import (
     AuthorizationRule,
@@ -24,6 +24,9 @@ from busway.config.rules import write_rule
 from busway.config.values import Json
 from busway.rules.rule import Rule
 
+if TYPE_CHECKING:
+    from busway.broker.namespace.namespace import Namespace
+
 
 @dataclass(frozen=True)
 class Definition:
@@ -37,23 +40,15 @@ class Definition:
     hubs: Mapping[str, HubDefinition] = field(default_factory=dict)
 
 
-class DefinedNamespace(Protocol):
-    def queues(self) -> list[QueueDescription]: ...
-    def topics(self) -> list[TopicDescription]: ...
-    def subscriptions(self, topic_path: str) -> list[SubscriptionDescription]: ...
-    def subscription_rules(self, subscription_path: str) -> list[Rule]: ...
-    def rules(self) -> tuple[AuthorizationRule, ...]: ...
-
-
-def definition_of(namespace: DefinedNamespace) -> Definition:
+def definition_of(namespace: "Namespace") -> Definition:
     entities: dict[str, Description] = {path_key(queue.path): queue for queue in namespace.queues()}
     rules: dict[str, tuple[Rule, ...]] = {}
     for topic in namespace.topics():
         entities[path_key(topic.path)] = topic
         for subscription in namespace.subscriptions(topic.path):
             entities[path_key(subscription.path)] = subscription
-            rules[path_key(subscription.path)] = tuple(namespace.subscription_rules(subscription.path))
-    return Definition(entities, rules, namespace.rules())
+            rules[path_key(subscription.path)] = tuple(namespace.rules.of(subscription.path))
+    return Definition(entities, rules, namespace.access.rules())
 
 
 def exported(name: str, definition: Definition, *, with_keys: bool = True) -> Json:

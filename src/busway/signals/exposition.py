@@ -37,6 +37,10 @@ _FRAGMENT: Final = ("entity", "fragment", "store")
 _LATENCY_LIMITS: Final = (*map(str, LATENCY_STEPS_S), "+Inf")
 
 
+class MeasuredStores(Protocol):
+    def shown(self) -> list[dict[str, object]]: ...
+
+
 class MeasuredNamespace(Protocol):
     """The part of the namespace that is measured."""
 
@@ -46,7 +50,8 @@ class MeasuredNamespace(Protocol):
     def topics(self) -> list[TopicDescription]: ...
     def subscriptions(self, topic_path: str) -> list[SubscriptionDescription]: ...
     async def counts_of(self, paths: list[str]) -> list[RuntimeCounts]: ...
-    def stores(self) -> list[dict[str, object]]: ...
+    @property
+    def stores(self) -> MeasuredStores: ...
     def fragment_counts(self, path: str) -> list[FragmentCounts]: ...
 
 
@@ -154,7 +159,7 @@ class Snapshot:
             cpu_seconds(),
             resident_bytes(),
         ]
-        for store in namespace.stores():
+        for store in namespace.stores.shown():
             state = str(store["state"])
             self._stores[state] = self._stores.get(state, 0) + 1
 

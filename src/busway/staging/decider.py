@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from busway.broker.errors import BrokerError, ServerBusy
-from busway.broker.namespace.namespace import Namespace
-from busway.broker.store_keeper import StoreKeeper
+from busway.broker.namespace.namespace import Namespace, StoreKeeper
 from busway.staging.decisions import Decision, Decisions
 from busway.staging.joined import Joined, all_durable, open_batch
 from busway.staging.publisher import Pace, Publisher
@@ -89,7 +88,7 @@ class Decider:
                 for stage in closed:
                     stage.is_closed = stage.is_decided
                 raise
-            await self.publish(decision, list(self._namespace.keepers))
+            await self.publish(decision, list(self._namespace.contents.keepers))
             await self._tidy(name.write, name.batch)
             return Decided(decision, sum(stages.values()), False)
 
@@ -128,7 +127,7 @@ class Decider:
         return found
 
     def _gone(self, stage_id: str) -> Exception:
-        if not all(keeper.is_open for keeper in self._namespace.keepers.values()):
+        if not all(keeper.is_open for keeper in self._namespace.contents.keepers.values()):
             return ServerBusy("A store that may hold staged rows is not available. Please try again.")
         return StagingRefused(
             GONE,
@@ -148,7 +147,7 @@ class Decider:
         decision = Decision(name.write, name.batch, name.kind, now_ms, named, entities)
         if not named:
             decision.published_ms = now_ms
-        home = self._namespace.catalogue.home
+        home = self._namespace.contents.catalogue.home
         batch = open_batch(home)
         batch.catalogue[decision.row_key] = decision.text()
         if await Joined(home, batch).outcome() is not None:
@@ -170,7 +169,7 @@ class Decider:
                 await asyncio.sleep(0)
             for name in store_names:
                 if (stage_id, name) in decision.left:
-                    self._publish_stage(decision, stage_id, self._namespace.keepers[name])
+                    self._publish_stage(decision, stage_id, self._namespace.contents.keepers[name])
         if decision.is_published and decision.stages:
             self._namespace.background.spawn(self.empty(decision))
 
@@ -271,7 +270,7 @@ class Decider:
         """Raises ServerBusy."""
         joined: list[Joined] = []
         for store_name in list(stage.notes):
-            keeper = self._namespace.keepers[store_name]
+            keeper = self._namespace.contents.keepers[store_name]
             batch = open_batch(keeper)
             self.rows_abandoned += stage.notes[store_name].rows()
             self._table.drop_note(batch, keeper, stage)
@@ -285,7 +284,7 @@ class Decider:
 
     def _sweep_dropped(self, store_names: Iterable[str]) -> None:
         for name in list(store_names):
-            keeper = self._namespace.keepers[name]
+            keeper = self._namespace.contents.keepers[name]
             if keeper.is_open:
                 self._namespace.background.spawn(keeper.sweep_dropped(self._namespace.limits.sweep_rows_max))
 
@@ -304,7 +303,7 @@ class Decider:
 
     async def put_rows(self, rows: Mapping[str, str | None]) -> bool:
         """In the home; False when it is away."""
-        home = self._namespace.catalogue.home
+        home = self._namespace.contents.catalogue.home
         if not home.is_open:
             return False
         try:
@@ -324,7 +323,7 @@ class Decider:
 
     def _check_home(self) -> None:
         self.check_known()
-        self._namespace.catalogue.check_changeable()
+        self._namespace.contents.catalogue.check_changeable()
 
     def is_at_work(self, write: str) -> bool:
         return write in self._turns

@@ -54,7 +54,11 @@ class TimeLimits:
 
     def _look(self) -> None:
         self._look_later()
-        if not self._is_looking and self._namespace.catalogue.home.is_open and self._decisions.are_known:
+        if (
+            not self._is_looking
+            and self._namespace.contents.catalogue.home.is_open
+            and self._decisions.are_known
+        ):
             self._is_looking = True
             self._namespace.background.spawn(self._look_around(), self._looked)
 
@@ -89,7 +93,7 @@ class TimeLimits:
 
     async def _end_batch(self, write: str, batch: int) -> None:
         async with self._decider.turn(write):
-            if not self._namespace.catalogue.home.is_open:
+            if not self._namespace.contents.catalogue.home.is_open:
                 return
             rows = sum(stage.rows() for stage in self._table.of_batch(write, batch))
             _log.warning(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from busway.broker.errors import ServerBusy
-from busway.broker.store_keeper import StoreKeeper
+from busway.broker.namespace.namespace import StoreKeeper
 from busway.store.contract import CommitBatch, StoreError, StoreUnavailable
 
 

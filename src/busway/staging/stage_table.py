@@ -12,7 +12,7 @@ from typing import Final
 
 from busway.broker.errors import QuotaExceeded
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.store_keeper import StoreKeeper
+from busway.broker.namespace.namespace import StoreKeeper
 from busway.staging.stage import NOTE_PREFIX, EntityName, Stage, StageLog, StageNote, note_text, read_note
 from busway.store.contract import CommitBatch, Counters, FragmentKey, FragmentRow
 

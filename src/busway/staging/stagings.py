@@ -12,8 +12,7 @@ from typing import Final
 
 from busway.broker.errors import BadArgument, QuotaExceeded, ServerBusy
 from busway.broker.fragment.admission import namespace_fault
-from busway.broker.namespace.namespace import Namespace
-from busway.broker.store_keeper import StoreKeeper
+from busway.broker.namespace.namespace import Namespace, StoreKeeper
 from busway.staging.decider import Decided, Decider, MaySend, WriteName
 from busway.staging.decisions import Decision, Decisions, read_decisions
 from busway.staging.forgetting import Forgetting, TimeLimits
@@ -58,7 +57,7 @@ class Stagings:
     # -- for the namespace (`StagedRows`)
 
     async def store_opened(self, keeper: StoreKeeper, notes: Mapping[str, str]) -> None:
-        is_home = keeper is self._namespace.catalogue.home
+        is_home = keeper is self._namespace.contents.catalogue.home
         decisions = await read_decisions(notes) if is_home else []
         stages = await read_stages(notes, keeper.counters)
         # What was read takes effect in one step.
@@ -70,11 +69,11 @@ class Stagings:
         self.table.store_opened(keeper, stages, self.decisions.stage_ids())
 
     def regain_store(self, store_name: str) -> None:
-        keepers = self._namespace.keepers
+        keepers = self._namespace.contents.keepers
         self._time_limits.start()
         if not self.decisions.are_known:
             return
-        is_home = keepers[store_name] is self._namespace.catalogue.home
+        is_home = keepers[store_name] is self._namespace.contents.catalogue.home
         names = list(keepers) if is_home else [store_name]
         waiting = [decision for decision in self.decisions.all() if decision.stages]
         if waiting:
@@ -167,7 +166,7 @@ class Stagings:
         """The fragment of rows without a key, and fragments whose rows an earlier try has staged. Raises why
         the part cannot come now."""
         places = target.places()
-        keepers = self._namespace.keepers
+        keepers = self._namespace.contents.keepers
         last = stage.part()
         if part.number > last + 1:
             if not all(keeper.is_open for keeper in keepers.values()):
@@ -230,7 +229,7 @@ class Stagings:
             by_store.setdefault(places[index][0], []).append(index)
         joined: list[Joined] = []
         for store_name, indexes in by_store.items():
-            keeper = self._namespace.keepers[store_name]
+            keeper = self._namespace.contents.keepers[store_name]
             batch = open_batch(keeper)
             note = self.table.note_in(stage, store_name)
             for index in indexes:

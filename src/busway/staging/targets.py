@@ -104,7 +104,7 @@ class Targets:
             raise InvalidOperation(f"Nobody can send to the subscription {shown(path)}: send to its topic.")
         if partition is not None:
             raise BadArgument(f"partition: {shown(path)} is no event hub.")
-        return self._of_row(self._namespace.entities.rows[path_key(path)])
+        return self._of_row(self._namespace.contents.entities.rows[path_key(path)])
 
     def exists(self, path: str) -> bool:
         return self._namespace.exists(path) or (self._hubs is not None and self._hubs.exists(path))
@@ -115,7 +115,7 @@ class Targets:
         hub = None if self._hubs is None else self._hubs.row(name.path)
         if hub is not None and hub.row_key == name.row_key and hub.incarnation == name.incarnation:
             return self._of_hub(hub, None)
-        row = self._namespace.entities.rows.get(key)
+        row = self._namespace.contents.entities.rows.get(key)
         if row is None or row.row_key != name.row_key or row.incarnation != name.incarnation:
             return None
         return self._of_row(row)
@@ -179,7 +179,7 @@ class MessageTarget(Target):
 
     def _fragment(self, index: int) -> Fragment:
         """Raises ServerBusy."""
-        return self._namespace.entities.entity(self._entity_row).inlet.member(index)
+        return self._namespace.contents.entities.entity(self._entity_row).inlet.member(index)
 
     def fault(self, index: int, size_bytes: int) -> BrokerError | None:
         try:

@@ -38,7 +38,7 @@ class EventHubs:
         self.namespace = namespace
         self.captures = Captures(capture_folder)
         self._table = HubTable(
-            lambda: namespace.name, namespace.runtime, namespace.keepers.__getitem__, self.captures
+            lambda: namespace.name, namespace.runtime, namespace.contents.keepers.__getitem__, self.captures
         )
         self._changes = HubChanges(namespace, self._table, clock, entropy)
         #: Hubs that stand above queues or topics, as earlier versions allowed.
@@ -107,7 +107,7 @@ class EventHubs:
             hub_rows(rows), group_rows(rows), lambda path: not_found(self.namespace.name, path)
         )
         for key, row in self._table.rows.items():
-            below = self.namespace.entities.paths_below(key)
+            below = self.namespace.contents.entities.index.paths_below(key)
             if below and key not in self._warned:
                 self._warned.add(key)
                 _log.warning(

@@ -1,9 +1,9 @@
 """How event hubs and consumer groups come, change and go.
 
-Theory of operation. As `broker.entity_changes`: changes wait for one another under the namespace's lock, a change is
-made when the catalogue's home has it, and only then memory follows. Logs of a new hub are committed in their stores
-before its row names them, and dropped after the row is gone; what a crash leaves between belongs to nobody and is
-dropped when its store is opened next.
+Theory of operation. As for queues (`broker.namespace.entity_creation`): changes wait for one another under the
+namespace's lock, a change is made when the catalogue's home has it, and only then memory follows. Logs of a new hub
+are committed in their stores before its row names them, and dropped after the row is gone; what a crash leaves
+between belongs to nobody and is dropped when its store is opened next.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,6 @@ from typing import Final
 from busway.broker.entity_path import already_exists, not_found, path_key, shown
 from busway.broker.errors import BadArgument, EntityAlreadyExists, QuotaExceeded, ServerBusy
 from busway.broker.namespace.namespace import Namespace
-from busway.broker.namespace.placement import spread_over
 from busway.broker.sas_keys import completed_rules
 from busway.clock import Clock, Entropy
 from busway.store.contract import CommitBatch, Counters, FragmentKey, FragmentRow, StoreError
@@ -41,16 +40,18 @@ class HubChanges:
     ) -> EventHubDescription:
         """With its consumer groups; `$Default` is always among them (H-5)."""
         namespace = self._namespace
-        async with namespace.changing:
+        async with namespace.contents.changing:
             self._check_name(wanted)
             completed = self._completed(wanted)
             group_rows = self._first_groups(completed, groups)
             shares = self._placed(completed.partition_count)
-            row = HubRow(path_key(completed.path), completed, shares, namespace.catalogue.version + 1)
+            row = HubRow(
+                path_key(completed.path), completed, shares, namespace.contents.catalogue.version + 1
+            )
             await self._create_logs(row, 0)
             texts: dict[str, str | None] = {row.row_key: row.text(None)}
             texts.update({group.row_key: group.text(None) for group in group_rows})
-            await namespace.write(texts, _creating(row, 0, namespace.catalogue.home.name))
+            await namespace.contents.write(texts, _creating(row, 0, namespace.contents.catalogue.home.name))
             self._adopt(row, 0)
             for group in group_rows:
                 self._table.put_group(group)
@@ -64,12 +65,12 @@ class HubChanges:
         key = path_key(wanted.path)
         if key in self._table.rows or namespace.exists(wanted.path):
             raise already_exists(namespace.name, wanted.path)
-        below = namespace.entities.paths_below(key)
+        below = namespace.contents.entities.index.paths_below(key)
         if below:
             raise EntityAlreadyExists(
                 f"The name {shown(wanted.path)} cannot be used for an event hub: {shown(below[0])} lies below it."
             )
-        entities = namespace.entities.entity_count() + len(self._table.rows)
+        entities = namespace.contents.entities.index.entity_count() + len(self._table.rows)
         if entities >= namespace.limits.entities_max:
             raise QuotaExceeded(
                 f"The namespace may have {namespace.limits.entities_max} entities; no more can be created."
@@ -97,33 +98,33 @@ class HubChanges:
         ]
 
     def _placed(self, count: int) -> tuple[LogShare, ...]:
-        stores = spread_over(list(self._namespace.keepers.values()), count)
+        stores = self._namespace.stores.spread(count)
         return tuple(LogShare(store.name, store.store.next_fragment_key()) for store in stores)
 
     async def _create_logs(self, row: HubRow, first: int) -> None:
         """In the stores other than the home; there they join the row's own batch."""
         namespace = self._namespace
-        home = namespace.catalogue.home.name
+        home = namespace.contents.catalogue.home.name
         made: list[str] = []
         for name in sorted({share.store_name for share in row.shares[first:]} - {home}):
             try:
-                await namespace.keepers[name].commit(_creating(row, first, name))
+                await namespace.contents.keepers[name].commit(_creating(row, first, name))
                 made.append(name)
             except StoreError as error:
                 for other in made:
-                    namespace.keepers[other].join(_dropping(row, first, other))
+                    namespace.contents.keepers[other].join(_dropping(row, first, other))
                 raise ServerBusy(
                     f"The store {name} failed: nothing was created. Please try again."
                 ) from error
 
     def _adopt(self, row: HubRow, first: int) -> None:
         for share in row.shares[first:]:
-            self._namespace.keepers[share.store_name].counters[share.log] = Counters()
+            self._namespace.contents.keepers[share.store_name].counters[share.log] = Counters()
         self._table.put(row)
 
     async def update(self, wanted: EventHubDescription) -> EventHubDescription:
         namespace = self._namespace
-        async with namespace.changing:
+        async with namespace.contents.changing:
             row = self.found(wanted.path)
             present = row.description
             now_ms = self._clock.wall_ms()
@@ -141,7 +142,7 @@ class HubChanges:
             await self._write_update(row, changed)
             namespace.operations.record(f"Update {_KIND}", present.path)
         if rules != present.authorization_rules:
-            namespace.rights_changed()
+            namespace.contents.rights_changed()
         return changed
 
     async def _write_update(self, row: HubRow, changed: EventHubDescription) -> None:
@@ -152,32 +153,34 @@ class HubChanges:
         shares = row.shares + (self._placed(added) if added > 0 else ())
         fresh = replace(row, description=changed, shares=shares)
         await self._create_logs(fresh, first)
-        text = fresh.text(namespace.catalogue.rows.get(row.row_key))
-        await namespace.write({row.row_key: text}, _creating(fresh, first, namespace.catalogue.home.name))
+        text = fresh.text(namespace.contents.catalogue.rows.get(row.row_key))
+        await namespace.contents.write(
+            {row.row_key: text}, _creating(fresh, first, namespace.contents.catalogue.home.name)
+        )
         self._adopt(fresh, first)
 
     async def delete(self, path: str) -> None:
         namespace = self._namespace
-        async with namespace.changing:
+        async with namespace.contents.changing:
             row = self.found(path)
-            home = namespace.catalogue.home
+            home = namespace.contents.catalogue.home
             texts: dict[str, str | None] = {row.row_key: None}
             texts.update({group.row_key: None for group in self._table.groups(row.key)})
-            await namespace.write(texts, _dropping(row, 0, home.name))
+            await namespace.contents.write(texts, _dropping(row, 0, home.name))
             self._table.remove(row, not_found(namespace.name, row.description.path))
             # Elsewhere it is enough to try: what is left there belongs to nobody and goes at the next opening.
             for name in row.store_names:
-                keeper = namespace.keepers[name]
+                keeper = namespace.contents.keepers[name]
                 if keeper is home or keeper.join(_dropping(row, 0, name)):
                     namespace.background.spawn(keeper.sweep_dropped(namespace.limits.sweep_rows_max))
             namespace.operations.record(f"Delete {_KIND}", row.description.path)
-        namespace.rights_changed()
+        namespace.contents.rights_changed()
 
     # -- consumer groups
 
     async def create_group(self, wanted: ConsumerGroupDescription) -> ConsumerGroupDescription:
         namespace = self._namespace
-        async with namespace.changing:
+        async with namespace.contents.changing:
             hub = self.found(wanted.hub_path)
             check_group(wanted, namespace.limits)
             if self._table.group(hub.key, wanted.name) is not None:
@@ -192,7 +195,7 @@ class HubChanges:
 
     async def update_group(self, wanted: ConsumerGroupDescription) -> ConsumerGroupDescription:
         namespace = self._namespace
-        async with namespace.changing:
+        async with namespace.contents.changing:
             hub = self.found(wanted.hub_path)
             present = self.found_group(hub, wanted.name).description
             check_group(wanted, namespace.limits)
@@ -204,7 +207,9 @@ class HubChanges:
 
     async def _write_group(self, row: GroupRow, verb: str) -> None:
         namespace = self._namespace
-        await namespace.write({row.row_key: row.text(namespace.catalogue.rows.get(row.row_key))})
+        await namespace.contents.write(
+            {row.row_key: row.text(namespace.contents.catalogue.rows.get(row.row_key))}
+        )
         self._table.put_group(row)
         where = f"{row.description.hub_path}/ConsumerGroups/{row.description.name}"
         namespace.operations.record(f"{verb} {_GROUP_KIND}", where)
@@ -213,10 +218,10 @@ class HubChanges:
         namespace = self._namespace
         if path_key(name) == path_key(DEFAULT_GROUP):
             raise BadArgument(f"The consumer group {DEFAULT_GROUP} cannot be deleted.")
-        async with namespace.changing:
+        async with namespace.contents.changing:
             hub = self.found(hub_path)
             row = self.found_group(hub, name)
-            await namespace.write({row.row_key: None})
+            await namespace.contents.write({row.row_key: None})
             where = f"{hub.description.path}/ConsumerGroups/{row.description.name}"
             self._table.remove_group(row, not_found(namespace.name, where))
             namespace.operations.record(f"Delete {_GROUP_KIND}", where)

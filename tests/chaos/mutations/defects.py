@@ -77,8 +77,8 @@ DEFECTS: Final = (
     Fault(
         "a queue at a hub's address",
         "C19: no queue or topic lies below a hub",
-        "busway/broker/namespace/entity_changes.py",
-        """                self._check_above(description.path)
+        "busway/broker/namespace/entity_checks.py",
+        """            _check_above(contents, description.path)
 """,
         "",
         ("tests/unit/streams/test_event_hubs.py",),
@@ -87,7 +87,7 @@ DEFECTS: Final = (
         "a hub above a queue",
         "C19: no hub lies above a queue or topic",
         "busway/streams/hub_changes.py",
-        """        below = namespace.entities.paths_below(key)
+        """        below = namespace.contents.entities.index.paths_below(key)
 """,
         """        below: list[str] = []
 """,
@@ -200,8 +200,8 @@ def addresses_of""",
         "nobody watches over what the catalogue tells anew",
         "E-110: what turns out to be there goes when nobody uses it",
         "busway/broker/namespace/namespace.py",
-        """        if self.entities.opened_at_ms:  # else all are watched when it is open
-            self.auto_delete.watch_all()
+        """        if contents.idle.opened_at_ms:  # else all are watched when it is open
+            contents.auto_delete.watch_all()
 """,
         "",
         ("tests/unit/gateway/test_jms_temporary_left.py",),
@@ -217,9 +217,9 @@ def addresses_of""",
     Fault(
         "a shared subscription goes under a new receiver",
         "JMS: what is let go stays when somebody holds it by then",
-        "busway/broker/namespace/entity_changes.py",
-        "                or contents.entities.is_held(present)\n",
-        "",
+        "busway/broker/namespace/entity_deletion.py",
+        "            if contents.entities.is_held(present):\n",
+        "            if False:\n",
         ("tests/unit/gateway/test_jms_subscriptions.py",),
     ),
 )

@@ -31,7 +31,7 @@ RESET: Final = (
         "a reset that leaves fragments behind",
         "Reset: no store holds anything of before",
         "busway/broker/namespace/reset.py",
-        """    if is_home or keeper.join(lambda batch: _drop(batch, fragments)):
+        """    if is_home or keeper.join(dropping(fragments)):
 """,
         """    if is_home:
 """,
@@ -41,7 +41,7 @@ RESET: Final = (
         "a reset that remembers writes",
         "Reset: a job of the next test may write under the same name",
         "busway/broker/namespace/reset.py",
-        """    await namespace.contents.staged.forget_all()
+        """    await contents.staged.forget_all()
 """,
         "",
         ("tests/unit/staging/test_reset.py",),

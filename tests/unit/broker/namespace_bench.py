@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from busway.broker.descriptions import QueueDescription, with_values
+from busway.broker.descriptions import NewEntity, QueueDescription, with_values
 from busway.broker.errors import BrokerError
 from busway.broker.fragment.receiver import Attachment, Delivery, Receiver
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.message.message import Message
 from tests.harness.manual_clock import ManualClock, SeededEntropy

@@ -8,14 +8,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from busway.broker.descriptions import QueueDescription, with_values
+from busway.broker.descriptions import NewEntity, QueueDescription, with_values
 from busway.broker.entity.queue import Queue
 from busway.broker.errors import BrokerError
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.message.message import Message
 from tests.unit.broker.namespace_bench import NamespaceBench, settle
 from tests.unit.broker.rig import Answer, Recorder
@@ -90,11 +89,11 @@ class PartitionBench(NamespaceBench):
         return answer.errors()
 
     async def lose(self, store: int) -> None:
-        await self.namespace.disable_store(f"store-{store}")
+        await self.namespace.stores.disable(f"store-{store}")
         await settle()
 
     async def regain(self, store: int) -> None:
-        await self.namespace.enable_store(f"store-{store}")
+        await self.namespace.stores.enable(f"store-{store}")
         await settle()
 
 

@@ -108,13 +108,13 @@ def test_a_store_that_is_switched_off_when_the_time_comes_keeps_the_queue() -> N
             await bench.create(f"q{number}", auto_delete_on_idle_ms=IDLE_MS)
         there = [
             name
-            for name, row in bench.namespace.entities.rows.items()
+            for name, row in bench.namespace.contents.entities.rows.items()
             if row.shares[0].store_name == "store-1"
         ]
-        await bench.namespace.disable_store("store-1")
+        await bench.namespace.stores.disable("store-1")
         await bench.advance(IDLE_S + 120)
         assert [is_there(bench, name) for name in there] == [True] * len(there)
-        await bench.namespace.enable_store("store-1")
+        await bench.namespace.stores.enable("store-1")
         await bench.advance(2 * IDLE_S + 120)
         assert [is_there(bench, name) for name in there] == [False] * len(there)
 
@@ -131,7 +131,7 @@ def test_a_property_that_changes_again_and_again_deletes_nothing_early() -> None
             await bench.advance(IDLE_S - 20)
             await bench.namespace.update(replace(made, auto_delete_on_idle_ms=idle_ms))
             assert is_there(bench)
-        assert bench.namespace.auto_delete.entries() <= 2
+        assert bench.namespace.contents.auto_delete.entries() <= 2
         await bench.advance(IDLE_S + 20)
         assert not is_there(bench)
 

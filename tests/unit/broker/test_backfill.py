@@ -103,13 +103,13 @@ def test_a_rule_knows_how_far_the_captured_subscription_was_when_it_began() -> N
         await bench.publish("t", encoded("1"), encoded("2"))
         await bench.subscription("t", "s", rule(TrueFilter(), "first"))
         await bench.publish("t", encoded("3"))
-        await bench.namespace.add_rule(SUB, sql("n = 1", name="second"))
+        await bench.namespace.rules.add(SUB, sql("n = 1", name="second"))
         await bench.publish("t", encoded("4"))
-        await bench.namespace.add_rule(SUB, sql("n = 1", name="third"))
+        await bench.namespace.rules.add(SUB, sql("n = 1", name="third"))
         await bench.publish("t", encoded("5"))
-        await bench.namespace.replace_rule(SUB, sql("n = 2", name="third"))
+        await bench.namespace.rules.replace(SUB, sql("n = 2", name="third"))
         for _ in range(2):
-            told = bench.namespace.rule_beginnings(SUB)
+            told = bench.namespace.rules.beginnings(SUB)
             assert told["rules"] == [
                 {"name": "first", "began": {"cap": [2]}},
                 {"name": "second", "began": {"cap": [3]}},
@@ -118,7 +118,7 @@ def test_a_rule_knows_how_far_the_captured_subscription_was_when_it_began() -> N
             captured = told["captured"]
             assert isinstance(captured, dict)
             assert captured["cap"]["lastNumbers"] == (5,)
-            older = bench.namespace.rule_beginnings("t/Subscriptions/old")
+            older = bench.namespace.rules.beginnings("t/Subscriptions/old")
             assert older["rules"] == [{"name": "old", "began": {}}], "it was there before the capture"
             await bench.restart()
 
@@ -135,6 +135,6 @@ def test_a_captured_subscription_that_is_created_again_is_another_one() -> None:
         await bench.subscription("t", "s", rule(TrueFilter(), "first"))
         await bench.namespace.delete("t/Subscriptions/cap")
         await bench.subscription("t", "cap", rule(TrueFilter()), captures_history=True)
-        assert bench.namespace.rule_beginnings(SUB)["rules"] == [{"name": "first", "began": {}}]
+        assert bench.namespace.rules.beginnings(SUB)["rules"] == [{"name": "first", "began": {}}]
 
     on_a_topic_bench(test)

@@ -56,13 +56,13 @@ def test_a_schedule_that_a_subscription_refuses_stops_no_other() -> None:
         await _schedule(bench, "t", "to the topic")
         await _schedule(bench, "q", "to the queue")
         await _schedule(bench, "q", "later", in_s=11)
-        bench.namespace.entities.park(B.lower(), EntityUpdated())
+        bench.namespace.contents.entities.park(B.lower(), EntityUpdated())
         await bench.advance(10)
         assert (await bench.namespace.counts("q")).active == 1
         await bench.advance(1, step_s=0.1)
         assert (await bench.namespace.counts("q")).active == 2
         assert (await bench.namespace.counts("t")).scheduled == 1
-        bench.namespace.entities.unpark(B.lower())
+        bench.namespace.contents.entities.unpark(B.lower())
         await bench.advance(1, step_s=0.1)
         assert await bench.bodies(A) == await bench.bodies(B) == ["to the topic"]
         await _schedule(bench, "t", "next")
@@ -78,10 +78,10 @@ def test_a_short_update_does_not_make_a_schedule_late() -> None:
     async def test(bench: TopicBench) -> None:
         await _topic_and_queue(bench)
         await _schedule(bench, "t", "x")
-        bench.namespace.entities.park(B.lower(), EntityUpdated())
+        bench.namespace.contents.entities.park(B.lower(), EntityUpdated())
         await bench.advance(10)
         await bench.advance(0.1, step_s=0.02)
-        bench.namespace.entities.unpark(B.lower())
+        bench.namespace.contents.entities.unpark(B.lower())
         await bench.advance(0.4, step_s=0.02)
         assert await bench.bodies(B) == ["x"]
 
@@ -95,11 +95,11 @@ def test_many_schedules_of_a_refusing_entity_do_not_starve_the_others() -> None:
         await _topic_and_queue(bench)
         await _schedule(bench, "t", *"abcdefghij", in_s=9)
         await _schedule(bench, "q", "x")
-        bench.namespace.entities.park(B.lower(), EntityUpdated())
+        bench.namespace.contents.entities.park(B.lower(), EntityUpdated())
         await bench.advance(9)
         await bench.advance(1)
         assert (await bench.namespace.counts("q")).active == 1
-        bench.namespace.entities.unpark(B.lower())
+        bench.namespace.contents.entities.unpark(B.lower())
         await bench.advance(2, step_s=0.1)
         assert await bench.bodies(B) == list("abcdefghij")
 

@@ -26,9 +26,9 @@ def test_messages_deleted_in_a_commit_that_takes_its_time_survive_too() -> None:
     async def test(bench: TopicBench) -> None:
         await bench.queue("home")
         await bench.queue("q")
-        row = bench.namespace.entities.rows["q"]
+        row = bench.namespace.contents.entities.rows["q"]
         store = next(store for store in bench.stores if store.name == row.store_name)
-        assert store.name != bench.namespace.catalogue.home.name
+        assert store.name != bench.namespace.contents.catalogue.home.name
         await bench.publish("q", *[encoded(str(n)) for n in range(10)])
         store.hold_commits()
         gone = consumer(bench, "q", credit=4)

@@ -45,11 +45,11 @@ async def _refused(bench: TopicBench, message_id: str) -> bool:
 
 def _park(bench: TopicBench, path: str) -> None:
     """As an update of where its messages go does, for as long as its store needs."""
-    bench.namespace.entities.park(path.lower(), EntityUpdated())
+    bench.namespace.contents.entities.park(path.lower(), EntityUpdated())
 
 
 def _unpark(bench: TopicBench, path: str) -> None:
-    bench.namespace.entities.unpark(path.lower())
+    bench.namespace.contents.entities.unpark(path.lower())
 
 
 def test_a_publish_that_is_refused_is_not_taken_for_a_duplicate_when_it_comes_again() -> None:
@@ -192,7 +192,7 @@ def test_a_transaction_whose_rule_change_fails_leaves_no_id() -> None:
         transaction.send(bench.namespace.sender("t").inlet, [message_of(_named("1"), True)])
         outlet = bench.namespace.queue(A).outlet(False)
         there_already = RuleStep(A, "$Default", sql("1=1", name="$Default"))
-        transaction.change_rules(outlet, bench.namespace.rule_changes.work, there_already)
+        transaction.change_rules(outlet, bench.namespace.rules.work, there_already)
         told: list[BrokerError | None] = []
         among.discharge(CONTROL, transaction.txn_id, fail=False, done=told.append)
         await settle(60)

@@ -62,7 +62,7 @@ async def create_again(bench: NamespaceBench) -> None:
 
 
 async def disable_store(bench: NamespaceBench) -> None:
-    await bench.namespace.disable_store("store-0")
+    await bench.namespace.stores.disable("store-0")
 
 
 async def disable_receiving(bench: NamespaceBench) -> None:
@@ -104,7 +104,7 @@ def test_a_fetch_that_meets_a_change_gets_all_or_nothing(name: str, verb: str, d
         await changing
         await settle(60)
         if name == "disable_store":
-            await bench.namespace.enable_store("store-0")
+            await bench.namespace.stores.enable("store-0")
         assert len(got) in (0, COUNT)
         if name == "delete":
             with pytest.raises(EntityNotFound):

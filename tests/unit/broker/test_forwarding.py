@@ -339,13 +339,13 @@ def test_a_row_that_has_arrived_before_a_crash_is_not_moved_again() -> None:
         await bench.queue("target")
         await bench.queue("source")
         await bench.publish("source", encoded("arrived"), encoded("not yet"))
-        rows = bench.namespace.entities.rows
+        rows = bench.namespace.contents.entities.rows
         source, target = rows["source"], rows["target"]
         assert source.store_name != target.store_name
         await bench.change("source", status="ReceiveDisabled")
-        batch = bench.namespace.keepers[target.store_name].store.batch()
+        batch = bench.namespace.contents.keepers[target.store_name].store.batch()
         batch.transfer_marks.append(TransferMark(source.store_name, source.main, 1))
-        await bench.namespace.keepers[target.store_name].store.flush()
+        await bench.namespace.contents.keepers[target.store_name].store.flush()
         namespace = await bench.restart()
         await settle(60)
         assert (await namespace.counts("source")).active == 1
@@ -364,7 +364,7 @@ def test_a_mark_of_a_source_that_is_gone_is_removed() -> None:
         await bench.queue("target")
         store = bench.stores[0]
         store.batch().transfer_marks.append(
-            TransferMark("store-0", bench.namespace.entities.rows["target"].main, 7)
+            TransferMark("store-0", bench.namespace.contents.entities.rows["target"].main, 7)
         )
         store.batch().transfer_marks.append(TransferMark("store-0", store.next_fragment_key(), 1))
         await store.flush()
@@ -389,16 +389,16 @@ def test_a_store_that_is_not_available_is_waited_for() -> None:
     async def test(bench: TopicBench) -> None:
         await bench.queue("target")
         await bench.queue("source", forward_to="target")
-        rows = bench.namespace.entities.rows
+        rows = bench.namespace.contents.entities.rows
         target_store = rows["target"].store_name
-        if bench.namespace.catalogue.home.name == target_store:
+        if bench.namespace.contents.catalogue.home.name == target_store:
             await bench.queue("more")
-        await bench.namespace.disable_store(target_store)
+        await bench.namespace.stores.disable(target_store)
         await bench.publish("source", encoded("x"), encoded("y"))
         await bench.advance(120)
         counts = await bench.namespace.counts("source")
         assert (counts.transfer, counts.dead_letter) == (2, 0)
-        await bench.namespace.enable_store(target_store)
+        await bench.namespace.stores.enable(target_store)
         await bench.advance(5)
         await settle(60)
         assert await bench.bodies("target") == ["x", "y"]
@@ -419,7 +419,7 @@ def test_links_of_a_source_are_told_when_routes_change() -> None:
         await bench.change("source", forward_to="target")
         assert isinstance(link.error, EntityUpdated)
         store = bench.stores[0]
-        key = bench.namespace.entities.rows["source"].main
+        key = bench.namespace.contents.entities.rows["source"].main
         assert (await store.messages(key, PLACE_ACTIVE, 0, 10, 1000)).messages == []
         assert await _counted(bench.namespace, "source", "target") == [0, 0]
 

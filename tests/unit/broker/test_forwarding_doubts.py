@@ -45,7 +45,7 @@ async def die(bench: TopicBench, store: MemoryStore) -> None:
 
 def row_of(bench: TopicBench, path: str = "source") -> EntityRow:
     key = f"queue:{path}"
-    return EntityRow.parse(key, bench.namespace.catalogue.rows[key])
+    return EntityRow.parse(key, bench.namespace.contents.catalogue.rows[key])
 
 
 @pytest.mark.parametrize("is_applied", [True, False])
@@ -84,7 +84,7 @@ def test_rows_of_a_former_life_are_held_back_in_all_lives_until_the_store_is_rea
     async def test(bench: TopicBench) -> None:
         store = await two_queues(bench)
         await bench.queue("other")
-        assert bench.namespace.entities.rows["other"].store_name != store.name
+        assert bench.namespace.contents.entities.rows["other"].store_name != store.name
         await of_unknown_outcome(bench, store, monkeypatch, is_applied)
         await die(bench, store)
         await bench.publish("source", encoded("since"))
@@ -114,7 +114,7 @@ def test_an_update_leaves_no_doubt_where_nothing_is_on_its_way() -> None:
         await bench.advance(2, 0.5)
         await bench.change("source", forward_to=None)
         assert row_of(bench).doubts == ()
-        assert "doubts" not in bench.namespace.catalogue.rows["queue:source"]
+        assert "doubts" not in bench.namespace.contents.catalogue.rows["queue:source"]
 
     on_a_topic_bench(test, 3)
 
@@ -146,7 +146,7 @@ def test_nothing_departs_by_the_old_way_while_the_update_is_written() -> None:
         home.hold_commits()
         updating = asyncio.create_task(bench.change("source", forward_to=None))
         await settle(30)
-        source = bench.namespace.entities.rows["source"]
+        source = bench.namespace.contents.entities.rows["source"]
         here = next(each for each in bench.stores if each.name == source.store_name)
         assert here not in (home, store)
         await bench.publish("source", encoded("late"))
@@ -202,7 +202,7 @@ def test_a_source_whose_store_was_away_at_the_update_gives_out_nothing_that_may_
 
     async def test(bench: TopicBench) -> None:
         store = await two_queues(bench)
-        source = bench.namespace.entities.rows["source"]
+        source = bench.namespace.contents.entities.rows["source"]
         here = next(each for each in bench.stores if each.name == source.store_name)
         await of_unknown_outcome(bench, store, monkeypatch, True)
         keep_shut(here, monkeypatch)

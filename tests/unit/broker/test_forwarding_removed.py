@@ -22,8 +22,8 @@ async def two_queues(bench: TopicBench, **values: object) -> MemoryStore:
     await bench.queue("first")  # the home is nobody's destination
     await bench.queue("target")
     await bench.queue("source", forward_to="target", **values)
-    rows = bench.namespace.entities.rows
-    home = bench.namespace.catalogue.home.name
+    rows = bench.namespace.contents.entities.rows
+    home = bench.namespace.contents.catalogue.home.name
     assert rows["target"].store_name not in (rows["source"].store_name, home)
     return next(store for store in bench.stores if store.name == rows["target"].store_name)
 
@@ -178,7 +178,7 @@ def test_forwarding_to_another_queue_does_not_wait_for_the_first() -> None:
     async def test(bench: TopicBench) -> None:
         store = await two_queues(bench)
         await bench.queue("other")
-        assert bench.namespace.entities.rows["other"].store_name != store.name
+        assert bench.namespace.contents.entities.rows["other"].store_name != store.name
         store.hold_commits()
         await bench.publish("source", encoded("a"))
         await settle(60)
@@ -327,13 +327,13 @@ def test_a_store_that_is_opened_while_the_source_changes_forgets_no_mark() -> No
         store = await two_queues(bench)
         await bench.change("source", forward_to=None)
         await bench.publish("source", encoded("arrived"), encoded("not yet"))
-        source = bench.namespace.entities.rows["source"]
+        source = bench.namespace.contents.entities.rows["source"]
         store.batch().transfer_marks.append(TransferMark(source.store_name, source.main, 1))
         await store.flush()
-        entities = bench.namespace.entities
+        entities = bench.namespace.contents.entities
         entities.park("source", BrokerError())
-        await bench.namespace.disable_store(store.name)
-        await bench.namespace.enable_store(store.name)
+        await bench.namespace.stores.disable(store.name)
+        await bench.namespace.stores.enable(store.name)
         await settle(60)
         entities.unpark("source")
         entities.load(source)
@@ -354,11 +354,11 @@ def test_rows_that_turn_out_to_have_arrived_leave_even_from_a_receivers_hands() 
         reader = read(bench, "source")
         await settle(60)
         assert bodies(reader) == ["arrived", "not yet"]
-        source = bench.namespace.entities.rows["source"]
+        source = bench.namespace.contents.entities.rows["source"]
         store.batch().transfer_marks.append(TransferMark(source.store_name, source.main, 1))
         await store.flush()
-        await bench.namespace.disable_store(store.name)
-        await bench.namespace.enable_store(store.name)
+        await bench.namespace.stores.disable(store.name)
+        await bench.namespace.stores.enable(store.name)
         await settle(60)
         assert await _completed(bench.namespace.queue("source"), reader) == [0]
         assert (await bench.namespace.counts("source")).total == 0
@@ -390,7 +390,7 @@ def test_after_a_restart_without_the_destinations_store_nothing_of_before_is_han
         await bench.publish("source", encoded("a"), encoded("b"))
         await bench.change("target", status="SendDisabled")
         await bench.change("source", forward_to="target")
-        source = bench.namespace.entities.rows["source"]
+        source = bench.namespace.contents.entities.rows["source"]
         if is_applied:
             store.batch().transfer_marks.append(TransferMark(source.store_name, source.main, 1))
             await store.flush()

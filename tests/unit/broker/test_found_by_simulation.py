@@ -290,7 +290,7 @@ def test_a_store_that_is_opened_while_a_creation_is_in_doubt_keeps_its_part_of_i
         bench.stores[0].lose_next_commit(is_applied=True)
         with pytest.raises(StoreOutcomeUnknown):
             await bench.queue("q", enable_partitioning=True)
-        keeper = bench.namespace.keepers["store-1"]
+        keeper = bench.namespace.contents.keepers["store-1"]
         await keeper.disable()
         await keeper.enable()
         await bench.advance(5, 0.5)
@@ -308,7 +308,7 @@ def test_rows_on_their_way_are_counted_once_when_a_destination_store_comes_back_
     async def test(bench: TopicBench) -> None:
         await bench.queue("target", enable_partitioning=True)
         await bench.queue("source", forward_to="target")
-        home = bench.namespace.entities.rows["source"].store_name
+        home = bench.namespace.contents.entities.rows["source"].store_name
         slow, lost = [store for store in bench.stores if store.name not in (home, "store-0")][:2]
         slow.hold_commits()
         for key in ("key-0", "key-1", "key-2", "key-3", "key-4", "key-5", "key-6", "key-7"):
@@ -318,8 +318,8 @@ def test_rows_on_their_way_are_counted_once_when_a_destination_store_comes_back_
         await settle(60)
         counters = bench.namespace.queue("source").main.counters
         assert counters.active > 0, "a run is under way"
-        await bench.namespace.disable_store(lost.name)
-        await bench.namespace.enable_store(lost.name)
+        await bench.namespace.stores.disable(lost.name)
+        await bench.namespace.stores.enable(lost.name)
         await settle(60)
         slow.release_commits()
         await bench.advance(10, 0.5)
@@ -347,7 +347,7 @@ def test_a_store_that_is_disabled_while_it_comes_back_leaves_nothing_loaded(
         store.refuse_next_commit()
         _send(bench, "q", *[message_of(encoded(f"{n}"), False) for n in range(8)])
         await bench.advance(0.5, 0.1)  # it failed, and an attempt to open it is under way
-        disabling = asyncio.create_task(bench.namespace.disable_store(store.name))
+        disabling = asyncio.create_task(bench.namespace.stores.disable(store.name))
         await settle(60)
         gate.set()
         await settle(60)
@@ -394,10 +394,10 @@ def test_an_update_of_forwarding_whose_outcome_was_unknown_counts_when_it_took_p
     """F-1, E-33: the catalogue's home is back and tells of it; the entity lies in another store and is loaded."""
 
     async def test(bench: TopicBench) -> None:
-        home = bench.namespace.catalogue.home.name
+        home = bench.namespace.contents.catalogue.home.name
         for path in ("source", "other", "target"):
             await bench.queue(path)
-        rows = bench.namespace.entities.rows
+        rows = bench.namespace.contents.entities.rows
         path = next(path for path in ("source", "other") if rows[path].store_name != home)
         assert rows["target"].store_name != home
         _send(bench, path, message_of(encoded("a"), False))
@@ -420,9 +420,9 @@ def test_an_entity_that_is_updated_meanwhile_is_still_prepared_to_be_sent_via() 
             await bench.queue(path)
         updating = asyncio.create_task(bench.change("via", user_metadata="new"))
         await asyncio.sleep(0)
-        await bench.namespace.prepare_to_send_via("via")
+        await bench.namespace.transfer_queues.prepare("via")
         await updating
-        assert bench.namespace.send_via("via", "target") is not None
+        assert bench.namespace.transfer_queues.send_via("via", "target") is not None
 
     on_a_topic_bench(test)
 
@@ -435,7 +435,7 @@ def test_what_has_arrived_in_a_store_that_is_opened_last_is_not_sent_elsewhere_b
     async def test(bench: TopicBench) -> None:
         for path in ("first", "source", "before", "now"):  # the first and the last lie in one store
             await bench.queue(path)
-        rows = bench.namespace.entities.rows
+        rows = bench.namespace.contents.entities.rows
         source, last = rows["source"], bench.stores[-1]
         assert (rows["before"].store_name, rows["now"].store_name) == (last.name, "store-0")
         _send(bench, "source", message_of(encoded("gone"), False), message_of(encoded("here"), False))
@@ -472,7 +472,7 @@ def test_a_store_that_is_enabled_before_it_is_closed_comes_back_with_all_that_it
         await bench.queue("first")  # in the home, which cannot be disabled while its commits hang
         await bench.queue("q")
         store, gate = bench.stores[1], asyncio.Event()
-        assert bench.namespace.entities.rows["q"].store_name == store.name
+        assert bench.namespace.contents.entities.rows["q"].store_name == store.name
         close = store.close
 
         async def slow() -> None:
@@ -483,9 +483,9 @@ def test_a_store_that_is_enabled_before_it_is_closed_comes_back_with_all_that_it
         store.hold_commits()
         _send(bench, "q", message_of(encoded("a"), False))
         await settle()
-        disabling = asyncio.create_task(bench.namespace.disable_store(store.name))
+        disabling = asyncio.create_task(bench.namespace.stores.disable(store.name))
         await settle()
-        enabling = asyncio.create_task(bench.namespace.enable_store(store.name))
+        enabling = asyncio.create_task(bench.namespace.stores.enable(store.name))
         await settle()
         with contextlib.suppress(ServerBusy):
             _send(bench, "q", message_of(encoded("b"), False))

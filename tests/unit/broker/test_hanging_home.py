@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription
+from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.broker.errors import BrokerError
-from busway.broker.namespace.entity_changes import NewEntity
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench, settle
 
 HOME, OTHER = 0, 1
@@ -25,7 +24,7 @@ async def queue_in(bench: NamespaceBench, store: int, prefix: str) -> str:
 
 
 def path_store(bench: NamespaceBench, path: str) -> str:
-    return bench.namespace.entities.rows[path].shares[0].store_name
+    return bench.namespace.contents.entities.rows[path].shares[0].store_name
 
 
 async def hanging_change(bench: NamespaceBench, *paths: str) -> asyncio.Task[object]:
@@ -35,7 +34,7 @@ async def hanging_change(bench: NamespaceBench, *paths: str) -> asyncio.Task[obj
     task: asyncio.Task[object] = asyncio.ensure_future(bench.namespace.create(wanted))
     await settle()
     assert not task.done()
-    assert bench.namespace.changing.locked()
+    assert bench.namespace.contents.changing.locked()
     return task
 
 
@@ -54,7 +53,7 @@ def test_a_store_that_failed_comes_back_while_the_home_hangs() -> None:
         path = await queue_in(bench, OTHER, "q")
         change = await hanging_change(bench)
         await fail_and_return(bench, OTHER, path)
-        assert bench.namespace.keepers["store-1"].is_open
+        assert bench.namespace.contents.keepers["store-1"].is_open
         await bench.send(path)
         bench.stores[HOME].release_commits()
         await change
@@ -91,20 +90,20 @@ def test_what_is_left_over_goes_when_the_home_is_itself_again() -> None:
         path = await queue_in(bench, OTHER, "q")
         gone = await queue_in(bench, OTHER, "gone")
         await bench.send(gone, 3)
-        (share,) = bench.namespace.entities.rows[gone].shares
+        (share,) = bench.namespace.contents.entities.rows[gone].shares
         bench.stores[OTHER].refuse_next_commit()
         with pytest.raises(BrokerError):
             await bench.send(path)
         await bench.namespace.delete(gone)  # its store is away
         change = await hanging_change(bench)
         await bench.advance(5, 0.5)
-        assert bench.namespace.keepers["store-1"].is_open
+        assert bench.namespace.contents.keepers["store-1"].is_open
         bench.stores[HOME].release_commits()
         await change
         await bench.namespace.background.idle()
         stored = {row.key for row in await bench.stores[OTHER].fragments()}
         assert stored.isdisjoint(share.fragments)
-        assert bench.namespace.keepers["store-1"].counters.keys() == stored
+        assert bench.namespace.contents.keepers["store-1"].counters.keys() == stored
 
     on_a_bench(test, store_count=2)
 
@@ -114,11 +113,11 @@ def test_an_operator_can_bring_a_store_back_while_the_home_hangs() -> None:
 
     async def test(bench: NamespaceBench) -> None:
         path = await queue_in(bench, OTHER, "q")
-        await bench.namespace.disable_store("store-1")
+        await bench.namespace.stores.disable("store-1")
         change = await hanging_change(bench)
-        enabling = asyncio.ensure_future(bench.namespace.enable_store("store-1"))
+        enabling = asyncio.ensure_future(bench.namespace.stores.enable("store-1"))
         await settle()
-        assert bench.namespace.keepers["store-1"].is_open
+        assert bench.namespace.contents.keepers["store-1"].is_open
         await bench.send(path)
         assert not enabling.done()
         bench.stores[HOME].release_commits()

@@ -63,8 +63,8 @@ class Letters:
         destination = into or self.top
         via = None
         if destination != self.source or not takes_directly(queue):
-            await namespace.prepare_to_send_via(self.top)
-            via = namespace.send_via(self.top, destination)
+            await namespace.transfer_queues.prepare(self.top)
+            via = namespace.transfer_queues.send_via(self.top, destination)
         target = target_of(queue, destination == self.source, via)
         remade = RemadeLetters(Payloads(self.bench.entropy), self.bench.clock, self.bench.limits)
         letters = [Letter(number, encoded_changes) for number in numbers]

@@ -159,10 +159,10 @@ def test_an_idle_entity_is_asked_for_once_while_its_deletion_waits() -> None:
             await bench.create(f"q{number}", auto_delete_on_idle_ms=IDLE_MS)
         await bench.advance(299)
         bench.stores[0].hold_commits()
-        await bench.namespace.changing.acquire()  # a change that waits for the home
+        await bench.namespace.contents.changing.acquire()  # a change that waits for the home
         await bench.advance(30, 1)
         assert len(bench.namespace.background._tasks) <= 6
-        bench.namespace.changing.release()
+        bench.namespace.contents.changing.release()
         bench.stores[0].release_commits()
         await settle()
         await bench.advance(3, 1)
@@ -175,12 +175,12 @@ def test_creating_and_updating_count_no_other_entity() -> None:
     """Attack: the same seen from a namespace, whose counters are read for nobody."""
 
     async def test(bench: NamespaceBench) -> None:
-        entities = bench.namespace.entities
+        entities = bench.namespace.contents.entities
         for number in range(50):
             await bench.create(f"q{number}", auto_delete_on_idle_ms=IDLE_MS)
         counted: list[str] = []
-        counts = entities.counts
-        entities.counts = lambda row: counted.append(row.key) or counts(row)  # type: ignore[method-assign]
+        counts = entities.counts.of
+        entities.counts.of = lambda row: counted.append(row.key) or counts(row)  # type: ignore[method-assign]
         made = await bench.create("new", auto_delete_on_idle_ms=IDLE_MS)
         await bench.namespace.update(replace(made, max_delivery_count=3))
         assert counted == []

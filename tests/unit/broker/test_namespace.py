@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.descriptions import AuthorizationRule, QueueDescription
+from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from busway.broker.errors import (
     AuthenticationFailed,
     BadArgument,
@@ -19,7 +19,6 @@ from busway.broker.errors import (
 )
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import Link, NamespaceBench, Reader, on_a_bench, settle
 
@@ -248,11 +247,11 @@ def test_a_name_created_again_is_a_new_entity() -> None:
         old.outlet(False).add_receiver(reader)
         old.outlet(False).wake(reader)
         await settle()
-        before = bench.namespace.entity_rules("q")
+        before = bench.namespace.access.entity_rules("q")
         await bench.namespace.delete("q")
-        assert bench.namespace.entity_rules("q") is None
+        assert bench.namespace.access.entity_rules("q") is None
         await bench.create("q", authorization_rules=(_rule("own", "the-key"),))
-        after = bench.namespace.entity_rules("q")
+        after = bench.namespace.access.entity_rules("q")
         assert before is not None
         assert after is not None
         assert before[0] != after[0]
@@ -296,10 +295,10 @@ def test_everything_is_there_after_a_restart() -> None:
             )
             await bench.send(f"q{number}", number)
         before = bench.namespace.queues()
-        rules = bench.namespace.rules()
+        rules = bench.namespace.access.rules()
         after = await bench.restart()
         assert after.queues() == before
-        assert after.rules() == rules
+        assert after.access.rules() == rules
         for number in range(8):
             assert (await after.counts(f"q{number}")).active == number
         assert len(await after.queue("q7").outlet(False).peek(0, 10)) == 7
@@ -317,7 +316,7 @@ def test_a_restart_loads_no_idle_queue() -> None:
         await settle()
         counts = await namespace.counts_of([f"q{number}" for number in range(2_000)])
         assert sum(count.active for count in counts) == 3
-        loaded = [row.key for row, _ in namespace.entities.loaded()]
+        loaded = [row.key for row, _ in namespace.contents.entities.loaded()]
         assert len(loaded) <= 1  # the one with messages may be watched for expiry
 
     on_a_bench(test, 4)
@@ -408,16 +407,16 @@ def test_a_new_namespace_has_a_root_rule_with_a_random_key() -> None:
     """A-1, A-3: 256 random bits in base64, all rights, different each time, the same after a restart."""
 
     async def test(bench: NamespaceBench) -> None:
-        (rule,) = bench.namespace.rules()
+        (rule,) = bench.namespace.access.rules()
         assert rule.name == "RootManageSharedAccessKey"
         assert rule.rights == {"Manage", "Send", "Listen"}
         assert len(base64.b64decode(rule.primary_key, validate=True)) == 32
         assert rule.primary_key != rule.secondary_key
-        assert bench.namespace.root_key == rule.primary_key
+        assert bench.namespace.access.root_key == rule.primary_key
         bench.namespace.authorizer.grant_of_key(rule.name, rule.primary_key)
-        assert (await bench.restart()).root_key == rule.primary_key
+        assert (await bench.restart()).access.root_key == rule.primary_key
         bench.stores = [MemoryStore("store-0")]
-        assert (await bench.restart()).root_key != rule.primary_key
+        assert (await bench.restart()).access.root_key != rule.primary_key
 
     on_a_bench(test)
 
@@ -426,13 +425,13 @@ def test_the_operators_own_key_is_the_root_key() -> None:
     """A-3, A-11: given at any start it replaces the primary key and ends what the old one signed."""
 
     async def test(bench: NamespaceBench) -> None:
-        old = bench.namespace.root_key
+        old = bench.namespace.access.root_key
         namespace = await bench.restart(root_key="operator-key")
-        assert namespace.root_key == "operator-key"
+        assert namespace.access.root_key == "operator-key"
         namespace.authorizer.grant_of_key("RootManageSharedAccessKey", "operator-key")
         with pytest.raises(AuthenticationFailed):
             namespace.authorizer.grant_of_key("RootManageSharedAccessKey", old)
-        assert (await bench.restart()).root_key == "operator-key"
+        assert (await bench.restart()).access.root_key == "operator-key"
 
     on_a_bench(test)
 
@@ -442,16 +441,16 @@ def test_rules_of_the_namespace_can_be_set() -> None:
 
     async def test(bench: NamespaceBench) -> None:
         namespace = bench.namespace
-        root = namespace.rules()[0]
-        await namespace.set_rules((root, _rule("reader")))
-        assert len(base64.b64decode(namespace.rules()[1].primary_key)) == 32
-        assert namespace.rules()[0] == root
+        root = namespace.access.rules()[0]
+        await namespace.access.set((root, _rule("reader")))
+        assert len(base64.b64decode(namespace.access.rules()[1].primary_key)) == 32
+        assert namespace.access.rules()[0] == root
         with pytest.raises(QuotaExceeded):
-            await namespace.set_rules((root, *(_rule(f"r{number}", "k") for number in range(12))))
+            await namespace.access.set((root, *(_rule(f"r{number}", "k") for number in range(12))))
         with pytest.raises(BadArgument, match="cannot be deleted"):
-            await namespace.set_rules((_rule("reader", "k"),))
-        assert [rule.name for rule in namespace.rules()] == [root.name, "reader"]
-        assert (await bench.restart()).rules() == namespace.rules()
+            await namespace.access.set((_rule("reader", "k"),))
+        assert [rule.name for rule in namespace.access.rules()] == [root.name, "reader"]
+        assert (await bench.restart()).access.rules() == namespace.access.rules()
 
     on_a_bench(test)
 
@@ -482,10 +481,10 @@ def test_regenerating_a_key_is_told_and_ends_its_grants() -> None:
             nonlocal told
             told += 1
 
-        unwatch = namespace.watch_rules(count)
-        root = namespace.rules()[0]
+        unwatch = namespace.access.watch(count)
+        root = namespace.access.rules()[0]
         grant = namespace.authorizer.grant_of_key(root.name, root.primary_key)
-        await namespace.set_rules((replace(root, primary_key="another"),))
+        await namespace.access.set((replace(root, primary_key="another"),))
         assert told == 1
         assert not namespace.authorizer.is_valid(grant)
         await bench.create("q", authorization_rules=(_rule("own"),))
@@ -498,7 +497,7 @@ def test_regenerating_a_key_is_told_and_ends_its_grants() -> None:
         assert told == before + 2
         unwatch()
         unwatch()
-        await namespace.set_rules((root,))
+        await namespace.access.set((root,))
         assert told == before + 2
 
     on_a_bench(test)

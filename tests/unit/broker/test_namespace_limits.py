@@ -2,12 +2,11 @@
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription
+from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.broker.errors import QuotaExceeded
 from busway.broker.fragment.runtime import NamespaceSize
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from tests.unit.broker.namespace_bench import NamespaceBench, Reader, on_a_bench, settle
 
 _FULL_AT = Limits(namespace_bytes_max=1_000)
@@ -117,7 +116,7 @@ def test_a_queue_is_available_or_nobody_knows() -> None:
             [NewEntity(each) for each in [QueueDescription("a"), QueueDescription("b")]]
         )
         assert {(await bench.namespace.counts(path)).availability for path in "ab"} == {"Available"}
-        await bench.namespace.disable_store("store-1")
+        await bench.namespace.stores.disable("store-1")
         assert {(await bench.namespace.counts(path)).availability for path in "ab"} == {
             "Available",
             "Unknown",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription
+from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.broker.errors import (
     AuthenticationFailed,
     BrokerError,
@@ -13,7 +13,6 @@ from busway.broker.errors import (
     ServerBusy,
     StoreOutcomeUnknown,
 )
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.store.contract import StoreError, StoreState, StoreTooNew
 from tests.harness.memory_store import MemoryStore
@@ -24,12 +23,12 @@ async def _two_queues(bench: NamespaceBench) -> None:
     """`a` lies in store-0, the home; `b` in store-1."""
     await bench.create("a")
     await bench.create("b")
-    assert [store["fragments"] for store in bench.namespace.stores()][:2] == [2, 2]
+    assert [store["fragments"] for store in bench.namespace.stores.shown()][:2] == [2, 2]
     await settle()  # the copy of the catalogue is up to date
 
 
 def _states(namespace: Namespace) -> list[object]:
-    return [store["state"] for store in namespace.stores()]
+    return [store["state"] for store in namespace.stores.shown()]
 
 
 def test_a_failed_store_takes_only_its_own_queues_with_it_and_comes_back() -> None:
@@ -141,7 +140,7 @@ def test_without_the_home_nothing_can_be_changed_but_everything_else_works() -> 
             bench.create("c"),
             bench.namespace.update(replace(description, max_delivery_count=3)),
             bench.namespace.delete("b"),
-            bench.namespace.set_rules(bench.namespace.rules()),
+            bench.namespace.access.set(bench.namespace.access.rules()),
         ):
             with pytest.raises(ServerBusy, match="store-0"):
                 await change
@@ -182,7 +181,7 @@ def test_a_deletion_of_unknown_outcome_evicts_when_it_had_taken_place(is_applied
     async def test(bench: NamespaceBench) -> None:
         await bench.create("home")
         await bench.create("q")
-        assert bench.namespace.stores()[1]["fragments"] == 2
+        assert bench.namespace.stores.shown()[1]["fragments"] == 2
         link = Link()
         bench.namespace.queue("q").attach(link, sends=True)
         bench.stores[0].lose_next_commit(is_applied=is_applied)
@@ -224,7 +223,7 @@ def test_a_creation_whose_store_fails_is_refused_cleanly() -> None:
         with pytest.raises(ServerBusy, match="nothing was created"):
             await bench.create("b")
         await bench.create("b")
-        assert [store["fragments"] for store in bench.namespace.stores()] == [4, 0]
+        assert [store["fragments"] for store in bench.namespace.stores.shown()] == [4, 0]
 
     on_a_bench(test, 2)
 
@@ -256,8 +255,8 @@ def test_an_operator_takes_a_store_out_of_service_and_back() -> None:
         await bench.send("b", 2)
         link = Link()
         bench.namespace.queue("b").attach(link, sends=True)
-        await bench.namespace.disable_store("store-1")
-        await bench.namespace.disable_store("store-1")
+        await bench.namespace.stores.disable("store-1")
+        await bench.namespace.stores.disable("store-1")
         assert isinstance(link.error, ServerBusy)
         assert _states(bench.namespace) == ["open", "disabled"]
         namespace = await bench.restart()
@@ -266,10 +265,10 @@ def test_an_operator_takes_a_store_out_of_service_and_back() -> None:
         with pytest.raises(ServerBusy):
             namespace.queue("b")
         await bench.create("c")
-        assert namespace.stores()[0]["fragments"] == 4
+        assert namespace.stores.shown()[0]["fragments"] == 4
         await bench.advance(120, 10)
         assert _states(namespace) == ["open", "disabled"]
-        await namespace.enable_store("store-1")
+        await namespace.stores.enable("store-1")
         assert _states(namespace) == ["open", "open"]
         assert (await namespace.counts("b")).active == 2
         await bench.send("b")
@@ -283,13 +282,13 @@ def test_the_home_too_can_be_taken_out_and_back() -> None:
 
     async def test(bench: NamespaceBench) -> None:
         await _two_queues(bench)
-        await bench.namespace.disable_store("store-0")
+        await bench.namespace.stores.disable("store-0")
         namespace = await bench.restart()
         assert _states(namespace) == ["disabled", "open"]
         await bench.send("b")
         with pytest.raises(ServerBusy):
             await bench.create("c")
-        await namespace.enable_store("store-0")
+        await namespace.stores.enable("store-0")
         await bench.create("c")
         assert _states(await bench.restart()) == ["open", "open"]
 
@@ -301,7 +300,7 @@ def test_an_unknown_store_is_named_with_the_known_ones() -> None:
 
     async def test(bench: NamespaceBench) -> None:
         with pytest.raises(EntityNotFound, match=r"'nope'.*store-0, store-1"):
-            await bench.namespace.disable_store("nope")
+            await bench.namespace.stores.disable("nope")
 
     on_a_bench(test, 2)
 
@@ -337,7 +336,7 @@ def test_more_stores_extend_the_namespace_for_new_queues() -> None:
         bench.stores = [MemoryStore("store-1"), *bench.stores]
         namespace = await bench.restart()
         await bench.create("c")
-        assert {store["name"]: store["fragments"] for store in namespace.stores()} == {
+        assert {store["name"]: store["fragments"] for store in namespace.stores.shown()} == {
             "store-0": 4,
             "store-1": 2,
         }
@@ -447,14 +446,14 @@ def test_the_operators_key_counts_although_the_home_is_away() -> None:
         bench.namespace = bench.new_namespace()
         await bench.namespace.open()
         await _two_queues(bench)
-        old = bench.namespace.root_key
+        old = bench.namespace.access.root_key
         home.is_away = True
         namespace = await bench.restart(root_key="operator-key")
-        assert namespace.root_key == "operator-key"
+        assert namespace.access.root_key == "operator-key"
         home.is_away = False
         await bench.advance(1, 0.1)
         await bench.create("c")
-        assert namespace.root_key == "operator-key"
+        assert namespace.access.root_key == "operator-key"
         with pytest.raises(AuthenticationFailed):
             namespace.authorizer.grant_of_key("RootManageSharedAccessKey", old)
         await namespace.close()

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription, with_values
+from busway.broker.descriptions import NewEntity, QueueDescription, with_values
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import BrokerError
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.transaction.transactions import Transactions
 from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.message.message import Message

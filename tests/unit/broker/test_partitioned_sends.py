@@ -24,10 +24,10 @@ def test_fragments_are_spread_evenly_over_the_stores() -> None:
     async def test(bench: PartitionBench) -> None:
         made = await bench.namespace.create([])
         assert made == []
-        row = bench.namespace.entities.rows["orders"]
+        row = bench.namespace.contents.entities.rows["orders"]
         assert [share.store_name for share in row.shares] == ["store-0", "store-1", "store-2", "store-0"]
         for share in row.shares:
-            assert {share.main, share.dead_letter} <= bench.namespace.keepers[
+            assert {share.main, share.dead_letter} <= bench.namespace.contents.keepers[
                 share.store_name
             ].counters.keys()
 

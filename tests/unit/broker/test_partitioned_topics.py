@@ -9,13 +9,12 @@ from random import Random
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.broker.entity.partition_keys import fragment_of_key
 from busway.broker.errors import QuotaExceeded, ServerBusy
 from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.message.message import Message
 from busway.rules.rule import Rule, SqlFilter
 from tests.unit.broker.namespace_bench import settle
@@ -82,7 +81,7 @@ def test_copies_stay_in_the_fragment_of_their_message() -> None:
     async def test(bench: PartitionBench) -> None:
         await make(bench, partitioned_topic(), SubscriptionDescription(subscription("a")))
         await make(bench, SubscriptionDescription(subscription("b")))
-        rows = bench.namespace.entities.rows
+        rows = bench.namespace.contents.entities.rows
         for row in list(rows.values()):
             assert [share.store_name for share in row.shares] == [s.store_name for s in rows[TOPIC].shares]
         messages = [text(f"{n}") for n in range(8)]
@@ -107,17 +106,17 @@ def test_rules_count_in_every_fragment_from_the_moment_they_are_added() -> None:
     async def test(bench: PartitionBench) -> None:
         await make(bench, partitioned_topic(), SubscriptionDescription(subscription("a")))
         path = subscription("a")
-        await bench.namespace.remove_rule(path, "$Default")
+        await bench.namespace.rules.remove(path, "$Default")
         for _ in range(COUNT):
             await publish(bench, text("none"))
         assert await taken(bench, path) == []
-        await bench.namespace.add_rule(path, Rule("all", SqlFilter("1=1")))
+        await bench.namespace.rules.add(path, Rule("all", SqlFilter("1=1")))
         for _ in range(COUNT):
             await publish(bench, text("all"))
         assert spread(numbers(await taken(bench, path))) == dict.fromkeys(range(COUNT), 1)
         await bench.lose(1)
-        await bench.namespace.remove_rule(path, "all")
-        await bench.namespace.add_rule(path, Rule("again", SqlFilter("2=2")))
+        await bench.namespace.rules.remove(path, "all")
+        await bench.namespace.rules.add(path, Rule("again", SqlFilter("2=2")))
         await bench.regain(1)
         for _ in range(COUNT):
             await publish(bench, text("again"))
@@ -303,10 +302,10 @@ def test_a_crash_in_the_middle_of_forwards_between_stores_neither_loses_nor_doub
         away = bench.stores[1 + seed % (COUNT - 1)].name
         bench.namespace = bench.new_namespace()
         await bench.namespace.open()
-        await bench.namespace.disable_store(away)
+        await bench.namespace.stores.disable(away)
         await bench.advance(5, 1.0)
         found = await taken(bench, "target")
-        await bench.namespace.enable_store(away)
+        await bench.namespace.stores.enable(away)
         await bench.advance(10, 1.0)
         await settle(300)
         found += await taken(bench, "target")

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription
+from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.broker.errors import ServerBusy
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.placement import choose_store
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench
 
@@ -36,11 +35,11 @@ def test_queues_spread_over_the_stores_and_stay_where_they_are() -> None:
 
     async def test(bench: NamespaceBench) -> None:
         await bench.namespace.create([NewEntity(QueueDescription(f"q{number}")) for number in range(10)])
-        before = [store["fragments"] for store in bench.namespace.stores()]
+        before = [store["fragments"] for store in bench.namespace.stores.shown()]
         assert before == [6, 6, 4, 4]
         await bench.create("next")
-        assert bench.namespace.stores()[2]["fragments"] == 6
+        assert bench.namespace.stores.shown()[2]["fragments"] == 6
         namespace = await bench.restart()
-        assert [store["fragments"] for store in namespace.stores()] == [6, 6, 6, 4]
+        assert [store["fragments"] for store in namespace.stores.shown()] == [6, 6, 6, 4]
 
     on_a_bench(test, 4)

@@ -110,9 +110,9 @@ def test_a_part_that_fails_leaves_the_others() -> None:
         sent = Sent(bench, 25)
         while await active(bench, A) != [10]:
             await settle(1)
-        bench.namespace.entities.park(C.lower(), EntityUpdated())
+        bench.namespace.contents.entities.park(C.lower(), EntityUpdated())
         await settle(LONG)
-        bench.namespace.entities.unpark(C.lower())
+        bench.namespace.contents.entities.unpark(C.lower())
         got = await active(bench, A, B, C)
         assert got in ([10, 10, 10], [20, 20, 20])
         assert sent.errors() == [(place, ServerBusy) for place in range(got[0], 25)]
@@ -183,10 +183,10 @@ def test_a_publish_that_is_refused_on_its_way_leaves_no_id() -> None:
         await three_subscriptions(bench, requires_duplicate_detection=True)
         first = Sent(bench, 12)
         await settle(12)
-        bench.namespace.entities.park(C.lower(), EntityUpdated())
+        bench.namespace.contents.entities.park(C.lower(), EntityUpdated())
         await settle(LONG)
         assert {error for _, error in first.errors()} == {ServerBusy}
-        bench.namespace.entities.unpark(C.lower())
+        bench.namespace.contents.entities.unpark(C.lower())
         again = Sent(bench, 12)
         await settle(LONG)
         assert again.refused == []
@@ -210,9 +210,9 @@ def test_parts_keep_their_ids_and_duplicates_stand_with_their_firsts() -> None:
         send()
         while await active(bench, A) != [10]:
             await settle(1)
-        bench.namespace.entities.park(C.lower(), EntityUpdated())
+        bench.namespace.contents.entities.park(C.lower(), EntityUpdated())
         await settle(LONG)
-        bench.namespace.entities.unpark(C.lower())
+        bench.namespace.contents.entities.unpark(C.lower())
         got = await active(bench, A, B, C)
         assert got in ([10, 10, 10], [20, 20, 20])
         refused = {place for place, _ in answers[0]}
@@ -288,11 +288,11 @@ def test_an_activation_that_is_refused_comes_again() -> None:
         bench.clock.advance(11)
         bench.namespace.tick()
         await settle(8)
-        bench.namespace.entities.park(C.lower(), EntityUpdated())
+        bench.namespace.contents.entities.park(C.lower(), EntityUpdated())
         await settle(60)
         assert await active(bench, A, B) == [0, 0]
         await bench.namespace.sender("t").cancel_scheduled(numbers[:2])  # type: ignore[union-attr]
-        bench.namespace.entities.unpark(C.lower())
+        bench.namespace.contents.entities.unpark(C.lower())
         await bench.advance(3, step_s=0.5)
         await settle(LONG)
         assert await active(bench, A, B, C) == [10, 10, 10]

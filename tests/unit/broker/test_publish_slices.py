@@ -198,7 +198,7 @@ def test_a_bug_in_a_publish_does_not_stop_the_line() -> None:
 
     async def test(bench: TopicBench) -> None:
         await three_subscriptions(bench)
-        rows = bench.namespace.entities.rows
+        rows = bench.namespace.contents.entities.rows
         bench.namespace.sender("t").inlet.member(0).intake.used_bytes()  # for the next quarter of a second
         row = rows.pop(C.lower())  # nobody could do that
         answers: list[Refused] = []
@@ -220,15 +220,15 @@ def test_a_bug_in_a_publish_does_not_stop_the_line() -> None:
 
 
 async def _change_rule(bench: TopicBench) -> None:
-    await bench.namespace.rule_changes.replace(B, sql("n = 1", name="$Default"))
+    await bench.namespace.rules.replace(B, sql("n = 1", name="$Default"))
 
 
 async def _add_rule(bench: TopicBench) -> None:
-    await bench.namespace.rule_changes.add(B, sql("1=1", "SET x = 1", name="more"))
+    await bench.namespace.rules.add(B, sql("1=1", "SET x = 1", name="more"))
 
 
 async def _remove_rule(bench: TopicBench) -> None:
-    await bench.namespace.rule_changes.remove(B, "$Default")
+    await bench.namespace.rules.remove(B, "$Default")
 
 
 async def _create(bench: TopicBench) -> None:
@@ -316,10 +316,10 @@ def test_a_subscription_that_is_being_updated_refuses_all_of_it() -> None:
         await three_subscriptions(bench)
         sent = Sent(bench, 12, atomically=True)
         await settle(8)
-        bench.namespace.entities.park(C.lower(), EntityUpdated())
+        bench.namespace.contents.entities.park(C.lower(), EntityUpdated())
         await settle(LONG)
         assert sent.errors() == [(0, ServerBusy)]
-        bench.namespace.entities.unpark(C.lower())
+        bench.namespace.contents.entities.unpark(C.lower())
         assert await active(bench, A, B, C) == [0, 0, 0]
         again = Sent(bench, 12, atomically=True)
         await settle(LONG)
@@ -353,10 +353,10 @@ def test_a_store_that_is_disabled_refuses_what_is_on_its_way() -> None:
         await three_subscriptions(bench)
         first, second = Sent(bench, 12, atomically=True), Sent(bench, 12, 100)
         await settle(8)
-        await bench.namespace.disable_store("store-0")
+        await bench.namespace.stores.disable("store-0")
         await settle(60)
         assert (first.errors(), {error for _, error in second.errors()}) == ([(0, ServerBusy)], {ServerBusy})
-        await bench.namespace.enable_store("store-0")
+        await bench.namespace.stores.enable("store-0")
         await settle(60)
         assert await active(bench, A, B, C) == [0, 0, 0]
 
@@ -373,7 +373,7 @@ def test_rules_that_change_again_and_again_refuse_it_in_the_end() -> None:
             await settle(10)
             if sent.answers:
                 break
-            await bench.namespace.rule_changes.add(A, sql(f"n = {number}", name=f"r{number}"))
+            await bench.namespace.rules.add(A, sql(f"n = {number}", name=f"r{number}"))
         assert sent.errors() == [(0, ServerBusy)]
         assert "rules of 't' are being changed" in sent.refused[0][1].sentence
         await settle(LONG)

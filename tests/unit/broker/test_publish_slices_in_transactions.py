@@ -126,9 +126,9 @@ def test_a_subscription_that_is_being_updated_rolls_all_of_it_back() -> None:
         await two_subscriptions(bench)
         work = Work(bench, 12).discharge()
         await settle(6)
-        bench.namespace.entities.park(B.lower(), EntityUpdated())
+        bench.namespace.contents.entities.park(B.lower(), EntityUpdated())
         await settle(LONG)
-        bench.namespace.entities.unpark(B.lower())
+        bench.namespace.contents.entities.unpark(B.lower())
         assert "rolled back" in work.sentence()
         assert (await active(bench), nothing_waits(bench)) == ([0, 0], True)
 
@@ -159,7 +159,7 @@ def test_what_it_publishes_follows_the_rules_that_it_changes() -> None:
         before = await _sent(bench, "before")
         work = Work(bench, 12)
         outlet = bench.namespace.queue(A).outlet(False)
-        changes = bench.namespace.rule_changes.work
+        changes = bench.namespace.rules.work
         work.transaction.change_rules(outlet, changes, RuleStep(A, "$Default", None))
         work.transaction.change_rules(outlet, changes, RuleStep(A, "x", sql("sys.MessageId = '3'", name="x")))
         work.discharge()
@@ -181,18 +181,18 @@ def test_rules_are_taken_back_when_it_is_refused() -> None:
         await two_subscriptions(bench)
         work = Work(bench, 12)
         outlet = bench.namespace.queue(A).outlet(False)
-        changes = bench.namespace.rule_changes.work
+        changes = bench.namespace.rules.work
         work.transaction.change_rules(outlet, changes, RuleStep(A, "$Default", None))
         work.discharge()
         await settle(8)
         behind = await _sent(bench, "behind")
-        bench.namespace.entities.park(B.lower(), EntityUpdated())
+        bench.namespace.contents.entities.park(B.lower(), EntityUpdated())
         while not work.told:
             await settle(1)
-        bench.namespace.entities.unpark(B.lower())
+        bench.namespace.contents.entities.unpark(B.lower())
         await settle(LONG)
         assert "rolled back" in work.sentence()
-        assert [rule.name for rule in bench.namespace.subscription_rules(A)] == ["$Default"]
+        assert [rule.name for rule in bench.namespace.rules.of(A)] == ["$Default"]
         assert behind == [[]] or len(behind[0]) == 1
         assert await bench.bodies(A) == (["behind"] if behind == [[]] else [])
 
@@ -212,9 +212,9 @@ def test_duplicates_in_it_are_dropped() -> None:
         await two_subscriptions(bench, requires_duplicate_detection=True)
         first = Work(bench, 8).discharge()
         await settle(10)
-        bench.namespace.entities.park(B.lower(), EntityUpdated())
+        bench.namespace.contents.entities.park(B.lower(), EntityUpdated())
         await settle(LONG)
-        bench.namespace.entities.unpark(B.lower())
+        bench.namespace.contents.entities.unpark(B.lower())
         assert "rolled back" in first.sentence()
         second, third = Work(bench, 8).discharge(), Work(bench, 10).discharge()
         await settle(LONG)

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from busway.broker.descriptions import SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, SubscriptionDescription, TopicDescription
 from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.message.message import Message
 from tests.harness.manual_clock import ManualClock, SeededEntropy

@@ -6,10 +6,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from busway.broker.descriptions import SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, SubscriptionDescription, TopicDescription
 from busway.broker.entity_path import subscription_path
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.message.message import Message

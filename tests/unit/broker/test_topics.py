@@ -46,7 +46,7 @@ def test_a_message_that_nobody_wants_is_accepted_and_gone() -> None:
         await bench.topic("t")
         await bench.publish("t", encoded("nobody"))
         await bench.subscription("t", "s")
-        await bench.namespace.remove_rule("t/Subscriptions/s", "$default")
+        await bench.namespace.rules.remove("t/Subscriptions/s", "$default")
         await bench.publish("t", encoded("still nobody"))
         assert await bench.bodies("t/Subscriptions/s") == []
         assert (await bench.namespace.counts("t")).size_bytes == 0
@@ -171,18 +171,18 @@ def test_a_rule_counts_from_its_addition_on() -> None:
         await bench.topic("t")
         await bench.subscription("t", "s", rule(FalseFilter(), "never"))
         await bench.publish("t", encoded("before"))
-        await bench.namespace.add_rule("t/Subscriptions/s", rule(TrueFilter(), "all"))
+        await bench.namespace.rules.add("t/Subscriptions/s", rule(TrueFilter(), "all"))
         await bench.publish("t", encoded("during"))
         with pytest.raises(EntityAlreadyExists):
-            await bench.namespace.add_rule("t/Subscriptions/s", rule(TrueFilter(), "ALL"))
-        await bench.namespace.replace_rule("t/Subscriptions/s", sql("n = 1", name="all"))
+            await bench.namespace.rules.add("t/Subscriptions/s", rule(TrueFilter(), "ALL"))
+        await bench.namespace.rules.replace("t/Subscriptions/s", sql("n = 1", name="all"))
         await bench.publish("t", encoded("no"), encoded("one", properties={"n": 1}))
-        await bench.namespace.remove_rule("t/Subscriptions/s", "all")
+        await bench.namespace.rules.remove("t/Subscriptions/s", "all")
         await bench.publish("t", encoded("after", properties={"n": 1}))
         with pytest.raises(EntityNotFound):
-            await bench.namespace.remove_rule("t/Subscriptions/s", "all")
+            await bench.namespace.rules.remove("t/Subscriptions/s", "all")
         assert await bench.bodies("t/Subscriptions/s") == ["during", "one"]
-        began = [row.began_after for row in bench.namespace.entities.rules.of("t/subscriptions/s")]
+        began = [row.began_after for row in bench.namespace.contents.entities.rules.of("t/subscriptions/s")]
         assert began == [0]
 
     on_a_topic_bench(test)
@@ -195,10 +195,10 @@ def test_rules_are_listed_default_first_then_in_order_of_creation() -> None:
         await bench.topic("t")
         await bench.subscription("t", "s", rule(TrueFilter(), "b"))
         for name in ("z", "a"):
-            await bench.namespace.add_rule("t/Subscriptions/s", rule(TrueFilter(), name))
-        await bench.namespace.add_rule("t/Subscriptions/s", Rule("$Default", SqlFilter("x = 1")))
+            await bench.namespace.rules.add("t/Subscriptions/s", rule(TrueFilter(), name))
+        await bench.namespace.rules.add("t/Subscriptions/s", Rule("$Default", SqlFilter("x = 1")))
         for _ in range(2):
-            names = [entry.name for entry in bench.namespace.subscription_rules("T/Subscriptions/S")]
+            names = [entry.name for entry in bench.namespace.rules.of("T/Subscriptions/S")]
             assert names == ["$Default", "b", "z", "a"]
             await bench.restart()
 
@@ -442,14 +442,10 @@ def test_a_topic_goes_with_everything_it_has() -> None:
         await bench.topic("t")
         assert bench.namespace.subscriptions("t") == []
         await bench.subscription("t", "s")
-        assert [entry.name for entry in bench.namespace.subscription_rules("t/Subscriptions/s")] == [
-            "$Default"
-        ]
+        assert [entry.name for entry in bench.namespace.rules.of("t/Subscriptions/s")] == ["$Default"]
         assert await bench.bodies("t/Subscriptions/s") == []
         await bench.restart()
-        assert [entry.name for entry in bench.namespace.subscription_rules("t/Subscriptions/s")] == [
-            "$Default"
-        ]
+        assert [entry.name for entry in bench.namespace.rules.of("t/Subscriptions/s")] == ["$Default"]
 
     on_a_topic_bench(test)
 
@@ -463,21 +459,21 @@ def test_limits_of_subscriptions_and_filters() -> None:
         await bench.subscription("t", "b", rule(CorrelationFilter(label="x")))
         with pytest.raises(TooManySubscriptions):
             await bench.subscription("t", "c")
-        await bench.namespace.add_rule("t/Subscriptions/b", sql("x = 1", name="second"))
+        await bench.namespace.rules.add("t/Subscriptions/b", sql("x = 1", name="second"))
         with pytest.raises(TooManySqlFilters):
-            await bench.namespace.add_rule("t/Subscriptions/b", rule(TrueFilter(), "third"))
-        await bench.namespace.add_rule("t/Subscriptions/b", rule(CorrelationFilter(label="y"), "y"))
+            await bench.namespace.rules.add("t/Subscriptions/b", rule(TrueFilter(), "third"))
+        await bench.namespace.rules.add("t/Subscriptions/b", rule(CorrelationFilter(label="y"), "y"))
         with pytest.raises(TooManyCorrelationFilters):
-            await bench.namespace.add_rule("t/Subscriptions/b", rule(CorrelationFilter(label="z"), "z"))
-        assert bench.namespace.filter_counts("t") == (2, 2)
+            await bench.namespace.rules.add("t/Subscriptions/b", rule(CorrelationFilter(label="z"), "z"))
+        assert bench.namespace.rules.filter_counts("t") == (2, 2)
         with pytest.raises(TooManySqlFilters):
-            await bench.namespace.replace_rule("t/Subscriptions/b", sql("x = 1", name="y"))
-        await bench.namespace.replace_rule("t/Subscriptions/b", rule(CorrelationFilter(label="w"), "y"))
+            await bench.namespace.rules.replace("t/Subscriptions/b", sql("x = 1", name="y"))
+        await bench.namespace.rules.replace("t/Subscriptions/b", rule(CorrelationFilter(label="w"), "y"))
         await bench.restart()
-        assert bench.namespace.filter_counts("t") == (2, 2)
-        await bench.namespace.remove_rule("t/Subscriptions/b", "y")
+        assert bench.namespace.rules.filter_counts("t") == (2, 2)
+        await bench.namespace.rules.remove("t/Subscriptions/b", "y")
         await bench.namespace.delete("t/Subscriptions/a")
-        assert bench.namespace.filter_counts("t") == (1, 1)
+        assert bench.namespace.rules.filter_counts("t") == (1, 1)
 
     limits = Limits(
         subscriptions_per_topic_max=2, sql_filters_per_topic_max=2, correlation_filters_per_topic_max=2
@@ -496,10 +492,10 @@ def test_a_rule_that_is_not_valid_is_refused_and_nothing_is_stored(text: str) ->
         assert bench.namespace.subscriptions("t") == []
         await bench.subscription("t", "s")
         with pytest.raises(BadArgument):
-            await bench.namespace.add_rule("t/Subscriptions/s", sql(text))
+            await bench.namespace.rules.add("t/Subscriptions/s", sql(text))
         with pytest.raises(BadArgument):
-            await bench.namespace.replace_rule("t/Subscriptions/s", sql(text, name="$Default"))
-        assert len(bench.namespace.subscription_rules("t/Subscriptions/s")) == 1
+            await bench.namespace.rules.replace("t/Subscriptions/s", sql(text, name="$Default"))
+        assert len(bench.namespace.rules.of("t/Subscriptions/s")) == 1
 
     on_a_topic_bench(test)
 
@@ -514,7 +510,7 @@ def test_names_of_subscriptions_and_rules(name: str) -> None:
             await bench.subscription("t", name)
         await bench.subscription("t", "s" * 50)
         with pytest.raises(BadArgument):
-            await bench.namespace.add_rule("t/Subscriptions/" + "s" * 50, rule(TrueFilter(), name))
+            await bench.namespace.rules.add("t/Subscriptions/" + "s" * 50, rule(TrueFilter(), name))
 
     on_a_topic_bench(test)
 
@@ -544,7 +540,7 @@ def test_a_subscription_is_used_by_receiving_and_not_by_copies() -> None:
         for _ in range(4):
             await bench.advance(100)
             await bench.publish("t", encoded("x"))
-            await bench.namespace.replace_rule("t/Subscriptions/ruled", sql("n = 1", name="$Default"))
+            await bench.namespace.rules.replace("t/Subscriptions/ruled", sql("n = 1", name="$Default"))
         assert [entry.name for entry in bench.namespace.subscriptions("t")] == ["ruled"]
         await bench.advance(1_000)
         assert bench.namespace.topics() == []

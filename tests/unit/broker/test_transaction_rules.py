@@ -38,7 +38,7 @@ class Work:
 
     def change(self, step: RuleStep) -> None:
         outlet = self._bench.namespace.queue(SUBSCRIPTION).outlet(False)
-        self.transaction.change_rules(outlet, self._bench.namespace.rule_changes.work, step)
+        self.transaction.change_rules(outlet, self._bench.namespace.rules.work, step)
 
     def begin(self) -> Work:
         self.change(RuleStep(SUBSCRIPTION, "red", sql("sys.Label = 'red'", name="red")))
@@ -64,7 +64,7 @@ async def made(bench: TopicBench, store: int = 0) -> None:
 
 
 def names(bench: TopicBench) -> list[str]:
-    return [rule.name for rule in bench.namespace.subscription_rules(SUBSCRIPTION)]
+    return [rule.name for rule in bench.namespace.rules.of(SUBSCRIPTION)]
 
 
 async def crash(bench: TopicBench) -> None:
@@ -135,7 +135,7 @@ def test_a_crash_between_the_stores_loses_no_rule() -> None:
         version, rows = await bench.stores[0].catalogue()
         assert f"rule:{SUBSCRIPTION.lower()}/rules/red" in rows
         assert f"rule:{SUBSCRIPTION.lower()}/rules/$default" not in rows
-        assert version == bench.namespace.catalogue.version
+        assert version == bench.namespace.contents.catalogue.version
 
     on_a_topic_bench(test, store_count=2)
 
@@ -146,7 +146,7 @@ def test_what_was_taken_over_is_never_taken_over_again() -> None:
     async def test(bench: TopicBench) -> None:
         await made(bench, 1)
         await Work(bench).begin().discharge()
-        await bench.namespace.remove_rule(SUBSCRIPTION, "red")
+        await bench.namespace.rules.remove(SUBSCRIPTION, "red")
         assert DECIDED_KEY in (await bench.stores[1].catalogue())[1]
         await bench.restart()
         assert names(bench) == []
@@ -200,13 +200,13 @@ def test_a_refused_commit_takes_the_rules_back(store: int) -> None:
 
     async def test(bench: TopicBench) -> None:
         await made(bench, store)
-        await bench.namespace.add_rule(SUBSCRIPTION, sql("1=0", name="later"))
+        await bench.namespace.rules.add(SUBSCRIPTION, sql("1=0", name="later"))
         bench.stores[store].refuse_next_commit()
         work = await Work(bench).begin().discharge()
         assert [type(error) for error in work.told] == [TransactionRolledBack]
         await come_back(bench)
         assert names(bench) == ["$Default", "later"]
-        assert (await bench.namespace.add_rule(SUBSCRIPTION, sql("1=0", name="last"))).name == "last"
+        assert (await bench.namespace.rules.add(SUBSCRIPTION, sql("1=0", name="last"))).name == "last"
         await bench.restart()
         assert names(bench) == ["$Default", "later", "last"]
 
@@ -272,7 +272,7 @@ def test_rules_do_not_change_while_the_store_of_the_topic_is_away() -> None:
         await made(bench, 1)
         work = Work(bench)
         work.change(RuleStep(SUBSCRIPTION, "none", sql("1=0", name="none")))
-        await bench.namespace.disable_store("store-1")
+        await bench.namespace.stores.disable("store-1")
         await work.discharge()
         assert [type(error) for error in work.told] == [TransactionRolledBack]
         assert names(bench) == ["$Default"]
@@ -286,7 +286,7 @@ def test_without_the_catalogues_home_rules_do_not_change() -> None:
     async def test(bench: TopicBench) -> None:
         await made(bench, 1)
         work = Work(bench).begin()
-        await bench.namespace.disable_store("store-0")
+        await bench.namespace.stores.disable("store-0")
         await work.discharge()
         assert [type(error) for error in work.told] == [TransactionRolledBack]
         assert names(bench) == ["$Default"]
@@ -302,7 +302,7 @@ def test_other_changes_wait_for_a_transaction_that_changes_rules() -> None:
         await made(bench, 1)
         bench.stores[1].hold_commits()
         work = await Work(bench).begin().discharge()
-        added = asyncio.ensure_future(bench.namespace.add_rule(SUBSCRIPTION, sql("1=0", name="red")))
+        added = asyncio.ensure_future(bench.namespace.rules.add(SUBSCRIPTION, sql("1=0", name="red")))
         await settle(60)
         assert not added.done()
         bench.stores[1].release_commits()

@@ -38,7 +38,7 @@ def test_a_row_that_has_arrived_goes_although_its_source_is_updated_while_it_is_
         for path in ("first", "target"):  # the home is nobody's destination
             await bench.queue(path)
         await bench.queue("source", forward_to="target")
-        rows = bench.namespace.entities.rows
+        rows = bench.namespace.contents.entities.rows
         stores = {store.name: store for store in bench.stores}
         there, here = stores[rows["target"].store_name], stores[rows["source"].store_name]
         assert there is not here

@@ -7,6 +7,7 @@ from dataclasses import replace
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.broker.descriptions import (
+    NewEntity,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -15,7 +16,6 @@ from busway.broker.descriptions import (
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.gateway.amqp.wire.message_mapping import message_of, peeked_payload
 from busway.message.message import Message
 from busway.rules.rule import Filter, Rule, SqlAction, SqlFilter

@@ -25,9 +25,8 @@ from busway.amqp.performatives import Attach, Fields, Properties, Source, Target
 from busway.amqp.sasl import plain_response
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.session import Session
-from busway.broker.descriptions import QueueDescription
+from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.sas_token import sas_token

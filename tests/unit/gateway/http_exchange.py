@@ -5,7 +5,6 @@ import base64
 import hmac
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -13,7 +12,6 @@ from xml.etree.ElementTree import Element, fromstring
 
 from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
-from busway.broker.namespace.reset import make_new
 from busway.gateway.amqp.wire.payloads import Payloads
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.presence import PRESENCE, ClientPresence
@@ -84,7 +82,7 @@ class Exchange:
             settings,
             self.hubs,
             stagings=self.stagings,
-            make_new=partial(make_new, self.namespace) if allows_reset else None,
+            make_new=self.namespace.reset if allows_reset else None,
         )
 
     def __enter__(self) -> "Exchange":

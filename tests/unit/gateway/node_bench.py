@@ -7,12 +7,11 @@ from uuid import UUID, uuid4
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import VALUE, AmqpMessage, decode_message, encode_message
 from busway.broker.authorization import Grant
-from busway.broker.descriptions import QueueDescription
+from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.broker.entity_path import EntityAddress
 from busway.broker.errors import BrokerError
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.client.messages import ServiceBusMessage
 from busway.client.sas_token import sas_token

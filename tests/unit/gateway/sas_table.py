@@ -14,11 +14,11 @@ from busway.broker.descriptions import (
     MANAGE,
     SEND,
     AuthorizationRule,
+    NewEntity,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.rules.rule import Rule, SqlFilter
 from tests.unit.gateway.http_exchange import sas_token
@@ -178,7 +178,7 @@ _RULE = Rule(KNOWN_RULE, SqlFilter("color = 'red'"))
 
 
 async def build(namespace: Namespace) -> None:
-    await namespace.set_rules((*namespace.rules(), *rules_at("")))
+    await namespace.access.set((*namespace.access.rules(), *rules_at("")))
     await restore(namespace)
 
 
@@ -191,14 +191,14 @@ async def restore(namespace: Namespace) -> None:
     missing = [new for new in _ENTITIES if not namespace.exists(new.description.path)]
     if missing:
         await namespace.create([replace(new) for new in missing])
-    names = {rule.name for rule in namespace.subscription_rules(SUBSCRIPTION)}
+    names = {rule.name for rule in namespace.rules.of(SUBSCRIPTION)}
     if FRESH_RULE in names:
-        await namespace.remove_rule(SUBSCRIPTION, FRESH_RULE)
+        await namespace.rules.remove(SUBSCRIPTION, FRESH_RULE)
     if KNOWN_RULE not in names:
-        await namespace.add_rule(SUBSCRIPTION, _RULE)
-    if {rule.name for rule in namespace.rules()} != {"RootManageSharedAccessKey", *RIGHT_SETS}:
-        root = [rule for rule in namespace.rules() if rule.name == "RootManageSharedAccessKey"]
-        await namespace.set_rules((*root, *rules_at("")))
+        await namespace.rules.add(SUBSCRIPTION, _RULE)
+    if {rule.name for rule in namespace.access.rules()} != {"RootManageSharedAccessKey", *RIGHT_SETS}:
+        root = [rule for rule in namespace.access.rules() if rule.name == "RootManageSharedAccessKey"]
+        await namespace.access.set((*root, *rules_at("")))
 
 
 def _has_lost_rules(namespace: Namespace, path: str) -> bool:

@@ -11,8 +11,7 @@ import pytest
 from busway.amqp.events import LinkDetached
 from busway.amqp.link import Link
 from busway.amqp.sections import decode_message
-from busway.broker.descriptions import AuthorizationRule, QueueDescription
-from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload
 from tests.unit.gateway.test_amqp_answers_brake import MESSAGES, REQUESTS, held_bytes, peek, reads_again
 
@@ -59,7 +58,7 @@ async def rotate_the_key(room: Room) -> None:
 
 
 async def disable_store(room: Room) -> None:
-    await room.namespace.disable_store("a")
+    await room.namespace.stores.disable("a")
 
 
 async def disable_receiving(room: Room) -> None:
@@ -96,7 +95,7 @@ def test_what_waits_behind_the_brake_survives_a_change(name: str) -> None:
         assert peer.connection.carrier.holdings.input_bytes == 0, "nothing is counted that is not there"
         assert peer.transport.is_reading
         if name == "disable_store":
-            await room.namespace.enable_store("a")
+            await room.namespace.stores.enable("a")
 
     in_room(scenario, QUEUE)
 
@@ -115,6 +114,6 @@ def test_a_client_that_is_cut_off_during_the_change_leaves_nothing(name: str) ->
         assert not desk._waiting
         assert room.gateway.connections == 0
         if name == "disable_store":
-            await room.namespace.enable_store("a")
+            await room.namespace.stores.enable("a")
 
     in_room(scenario, QUEUE)

@@ -8,10 +8,9 @@ import pytest
 
 from busway.amqp.performatives import Accepted, Properties, Rejected
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
-from busway.broker.descriptions import SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, SubscriptionDescription, TopicDescription
 from busway.broker.entity_path import subscription_path
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
 from tests.unit.gateway.test_amqp_send_link import BATCH_FORMAT
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription
-from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.gateway.amqp import rights_check
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room
 from tests.unit.gateway.test_amqp_rights_check import with_links, with_rule
@@ -119,11 +118,11 @@ def test_a_store_that_is_switched_off_meanwhile_stops_no_check() -> None:
         peer, links = await with_links(room, LINKS, "q0")
         await room.namespace.update(with_rule("q0", "second"))
         await some_turns(room, peer, links)
-        await room.namespace.disable_store("a")
+        await room.namespace.stores.disable("a")
         await room.turns(200)
         assert ended(peer, links) == LINKS
         assert not room.gateway.shared.rights._links
-        await room.namespace.enable_store("a")
+        await room.namespace.stores.enable("a")
         assert isinstance(room.namespace.description("q0"), QueueDescription)
 
     in_room(scenario, with_rule("q0"))

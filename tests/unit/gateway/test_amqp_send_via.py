@@ -15,13 +15,13 @@ from busway.amqp.sections import decode_message
 from busway.amqp.types import Array, Symbol
 from busway.broker.descriptions import (
     AuthorizationRule,
+    NewEntity,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
 from busway.broker.entity.partition_keys import fragment_of_key
 from busway.broker.errors import EntityNotFound
-from busway.broker.namespace.entity_changes import NewEntity
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 from tests.unit.gateway.amqp_transactions import Controller, asked_in, condition_of, sent_in, settled_in
 
@@ -52,7 +52,7 @@ async def set_status(room: Room, status: str) -> None:
 
 
 def counts(room: Room, path: str) -> Any:
-    return room.namespace.entities.counts(room.namespace.entities.rows[path])
+    return room.namespace.contents.entities.counts.of(room.namespace.contents.entities.rows[path])
 
 
 def test_a_message_sent_via_an_entity_is_never_seen_there_and_arrives_where_it_belongs() -> None:
@@ -259,7 +259,7 @@ def test_what_a_disabled_destination_refuses_lies_in_the_transfer_dead_letter_qu
         sender = await via_sender(peer)
         await peer.sent(sender, payload(b"fine"))
         await room.turns(40)
-        transfers = room.namespace.transfer_queue("via")
+        transfers = room.namespace.transfer_queues.of("via")
         assert transfers is not None
         await set_status(room, "SendDisabled")
         await peer.sent(sender, payload(b"stuck"))
@@ -288,17 +288,17 @@ def test_nobody_finds_the_transfer_queue_itself() -> None:
     async def scenario(room: Room) -> None:
         peer = await room.client()
         await via_sender(peer)
-        assert room.namespace.transfer_queue("via") is not None
+        assert room.namespace.transfer_queues.of("via") is not None
         assert [entry.path for entry in room.namespace.queues()] == ["final", "via"]
-        assert room.namespace.entities.entity_count() == 2
+        assert room.namespace.contents.entities.index.entity_count() == 2
         for address in ("via/$Transfer", "via/$transfer", "VIA/$TRANSFER"):
             for link in (await peer.sender(address), await peer.receiver(address)):
                 assert (peer.refusal(link) or ("",))[0] == "amqp:not-found"
             with pytest.raises(EntityNotFound):
                 room.namespace.queue(address)
-        keys = room.namespace.entities.keys_in("a")
+        keys = room.namespace.contents.entities.index.keys_in("a")
         await room.namespace.delete("via")
-        assert len(room.namespace.entities.keys_in("a")) == len(keys) - 4
+        assert len(room.namespace.contents.entities.index.keys_in("a")) == len(keys) - 4
         assert [entry.path for entry in room.namespace.queues()] == ["final"]
 
     in_room(scenario, VIA, FINAL)

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from busway.amqp.performatives import Accepted
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import AuthorizationRule, QueueDescription
-from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload
 
 DESTINATION = Symbol("com.microsoft:transfer-destination-address")

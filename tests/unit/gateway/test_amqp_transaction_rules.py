@@ -6,8 +6,7 @@ import pytest
 
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Properties
-from busway.broker.descriptions import SubscriptionDescription, TopicDescription
-from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.descriptions import NewEntity, SubscriptionDescription, TopicDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload
 from tests.unit.gateway.amqp_transactions import (
     Controller,
@@ -28,7 +27,7 @@ async def _rule_room(room: Room) -> tuple[Peer, Controller, tuple[Link, Link]]:
 
 
 def _rule_names(room: Room) -> list[str]:
-    return [rule.name for rule in room.namespace.subscription_rules("t/Subscriptions/a")]
+    return [rule.name for rule in room.namespace.rules.of("t/Subscriptions/a")]
 
 
 @pytest.mark.parametrize("fail", [True, False])

@@ -22,9 +22,8 @@ from busway.amqp.performatives import (
 )
 from busway.amqp.sections import AmqpMessage, encode_composite, encode_message
 from busway.amqp.types import Array, Described, Symbol, Timestamp, ULong
-from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.client.messages import encode_batch
 from tests.unit.gateway.amqp_peer import Room, body_of, in_room, payload
 from tests.unit.gateway.amqp_transactions import (

@@ -10,9 +10,8 @@ from busway.amqp.link import IncomingDelivery, Link
 from busway.amqp.performatives import Accepted, Properties, Rejected, TransactionalState
 from busway.amqp.sections import decode_message
 from busway.amqp.types import Array, Symbol
-from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.broker.entity.partition_keys import fragment_of_key
-from busway.broker.namespace.entity_changes import NewEntity
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 from tests.unit.gateway.amqp_transactions import Controller, asked_in, condition_of, sent_in, settled_in
 
@@ -243,7 +242,7 @@ def test_rules_of_a_partitioned_topic_are_not_changed_in_a_transaction(operation
         }
         status, _, condition = await asked_in(peer, links, txn_id, operation, rule)
         assert (status, condition) == (400, NOT_ALLOWED)
-        assert [each.name for each in room.namespace.subscription_rules("t/Subscriptions/a")] == ["$Default"]
+        assert [each.name for each in room.namespace.rules.of("t/Subscriptions/a")] == ["$Default"]
 
     in_room(scenario)
 

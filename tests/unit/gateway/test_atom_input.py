@@ -103,7 +103,7 @@ def test_hostile_xml_is_refused_fast(exchange: Exchange, name: str, target: str)
     assert (answer.status, answer.detail[:15]) == (400, "SubCode=40000. ")
     namespace = exchange.namespace
     assert (namespace.queues(), len(namespace.subscriptions("t"))) == ([], 1)
-    assert namespace.subscription_rules("t/subscriptions/there") == [
+    assert namespace.rules.of("t/subscriptions/there") == [
         Rule("$Default", TrueFilter(), None, 1_700_000_000_000)
     ]
     assert spent_s < 0.5  # 50 ms and the slack of a busy machine

@@ -48,8 +48,8 @@ TOKENS = [
 
 def is_untouched(exchange: Exchange) -> bool:
     namespace = exchange.namespace
-    states = [store["state"] for store in namespace.stores()]
-    return namespace.queues() == [] and len(namespace.rules()) == 1 and states == ["open"] * 2
+    states = [store["state"] for store in namespace.stores.shown()]
+    return namespace.queues() == [] and len(namespace.access.rules()) == 1 and states == ["open"] * 2
 
 
 @pytest.mark.parametrize(("token", "says"), TOKENS)
@@ -236,7 +236,7 @@ def test_stores_are_listed(exchange: Exchange) -> None:
 def test_a_store_is_taken_out_and_put_back(exchange: Exchange) -> None:
     """A-9: POST disable, POST enable; an unknown store is 404, another verb is nobody's route."""
     assert exchange.request("POST", "/$stores/store-1/disable").status == 200
-    assert [store["state"] for store in exchange.namespace.stores()] == ["open", "disabled"]
+    assert [store["state"] for store in exchange.namespace.stores.shown()] == ["open", "disabled"]
     assert "1 disabled, 1 open" in exchange.request("GET", "/$console", token=None).text
     assert exchange.request("POST", "/$stores/store-1/enable").status == 200
     assert is_untouched(exchange)
@@ -286,7 +286,7 @@ def test_a_rule_is_made_changed_and_deleted(exchange: Exchange) -> None:
 def test_a_senseless_rule_is_refused(exchange: Exchange, body: str) -> None:
     """A-1 ERR-42: 400, and the rules stay."""
     assert exchange.request("PUT", "/$rules/worker", body).status == 400
-    assert len(exchange.namespace.rules()) == 1
+    assert len(exchange.namespace.access.rules()) == 1
 
 
 def test_the_last_manager_stays(exchange: Exchange) -> None:
@@ -294,7 +294,7 @@ def test_the_last_manager_stays(exchange: Exchange) -> None:
     root = "/$rules/RootManageSharedAccessKey"
     assert exchange.request("DELETE", root).status == 403
     assert exchange.request("PUT", root, '{"rights": ["Send"]}').status == 403
-    assert len(exchange.namespace.rules()) == 1
+    assert len(exchange.namespace.access.rules()) == 1
 
 
 def test_the_twelfth_rule_is_the_last(exchange: Exchange) -> None:

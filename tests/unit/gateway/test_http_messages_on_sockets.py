@@ -16,9 +16,9 @@ import pytest
 import uvloop
 
 from busway.broker.description_checks import default_queue
+from busway.broker.descriptions import NewEntity
 from busway.broker.entity.queue import Queue
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.wire.payloads import Payloads
 from busway.gateway.http import protocol
@@ -331,14 +331,14 @@ def test_a_token_that_ends_while_its_client_waits_gets_nothing(run: Run) -> None
 
     async def work() -> None:
         async with serving() as bus:
-            (root,) = bus.namespace.rules()
+            (root,) = bus.namespace.access.rules()
             other = replace(root, name="other", primary_key="abc", secondary_key="abc")
-            await bus.namespace.set_rules((root, other))
+            await bus.namespace.access.set((root, other))
             client = await bus.client()
             token = sas_token("http://localhost", "other", "abc")
             client.start("DELETE", "/orders/messages/head", token=token)
             await bus.standing(1)
-            await bus.namespace.set_rules((root,))
+            await bus.namespace.access.set((root,))
             await bus.send()
             assert (await client.answer())[0] == 401
             assert (await bus.take())[0] == 200

@@ -313,7 +313,11 @@ class ManyQueues:
             raise EntityNotFound
         return [RuntimeCounts(active=1) for _ in paths]
 
-    def stores(self) -> list[dict[str, object]]:
+    @property
+    def stores(self) -> ManyQueues:
+        return self
+
+    def shown(self) -> list[dict[str, object]]:
         return [{"name": "store-0", "state": "open"}]
 
 

@@ -18,8 +18,8 @@ KEYS = {fragment_of_key(f"key-{n}", 16): f"key-{n}" for n in range(400)}
 
 def _everything(exchange: Exchange) -> dict[str, object]:
     """Descriptions and counts."""
-    entities = exchange.namespace.entities
-    return {key: (row.description, entities.counts(row)) for key, row in entities.rows.items()}
+    entities = exchange.namespace.contents.entities
+    return {key: (row.description, entities.counts.of(row)) for key, row in entities.rows.items()}
 
 
 def _send(exchange: Exchange, **broker_properties: str) -> Answer:

@@ -29,7 +29,7 @@ def test_where_it_is_allowed_the_bus_is_empty_afterwards() -> None:
             "RootManageSharedAccessKey"
         ]
         assert exchange.request("GET", "/$pipelines/stream").status == 404
-        assert exchange.namespace.root_key == ROOT_KEY
+        assert exchange.namespace.access.root_key == ROOT_KEY
 
 
 @pytest.mark.parametrize("rights", [["Send"], ["Listen"], ["Send", "Listen"]])

@@ -150,6 +150,6 @@ def test_an_operator_may_have_a_write_forgotten(exchange: Exchange) -> None:
 def test_a_busy_server_says_when_to_come_again(exchange: Exchange) -> None:
     """Staging: 503 with a short Retry-After while a store is away."""
     for name in ("store-1", "store-0"):
-        exchange.run(exchange.namespace.disable_store(name))
+        exchange.run(exchange.namespace.stores.disable(name))
     answer = post(exchange, f"q/0/{stage_id(1)}?entity=orders&part=0", part_of(encoded("a")))
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")

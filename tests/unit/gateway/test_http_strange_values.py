@@ -11,8 +11,8 @@ HALF = "&#xD800;"
 
 def is_untouched(exchange: Exchange) -> bool:
     namespace = exchange.namespace
-    states = [store["state"] for store in namespace.stores()]
-    return namespace.queues() == [] and len(namespace.rules()) == 1 and states == ["open"] * 2
+    states = [store["state"] for store in namespace.stores.shown()]
+    return namespace.queues() == [] and len(namespace.access.rules()) == 1 and states == ["open"] * 2
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,7 @@ def test_a_subscription_is_updated(exchange: Exchange) -> None:
     answer = put(exchange, "t/subscriptions/s", sent, is_update=True)
     assert (answer.status, answer.property("MaxDeliveryCount")) == (200, "3")
     assert answer.property("UserMetadata") is None
-    assert len(exchange.namespace.subscription_rules("t/subscriptions/s")) == 2
+    assert len(exchange.namespace.rules.of("t/subscriptions/s")) == 2
     fixed = put(exchange, "t/subscriptions/s", "<RequiresSession>false</RequiresSession>", is_update=True)
     assert (fixed.status, "RequiresSession" in fixed.detail) == (400, True)
 
@@ -310,8 +310,7 @@ def test_a_subscription_comes_with_the_rule_it_is_given(exchange: Exchange) -> N
         answer = put(exchange, f"t/subscriptions/{name}", sent)
         assert (answer.status, "DefaultRule" in answer.text) == (201, False)
     rules = {
-        name: [rule.name for rule in exchange.namespace.subscription_rules(f"t/subscriptions/{name}")]
-        for name in "abc"
+        name: [rule.name for rule in exchange.namespace.rules.of(f"t/subscriptions/{name}")] for name in "abc"
     }
     assert rules == {"a": ["mine"], "b": ["$Default"], "c": ["$Default"]}
     assert 'i:type="FalseFilter"' in get(exchange, "t/subscriptions/b/rules/$Default").text

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from busway.broker.descriptions import QueueDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, QueueDescription, TopicDescription
 from busway.broker.errors import BrokerError
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.message.message import Message
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.gateway.http_exchange import Exchange
@@ -18,8 +17,8 @@ TRANSFER_DEAD_LETTERS = "via/$Transfer/$DeadLetterQueue"
 async def _sent_via(exchange: Exchange, via: str, destination: str, body: bytes) -> None:
     """Stored in the transfer queue; then whatever the destination has to say."""
     namespace = exchange.namespace
-    await namespace.prepare_to_send_via(via)
-    link = namespace.send_via(via, destination)
+    await namespace.transfer_queues.prepare(via)
+    link = namespace.transfer_queues.send_via(via, destination)
     assert link is not None
     refused: list[tuple[int, BrokerError]] = []
     link.send([Message(b"", b"\x00\x53\x75\xa0" + bytes([len(body)]) + body)], refused.extend)

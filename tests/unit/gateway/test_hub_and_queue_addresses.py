@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busway.amqp.performatives import Accepted
-from busway.broker.descriptions import AuthorizationRule, QueueDescription
-from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from busway.broker.namespace.hub_entities import NoHubs
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.amqp_peer import payload

@@ -7,8 +7,7 @@ import pytest
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
-from busway.broker.descriptions import AuthorizationRule, SubscriptionDescription, TopicDescription
-from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.descriptions import AuthorizationRule, NewEntity, SubscriptionDescription, TopicDescription
 from busway.rules.rule import SqlFilter, TrueFilter
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 
@@ -146,7 +145,7 @@ def test_a_shared_subscription_that_is_not_durable_goes_with_its_last_receiver()
         await room.turns()
         await publish(one, b"a")
         assert await got(two, second) == [b"a"]
-        async with room.namespace.changing:
+        async with room.namespace.contents.changing:
             second.detach()
             await room.turns()
             third = await subscriber(one, "v|global-volatile2", **marks)  # type: ignore[arg-type]
@@ -172,7 +171,7 @@ def test_the_selector_of_a_subscriber_becomes_the_rule_of_its_subscription(durab
         await publish(peer, b"a", b"b", b"c")
         assert await got(peer, link) == [b"b"]
         [found] = room.namespace.subscriptions("news")
-        [rule] = room.namespace.subscription_rules(found.path)
+        [rule] = room.namespace.rules.of(found.path)
         assert rule.filter == SqlFilter("body = 'b' AND sys.Label IS NULL")
         if durable:
             link.detach(closed=False)
@@ -227,7 +226,7 @@ def test_what_an_administrator_has_made_is_used_and_not_ended() -> None:
     async def scenario(room: Room) -> None:
         peer = await open_topic(room)
         rule = AuthorizationRule("reader", frozenset({"Listen"}), "one", "two")
-        await room.namespace.set_rules((*room.namespace.rules(), rule))
+        await room.namespace.access.set((*room.namespace.access.rules(), rule))
         given = SubscriptionDescription("news/Subscriptions/given~busway")
         await room.namespace.create([NewEntity(given)])
         reader = await room.client("reader", "one")
@@ -243,7 +242,7 @@ def test_what_an_administrator_has_made_is_used_and_not_ended() -> None:
         refusal = peer.refusal(await subscriber(peer, "given", durable=True, selector="a = 1"))
         assert refusal is not None
         assert names(room) == ["given~busway"]
-        assert isinstance(room.namespace.subscription_rules(given.path)[0].filter, TrueFilter)
+        assert isinstance(room.namespace.rules.of(given.path)[0].filter, TrueFilter)
 
     in_room(scenario)
 
@@ -254,7 +253,7 @@ def test_making_a_subscription_needs_manage() -> None:
     async def scenario(room: Room) -> None:
         await open_topic(room)
         rule = AuthorizationRule("reader", frozenset({"Listen", "Send"}), "one", "two")
-        await room.namespace.set_rules((*room.namespace.rules(), rule))
+        await room.namespace.access.set((*room.namespace.access.rules(), rule))
         reader = await room.client("reader", "one")
         for durable in (True, False):
             refusal = reader.refusal(await subscriber(reader, f"wanted{durable}", durable=durable))

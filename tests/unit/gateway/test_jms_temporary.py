@@ -9,9 +9,8 @@ import pytest
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
-from busway.broker.descriptions import AuthorizationRule, QueueDescription
+from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.gateway.amqp.links.temporary_nodes import IDLE_MS
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 
@@ -149,7 +148,7 @@ def test_a_temporary_queue_needs_manage_on_the_namespace(rights: tuple[str, ...]
 
     async def scenario(room: Room) -> None:
         rule = AuthorizationRule("weak", frozenset(rights), "one", "two")
-        await room.namespace.set_rules((*room.namespace.rules(), rule))
+        await room.namespace.access.set((*room.namespace.access.rules(), rule))
         peer = await room.client("weak", "one")
         for link in (await made(peer), await made(peer, TOPIC)):
             refusal = peer.refusal(link)

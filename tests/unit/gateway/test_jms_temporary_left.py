@@ -11,9 +11,8 @@ from busway.amqp.events import LinkDetached
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Symbol, Timestamp
-from busway.broker.descriptions import TopicDescription
+from busway.broker.descriptions import NewEntity, TopicDescription
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.gateway import AmqpGateway
 from busway.gateway.amqp.links.waiting_attaches import WaitingAttaches
@@ -159,14 +158,14 @@ def test_nothing_is_made_for_a_link_that_has_gone_already() -> None:
     async def scenario(room: Room) -> None:
         await room.namespace.create([NewEntity(TopicDescription("news"))])
         peer = await room.client()
-        before = room.namespace.catalogue.version
+        before = room.namespace.contents.catalogue.version
         for number in range(60):
             making(peer, name=f"n{number}").detach()
             source = Source("news", capabilities=[Symbol("topic")])
             peer.session.attach(f"s{number}", is_sender=False, source=source, target=Target("there")).detach()
             peer.session.attach(f"e{number}", is_sender=False, source=None, target=Target()).detach()
         await room.turns(60)
-        assert room.namespace.catalogue.version == before
+        assert room.namespace.contents.catalogue.version == before
 
     in_room(scenario)
 
@@ -193,7 +192,9 @@ def test_only_so_many_attaches_wait_for_changes(clients: int) -> None:
         await peers[-1].attach(late)
         assert (peers[-1].refusal(late) or ("", ""))[0] == "com.microsoft:server-busy"
         room.store.release_commits()
-        await room.until(lambda: not room.namespace.changing.locked() and not room.namespace.queues())
+        await room.until(
+            lambda: not room.namespace.contents.changing.locked() and not room.namespace.queues()
+        )
         assert waiting.count == 0
         await made(peers[-1])
 

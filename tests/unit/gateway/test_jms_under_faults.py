@@ -12,9 +12,8 @@ from busway.amqp.events import LinkAttached, LinkDetached
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
-from busway.broker.descriptions import TopicDescription
+from busway.broker.descriptions import NewEntity, TopicDescription
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.gateway import AmqpGateway
 from tests.harness.manual_clock import SeededEntropy

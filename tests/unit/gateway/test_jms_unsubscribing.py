@@ -10,9 +10,8 @@ from busway.amqp.events import LinkAttached, LinkDetached
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from tests.harness.manual_clock import SeededEntropy
 from tests.unit.gateway.amqp_peer import KEY, HeldStore, Peer, Room, body_of, in_room, payload
@@ -287,7 +286,7 @@ def test_unsubscribing_waits_for_changes_of_others_at_its_close_only() -> None:
         room.second.hold_commits()
         creating = asyncio.create_task(room.namespace.create([NewEntity(QueueDescription("slow"))]))
         await room.turns()
-        assert room.namespace.changing.locked()
+        assert room.namespace.contents.changing.locked()
         ending = await unsubscribing(one)
         ending.detach()
         await room.turns()

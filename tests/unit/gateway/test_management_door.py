@@ -10,9 +10,8 @@ from busway.amqp.connection import EngineSettings
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import AmqpMessage, encode_message
 from busway.amqp.types import Int, Long
-from busway.broker.descriptions import AuthorizationRule, QueueDescription
+from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.client.sas_token import sas_token
 from busway.gateway.amqp.shared import GatewaySettings
 from busway.streams.hub_descriptions import EventHubDescription

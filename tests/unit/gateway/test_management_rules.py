@@ -27,9 +27,8 @@ from busway.amqp.types import (
     ULong,
     UShort,
 )
-from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.gateway.amqp.nodes.management_rules import described_rule
 from busway.rules.rule import CorrelationFilter, Rule, SqlAction, SqlFilter, TypedValue
 from tests.unit.gateway.node_bench import NodeBench, condition, on_a_bench, sentence, status
@@ -401,14 +400,14 @@ def test_a_rule_made_elsewhere_is_told_with_what_this_door_can_say() -> None:
 
     async def test(bench: NodeBench) -> None:
         parameters = (("p", TypedValue("int", 1)),)
-        await bench.namespace.add_rule(PATH, Rule("sql", SqlFilter("a = @p", parameters)))
+        await bench.namespace.rules.add(PATH, Rule("sql", SqlFilter("a = @p", parameters)))
         typed = (
             ("i", TypedValue("int", 5)),
             ("l", TypedValue("long", 5)),
             ("d", TypedValue("duration", 10)),
             ("w", TypedValue("dateTime", 621_355_968_000_000_000)),
         )
-        await bench.namespace.add_rule(PATH, Rule("typed", CorrelationFilter(properties=typed)))
+        await bench.namespace.rules.add(PATH, Rule("typed", CorrelationFilter(properties=typed)))
         _, sql, other = (rule.value[0] for rule in await rules(bench))
         assert sql.value == ["a = @p", 20]
         values = other.value[8]

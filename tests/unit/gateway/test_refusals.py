@@ -14,12 +14,11 @@ import pytest
 from busway.amqp.link import IncomingDelivery, Link
 from busway.amqp.performatives import Accepted, Properties, Rejected
 from busway.amqp.types import Array, Symbol
-from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.broker.entity.partition_keys import fragment_of_key
 from busway.broker.errors import ServerBusy
 from busway.broker.limits import Limits
 from busway.broker.namespace.catalogue_rows import EntityRow
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.client.messages import encode_batch
 from tests.harness.manual_clock import SeededEntropy
@@ -93,7 +92,7 @@ class Stage:
         await self.room.open()
         for description in ENTITIES:
             await self.room.namespace.create([NewEntity(description)])
-        await self.room.namespace.prepare_to_send_via("p")
+        await self.room.namespace.transfer_queues.prepare("p")
         self.peer = await self.room.client()
         await self.peer.sender("q")  # so that the session is not for one entity alone (TX-4)
         self.controller = await Controller.attached(self.peer)
@@ -142,15 +141,15 @@ class Stage:
         """All counts, what waits for commits, and the rules."""
         namespace = self.room.namespace
         found: dict[str, object] = {}
-        for key, row in namespace.entities.rows.items():
-            counts = replace(namespace.entities.counts(row), accessed_at_ms=0)
+        for key, row in namespace.contents.entities.rows.items():
+            counts = replace(namespace.contents.entities.counts.of(row), accessed_at_ms=0)
             found[key] = (counts, self._waiting_bytes(row))
-        found["rules"] = [rule.name for rule in namespace.subscription_rules("t/Subscriptions/a")]
+        found["rules"] = [rule.name for rule in namespace.rules.of("t/Subscriptions/a")]
         return found
 
     def _waiting_bytes(self, row: EntityRow) -> int:
         try:
-            outlets = self.room.namespace.entities.entity(row).outlets()
+            outlets = self.room.namespace.contents.entities.entity(row).outlets()
         except ServerBusy:  # a plain entity without its store
             return 0
         fragments = [fragment for outlet in outlets for fragment in outlet.fragments()]
@@ -209,9 +208,9 @@ def without_a_store(act: Callable[[Stage, bytes], Awaitable[object]]) -> Refused
     """`act` sends a message whose fragment lies there."""
 
     async def prepare(stage: Stage) -> Callable[[], Awaitable[object]]:
-        shares = stage.room.namespace.entities.rows["p"].shares
+        shares = stage.room.namespace.contents.entities.rows["p"].shares
         key = next(key for key in (KEY, STRANGER) if shares[fragment_of_key(key, 16)].store_name == "b")
-        await stage.room.namespace.disable_store("b")
+        await stage.room.namespace.stores.disable("b")
         return lambda: act(stage, keyed(key=key))
 
     return prepare

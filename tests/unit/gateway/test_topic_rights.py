@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from busway.broker.descriptions import LISTEN, AuthorizationRule, SubscriptionDescription, TopicDescription
-from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.descriptions import (
+    LISTEN,
+    AuthorizationRule,
+    NewEntity,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from tests.unit.gateway.amqp_peer import Room, in_room
 
 TOPIC, PATH = "t", "t/Subscriptions/s"

@@ -20,9 +20,8 @@ from busway.amqp.performatives import (
     Transfer,
 )
 from busway.amqp.sasl import plain_response
-from busway.broker.descriptions import QueueDescription
+from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.gateway.amqp.gateway import AmqpGateway

@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.broker.errors import BrokerError
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.signals import exposition as exposition_module
 from busway.signals.exposition import Exposition
 from busway.streams.event_hubs import EventHubs
@@ -45,12 +44,12 @@ async def delete_a_hub(bench: NamespaceBench, hubs: EventHubs) -> None:
 
 async def switch_a_store_off(bench: NamespaceBench, hubs: EventHubs) -> None:
     del hubs
-    await bench.namespace.disable_store("store-1")
+    await bench.namespace.stores.disable("store-1")
 
 
 async def switch_the_home_off(bench: NamespaceBench, hubs: EventHubs) -> None:
     del hubs
-    await bench.namespace.disable_store("store-0")
+    await bench.namespace.stores.disable("store-0")
 
 
 CHANGES: dict[str, Change] = {

@@ -9,9 +9,8 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from busway.broker.descriptions import QueueDescription
+from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.signals.exposition import Exposition
 from tests.harness.measured import check_within, measured
 from tests.unit.broker.namespace_bench import NamespaceBench

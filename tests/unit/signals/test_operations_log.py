@@ -16,8 +16,8 @@ from tests.unit.gateway.http_exchange import HOST, VERSION, Exchange, queue_body
 KEY = "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IHNlY3I="
 
 
-def new_log(kept_max: int = 10) -> OperationsLog:
-    return OperationsLog(ManualClock(), SeededEntropy(), kept_max)
+def new_log(records_max: int = 10) -> OperationsLog:
+    return OperationsLog(ManualClock(), SeededEntropy(), records_max)
 
 
 def test_a_record_has_the_fields_of_the_service(caplog: pytest.LogCaptureFixture) -> None:
@@ -50,7 +50,7 @@ def test_a_failure_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_last_records_are_kept() -> None:
     """O-7: bounded, oldest first, each with an id of its own."""
-    log = new_log(kept_max=3)
+    log = new_log(records_max=3)
     for number in range(5):
         log.record("Create Queue", f"q{number}")
     assert [record.entity for record in log.records()] == ["q2", "q3", "q4"]

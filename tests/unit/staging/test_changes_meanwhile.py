@@ -119,8 +119,8 @@ def test_whoever_waits_is_told_when_his_own_batch_is_published() -> None:
         await bench.stage("second", 2, *texts(2, 2), batch=1)
         await bench.change("second", status="Disabled")
         second = (await bench.decide({2: 2}, batch=1)).decision
-        await bench.namespace.disable_store("store-0")
-        await bench.namespace.enable_store("store-0")
+        await bench.namespace.stores.disable("store-0")
+        await bench.namespace.stores.enable("store-0")
         waiting = bench.namespace.background.start(bench.stagings.published(first, 30.0))
         await bench.change("first", status="Active")
         await bench.advance(10.0, 1.0)
@@ -208,7 +208,7 @@ def test_a_first_try_passes_over_a_store_that_is_away() -> None:
 
     async def test(bench: StagingBench) -> None:
         await bench.queue("orders", enable_partitioning=True)
-        await bench.namespace.disable_store("store-1")
+        await bench.namespace.stores.disable("store-1")
         for part in range(6):
             await bench.stage("orders", 1, *texts(part, 1), part=part)
         refused = 0
@@ -233,11 +233,11 @@ def test_a_decision_waits_for_the_stores_of_its_stages() -> None:
         await bench.queue("orders", enable_partitioning=True)
         for part in range(4):
             await bench.stage("orders", 1, *texts(part, 1), part=part)
-        await bench.namespace.disable_store("store-1")
+        await bench.namespace.stores.disable("store-1")
         with pytest.raises(ServerBusy):
             await bench.decide({1: 4})
         assert bench.stagings.decisions.get("query") is None
-        await bench.namespace.enable_store("store-1")
+        await bench.namespace.stores.enable("store-1")
         await bench.decide({1: 4})
         await bench.publish_all()
         assert sorted(await bench.rows("orders")) == [f"row {n}" for n in range(4)]

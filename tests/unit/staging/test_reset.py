@@ -6,10 +6,8 @@ import asyncio
 
 import pytest
 
-from busway.broker.descriptions import AuthorizationRule, SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import AuthorizationRule, NewEntity, SubscriptionDescription, TopicDescription
 from busway.broker.errors import EntityNotFound, ServerBusy
-from busway.broker.namespace.entity_changes import NewEntity
-from busway.broker.namespace.reset import make_new
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.rules.rule import Rule, TrueFilter
 from busway.store.contract import StoreError
@@ -29,8 +27,8 @@ async def _furnish(bench: StagingBench) -> None:
     )
     await bench.hub("clicks", 4)
     await bench.send("orders", 3)
-    root = bench.namespace.rules()
-    await bench.namespace.set_rules((*root, AuthorizationRule("worker", frozenset({"Listen"}), "", "", 0)))
+    root = bench.namespace.access.rules()
+    await bench.namespace.access.set((*root, AuthorizationRule("worker", frozenset({"Listen"}), "", "", 0)))
     await settle()
 
 
@@ -46,17 +44,17 @@ def test_nothing_is_left_but_what_a_new_namespace_has() -> None:
         await settle()
         empty = await _rows(bench)
         await _furnish(bench)
-        key = bench.namespace.root_key
-        await make_new(bench.namespace)
+        key = bench.namespace.access.root_key
+        await bench.namespace.reset()
         await settle(200)
         assert bench.namespace.queues() == []
         assert bench.namespace.topics() == []
         assert bench.hubs.hubs() == []
-        assert [rule.name for rule in bench.namespace.rules()] == [ROOT_RULE_NAME]
-        assert bench.namespace.root_key == key
+        assert [rule.name for rule in bench.namespace.access.rules()] == [ROOT_RULE_NAME]
+        assert bench.namespace.access.root_key == key
         assert await _rows(bench) == empty
         assert [await store.fragments() for store in bench.stores] == [[]] * len(bench.stores)
-        assert [store["fragments"] for store in bench.namespace.stores()] == [0] * len(bench.stores)
+        assert [store["fragments"] for store in bench.namespace.stores.shown()] == [0] * len(bench.stores)
 
     on_a_staging_bench(test, 3)
 
@@ -66,7 +64,7 @@ def test_it_is_as_new_after_a_restart_too() -> None:
 
     async def test(bench: StagingBench) -> None:
         await _furnish(bench)
-        await make_new(bench.namespace)
+        await bench.namespace.reset()
         await bench.crash()
         assert bench.namespace.queues() == []
         assert bench.hubs.hubs() == []
@@ -85,10 +83,8 @@ def test_entities_of_the_same_names_begin_anew() -> None:
             assert (counts.active, counts.size_bytes > 0) == (3, True)
             peeked = await bench.namespace.queue("orders").outlet(False).peek(0, 250)
             assert [message.sequence_number for message in peeked] == [1, 2, 3]
-            assert [rule.name for rule in bench.namespace.subscription_rules("news/subscriptions/all")] == [
-                "every"
-            ]
-            await make_new(bench.namespace)
+            assert [rule.name for rule in bench.namespace.rules.of("news/subscriptions/all")] == ["every"]
+            await bench.namespace.reset()
             await settle(200)
 
     on_a_staging_bench(test, 3)
@@ -101,7 +97,7 @@ def test_whoever_holds_an_entity_is_told_that_it_is_gone() -> None:
         await _furnish(bench)
         reader = Reader()
         bench.namespace.queue("orders").outlet(False).add_receiver(reader)
-        await make_new(bench.namespace)
+        await bench.namespace.reset()
         assert isinstance(reader.error, EntityNotFound)
 
     on_a_staging_bench(test, 3)
@@ -118,7 +114,7 @@ def test_staged_and_written_batches_are_forgotten() -> None:
             await bench.publish_all()
             assert len(await bench.rows("orders")) == 3
             await bench.stage("orders", 2, *texts(3, 2), batch=1)
-            await make_new(bench.namespace)
+            await bench.namespace.reset()
             await settle(400)
             assert await bench.leftovers() == []
             assert bench.stagings.figures()[:3] == [0, 0, 0]
@@ -133,7 +129,7 @@ def test_what_is_decided_and_not_yet_published_goes_too() -> None:
         await bench.create("orders")
         await bench.stage("orders", 1, *texts(0, 500))
         await bench.decide({1: 500})
-        await make_new(bench.namespace)
+        await bench.namespace.reset()
         await settle(400)
         assert await bench.leftovers() == []
         await bench.create("orders")
@@ -147,13 +143,13 @@ def test_a_store_that_was_out_of_service_is_back() -> None:
 
     async def test(bench: StagingBench) -> None:
         await _furnish(bench)
-        await bench.namespace.disable_store("store-1")
-        await make_new(bench.namespace)
+        await bench.namespace.stores.disable("store-1")
+        await bench.namespace.reset()
         await settle(200)
-        assert [store["state"] for store in bench.namespace.stores()] == ["open"] * 3
+        assert [store["state"] for store in bench.namespace.stores.shown()] == ["open"] * 3
         assert await bench.stores[1].fragments() == []
         await bench.crash()
-        assert [store["state"] for store in bench.namespace.stores()] == ["open"] * 3
+        assert [store["state"] for store in bench.namespace.stores.shown()] == ["open"] * 3
 
     on_a_staging_bench(test, 3)
 
@@ -165,7 +161,7 @@ def test_without_the_home_nothing_is_changed() -> None:
         await _furnish(bench)
         bench.stores[0].refuse_next_commit()
         with pytest.raises(ServerBusy, match="nothing was changed"):
-            await make_new(bench.namespace)
+            await bench.namespace.reset()
         await bench.advance(1.0, 0.1)
         assert [queue.path for queue in bench.namespace.queues()] == ["orders", "parts"]
         assert (await bench.namespace.counts("orders")).active == 3
@@ -180,8 +176,8 @@ def test_a_store_that_is_away_is_emptied_when_it_is_back() -> None:
         await _furnish(bench)
         bench.stores[1].refuse_next_commit()
         with pytest.raises(StoreError):
-            await bench.namespace.keepers["store-1"].commit(lambda _batch: None)
-        await make_new(bench.namespace)
+            await bench.namespace.contents.keepers["store-1"].commit(lambda _batch: None)
+        await bench.namespace.reset()
         await bench.advance(1.0, 0.1)
         await settle(200)
         assert await bench.stores[1].fragments() == []
@@ -198,14 +194,14 @@ def test_what_cannot_be_forgotten_yet_is_told_and_goes_the_next_time() -> None:
         await bench.stage("hanging", 1, *texts(0, 3))
         bench.stores[1].hold_commits()
         await bench.decide({1: 3})
-        asked = asyncio.create_task(make_new(bench.namespace))
+        asked = asyncio.create_task(bench.namespace.reset())
         await settle()
         await bench.advance(11.0, 1.0)
         with pytest.raises(ServerBusy, match="still being published"):
             await asked
         assert await bench.leftovers() != []
         bench.stores[1].release_commits()
-        await make_new(bench.namespace)
+        await bench.namespace.reset()
         await settle(400)
         assert await bench.leftovers() == []
         assert bench.namespace.queues() == []
@@ -218,7 +214,7 @@ def test_whoever_asked_and_has_gone_gets_it_done_all_the_same() -> None:
 
     async def test(bench: StagingBench) -> None:
         await _furnish(bench)
-        asked = asyncio.create_task(make_new(bench.namespace))
+        asked = asyncio.create_task(bench.namespace.reset())
         await asyncio.sleep(0)
         asked.cancel()
         await settle(200)

@@ -243,11 +243,11 @@ def test_nothing_is_decided_while_the_home_is_away() -> None:
     async def test(bench: StagingBench) -> None:
         await bench.queue("orders")
         await bench.stage("orders", 1, *texts(0, 2))
-        await bench.namespace.disable_store("store-0")
+        await bench.namespace.stores.disable("store-0")
         for action in (bench.decide({1: 2}), bench.drop(1)):
             with pytest.raises(ServerBusy):
                 await action
-        await bench.namespace.enable_store("store-0")
+        await bench.namespace.stores.enable("store-0")
         await bench.decide({1: 2})
         await bench.publish_all()
         assert await bench.rows("orders") == ["row 0", "row 1"]

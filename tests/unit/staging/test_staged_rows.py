@@ -94,7 +94,7 @@ def test_a_part_of_a_mebibyte_is_one_chunk() -> None:
         stage = await bench.stage("orders", 1, *payloads)
         assert stage is not None
         (name, log), *_ = stage.logs()
-        heads = await bench.namespace.keepers[name].store.chunk_heads(log.key, 0, 10)
+        heads = await bench.namespace.contents.keepers[name].store.chunk_heads(log.key, 0, 10)
         assert [each.events for each in heads] == [1000]
 
     on_a_staging_bench(test)
@@ -125,7 +125,7 @@ def test_the_next_page_is_on_its_way_before_it_is_asked_for(monkeypatch: pytest.
             await bench.stage("orders", 1, *texts(2 * number, 2), part=number)
         stage = bench.stagings.table.stages[f"{1:032x}"]
         (name, log), *_ = stage.logs()
-        store = bench.namespace.keepers[name].store
+        store = bench.namespace.contents.keepers[name].store
         asked: list[int] = []
         read = store.chunks
 

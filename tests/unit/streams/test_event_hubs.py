@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from busway.broker.descriptions import AuthorizationRule, QueueDescription, TopicDescription
+from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription, TopicDescription
 from busway.broker.errors import (
     BadArgument,
     BrokerError,
@@ -18,7 +18,6 @@ from busway.broker.errors import (
     Unauthorized,
 )
 from busway.broker.limits import Limits
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.hub_entities import NoHubs
 from busway.broker.namespace.namespace import Namespace
 from busway.message.event_record import Event
@@ -120,7 +119,7 @@ def test_a_hub_whose_creation_has_an_unknown_outcome_can_be_used_if_it_turns_out
 
     async def work(bus: Bus) -> None:
         namespace, stores = bus.namespace, bus.stores
-        counted = {name: keeper.fragment_count for name, keeper in namespace.keepers.items()}
+        counted = {name: keeper.fragment_count for name, keeper in namespace.contents.keepers.items()}
         stores[0].lose_next_commit(is_applied=is_applied)
         with pytest.raises(StoreOutcomeUnknown):
             await bus.hubs.create(EventHubDescription("h", 4))
@@ -134,7 +133,9 @@ def test_a_hub_whose_creation_has_an_unknown_outcome_can_be_used_if_it_turns_out
             for partition in range(4):
                 await bus.publish("h", str(partition), b"a")
         else:
-            assert counted == {name: keeper.fragment_count for name, keeper in namespace.keepers.items()}
+            assert counted == {
+                name: keeper.fragment_count for name, keeper in namespace.contents.keepers.items()
+            }
 
     run(work)
 
@@ -150,7 +151,7 @@ def test_a_deleted_hub_takes_its_events_along() -> None:
             bus.hubs.hub("h")
         await bus.hubs.create(EventHubDescription("h", 2))
         assert bus.last_numbers("h") == [-1, -1]
-        assert all(len(keeper.counters) == 1 for keeper in bus.namespace.keepers.values())
+        assert all(len(keeper.counters) == 1 for keeper in bus.namespace.contents.keepers.values())
 
     run(work)
 
@@ -250,12 +251,12 @@ def test_a_failed_store_takes_only_its_partitions_down_and_all_is_back_with_it()
     async def work(bus: Bus) -> None:
         await bus.hubs.create(EventHubDescription("h", 4))
         await bus.publish("h", "1", b"kept")
-        await bus.namespace.disable_store("store-1")
+        await bus.namespace.stores.disable("store-1")
         assert bus.last_numbers("h") == [-1, -2, -1, -2]
         with pytest.raises(ServerBusy):
             await bus.publish("h", "1", b"refused")
         await bus.publish("h", "0", b"taken")
-        await bus.namespace.enable_store("store-1")
+        await bus.namespace.stores.enable("store-1")
         assert bus.last_numbers("h") == [0, 0, -1, -1]
 
     run(work)
@@ -265,11 +266,11 @@ def test_a_hub_needs_all_its_stores_to_be_made() -> None:
     """P-60: all or nothing."""
 
     async def work(bus: Bus) -> None:
-        await bus.namespace.disable_store("store-1")
+        await bus.namespace.stores.disable("store-1")
         with pytest.raises(ServerBusy, match="nothing was created"):
             await bus.hubs.create(EventHubDescription("h", 4))
         assert not bus.hubs.exists("h")
-        await bus.namespace.enable_store("store-1")
+        await bus.namespace.stores.enable("store-1")
         await bus.hubs.create(EventHubDescription("h", 4))
 
     run(work)
@@ -324,9 +325,9 @@ def test_the_rules_of_a_hub_open_everything_below_it() -> None:
         made = await bus.hubs.create(EventHubDescription("h", authorization_rules=(rule,)))
         assert len(made.authorization_rules[0].primary_key) == 44
         for key in ("h", "h/consumergroups/$default/partitions/0", "h/partitions/1", "h/publishers/p"):
-            assert bus.namespace.owner_key(key) == "h"
-        assert bus.namespace.owner_key("h/orders") == "h/orders"
-        found = bus.namespace.entity_rules("h")
+            assert bus.namespace.access.owner_key(key) == "h"
+        assert bus.namespace.access.owner_key("h/orders") == "h/orders"
+        found = bus.namespace.access.entity_rules("h")
         assert found is not None
         assert found[1] == made.authorization_rules
 

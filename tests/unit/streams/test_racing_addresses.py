@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription, TopicDescription
+from busway.broker.descriptions import NewEntity, QueueDescription, TopicDescription
 from busway.broker.errors import BrokerError, EntityAlreadyExists
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.streams.test_event_hubs import Bus, run
@@ -23,7 +22,7 @@ def present(bus: Bus, path: str) -> tuple[bool, bool]:
     """(the hub is there, what lies below is there)"""
     return (
         any(hub.path.lower() == "h" for hub in bus.hubs.hubs()),
-        path.lower() in {key.lower() for key in bus.namespace.entities.rows},
+        path.lower() in {key.lower() for key in bus.namespace.contents.entities.rows},
     )
 
 

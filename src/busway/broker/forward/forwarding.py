@@ -8,7 +8,7 @@ store that is one commit; else see `transfers`. Runs follow one another, so orde
 A destination that refuses for good (full, disabled, gone) is tried again for a few seconds, then the message goes to
 this entity's own dead-letter queue (F-12); in a dead-letter queue it waits instead (D-20). A store that is not
 available is waited for, however long. Meanwhile rows for other fragments of the destination pass by: order is kept
-for each of them, and it is all that a receiver there can see (`held_destinations`).
+for each of them, and it is all that a receiver there can see (`destinations_on_hold`).
 
 While rows are on their way, which takes more than one step only when the destination looks for duplicates or lies
 in another store, `moving` keeps them from expiring here. What becomes of them when the forwarder is gone before the
@@ -31,7 +31,7 @@ from busway.broker.errors import (
     ServerBusy,
     StoreOutcomeUnknown,
 )
-from busway.broker.forward.held_destinations import Destination, HeldDestinations
+from busway.broker.forward.destinations_on_hold import Destination, DestinationsOnHold
 from busway.broker.forward.transfers import FORWARDED, Departure, Transfers
 from busway.broker.fragment.dead_letter import hops_used_up, transfer_failed
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
@@ -173,7 +173,7 @@ class Forwarder(Onward):
         self._should_walk = False
         self._should_try_again = False
         self._is_stopped = False
-        self._held = HeldDestinations()
+        self._held = DestinationsOnHold()
         self._pause_s = _RETRY_S
         self._timer: Timer | None = None
         self._due = 0.0

@@ -31,8 +31,8 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from busway.broker.errors import BrokerError
+from busway.broker.forward.destinations_on_hold import Destination
 from busway.broker.forward.doubt import Doubt
-from busway.broker.forward.held_destinations import Destination
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.store_keeper import StoreKeeper

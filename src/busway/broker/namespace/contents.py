@@ -11,14 +11,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from busway.background import BackgroundWork
+from busway.broker.descriptions import KIND_NAMES, Description
+from busway.broker.entity_path import not_found, path_key, shown
+from busway.broker.errors import InvalidOperation
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.namespace.auto_delete import AutoDelete
 from busway.broker.namespace.catalogue import Catalogue, Changes
-from busway.broker.namespace.catalogue_rows import NamespaceRow
+from busway.broker.namespace.catalogue_rows import EntityRow, NamespaceRow
 from busway.broker.namespace.decided_rules import to_take_over
 from busway.broker.namespace.entity_table import EntityTable
 from busway.broker.namespace.hub_entities import HubEntities, NoHubs
-from busway.broker.namespace.operations_log import OperationsLog
+from busway.broker.namespace.idle_entities import IdleEntities
+from busway.broker.namespace.operations_log import SUCCEEDED, OperationsLog
 from busway.broker.namespace.staged_rows import NoStagedRows, StagedRows
 from busway.broker.store_keeper import StoreKeeper
 from busway.store.contract import CommitBatch, FragmentKey
@@ -47,7 +51,8 @@ class NamespaceContents:
         #: The namespace itself: its name and its keys.
         self.row = NamespaceRow("", name, (), 0)
         self.entities = EntityTable(runtime, keepers.__getitem__)
-        self.auto_delete = AutoDelete(self.entities, self.clock, runtime.timers, delete_idle)
+        self.idle = IdleEntities(self.entities, keepers.__getitem__)
+        self.auto_delete = AutoDelete(self.idle, self.clock, runtime.timers, delete_idle)
         self.operations = OperationsLog(self.clock, self.entropy)
         #: Both are set before the namespace is opened.
         self.hubs: HubEntities = NoHubs()
@@ -78,7 +83,22 @@ class NamespaceContents:
 
     def keys_in(self, store_name: str) -> set[FragmentKey]:
         """Fragments of entities of all kinds."""
-        return self.entities.keys_in(store_name) | self.hubs.keys_in(store_name)
+        return self.entities.index.keys_in(store_name) | self.hubs.keys_in(store_name)
+
+    def entity_row(self, path: str) -> EntityRow:
+        """Raises EntityNotFound, and InvalidOperation where an event hub is."""
+        row = self.entities.rows.get(path_key(path))
+        if row is None:
+            kind = self.hubs.kind_of(path_key(path))
+            if kind is not None:
+                raise InvalidOperation(f"{shown(path)} is {kind}, neither a queue nor a topic.")
+            raise not_found(self.name, path)
+        return row
+
+    def record(self, verb: str, description: Description, status: str = SUCCEEDED) -> None:
+        """O-7: a line of the operations log."""
+        event = f"{verb} {KIND_NAMES[type(description)]}"
+        self.operations.record(event, description.path, status=status)
 
     # -- rights
 

@@ -22,7 +22,7 @@ _log = logging.getLogger("busway.operations")
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 #: Records that are kept in memory.
-KEPT_MAX: Final = 1_000
+RECORDS_MAX: Final = 1_000
 _PROPERTIES_MAX: Final = 64
 _TEXT_CHARACTERS_MAX: Final = 256
 #: Properties that are about keys are named but never shown.
@@ -54,10 +54,10 @@ class OperationRecord:
 
 
 class OperationsLog:
-    def __init__(self, clock: Clock, entropy: Entropy, kept_max: int = KEPT_MAX) -> None:
+    def __init__(self, clock: Clock, entropy: Entropy, records_max: int = RECORDS_MAX) -> None:
         self._clock = clock
         self._entropy = entropy
-        self._kept: deque[OperationRecord] = deque(maxlen=kept_max)
+        self._records: deque[OperationRecord] = deque(maxlen=records_max)
 
     def record(
         self,
@@ -78,7 +78,7 @@ class OperationsLog:
             properties=_shown(properties or {}),
             at_ms=self._clock.wall_ms(),
         )
-        self._kept.append(made)
+        self._records.append(made)
         _log.log(
             logging.INFO if status == SUCCEEDED else logging.WARNING,
             "%s %s: %s, caller=%s activity=%s",
@@ -93,7 +93,7 @@ class OperationsLog:
 
     def records(self) -> list[OperationRecord]:
         """The latest ones, oldest first."""
-        return list(self._kept)
+        return list(self._records)
 
 
 def _shown(properties: Mapping[str, object]) -> dict[str, object]:

@@ -10,39 +10,38 @@ What is the namespace's own stays: its name and id, its stores, the root rule wi
 which rules of transactions were taken over already.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from busway.broker.namespace.catalogue import Changes
 from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, STORE_PREFIX, NamespaceRow
+from busway.broker.namespace.contents import NamespaceContents, dropping
 from busway.broker.namespace.decided_rules import TAKEN_OVER_PREFIX
-from busway.broker.namespace.namespace import Namespace
+from busway.broker.namespace.stores import NamespaceStores
 from busway.broker.sas_keys import ROOT_RULE_NAME
-from busway.store.contract import CommitBatch, FragmentKey
+from busway.store.contract import FragmentKey
 
-_KEPT_PREFIXES: Final = (NAMESPACE_KEY, STORE_PREFIX, TAKEN_OVER_PREFIX)
-
-
-async def make_new(namespace: Namespace) -> None:
-    """To its end, even when whoever asked has gone. Raises ServerBusy when it could not be done whole."""
-    await namespace.background.finish(_make_new(namespace))
+#: Rows that stay.
+_LASTING_PREFIXES: Final = (NAMESPACE_KEY, STORE_PREFIX, TAKEN_OVER_PREFIX)
 
 
-async def _make_new(namespace: Namespace) -> None:
-    for keeper in list(namespace.keepers.values()):
+async def make_new(contents: NamespaceContents, stores: NamespaceStores, adopt: Callable[[], None]) -> None:
+    """`adopt`: memory follows the catalogue. Raises ServerBusy when it could not be done whole."""
+    for keeper in list(contents.keepers.values()):
         if keeper.is_disabled:
-            await namespace.enable_store(keeper.name)
-    async with namespace.changing:
-        changes = _without_entities(namespace)
+            await stores.enable(keeper.name)
+    async with contents.changing:
+        changes = _without_entities(contents)
         if changes:
-            await _take_away(namespace, changes)
-        namespace.operations.record("Reset Namespace", namespace.name)
-    await namespace.contents.staged.forget_all()
+            await _take_away(contents, changes, adopt)
+        contents.operations.record("Reset Namespace", contents.name)
+    await contents.staged.forget_all()
 
 
-def _without_entities(namespace: Namespace) -> Changes:
-    rows = namespace.catalogue.rows
-    changes: dict[str, str | None] = {key: None for key in rows if not key.startswith(_KEPT_PREFIXES)}
+def _without_entities(contents: NamespaceContents) -> Changes:
+    rows = contents.catalogue.rows
+    changes: dict[str, str | None] = {key: None for key in rows if not key.startswith(_LASTING_PREFIXES)}
     present = NamespaceRow.parse(rows[NAMESPACE_KEY])
     root = tuple(rule for rule in present.rules if rule.name == ROOT_RULE_NAME)
     if root != present.rules:
@@ -50,27 +49,22 @@ def _without_entities(namespace: Namespace) -> Changes:
     return changes
 
 
-async def _take_away(namespace: Namespace, changes: Changes) -> None:
-    entities, home = namespace.entities, namespace.catalogue.home
-    keys = list(entities.rows)
-    dropped = {name: namespace.contents.keys_in(name) for name in namespace.keepers}
-    await namespace.write(changes, lambda batch: _drop(batch, dropped[home.name]))
-    namespace.adopt()
+async def _take_away(contents: NamespaceContents, changes: Changes, adopt: Callable[[], None]) -> None:
+    keys = list(contents.entities.rows)
+    dropped = {name: sorted(contents.keys_in(name)) for name in contents.keepers}
+    await contents.write(changes, dropping(dropped[contents.catalogue.home.name]))
+    adopt()
     for key in keys:
-        namespace.auto_delete.forget(key)
+        contents.auto_delete.forget(key)
     for name, fragments in dropped.items():
-        _drop_there(namespace, name, fragments)
-    namespace.runtime.namespace_size.recount()
+        _drop_there(contents, name, fragments)
+    contents.runtime.namespace_size.recount()
 
 
-def _drop_there(namespace: Namespace, store_name: str, fragments: set[FragmentKey]) -> None:
-    keeper = namespace.keepers[store_name]
+def _drop_there(contents: NamespaceContents, store_name: str, fragments: list[FragmentKey]) -> None:
+    keeper = contents.keepers[store_name]
     if not fragments:
         return
-    is_home = keeper is namespace.catalogue.home
-    if is_home or keeper.join(lambda batch: _drop(batch, fragments)):
-        namespace.background.spawn(keeper.sweep_dropped(namespace.limits.sweep_rows_max))
-
-
-def _drop(batch: CommitBatch, fragments: set[FragmentKey]) -> None:
-    batch.fragments_dropped.extend(fragments)
+    is_home = keeper is contents.catalogue.home
+    if is_home or keeper.join(dropping(fragments)):
+        contents.background.spawn(keeper.sweep_dropped(contents.limits.sweep_rows_max))

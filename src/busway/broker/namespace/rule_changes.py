@@ -43,7 +43,7 @@ class RuleChanges:
             subscription = self.subscription(subscription_path)
             row = self._new_row(subscription, rule)
             await self._begin(row)
-            contents.entities.touch(subscription, row.rule.created_at_ms)
+            contents.entities.counts.touch(subscription, row.rule.created_at_ms)
             self._record("Create", subscription, rule.name)
         return row.rule
 
@@ -86,7 +86,7 @@ class RuleChanges:
                 beginnings=beginnings_of_new(contents, topic_key),
             )
             await self._begin(row)
-            contents.entities.touch(subscription, contents.clock.wall_ms())
+            contents.entities.counts.touch(subscription, contents.clock.wall_ms())
             self._record("Update", subscription, rule.name)
         return changed
 
@@ -151,7 +151,7 @@ class RuleChanges:
         contents = self._contents
         contents.catalogue.decided_rules[store_name] = text
         for each in done:
-            contents.entities.touch(each.subscription, contents.clock.wall_ms())
+            contents.entities.counts.touch(each.subscription, contents.clock.wall_ms())
             self._record("Delete" if each.after is None else "Create", each.subscription, each.row.rule.name)
 
     async def _take_over(self) -> None:

@@ -34,7 +34,7 @@ def check_filter_counts(entities: EntityTable, topic_key: str, added: Sequence[R
     """E-72: a topic has a bounded number of filters of each kind."""
     correlation = sum(isinstance(rule.filter, CorrelationFilter) for rule in added)
     sql = len(added) - correlation
-    present_sql, present_correlation = entities.filter_counts(topic_key)
+    present_sql, present_correlation = entities.rules.filter_counts(topic_key)
     if sql and present_sql + sql > limits.sql_filters_per_topic_max:
         raise TooManySqlFilters(
             f"The topic {shown(topic_key)} has {present_sql} of at most {limits.sql_filters_per_topic_max} SQL"

@@ -8,29 +8,36 @@ unknown. Every other store is none of a change's business: a change holds `chang
 commit takes, which may be as long as a disk hangs. So another store never waits for it. What looks as if it
 belonged to nobody may just be in the making then, and is dropped afterwards; rules that a transaction has decided
 follow later, as they do while the home is away.
+
+When the home is back, the outcome of a creation or a deletion may have become known, and a creation that failed
+leaves what other stores had made already. All that lies in stores that never failed, so nobody opens them and
+looks: they are read then (`_FragmentsElsewhere`), before memory follows the catalogue. What the catalogue names is
+taken up, the rest is dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Final
 
 from busway.broker.errors import BrokerError
 from busway.broker.fragment.expiry import ExpirySweeper
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.schedule import Activator
-from busway.broker.namespace.contents import NamespaceContents
+from busway.broker.namespace.contents import NamespaceContents, dropping
 from busway.broker.namespace.entity_table import EntityTable
-from busway.broker.namespace.late_fragments import LateFragments
 from busway.broker.store_keeper import StoreKeeper
-from busway.store.contract import FragmentKey, StoreError
+from busway.store.contract import FragmentKey, FragmentRow, StoreError
 
 _log = logging.getLogger("busway.namespace")
 
 #: How long a store waits for the home to take over rules that were decided in it.
 _TAKE_OVER_S: Final = 2.0
+
+#: The fragments that somebody has in a store.
+KeysIn = Callable[[StoreKeeper], set[FragmentKey]]
 
 
 class StoreEntry:
@@ -53,14 +60,14 @@ class StoreEntry:
         contents = self._contents
         if keeper is contents.catalogue.home:
             async with contents.changing:
-                late = await self._follow_home(keeper)
+                elsewhere = await self._follow_home(keeper)
                 contents.entities.transfers.open_departures()
                 await contents.staged.store_opened(keeper, contents.catalogue.take_notes(keeper))
                 self._check_nothing_lost(keeper)
                 await self._bring_home_up_to_date(keeper)
                 self._drop_orphans(keeper)
                 if contents.catalogue.home_leads:
-                    for other in late.drop_rest(self._keys_in):
+                    for other in elsewhere.drop_rest(self._keys_in):
                         contents.background.spawn(other.sweep_dropped(contents.runtime.limits.sweep_rows_max))
                 await contents.entities.transfers.store_opened(keeper)
         else:
@@ -84,14 +91,14 @@ class StoreEntry:
         if keeper is contents.catalogue.home and contents.decided_changes():
             contents.background.spawn(self._take_over_rules())
 
-    async def _follow_home(self, keeper: StoreKeeper) -> LateFragments:
+    async def _follow_home(self, keeper: StoreKeeper) -> _FragmentsElsewhere:
         contents = self._contents
-        late = LateFragments()
-        await late.read(other for other in contents.keepers.values() if other is not keeper)
+        elsewhere = _FragmentsElsewhere()
+        await elsewhere.read(other for other in contents.keepers.values() if other is not keeper)
         if await contents.catalogue.reload(keeper):
             self._adopt()
-            late.take_up(self._keys_in)
-        return late
+            elsewhere.take_up(self._keys_in)
+        return elsewhere
 
     async def _bring_home_up_to_date(self, keeper: StoreKeeper) -> None:
         """It must have everything before it takes changes; a copy may follow later."""
@@ -190,3 +197,41 @@ class _FragmentFinder:
 
     async def __call__(self, key: FragmentKey) -> Fragment | None:
         return self._entities.fragment(self._store_name, key)
+
+
+class _FragmentsElsewhere:
+    """Read before memory follows the catalogue, taken up after it, without a moment between the two; all that while
+    nothing is in the making."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[StoreKeeper, list[FragmentRow]]] = []
+
+    async def read(self, keepers: Iterable[StoreKeeper]) -> None:
+        """Raises StoreError when a store that is in service cannot be read."""
+        for keeper in keepers:
+            if not keeper.is_open:
+                continue
+            try:
+                self._rows.append((keeper, await keeper.store.fragments()))
+            except StoreError as error:
+                if keeper.is_open:  # nobody would read it again: the home comes back when it can be read
+                    raise
+                # it is opened anew and then read whole
+                _log.warning("The fragments of store %s are read later: %s", keeper.name, error)
+
+    def take_up(self, keys_in: KeysIn) -> None:
+        for keeper, rows in self._rows:
+            missing = keys_in(keeper) - keeper.counters.keys()
+            keeper.counters.update({row.key: row.counters for row in rows if row.key in missing})
+
+    def drop_rest(self, keys_in: KeysIn) -> list[StoreKeeper]:
+        """The stores that have something to sweep now. Nobody waits for a commit: should it fail, the store is opened
+        again and looked at then."""
+        swept: list[StoreKeeper] = []
+        for keeper, rows in self._rows:
+            rest = sorted({row.key for row in rows} - keys_in(keeper))
+            if rest and keeper.join(dropping(rest)):
+                swept.append(keeper)
+                for key in rest:
+                    keeper.counters.pop(key, None)
+        return swept

@@ -198,10 +198,10 @@ class Carrier:
         link.gone()
 
     def send_via(self, via_path: str, destination_path: str) -> SendVia | None:
-        return self.namespace.send_via(via_path, destination_path)
+        return self.namespace.transfer_queues.send_via(via_path, destination_path)
 
     async def prepare_to_send_via(self, via_path: str) -> None:
-        await self.namespace.prepare_to_send_via(via_path)
+        await self.namespace.transfer_queues.prepare(via_path)
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         named = Steps(work, lambda: f"{name_of(work)}, for {self.peer}")

@@ -55,7 +55,7 @@ class AmqpGateway:
         self._connections: set[AmqpConnection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._unwatch = namespace.watch_rules(self.shared.rights.rules_changed)
+        self._unwatch = namespace.access.watch(self.shared.rights.rules_changed)
 
     @property
     def connections(self) -> int:

@@ -71,4 +71,4 @@ class Shared:
             settings.strangers_max, settings.strangers_per_peer_max, namespace.limits.connections_max
         )
         self.waiting_attaches = WaitingAttaches(namespace.background)
-        self.rights = RightsCheck(namespace, lambda work: asyncio.get_running_loop().call_soon(work))
+        self.rights = RightsCheck(namespace.access, lambda work: asyncio.get_running_loop().call_soon(work))

@@ -30,6 +30,7 @@ from uvicorn.server import ServerState
 from busway.broker.caller import NOBODY, note_caller
 from busway.broker.errors import BrokerError, InternalError
 from busway.broker.fragment.flow import Flow
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock, Entropy
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.atom.management import Management
@@ -43,7 +44,7 @@ from busway.gateway.http.bulk.claims_route import CLAIMS_KEYWORD, ClaimsRoute
 from busway.gateway.http.bulk.letters_route import LettersRoute
 from busway.gateway.http.bulk.staging_route import StagingRoute
 from busway.gateway.http.bulk.work import CORES
-from busway.gateway.http.call import Call, ManagedNamespace, host_of
+from busway.gateway.http.call import Call, host_of
 from busway.gateway.http.hubs.consumer_group_routes import ConsumerGroupRoutes
 from busway.gateway.http.hubs.hub_messages import HubMessages
 from busway.gateway.http.hubs.hub_routes import HubRoutes
@@ -96,7 +97,7 @@ class HttpGateway:
 
     def __init__(
         self,
-        namespace: ManagedNamespace,
+        namespace: Namespace,
         clock: Clock,
         entropy: Entropy,
         open_amqp: OpenConnection,

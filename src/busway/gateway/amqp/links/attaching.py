@@ -328,7 +328,7 @@ class Attaching:
     def _attach_to_transfer_dead_letters(self, link: Link, node: Node) -> None:
         """D-22: empty as long as nothing was ever sent via the entity."""
         self._check_path(node)
-        transfers = self._namespace.transfer_queue(node.address.path)
+        transfers = self._namespace.transfer_queues.of(node.address.path)
         if transfers is None:
             self._attach_to_nothing(link, node, self._queue(node))
         else:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from busway.amqp.performatives import Source, Target
 from busway.amqp.types import Described, Symbol
-from busway.broker.descriptions import MADE_FOR_A_LINK, MANAGE, QueueDescription, TopicDescription
+from busway.broker.descriptions import MADE_FOR_A_LINK, MANAGE, NewEntity, QueueDescription, TopicDescription
 from busway.broker.entity.queue import Queue
 from busway.broker.entity_path import EntityAddress
 from busway.broker.errors import BrokerError, NotImplementedByServer, Unauthorized
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.gateway.amqp.links.addresses import Node, NodeKind
 from busway.gateway.amqp.links.cross_entity import use_of
 from busway.gateway.amqp.links.selector import check_unselected

@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from busway.amqp.performatives import Source
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import FOREVER_MS, MANAGE, SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import (
+    FOREVER_MS,
+    MANAGE,
+    NewEntity,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from busway.broker.entity_path import EntityAddress, check_name, path_key, shown, subscription_path
 from busway.broker.errors import (
     BrokerError,
@@ -31,7 +37,6 @@ from busway.broker.errors import (
     Unauthorized,
 )
 from busway.broker.fragment.receiver import Attachment
-from busway.broker.namespace.entity_changes import NewEntity
 from busway.gateway.amqp.links.addresses import Node, NodeKind
 from busway.gateway.amqp.links.selector import Selector, selector_of
 from busway.gateway.amqp.links.temporary_nodes import IDLE_MS
@@ -158,7 +163,7 @@ class TopicSubscriptions:
         """A subscriber gets what its selector selects, or nothing. What an administrator has made has its rules."""
         if wish.selector is None and not self._is_made_here(wish.path):
             return
-        rules = self._namespace.subscription_rules(wish.path)
+        rules = self._namespace.rules.of(wish.path)
         wanted = _filter(wish.selector)
         if [(rule.filter, rule.action) for rule in rules] != [(wanted, None)]:
             raise InvalidOperation(

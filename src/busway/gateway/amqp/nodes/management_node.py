@@ -158,7 +158,10 @@ class ManagementNode:
         link_name = symbol_or_text(properties.get("associated-link-name"))
         if link_name is not None:
             self._links.touch_link(link_name)
-        if self._address.transfer_dead_letter and self._namespace.transfer_queue(self._address.path) is None:
+        if (
+            self._address.transfer_dead_letter
+            and self._namespace.transfer_queues.of(self._address.path) is None
+        ):
             self._namespace.queue(self._address.path)
             return answer_of_empty(name.removeprefix(_PREFIX), self._path)
         entity = self._entity(link_name)
@@ -183,7 +186,7 @@ class ManagementNode:
 
     def _entity(self, link_name: str | None) -> ManagedEntity:
         address = self._address
-        transfers = self._namespace.transfer_queue(address.path) if address.transfer_dead_letter else None
+        transfers = self._namespace.transfer_queues.of(address.path) if address.transfer_dead_letter else None
         found = self._namespace.sender(address.path) if transfers is None else transfers
         is_dead_letter = address.dead_letter or address.transfer_dead_letter
         takes_messages = not is_dead_letter and not isinstance(found.description, SubscriptionDescription)

@@ -65,10 +65,10 @@ async def add_rule(entity: ManagedEntity, body: RequestBody) -> Answer:
     path = _subscription(entity)
     rule = _rule_of(body.text("rule-name"), body.optional_map("rule-description"))
     if entity.transaction is None:
-        await entity.namespace.add_rule(path, rule)
+        await entity.namespace.rules.add(path, rule)
     else:
         check_rule_text(rule, entity.namespace.limits)
-        work = entity.namespace.rule_changes.work
+        work = entity.namespace.rules.work
         entity.transaction.change_rules(entity.outlet, work, RuleStep(path, rule.name, rule))
     return done()
 
@@ -76,13 +76,11 @@ async def add_rule(entity: ManagedEntity, body: RequestBody) -> Answer:
 async def remove_rule(entity: ManagedEntity, body: RequestBody) -> Answer:
     path, name = _subscription(entity), body.text("rule-name")
     if entity.transaction is None:
-        await entity.namespace.remove_rule(path, name)
+        await entity.namespace.rules.remove(path, name)
         return done()
-    if entity.namespace.subscription_rule(path, name) is None:
+    if entity.namespace.rules.get(path, name) is None:
         raise EntityNotFound(f"The rule '{name[:80]}' could not be found.")
-    entity.transaction.change_rules(
-        entity.outlet, entity.namespace.rule_changes.work, RuleStep(path, name, None)
-    )
+    entity.transaction.change_rules(entity.outlet, entity.namespace.rules.work, RuleStep(path, name, None))
     return done()
 
 
@@ -90,7 +88,7 @@ async def enumerate_rules(entity: ManagedEntity, body: RequestBody) -> Answer:
     path = _subscription(entity)
     skip = body.integer("skip", 0, INT_MAX)
     top = min(body.integer("top", 0, INT_MAX), _RULES_PER_ANSWER_MAX)
-    rules = entity.namespace.rules_by_name(path, skip, top)
+    rules = entity.namespace.rules.by_name(path, skip, top)
     if not rules:
         return Answer(None, NO_CONTENT)
     _check_fit(rules)

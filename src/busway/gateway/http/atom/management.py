@@ -22,12 +22,13 @@ from starlette.responses import Response
 from busway.broker.description_checks import default_queue, default_topic
 from busway.broker.descriptions import (
     Description,
+    NewEntity,
     SubscriptionDescription,
     TopicDescription,
 )
 from busway.broker.entity_path import check_path, shown
 from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation, Unauthorized
-from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.gateway.http.atom.atom import Place, entry_of, namespace_entry
 from busway.gateway.http.atom.atom_answers import (
@@ -43,7 +44,7 @@ from busway.gateway.http.atom.atom_answers import (
 from busway.gateway.http.atom.entity_xml import EntityInput, RuntimeNumbers, entity_element, parse_entity
 from busway.gateway.http.atom.manage_right import check_address, check_targets, require_manage
 from busway.gateway.http.atom.topic_address import TopicAddress
-from busway.gateway.http.call import Call, ManagedNamespace, host_of
+from busway.gateway.http.call import Call, host_of
 from busway.gateway.http.statuses import HttpRefusal
 
 _MISSING_TITLE: Final = "Publicly Listed Services"
@@ -53,7 +54,7 @@ NOT_HOSTED: Final = "No service is hosted at the specified address."
 class Management:
     """The routes of entities: of every path that is nobody else's."""
 
-    def __init__(self, namespace: ManagedNamespace, clock: Clock) -> None:
+    def __init__(self, namespace: Namespace, clock: Clock) -> None:
         self._namespace = namespace
         self._clock = clock
 
@@ -96,7 +97,7 @@ class Management:
         return feed_answer(call, _MISSING_TITLE, self._clock.wall_ms())
 
     async def namespace_info(self, call: Call) -> Response:
-        created_at_ms = min((rule.created_at_ms for rule in self._namespace.rules()), default=0)
+        created_at_ms = min((rule.created_at_ms for rule in self._namespace.access.rules()), default=0)
         entry = namespace_entry(
             _first_label(host_of(call.authority)) or self._namespace.name,
             self._namespace.limits.sku,
@@ -197,7 +198,7 @@ class Management:
         if not isinstance(description, TopicDescription):
             return RuntimeNumbers(counts)
         subscriptions = len(self._namespace.subscriptions(description.path))
-        return RuntimeNumbers(counts, subscriptions, *self._namespace.filter_counts(description.path))
+        return RuntimeNumbers(counts, subscriptions, *self._namespace.rules.filter_counts(description.path))
 
 
 def _first_label(host: str) -> str | None:

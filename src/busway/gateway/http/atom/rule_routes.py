@@ -15,6 +15,7 @@ from hashlib import sha256
 from starlette.responses import Response
 
 from busway.broker.errors import BadArgument, EntityNotFound
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.gateway.http.atom.atom import Place, described, entry_of, local_name
 from busway.gateway.http.atom.atom_answers import (
@@ -29,13 +30,13 @@ from busway.gateway.http.atom.atom_answers import (
 from busway.gateway.http.atom.manage_right import require_below_topic
 from busway.gateway.http.atom.rule_xml import RULE_DESCRIPTION, parse_rule, rule_element
 from busway.gateway.http.atom.topic_address import TopicAddress
-from busway.gateway.http.call import Call, ManagedNamespace
+from busway.gateway.http.call import Call
 from busway.gateway.http.statuses import HttpRefusal, missing_below_topic
 from busway.rules.rule import Rule
 
 
 class RuleRoutes:
-    def __init__(self, namespace: ManagedNamespace, clock: Clock) -> None:
+    def __init__(self, namespace: Namespace, clock: Clock) -> None:
         self._namespace = namespace
         self._clock = clock
 
@@ -56,7 +57,7 @@ class RuleRoutes:
         """Others have their turn between two entries: each may be large."""
         address = TopicAddress(topic, subscription, lists_rules=True)
         try:
-            page = page_found(call, partial(self._namespace.rules_by_name, address.path))
+            page = page_found(call, partial(self._namespace.rules.by_name, address.path))
         except EntityNotFound as error:
             raise self._lost(address) from error
         entries: list[str] = []
@@ -79,7 +80,7 @@ class RuleRoutes:
         wanted = parse_rule(description, rule)
         if is_update(call):
             check_match(call, rule, _etag(self._found(address)))
-            made, status = await self._namespace.replace_rule(address.path, wanted), 200
+            made, status = await self._namespace.rules.replace(address.path, wanted), 200
         else:
             made, status = await self._added(address, wanted), 201
         place = Place(entry_url(call, self._path(address, made)))
@@ -87,7 +88,7 @@ class RuleRoutes:
 
     async def _added(self, address: TopicAddress, rule: Rule) -> Rule:
         try:
-            return await self._namespace.add_rule(address.path, rule)
+            return await self._namespace.rules.add(address.path, rule)
         except EntityNotFound as error:
             raise self._lost(address) from error
 
@@ -95,13 +96,13 @@ class RuleRoutes:
         address = TopicAddress(topic, subscription, rule)
         found = self._found(address)
         check_match(call, found.name, _etag(found))
-        await self._namespace.remove_rule(address.path, found.name)
+        await self._namespace.rules.remove(address.path, found.name)
         return deleted_answer(_etag(found))
 
     def _found(self, address: TopicAddress) -> Rule:
         """By name, not from the list: a subscription may have a hundred thousand rules."""
         try:
-            found = self._namespace.subscription_rule(address.path, address.rule or "")
+            found = self._namespace.rules.get(address.path, address.rule or "")
         except EntityNotFound as error:
             raise self._lost(address) from error
         if found is None:

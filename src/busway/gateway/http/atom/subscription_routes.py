@@ -10,10 +10,10 @@ A subscription's rights are its topic's (A-2): a rule of the topic opens everyth
 
 from starlette.responses import Response
 
-from busway.broker.descriptions import Description, SubscriptionDescription
+from busway.broker.descriptions import Description, NewEntity, SubscriptionDescription
 from busway.broker.entity_path import subscription_path
 from busway.broker.errors import EntityNotFound
-from busway.broker.namespace.entity_changes import NewEntity
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.gateway.http.atom.atom import Place, entry_of
 from busway.gateway.http.atom.atom_answers import (
@@ -29,12 +29,12 @@ from busway.gateway.http.atom.atom_answers import (
 from busway.gateway.http.atom.entity_xml import EntityInput, RuntimeNumbers, entity_element, parse_entity
 from busway.gateway.http.atom.manage_right import check_targets, require_below_topic
 from busway.gateway.http.atom.topic_address import TopicAddress
-from busway.gateway.http.call import Call, ManagedNamespace
+from busway.gateway.http.call import Call
 from busway.gateway.http.statuses import missing_below_topic
 
 
 class SubscriptionRoutes:
-    def __init__(self, namespace: ManagedNamespace, clock: Clock) -> None:
+    def __init__(self, namespace: Namespace, clock: Clock) -> None:
         self._namespace = namespace
         self._clock = clock
 

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import json
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
 from busway.amqp.decode import DecodeError
 from busway.broker.bulk.backfill import Backfill, HistoricCopy, Stored
 from busway.broker.descriptions import MANAGE
-from busway.broker.entity.queue import Queue
 from busway.broker.entity_path import shown
 from busway.broker.errors import BadArgument, EntityNotFound
-from busway.broker.limits import Limits
+from busway.broker.namespace.namespace import Namespace
 from busway.gateway.http.atom.topic_address import TopicAddress
 from busway.gateway.http.bulk.admission import BulkAdmission, BulkPlace
 from busway.gateway.http.call import SOON_S, Call
@@ -38,17 +37,8 @@ _DIGITS_MAX: Final = 5
 _WORDS_MAX: Final = 4096
 
 
-class HistoryKeeper(Protocol):
-    """The part of the namespace that this route uses."""
-
-    @property
-    def limits(self) -> Limits: ...
-    def queue(self, path: str) -> Queue: ...
-    def rule_beginnings(self, subscription_path: str) -> dict[str, object]: ...
-
-
 class BackfillRoute:
-    def __init__(self, namespace: HistoryKeeper, codec: MessageCodec, admission: BulkAdmission) -> None:
+    def __init__(self, namespace: Namespace, codec: MessageCodec, admission: BulkAdmission) -> None:
         self._admission = admission
         self._namespace = namespace
         self._codec = codec
@@ -62,7 +52,7 @@ class BackfillRoute:
         call.retry_after_s = SOON_S
 
     async def beginnings(self, _: Call, subscription: str) -> Response:
-        return JSONResponse(self._namespace.rule_beginnings(self._path(subscription)))
+        return JSONResponse(self._namespace.rules.beginnings(self._path(subscription)))
 
     async def store(self, call: Call, subscription: str) -> Response:
         path, fragment_index = self._path(subscription), _fragment_index(call)

@@ -36,10 +36,11 @@ from busway.broker.entity_path import EntityAddress, check_path, shown
 from busway.broker.errors import BadArgument
 from busway.broker.fragment.claim_stamp import stamped, unstamped
 from busway.broker.fragment.outlet import Outlet
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.gateway.http.bulk.admission import BulkAdmission, BulkPlace
 from busway.gateway.http.bulk.answer import BulkAnswer, Page
-from busway.gateway.http.call import SOON_S, Call, ManagedNamespace
+from busway.gateway.http.call import SOON_S, Call
 from busway.gateway.http.json_input import parse_json
 from busway.gateway.http.messages.message_entities import MessageEntities, ReceivePoint
 from busway.gateway.http.presence import presence_of
@@ -64,7 +65,7 @@ VERBS: Final = ("take", "renew", "hold", "read", "settle", "release")
 
 
 class ClaimsRoute:
-    def __init__(self, namespace: ManagedNamespace, clock: Clock, admission: BulkAdmission) -> None:
+    def __init__(self, namespace: Namespace, clock: Clock, admission: BulkAdmission) -> None:
         self._admission = admission
         self._limits = namespace.limits
         self._entities = MessageEntities(namespace)

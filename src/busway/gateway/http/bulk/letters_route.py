@@ -21,7 +21,7 @@ every limit holds for it.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
@@ -38,13 +38,12 @@ from busway.broker.bulk.letter_moves import (
 )
 from busway.broker.descriptions import LISTEN, SEND, SubscriptionDescription
 from busway.broker.entity.queue import Queue
-from busway.broker.entity.topic import Topic
 from busway.broker.entity_path import EntityAddress, check_path, path_key, shown
 from busway.broker.errors import BadArgument, EntityNotFound
-from busway.broker.forward.send_via import SendVia
 from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY
 from busway.broker.fragment.property_changes import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from busway.broker.limits import Limits
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.gateway.http.bulk.admission import BulkAdmission
 from busway.gateway.http.call import SOON_S, Call
@@ -71,23 +70,9 @@ _CLAIM: Final = CLAIM_PROPERTY.encode()
 _DELAY_MS_MAX: Final = 366 * 24 * 3600 * 1000
 
 
-class LetterKeeper(Protocol):
-    """The part of the namespace that this route uses."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def limits(self) -> Limits: ...
-    def queue(self, path: str) -> Queue: ...
-    def sender(self, path: str) -> Queue | Topic: ...
-    def transfer_queue(self, via_path: str) -> Queue | None: ...
-    def send_via(self, via_path: str, destination_path: str) -> SendVia | None: ...
-    async def prepare_to_send_via(self, via_path: str) -> None: ...
-
-
 class LettersRoute:
     def __init__(
-        self, namespace: LetterKeeper, codec: MessageCodec, clock: Clock, admission: BulkAdmission
+        self, namespace: Namespace, codec: MessageCodec, clock: Clock, admission: BulkAdmission
     ) -> None:
         self._namespace = namespace
         self._entities = MessageEntities(namespace)
@@ -123,10 +108,10 @@ class LettersRoute:
         is_own = path_key(into) == path_key(queue.path)
         if is_own and takes_directly(queue):
             return target_of(queue, True, None)
-        via = self._namespace.send_via(top, into)
+        via = self._namespace.transfer_queues.send_via(top, into)
         if via is None:
-            await self._namespace.prepare_to_send_via(top)
-            via = self._namespace.send_via(top, into)
+            await self._namespace.transfer_queues.prepare(top)
+            via = self._namespace.transfer_queues.send_via(top, into)
         return target_of(queue, is_own, via)
 
 

@@ -1,7 +1,6 @@
 """The entities that the message API works on, found by address (E-8, E-10): the one seam to the namespace."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from busway.broker.entity.queue import Queue
 from busway.broker.entity.topic import Topic
@@ -9,16 +8,7 @@ from busway.broker.entity_path import EntityAddress, not_found
 from busway.broker.errors import BrokerError, InvalidOperation
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Attachment
-
-
-class EntityFinder(Protocol):
-    """The part of the namespace that finds entities."""
-
-    @property
-    def name(self) -> str: ...
-    def queue(self, path: str) -> Queue: ...
-    def sender(self, path: str) -> Queue | Topic: ...
-    def transfer_queue(self, via_path: str) -> Queue | None: ...
+from busway.broker.namespace.namespace import Namespace
 
 
 @dataclass(frozen=True)
@@ -31,7 +21,7 @@ class ReceivePoint:
 
 
 class MessageEntities:
-    def __init__(self, namespace: EntityFinder) -> None:
+    def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
 
     def sender(self, path: str) -> Queue | Topic:
@@ -62,7 +52,7 @@ class MessageEntities:
 
     def _transfer_dead_letters(self, via_path: str) -> ReceivePoint:
         """D-22: empty where nothing was ever sent via the entity."""
-        transfers = self._namespace.transfer_queue(via_path)
+        transfers = self._namespace.transfer_queues.of(via_path)
         if transfers is None:
             return ReceivePoint(self._namespace.queue(via_path), None)
         return ReceivePoint(transfers, transfers.outlet(True))

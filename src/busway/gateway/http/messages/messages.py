@@ -47,8 +47,9 @@ from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import RunDone, Settlement, Verb
 from busway.broker.limits import Limits
+from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
-from busway.gateway.http.call import Call, ManagedNamespace
+from busway.gateway.http.call import Call
 from busway.gateway.http.messages.broker_properties import described_lock, id_text, lock_token_text
 from busway.gateway.http.messages.custom_properties import BROKER_PROPERTIES
 from busway.gateway.http.messages.message_entities import MessageEntities, ReceivePoint
@@ -93,7 +94,7 @@ def is_lock(_: object, __: str, message_id: str, token: str) -> bool:
 class Messages:
     """The routes of messages."""
 
-    def __init__(self, namespace: ManagedNamespace, clock: Clock, codec: MessageCodec) -> None:
+    def __init__(self, namespace: Namespace, clock: Clock, codec: MessageCodec) -> None:
         self._limits = namespace.limits
         self._entities = MessageEntities(namespace)
         self._clock = clock

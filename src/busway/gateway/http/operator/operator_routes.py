@@ -33,10 +33,11 @@ from busway.broker.descriptions import (
 )
 from busway.broker.entity_path import path_key, shown
 from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation
+from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import random_key
 from busway.clock import Clock, Entropy
 from busway.gateway.http.atom.atom import timestamp
-from busway.gateway.http.call import Call, ManagedNamespace
+from busway.gateway.http.call import Call
 from busway.gateway.http.statuses import HttpRefusal
 from busway.signals.pipelines import Pipelines
 
@@ -47,7 +48,7 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
 class OperatorRoutes:
-    def __init__(self, namespace: ManagedNamespace, clock: Clock, entropy: Entropy) -> None:
+    def __init__(self, namespace: Namespace, clock: Clock, entropy: Entropy) -> None:
         self._namespace = namespace
         self._clock = clock
         self._entropy = entropy
@@ -55,15 +56,15 @@ class OperatorRoutes:
     # -- stores --
 
     async def stores(self, _: Call) -> Response:
-        return _json(self._namespace.stores())
+        return _json(self._namespace.stores.shown())
 
     async def switch_store(self, _: Call, name: str, verb: str) -> Response:
-        if name not in {str(store["name"]) for store in self._namespace.stores()}:
+        if name not in {str(store["name"]) for store in self._namespace.stores.shown()}:
             raise EntityNotFound(f"There is no store called {shown(name)}.")
         if verb.lower() == "disable":
-            await self._namespace.disable_store(name)
+            await self._namespace.stores.disable(name)
         else:
-            await self._namespace.enable_store(name)
+            await self._namespace.stores.enable(name)
         return Response(status_code=200)
 
     async def fragments(self, _: Call, entity: str) -> Response:
@@ -73,30 +74,30 @@ class OperatorRoutes:
     # -- the namespace's rules --
 
     async def rules(self, _: Call) -> Response:
-        return _json([_rule_json(rule) for rule in self._namespace.rules()])
+        return _json([_rule_json(rule) for rule in self._namespace.access.rules()])
 
     async def rule(self, _: Call, name: str) -> Response:
         return _json(_rule_json(self._known(name)))
 
     async def put_rule(self, call: Call, name: str) -> Response:
         sent = parse_json(await call.body())
-        rules = self._namespace.rules()
+        rules = self._namespace.access.rules()
         known = _find(rules, name)
         wanted = self._wanted(name, sent, known)
         others = tuple(rule for rule in rules if rule is not known)
         _check_manager((*others, wanted))
-        await self._namespace.set_rules((*others, wanted))
+        await self._namespace.access.set((*others, wanted))
         return _json(_rule_json(self._known(name)), 201 if known is None else 200)
 
     async def delete_rule(self, _: Call, name: str) -> Response:
         known = self._known(name)
-        others = tuple(rule for rule in self._namespace.rules() if rule is not known)
+        others = tuple(rule for rule in self._namespace.access.rules() if rule is not known)
         _check_manager(others)
-        await self._namespace.set_rules(others)
+        await self._namespace.access.set(others)
         return Response(status_code=200)
 
     def _known(self, name: str) -> AuthorizationRule:
-        known = _find(self._namespace.rules(), name)
+        known = _find(self._namespace.access.rules(), name)
         if known is None:
             raise EntityNotFound(f"There is no rule called {shown(name)}.")
         return known

@@ -11,7 +11,8 @@ from typing import Final
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from busway import __version__
-from busway.gateway.http.call import Call, ManagedNamespace
+from busway.broker.namespace.namespace import Namespace
+from busway.gateway.http.call import Call
 
 CONSOLE_PATH: Final = "/$console"
 PAGE_HEADERS: Final = {
@@ -25,7 +26,7 @@ PAGE_HEADERS: Final = {
 
 
 class StatusPage:
-    def __init__(self, namespace: ManagedNamespace) -> None:
+    def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
 
     async def page(self, _: Call) -> Response:
@@ -48,7 +49,7 @@ class StatusPage:
         return "text/html" in headers.get("accept", "") and "authorization" not in headers
 
 
-def status_page(namespace: ManagedNamespace) -> Response:
+def status_page(namespace: Namespace) -> Response:
     facts = (
         ("Namespace", namespace.name),
         ("Version", __version__),
@@ -66,10 +67,10 @@ def status_page(namespace: ManagedNamespace) -> Response:
     return Response(page, 200, PAGE_HEADERS, media_type="text/html; charset=utf-8")
 
 
-def _stores(namespace: ManagedNamespace) -> str:
+def _stores(namespace: Namespace) -> str:
     """`4 open`, or with what is not: `1 disabled, 3 open`."""
     states: dict[str, int] = {}
-    for store in namespace.stores():
+    for store in namespace.stores.shown():
         state = str(store["state"])
         states[state] = states.get(state, 0) + 1
     return ", ".join(f"{count} {state}" for state, count in sorted(states.items()))

@@ -9,7 +9,7 @@ import pytest
 from busway.broker.descriptions import QueueDescription
 from busway.broker.entity.partition_keys import fragment_of_key
 from busway.broker.errors import BrokerError
-from busway.broker.forward.held_destinations import HeldDestinations
+from busway.broker.forward.destinations_on_hold import DestinationsOnHold
 from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.message.head import read_head
 from busway.message.message import Message
@@ -27,9 +27,9 @@ BACKLOG = 1_100
 
 async def send_via(bench: PartitionBench, via: str, *wanted: tuple[str, str]) -> None:
     """(destination, body) one after the other."""
-    await bench.namespace.prepare_to_send_via(via)
+    await bench.namespace.transfer_queues.prepare(via)
     for destination, body in wanted:
-        link = bench.namespace.send_via(via, destination)
+        link = bench.namespace.transfer_queues.send_via(via, destination)
         assert link is not None
         refused: list[tuple[int, BrokerError]] = []
         link.send([Message(b"", body.encode())], refused.extend)
@@ -42,7 +42,7 @@ async def on_different_stores(bench: PartitionBench, *names: str) -> dict[str, i
     places = {}
     for name in names:
         await make(bench, QueueDescription(name))
-        row = bench.namespace.entities.rows[name]
+        row = bench.namespace.contents.entities.rows[name]
         places[name] = int(row.shares[0].store_name.removeprefix("store-"))
     assert len(set(places.values())) == len(names)
     return places
@@ -86,7 +86,7 @@ def test_a_destination_that_refuses_costs_the_others_no_time() -> None:
         assert bodies(await taken(bench, "well")) == ["0", "2", "4", "6", "8"]
         await bench.advance(8, 1.0)
         await settle(200)
-        transfers = bench.namespace.transfer_queue("via")
+        transfers = bench.namespace.transfer_queues.of("via")
         assert transfers is not None
         counts = transfers.counts()
         assert (counts.active, counts.dead_letter) == (0, 5)
@@ -99,7 +99,7 @@ def test_a_backlog_for_one_fragment_holds_no_other_up() -> None:
 
     async def test(bench: PartitionBench) -> None:
         await make(bench, QueueDescription("target", enable_partitioning=True), QueueDescription("source"))
-        home = bench.namespace.entities.rows["source"].shares[0].store_name
+        home = bench.namespace.contents.entities.rows["source"].shares[0].store_name
         lost = next(index for index in range(COUNT) if f"store-{index}" != home)
         other = next(index for index in range(COUNT) if index != lost)
         for start in range(0, BACKLOG, 100):
@@ -141,7 +141,7 @@ def test_what_is_known_to_wait_is_not_read_again_for_each_arrival(monkeypatch: p
     async def test(bench: PartitionBench) -> None:
         await make(bench, QueueDescription("target", enable_partitioning=True))
         await make(bench, QueueDescription("source", forward_to="target"))
-        home = bench.namespace.entities.rows["source"].shares[0].store_name
+        home = bench.namespace.contents.entities.rows["source"].shares[0].store_name
         lost = next(index for index in range(COUNT) if f"store-{index}" != home)
         await bench.lose(lost)
         for start in range(0, 4_000, 100):
@@ -165,7 +165,7 @@ def test_what_is_known_to_wait_is_not_read_again_for_each_arrival(monkeypatch: p
 
 def test_a_try_that_finds_the_same_destinations_shut_skips_what_waits_for_them() -> None:
     """F-12: the mark of the last try counts again as soon as all of them are held again."""
-    held = HeldDestinations()
+    held = DestinationsOnHold()
     held.hold(("a", 0))
     held.hold(("b", 1))
     held.waits_up_to(900)
@@ -182,7 +182,7 @@ def test_a_try_that_finds_the_same_destinations_shut_skips_what_waits_for_them()
 
 def test_a_whole_entity_is_held_with_all_its_fragments() -> None:
     """F-12, E-86: a whole entity is held with all its fragments."""
-    held = HeldDestinations()
+    held = DestinationsOnHold()
     held.hold(("a", None))
     assert held.holds(("a", 3))
     assert not held.holds(("b", 3))
@@ -190,7 +190,7 @@ def test_a_whole_entity_is_held_with_all_its_fragments() -> None:
 
 def test_a_row_that_comes_late_with_a_low_number_is_seen() -> None:
     """D-20, D-21: dead letters keep their numbers, and need not come in their order."""
-    held = HeldDestinations()
+    held = DestinationsOnHold()
     held.hold(("a", None))
     held.waits_up_to(10)
     held.arrived(12)

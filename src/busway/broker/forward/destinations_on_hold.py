@@ -14,7 +14,7 @@ from __future__ import annotations
 Destination = tuple[str, int | None]
 
 
-class HeldDestinations:
+class DestinationsOnHold:
     """Of one forwarder."""
 
     __slots__ = ("_held", "_held_before", "_mark_before", "_refuses_since", "start")
