@@ -24,9 +24,8 @@ from busway.broker.namespace.namespace import Namespace
 from busway.client.service_bus_client import ServiceBusClient
 from busway.clock import Clock, Entropy
 from busway.data_directory import DataDirectory
-from busway.message.message import NEVER_MS, Message
+from busway.message.message import NEVER_MS, PLACE_ACTIVE, PLACE_DEFERRED, Message
 from busway.server import STORES_DEFAULT
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED
 from busway.store.sqlite.store import SqliteStore
 
 PLAIN, DEFERRED, SESSIONS = "plain", "deferred", "sessions"

@@ -10,7 +10,7 @@ from busway.broker.errors import BrokerError
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.settlement import Settlement, Verb
-from busway.message.message import DEFERRED
+from busway.message.message import PLACE_DEFERRED
 from tests.changes.messages import value_of
 from tests.changes.world import SESSION_IDS, World
 
@@ -93,7 +93,7 @@ class Finale:
         if outlet.requires_session and session_id is None:
             return
         page = await outlet.peek(0, 250, session_id)
-        for number in [message.sequence_number for message in page if message.state == DEFERRED]:
+        for number in [message.sequence_number for message in page if message.state == PLACE_DEFERRED]:
             try:
                 found = await outlet.receive_by_number([number], deletes=True, session_id=session_id)
             except BrokerError:  # locked, for a while

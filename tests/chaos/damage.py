@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from busway.clock import Clock
-from busway.store.contract import PLACE_ACTIVE, FragmentKey, StoreError
+from busway.message.message import PLACE_ACTIVE
+from busway.store.contract import FragmentKey, StoreError
 from busway.store.sqlite.store import SqliteStore
 from tests.chaos.damaged_server import damage_a_server, hit_bodies
 from tests.chaos.scenario import Outcome

@@ -15,13 +15,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from busway.message.message import Message
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Message
 from busway.store.callbacks import report, resolving
 from busway.store.contract import (
     COUNTER_MASK,
-    PLACE_ACTIVE,
-    PLACE_DEFERRED,
-    PLACE_SCHEDULED,
     Change,
     CommitBatch,
     CommitRefused,

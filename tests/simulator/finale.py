@@ -15,7 +15,7 @@ from busway.broker.errors import BrokerError
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.settlement import Settlement, Verb
-from busway.message.message import DEFERRED
+from busway.message.message import PLACE_DEFERRED
 from tests.simulator.topology import (
     DROPS,
     FORWARDING,
@@ -132,7 +132,7 @@ class Finale:
             page = await outlet.peek(start, 100, session_id)
             if not page:
                 break
-            numbers += [message.sequence_number for message in page if message.state == DEFERRED]
+            numbers += [message.sequence_number for message in page if message.state == PLACE_DEFERRED]
             start = page[-1].sequence_number + 1
         for number in numbers:
             try:

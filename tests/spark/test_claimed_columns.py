@@ -17,7 +17,7 @@ from busway.client.errors import Unreachable
 from busway.client.messages import NO_BODY, ServiceBusMessage, ServiceBusReceivedMessage
 from busway.gateway.amqp.wire.message_mapping import message_of, peeked_payload
 from busway.message.claimed_run import HEAD, LENGTH, claimed_frame
-from busway.message.message import DEFERRED, Message
+from busway.message.message import PLACE_DEFERRED, Message
 from busway_spark.servicebus.claimed_columns import (
     ClaimedColumns,
     ClaimedFrameDamaged,
@@ -47,7 +47,7 @@ def _stored(payload: bytes, number: int) -> Message:
     message = message_of(payload, False)
     message.sequence_number = number
     message.enqueued_at_ms = 1_763_000_000_000 + number
-    message.state = DEFERRED
+    message.state = PLACE_DEFERRED
     return message
 
 

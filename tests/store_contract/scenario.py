@@ -12,16 +12,8 @@ from typing import Any, TypeVar
 import apsw
 
 from busway.clock import Clock
-from busway.message.message import Message
-from busway.store.contract import (
-    PLACE_ACTIVE,
-    Counters,
-    FragmentKey,
-    FragmentRow,
-    Page,
-    StoreError,
-    StoreState,
-)
+from busway.message.message import PLACE_ACTIVE, Message
+from busway.store.contract import Counters, FragmentKey, FragmentRow, Page, StoreError, StoreState
 from busway.store.shadow import Shadow
 from busway.store.sqlite.payloads import REFERENCE_WEIGHT
 from busway.store.sqlite.reader import Reader

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from busway.message.message import NEVER_MS
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
+from busway.message.message import NEVER_MS, PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
 from tests.store_contract.scenario import (
     LOTS,
     Outcomes,

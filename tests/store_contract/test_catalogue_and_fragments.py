@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any
 
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Counters
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
+from busway.store.contract import Counters
 from tests.store_contract.scenario import (
     LOTS,
     World,

@@ -2,14 +2,8 @@
 
 from typing import Any
 
-from busway.store.contract import (
-    PLACE_ACTIVE,
-    PLACE_DEFERRED,
-    Counters,
-    FragmentRow,
-    Move,
-    first_number_base,
-)
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED
+from busway.store.contract import Counters, FragmentRow, Move, first_number_base
 from tests.store_contract.scenario import World, add_fragment, delete, message, put
 
 

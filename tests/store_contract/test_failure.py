@@ -5,13 +5,8 @@ from typing import Any
 
 import pytest
 
-from busway.store.contract import (
-    PLACE_ACTIVE,
-    CommitRefused,
-    CommitUnknown,
-    StoreState,
-    StoreUnavailable,
-)
+from busway.message.message import PLACE_ACTIVE
+from busway.store.contract import CommitRefused, CommitUnknown, StoreState, StoreUnavailable
 from tests.harness.memory_store import MemoryStore
 from tests.store_contract.scenario import (
     LOTS,

@@ -2,17 +2,8 @@
 
 from typing import Any
 
-from busway.store.contract import (
-    PLACE_ACTIVE,
-    PLACE_DEFERRED,
-    PLACE_SCHEDULED,
-    Change,
-    Counters,
-    FragmentKey,
-    FragmentRow,
-    Move,
-    first_number_base,
-)
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
+from busway.store.contract import Change, Counters, FragmentKey, FragmentRow, Move, first_number_base
 from tests.store_contract.scenario import (
     LOTS,
     World,

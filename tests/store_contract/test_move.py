@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from busway.message.message import NEVER_MS
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Move
+from busway.message.message import NEVER_MS, PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
+from busway.store.contract import Move
 from tests.store_contract.scenario import (
     LOTS,
     World,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Change, Move
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
+from busway.store.contract import Change, Move
 from tests.store_contract.scenario import (
     LOTS,
     World,

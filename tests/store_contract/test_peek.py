@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from busway.store.contract import PLACE_DEFERRED, PLACE_SCHEDULED
+from busway.message.message import PLACE_DEFERRED, PLACE_SCHEDULED
 from tests.store_contract.scenario import (
     LOTS,
     World,

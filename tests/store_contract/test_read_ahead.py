@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from busway.clock import Clock
-from busway.store.contract import PLACE_ACTIVE, FragmentKey
+from busway.message.message import PLACE_ACTIVE
+from busway.store.contract import FragmentKey
 from busway.store.sqlite.reader import Reader
 from tests.harness.manual_clock import ManualClock
 from tests.store_contract.scenario import (

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from busway.store.contract import PLACE_ACTIVE, PLACE_SCHEDULED, Move
+from busway.message.message import PLACE_ACTIVE, PLACE_SCHEDULED
+from busway.store.contract import Move
 from tests.store_contract.scenario import World, active_numbers, add_fragment, delete, message, put
 
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, Move
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED
+from busway.store.contract import Move
 from tests.store_contract.scenario import (
     LOTS,
     World,

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, Change
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED
+from busway.store.contract import Change
 from tests.store_contract.scenario import (
     LOTS,
     World,

@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.store.contract import (
-    PLACE_ACTIVE,
-    PLACE_DEFERRED,
-    PLACE_SCHEDULED,
-    Change,
-    CommitRefused,
-    FragmentKey,
-    Move,
-)
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
+from busway.store.contract import Change, CommitRefused, FragmentKey, Move
 from busway.store.sqlite.payloads import REFERENCE_WEIGHT, payload_number
 from busway.store.sqlite.rows import SHARED_BYTES_MIN, SHARING_SAVES_BYTES_MIN
 from tests.store_contract.scenario import (

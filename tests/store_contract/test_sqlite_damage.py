@@ -12,7 +12,8 @@ import apsw
 import pytest
 
 from busway.clock import Clock
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, Change, FragmentKey, Move, StoreError
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED
+from busway.store.contract import Change, FragmentKey, Move, StoreError
 from busway.store.sqlite.store import SqliteStore
 from tests.store_contract.scenario import (
     LOTS,

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from busway.clock import Clock
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
 from busway.store.contract import (
-    PLACE_ACTIVE,
-    PLACE_DEFERRED,
-    PLACE_SCHEDULED,
     Change,
     CommitRefused,
     CommitUnknown,

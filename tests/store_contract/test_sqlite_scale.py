@@ -12,7 +12,8 @@ from typing import Any
 import apsw
 import pytest
 
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, FragmentKey, Move
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED
+from busway.store.contract import FragmentKey, Move
 from busway.store.sqlite import queries
 from busway.store.sqlite.reader import Reader
 from tests.store_contract.log_scenario import append, chunk, retire

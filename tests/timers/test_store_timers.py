@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from busway.clock import Clock
+from busway.message.message import PLACE_ACTIVE
 from busway.store.callbacks import report_some
-from busway.store.contract import PLACE_ACTIVE, CommitCallback, StoreError
+from busway.store.contract import CommitCallback, StoreError
 from busway.store.sqlite import database_file, reads
 from busway.store.sqlite import store as sqlite_store
 from busway.store.sqlite.store import SqliteStore

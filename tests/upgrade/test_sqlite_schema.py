@@ -9,7 +9,8 @@ import pytest
 
 from busway.clock import Clock
 from busway.message.event_chunk import Chunk, ChunkBuilder
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, FragmentKey, StoreError
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED
+from busway.store.contract import FragmentKey, StoreError
 from busway.store.log_contract import LogChanges
 from busway.store.sqlite.database_file import apply_migrations, open_for_writing
 from busway.store.sqlite.first_rows import teach

@@ -12,9 +12,10 @@ Everything else is what broker decisions need. `changes` holds application prope
 
 from typing import Final
 
-ACTIVE: Final = 0
-DEFERRED: Final = 1
-SCHEDULED: Final = 2
+#: Where the row of a message lies, and what clients are told as its state: the same numbers.
+PLACE_ACTIVE: Final = 0
+PLACE_DEFERRED: Final = 1
+PLACE_SCHEDULED: Final = 2
 
 #: Expiry of a message that never expires: past every date a client can write (year 9999 is 253_402_300_799_999).
 NEVER_MS: Final = 1 << 60
@@ -67,7 +68,7 @@ class Message:
         self.expires_at_ms = NEVER_MS
         self.delivery_count = 0
         self.changes: bytes | None = None
-        self.state = ACTIVE
+        self.state = PLACE_ACTIVE
 
     def size(self) -> int:
         """Bytes that count toward the entity's size (L-21, M-24)."""

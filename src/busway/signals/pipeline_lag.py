@@ -21,7 +21,7 @@ from busway.broker.entity.queue import Queue
 from busway.broker.entity_path import EntityAddress, path_key
 from busway.broker.errors import BrokerError
 from busway.clock import Clock
-from busway.message.message import SCHEDULED
+from busway.message.message import PLACE_SCHEDULED
 from busway.signals.pipelines import Pipeline, ReadSource
 from busway.store.contract import StoreError
 from busway.streams.event_hub import EventHub
@@ -183,7 +183,7 @@ class LagMeter:
                 page = await fragment.store.peek(fragment.key, 0, 1, 1, None)
             except StoreError:
                 continue
-            times_ms += [each.enqueued_at_ms for each in page.messages if each.state != SCHEDULED]
+            times_ms += [each.enqueued_at_ms for each in page.messages if each.state != PLACE_SCHEDULED]
         return max(self._clock.wall_ms() - min(times_ms), 0) / 1000 if times_ms else None
 
 

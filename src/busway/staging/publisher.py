@@ -120,7 +120,7 @@ class Work:
 
     @property
     def is_done(self) -> bool:
-        return self.log.counters.deferred >= self.log.counters.last_counter
+        return self.log.counters.first_number >= self.log.counters.next_number
 
     def begin_chunk(self, first: int, last: int) -> None:
         self._chunk = (first, last)
@@ -280,7 +280,7 @@ class Publisher:
         pages = PagesAhead(work.keeper.store, work.log.key, _PAGE_BYTES)
         try:
             while not work.is_done and not line.is_over:
-                page = await pages.page(counters.deferred)
+                page = await pages.page(counters.first_number)
                 if line.is_over:
                     return
                 if self._targets.named(work.log.entity) is None:
@@ -310,7 +310,7 @@ class Publisher:
 
     async def _publish_chunk(self, line: Line, work: Work, chunk: Chunk) -> None:
         work.begin_chunk(chunk.first_number, chunk.last_number)
-        at = chunk.index_of(work.log.counters.deferred)
+        at = chunk.index_of(work.log.counters.first_number)
         while at < chunk.count:
             flying = self._flying.setdefault(work.keeper.name, Flying())
             await flying.room()
@@ -341,7 +341,7 @@ class Publisher:
         waits: asyncio.Future[None] | None = None
         if not is_eager:
             waits = asyncio.get_running_loop().create_future()
-        is_last = chunk.number(at) + end - at >= work.log.counters.last_counter
+        is_last = chunk.number(at) + end - at >= work.log.counters.next_number
 
         def over(piece: Slice) -> None:
             flying.landed(size_bytes)
@@ -392,11 +392,11 @@ class Publisher:
 
     async def _drop(self, work: Work, why: str) -> None:
         """The rest of a log cannot be published any more."""
-        rows = work.log.counters.active
+        rows = work.log.counters.events
         _log.warning("%d rows that were written are dropped: %s %s.", rows, work.log.entity.path, why)
 
         def join(batch: CommitBatch) -> None:
-            work.log.counters.deferred = work.log.counters.last_counter
+            work.log.counters.first_number = work.log.counters.next_number
             self.table.drop_log(batch, work.keeper, work.stage, work.log)
 
         await work.keeper.commit(join)

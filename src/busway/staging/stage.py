@@ -1,7 +1,7 @@
 """A stage: what one call of `write` has staged, in each store that some of it lies in.
 
 A store has one note of a stage, a text beside its copy of the catalogue, and the stage's logs there. The
-counters of a log say the rest: `last_counter` is how many rows were staged, `deferred` the first that is not
+counters of a log say the rest: `next_number` is how many rows were staged, `first_number` the first that is not
 published, `active` and `bytes` what is left. A note is written with the rows that it tells of, and goes with
 the last of them.
 """
@@ -17,7 +17,7 @@ from typing import Final
 from busway.broker.descriptions import Json, integer_at, list_at, text_at
 from busway.broker.errors import BadArgument
 from busway.broker.namespace.catalogue_rows import damaged_row, read_row
-from busway.store.contract import Counters, FragmentKey
+from busway.store.contract import Counters, FragmentKey, LogCounters
 
 NOTE_PREFIX: Final = "stage:"
 _FORMAT: Final = 1
@@ -45,7 +45,7 @@ class StageLog:
         self.target = target
         self.key = key
         #: Live, those of the store's keeper.
-        self.counters = counters
+        self.counters = LogCounters(counters)
 
 
 class StageNote:
@@ -70,7 +70,7 @@ class StageNote:
         return next((log for log in self.logs if log.index == index and log.entity == entity), None)
 
     def rows(self) -> int:
-        return sum([log.counters.last_counter for log in self.logs])
+        return sum([log.counters.next_number for log in self.logs])
 
     def bytes(self) -> int:
         return sum([log.counters.bytes for log in self.logs])

@@ -150,10 +150,10 @@ class StageTable:
     def added(self, batch: CommitBatch, store_name: str, log: StageLog, rows: int, size_bytes: int) -> None:
         """So many rows have come."""
         counters = log.counters
-        counters.last_counter += rows
-        counters.active += rows
+        counters.next_number += rows
+        counters.events += rows
         counters.bytes += size_bytes
-        batch.counters[log.key] = counters
+        batch.counters[log.key] = counters.row
         batch.bytes += size_bytes
         self.undecided_bytes += size_bytes
         self._hold(store_name, log, size_bytes)
@@ -166,11 +166,11 @@ class StageTable:
     ) -> int:
         """Rows before this number have left; their bytes are said by `uncount`. How many these were."""
         counters = log.counters
-        rows = upto - counters.deferred
-        counters.deferred = upto
-        counters.active -= rows
-        batch.counters[log.key] = counters
-        if upto >= counters.last_counter:
+        rows = upto - counters.first_number
+        counters.first_number = upto
+        counters.events -= rows
+        batch.counters[log.key] = counters.row
+        if upto >= counters.next_number:
             self.drop_log(batch, keeper, stage, log)
         return rows
 

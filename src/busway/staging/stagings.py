@@ -200,7 +200,7 @@ class Stagings:
         for index, (store_name, _) in enumerate(target.places()):
             note = stage.notes.get(store_name)
             log = None if note is None else note.log(target.name, index)
-            firsts.append(0 if log is None else log.counters.last_counter)
+            firsts.append(0 if log is None else log.counters.next_number)
         return firsts
 
     def _check_room(self, target: Target, part: Part) -> None:

@@ -2,7 +2,7 @@
 `postgres`. Every store runs the suite in `tests/store_contract`.
 
 A store remembers, it never decides: no rule of the bus lives below this line. It holds *fragments*; a
-fragment's rows lie in one of three places (ACTIVE, DEFERRED, SCHEDULED) under a counter unique in the
+fragment's rows lie in one of three places (`message.message`) under a counter unique in the
 fragment. Side tables exist only for what few messages need: session index, own expiry, duplicate ids, marks of
 messages that came from another store.
 
@@ -45,11 +45,6 @@ from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges, Producer
 FragmentKey = NewType("FragmentKey", int)
 #: A row and when something happens to it: (fragment, number, wall time in ms). By time, then fragment, then number.
 TimedRow = tuple[FragmentKey, int, int]
-
-#: Where a row lies. The same numbers as `Message.state`.
-PLACE_ACTIVE: Final = 0
-PLACE_DEFERRED: Final = 1
-PLACE_SCHEDULED: Final = 2
 
 #: Rows are keyed `fragment_key << COUNTER_BITS | counter` in one integer.
 COUNTER_BITS: Final = 40
@@ -117,9 +112,6 @@ class Counters:
         #: it needs an entry. Back to 0 when nothing active is left.
         self.expiry_high_ms = 0
         self.accessed_at_ms = 0  #: 0 = never used (E-41)
-        # Of a log (`log_contract`): last_counter is the number that its next event gets, active and bytes are its
-        # events and their chunks' bytes, expiry_high_ms is the time of the latest event ever, deferred is the number
-        # of its first event (of the next one when it has none), scheduled the number up to which it was compacted.
 
     def copy(self) -> Counters:
         twin = Counters()
@@ -131,6 +123,69 @@ class Counters:
         twin.expiry_high_ms = self.expiry_high_ms
         twin.accessed_at_ms = self.accessed_at_ms
         return twin
+
+
+class LogCounters:
+    """The counters of a log (`log_contract`), which the row of its fragment keeps in the columns that it has."""
+
+    __slots__ = ("row",)
+
+    def __init__(self, row: Counters) -> None:
+        #: What batches write.
+        self.row = row
+
+    @property
+    def next_number(self) -> int:
+        """That its next event gets."""
+        return self.row.last_counter
+
+    @next_number.setter
+    def next_number(self, number: int) -> None:
+        self.row.last_counter = number
+
+    @property
+    def first_number(self) -> int:
+        """Of its first event; of the next one when it has none."""
+        return self.row.deferred
+
+    @first_number.setter
+    def first_number(self, number: int) -> None:
+        self.row.deferred = number
+
+    @property
+    def compacted_to(self) -> int:
+        """Before it no two events have one key."""
+        return self.row.scheduled
+
+    @compacted_to.setter
+    def compacted_to(self, number: int) -> None:
+        self.row.scheduled = number
+
+    @property
+    def events(self) -> int:
+        return self.row.active
+
+    @events.setter
+    def events(self, count: int) -> None:
+        self.row.active = count
+
+    @property
+    def bytes(self) -> int:
+        """Of their chunks."""
+        return self.row.bytes
+
+    @bytes.setter
+    def bytes(self, size_bytes: int) -> None:
+        self.row.bytes = size_bytes
+
+    @property
+    def latest_ms(self) -> int:
+        """The time of the latest event ever."""
+        return self.row.expiry_high_ms
+
+    @latest_ms.setter
+    def latest_ms(self, at_ms: int) -> None:
+        self.row.expiry_high_ms = at_ms
 
 
 def first_number_base(fragment_index: int) -> int:

@@ -16,16 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from busway.message.message import Message
-from busway.store.contract import (
-    COUNTER_BITS,
-    COUNTER_MASK,
-    PLACE_ACTIVE,
-    Change,
-    CommitBatch,
-    FragmentKey,
-    TransferMark,
-)
+from busway.message.message import PLACE_ACTIVE, Message
+from busway.store.contract import COUNTER_BITS, COUNTER_MASK, Change, CommitBatch, FragmentKey, TransferMark
 
 
 class Shadow:

@@ -25,7 +25,7 @@ from busway.broker.fragment.runtime import BrokerRuntime
 from busway.message.event_record import Event
 from busway.streams.cursor import Readers
 from busway.streams.hub_descriptions import EventHubDescription
-from busway.streams.key_hash import partition_of_key
+from busway.streams.key_hash import PartitionIndex, partition_of_key
 from busway.streams.partition_log import AppendDone, LogSettings, PartitionLog
 
 
@@ -65,10 +65,14 @@ class EventHub:
         return [str(index) for index in range(len(self._logs))]
 
     def partition(self, partition_id: str) -> PartitionLog:
-        """Raises ArgumentOutOfRange (H-12), ServerBusy while its store is away."""
-        log = self._logs[self.index_of(partition_id)]
+        """By the name that clients give it. Raises ArgumentOutOfRange (H-12), ServerBusy while its store is away."""
+        return self.partition_at(self.index_of(partition_id))
+
+    def partition_at(self, index: PartitionIndex) -> PartitionLog:
+        """Raises ServerBusy while its store is away."""
+        log = self._logs[index]
         if log is None or not log.is_usable():
-            raise self._away(partition_id)
+            raise self._away(index)
         return log
 
     def logs(self) -> list[PartitionLog]:
@@ -79,20 +83,24 @@ class EventHub:
         """None while its store is away."""
         return self._logs[index]
 
-    def index_of(self, partition_id: str) -> int:
+    def index_of_key(self, key: str) -> PartitionIndex:
+        """H-10."""
+        return partition_of_key(key, len(self._logs))
+
+    def index_of(self, partition_id: str) -> PartitionIndex:
         """Raises ArgumentOutOfRange (H-12)."""
         if partition_id.isascii() and partition_id.isdigit() and len(partition_id) <= 9:
             index = int(partition_id)
             if index < len(self._logs) and str(index) == partition_id:
-                return index
+                return PartitionIndex(index)
         raise ArgumentOutOfRange(
             "The specified partition is invalid for an EventHub partition sender or receiver."
             f" It should be between 0 and {len(self._logs) - 1}."
         )
 
-    def _away(self, partition_id: str) -> ServerBusy:
+    def _away(self, index: PartitionIndex) -> ServerBusy:
         return ServerBusy(
-            f"The partition {partition_id} of '{self.path}' is not available just now. Please try again."
+            f"The partition {index} of '{self.path}' is not available just now. Please try again."
         )
 
     # -- publishing
@@ -107,10 +115,10 @@ class EventHub:
 
     def publish_keyed(self, key: str, events: list[Event], done: AppendDone) -> None:
         """H-10: to the partition of the key, which must be there."""
-        index = partition_of_key(key, len(self._logs))
+        index = self.index_of_key(key)
         log = self._logs[index]
         if log is None:
-            done(self._away(str(index)))
+            done(self._away(index))
         else:
             log.append(events, done)
 
@@ -223,7 +231,7 @@ class EventHub:
         """Its store is back."""
         present = self._logs[index]
         if present is not None:
-            present.close(self._away(str(index)))
+            present.close(self._away(PartitionIndex(index)))
         self._logs[index] = log
         log.start()
 

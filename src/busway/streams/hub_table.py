@@ -20,7 +20,7 @@ from busway.broker.entity_path import path_key
 from busway.broker.errors import BrokerError
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.store_keeper import StoreKeeper
-from busway.store.contract import Counters, FragmentKey
+from busway.store.contract import FragmentKey, LogCounters
 from busway.streams.capture import Captures
 from busway.streams.event_hub import EventHub
 from busway.streams.hub_rows import GroupRow, HubRow
@@ -177,7 +177,7 @@ class HubTable:
             for index, share in enumerate(row.shares):
                 if share.store_name == keeper.name:
                     counters = keeper.counters[share.log]
-                    step_ahead(log_name(row.description.path, index), counters, lost_commits)
+                    step_ahead(log_name(row.description.path, index), LogCounters(counters), lost_commits)
                     batch.counters[share.log] = counters
 
     def _partitions_in(self, store_name: str) -> list[tuple[HubRow, int, EventHub]]:
@@ -199,19 +199,19 @@ _UNCOUNTED_COMMITS: Final = 16
 _COMMITS_MAX: Final = 1 << 24
 
 
-def step_ahead(name: str, counters: Counters, lost_commits: int) -> None:
+def step_ahead(name: str, counters: LogCounters, lost_commits: int) -> None:
     """Puts a log's next number behind all that were lost. `name`: of the partition, for people."""
-    lost_from = counters.last_counter
-    is_empty = counters.deferred >= lost_from
-    counters.last_counter += (min(lost_commits, _COMMITS_MAX) + _UNCOUNTED_COMMITS) * _EVENTS_PER_COMMIT
+    lost_from = counters.next_number
+    is_empty = counters.first_number >= lost_from
+    counters.next_number += (min(lost_commits, _COMMITS_MAX) + _UNCOUNTED_COMMITS) * _EVENTS_PER_COMMIT
     if is_empty:
-        counters.deferred = counters.last_counter
+        counters.first_number = counters.next_number
     _log.warning(
         "The store of %s has lost commits: events with numbers from %d on may be lost. The numbers %d to %d are not"
         " given out again; the next event gets %d.",
         name,
         lost_from,
         lost_from,
-        counters.last_counter - 1,
-        counters.last_counter,
+        counters.next_number - 1,
+        counters.next_number,
     )

@@ -7,23 +7,26 @@ as a signed number, its remainder as C takes it, without its sign.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NewType
 
 _SEED: Final = 0xDEADBEEF
 _MASK: Final = 0xFFFFFFFF
 _BLOCK_BYTES: Final = 12
 
+#: Where a partition stands in its hub. Not the number of an event, and not the index of a fragment.
+PartitionIndex = NewType("PartitionIndex", int)
 
-def partition_of_key(key: str, partition_count: int) -> int:
+
+def partition_of_key(key: str, partition_count: int) -> PartitionIndex:
     """An empty key belongs to the first partition."""
     # A lone surrogate has no bytes; no client can send one.
     data = key.encode("utf-8", "replace")
     if not data:
-        return 0
+        return PartitionIndex(0)
     b, c = _lookup3(data)
     low = (b ^ c) & 0xFFFF
     size = low if low < 0x8000 else 0x10000 - low
-    return size % partition_count
+    return PartitionIndex(size % partition_count)
 
 
 def _lookup3(data: bytes) -> tuple[int, int]:

@@ -5,7 +5,7 @@ time, bake the records, lay them into the chunk that this log has in that batch,
 memory and batch tell the same story. All appends of one batch share one chunk (several once it is large), one
 callback and one waking of readers; each has its own `done`.
 
-`counters.last_counter` is the number that comes next, joined events included; `durable_end` is behind the last event
+`counters.next_number` is the number that comes next, joined events included; `durable_end` is behind the last event
 whose commit was reported. Readers see nothing beyond it, and neither does `info`. Times never go back: not with the
 wall clock, and not over restarts, because the latest one is in the counters.
 
@@ -40,6 +40,7 @@ from busway.store.contract import (
     CommitBatch,
     Counters,
     FragmentKey,
+    LogCounters,
     Store,
     StoreError,
     StoreState,
@@ -205,7 +206,7 @@ class PartitionLog:
     ) -> None:
         self.key = key
         self.index = index
-        self.counters = counters
+        self.counters = LogCounters(counters)
         self.store = store
         self.runtime = runtime
         self.settings = LogSettings(description, runtime.limits)
@@ -213,8 +214,8 @@ class PartitionLog:
         self.name = log_name(description.path, index)
         self.flow = runtime.flows.of_fragment(description.path)
         self.is_closed = False
-        self.durable_end = counters.last_counter
-        self._durable_at_ms = counters.expiry_high_ms
+        self.durable_end = self.counters.next_number
+        self._durable_at_ms = self.counters.latest_ms
         self.readers = Readers(runtime.limits.readers_per_group_max)
         self.producers = ProducerBook(self)
         self.retention = Retention(self)
@@ -279,7 +280,7 @@ class PartitionLog:
 
     def watch(self, batch: CommitBatch) -> None:
         """Something of this log has joined that nobody waits for; only its failure matters."""
-        batch.counters[self.key] = self.counters
+        batch.counters[self.key] = self.counters.row
         batch.callbacks.append(self._written)
 
     def _written(self, error: StoreError | None) -> None:
@@ -308,20 +309,20 @@ class PartitionLog:
     @property
     def begin_number(self) -> int:
         """Of its first event, joined ones included; of the next one when there is none."""
-        return self.counters.deferred
+        return self.counters.first_number
 
     @begin_number.setter
     def begin_number(self, number: int) -> None:
-        self.counters.deferred = number
+        self.counters.first_number = number
 
     @property
     def compacted_end(self) -> int:
         """Before it no two events have one key."""
-        return self.counters.scheduled
+        return self.counters.compacted_to
 
     @compacted_end.setter
     def compacted_end(self, number: int) -> None:
-        self.counters.scheduled = number
+        self.counters.compacted_to = number
 
     def info(self) -> LogInfo:
         counters = self.counters
@@ -331,7 +332,7 @@ class PartitionLog:
             self.durable_end - 1,
             self._durable_at_ms if is_used else 0,
             self.begin_number >= self.durable_end,
-            counters.active,
+            counters.events,
             counters.bytes,
         )
 
@@ -407,19 +408,19 @@ class PartitionLog:
             return
         counters = self.counters
         now_ms = self.runtime.clock.wall_ms()
-        if now_ms < counters.expiry_high_ms:
-            now_ms = counters.expiry_high_ms
+        if now_ms < counters.latest_ms:
+            now_ms = counters.latest_ms
         run = self._run_in(batch)
         if self.runtime.journal is not None:
-            run.noted.append((counters.last_counter, now_ms, events))
+            run.noted.append((counters.next_number, now_ms, events))
         stored_bytes = self._lay_down(batch, run, events, now_ms)
-        counters.last_counter += len(events)
-        counters.active += len(events)
+        counters.next_number += len(events)
+        counters.events += len(events)
         counters.bytes += stored_bytes
-        counters.expiry_high_ms = now_ms
+        counters.latest_ms = now_ms
         batch.bytes += stored_bytes
-        batch.counters[self.key] = counters
-        run.end_number = counters.last_counter
+        batch.counters[self.key] = counters.row
+        run.end_number = counters.next_number
         run.last_at_ms = now_ms
         run.waiting.append((done, len(events), size_bytes, self.runtime.clock.monotonic()))
         if producer is not None:
@@ -430,8 +431,8 @@ class PartitionLog:
         run = self._run
         if run is None or self._batch is not batch:
             run = AppendedRun(self)
-            run.end_number = self.counters.last_counter
-            run.last_at_ms = self.counters.expiry_high_ms
+            run.end_number = self.counters.next_number
+            run.last_at_ms = self.counters.latest_ms
             self._run = run
             self._batch = batch
             batch.callbacks.append(run.committed)
@@ -439,7 +440,7 @@ class PartitionLog:
 
     def _lay_down(self, batch: CommitBatch, run: AppendedRun, events: list[Event], now_ms: int) -> int:
         """Returns by how many bytes the chunks have grown."""
-        first = self.counters.last_counter
+        first = self.counters.next_number
         records = [record_of(event, first + place, now_ms) for place, event in enumerate(events)]
         builder = run.builders[-1] if run.builders else self._begin_chunk(batch, run)
         grown = -builder.size_bytes() if builder.count > 0 else 0
@@ -465,7 +466,7 @@ class PartitionLog:
         """All of it was accepted before: it is told when that is durable."""
         if not self.is_usable():
             done(self._away())
-        elif self.durable_end == self.counters.last_counter:
+        elif self.durable_end == self.counters.next_number:
             done(None)
         else:
             try:
@@ -558,7 +559,7 @@ class PartitionLog:
             if position.value >= self.durable_end:
                 raise position.behind_the_end(self.durable_end - 1)
             return max(position.first_number(), min(self.begin_number, self.durable_end))
-        if position.first_ms() > self.counters.expiry_high_ms:
+        if position.first_ms() > self.counters.latest_ms:
             return self.durable_end
         try:
             return await self._number_since(position.first_ms())

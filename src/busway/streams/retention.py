@@ -87,7 +87,7 @@ class Compaction:
     def _is_worth_it(self) -> bool:
         log = self._log
         fresh = log.durable_end - max(log.compacted_end, log.begin_number)
-        return fresh > 0 and fresh * _WORTH_ONE_IN >= log.counters.active
+        return fresh > 0 and fresh * _WORTH_ONE_IN >= log.counters.events
 
     # -- what is last
 
@@ -171,7 +171,7 @@ class Compaction:
         for chunk in stretch:
             logs.deleted.append((log.key, chunk.first_number))
             log.counters.bytes -= len(chunk.data)
-        log.counters.active -= kept.dropped
+        log.counters.events -= kept.dropped
         if kept.builder.count > 0:
             size_bytes = kept.builder.size_bytes()
             logs.chunks.append((log.key, kept.builder))
@@ -416,7 +416,7 @@ def remove_chunks(log: PartitionLog, batch: CommitBatch, heads: list[ChunkHead])
     counters = log.counters
     for head in heads:
         logs.deleted.append((log.key, head.first_number))
-        counters.active -= head.events
+        counters.events -= head.events
         counters.bytes -= head.size_bytes
         log.chunks_changed(head.last_number + 1)
     log.watch(batch)

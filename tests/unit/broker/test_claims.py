@@ -25,7 +25,7 @@ from busway.broker.fragment.property_changes import read_changes
 from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.message.message import ACTIVE, DEFERRED, Message
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.skipping_loop import SkippingLoop
 from tests.unit.broker.namespace_bench import NamespaceBench, settle
@@ -217,7 +217,7 @@ def test_what_is_held_is_deferred_for_everybody_and_stays_so_over_a_restart(play
         for _ in range(2):
             assert await bench.hold(numbers) == numbers[:3]
             peeked = await bench.outlet().peek(0, 10)
-            assert [each.state for each in peeked] == [DEFERRED] * 3 + [ACTIVE]
+            assert [each.state for each in peeked] == [PLACE_DEFERRED] * 3 + [PLACE_ACTIVE]
             assert [stamp_of(each.changes) for each in peeked] == [STAMP] * 3 + [None]
             assert bench.counts()[:2] == (1, 3)
             assert [each.bare for each in await bench.read(numbers)] == [b"0", b"1", b"2"]
@@ -325,7 +325,7 @@ def test_the_time_of_a_released_message_counts_again(play: Play, dead_letters: b
         await bench.calm()
         assert bench.counts()[:2] == (1, 0)
         assert [(each.sequence_number, each.state) for each in await bench.outlet().peek(0, 10)] == [
-            (longer, ACTIVE)
+            (longer, PLACE_ACTIVE)
         ]
         await bench.pass_time(80)
         await bench.calm()

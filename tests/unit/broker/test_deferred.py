@@ -4,7 +4,7 @@ import pytest
 
 from busway.broker.errors import MessageLockLost, MessageNotFound
 from busway.broker.fragment.settlement import Verb
-from busway.message.message import DEFERRED
+from busway.message.message import PLACE_DEFERRED
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text
 
 
@@ -17,7 +17,7 @@ def test_a_deferred_message_is_skipped_by_receive_and_seen_by_peek() -> None:
         await rig.restart()
         assert bodies(await rig.receive()) == ["b"]
         peeked = await rig.main.peek(0, 10)
-        assert [(m.sequence_number, m.state) for m in peeked] == [(1, DEFERRED), (2, 0)]
+        assert [(m.sequence_number, m.state) for m in peeked] == [(1, PLACE_DEFERRED), (2, 0)]
         counts = rig.queue.counts()
         assert (counts.active, counts.deferred, counts.total) == (1, 1, 2)
 
@@ -35,7 +35,7 @@ def test_a_deferred_message_is_received_by_its_number() -> None:
         await rig.restart()
         got = await rig.main.receive_by_number([2, 1], deletes=False)
         assert numbers(got) == [1, 2]
-        assert [(d.message.delivery_count, d.message.state) for d in got] == [(1, DEFERRED)] * 2
+        assert [(d.message.delivery_count, d.message.state) for d in got] == [(1, PLACE_DEFERRED)] * 2
         assert got[0].locked_until_ms == rig.clock.wall_ms() + 60_000
         assert await rig.settle(got) == []
         counts = rig.queue.counts()

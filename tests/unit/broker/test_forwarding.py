@@ -12,7 +12,8 @@ from busway.broker.errors import (
 )
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.namespace.namespace import Namespace
-from busway.store.contract import PLACE_ACTIVE, TransferMark
+from busway.message.message import PLACE_ACTIVE
+from busway.store.contract import TransferMark
 from tests.unit.broker.namespace_bench import Link, Reader, settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, sql
 

@@ -1,7 +1,7 @@
 """The table of locks."""
 
 from busway.broker.fragment.locks import LockTable
-from busway.message.message import ACTIVE, DEFERRED, Message
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
 from tests.harness.manual_clock import SeededEntropy
 
 
@@ -17,7 +17,7 @@ def messages(*numbers: int) -> list[Message]:
 def test_tokens_carry_the_fragment_index_and_differ() -> None:
     """M-19: tokens carry the fragment index and differ."""
     table = LockTable(0x0102, SeededEntropy())
-    deliveries = table.lock_run(messages(*range(1, 1_001)), ACTIVE, None, 5.0, 0)
+    deliveries = table.lock_run(messages(*range(1, 1_001)), PLACE_ACTIVE, None, 5.0, 0)
     tokens = {delivery.token for delivery in deliveries}
     assert len(tokens) == 1_000
     assert {token[:2] for token in tokens} == {b"\x01\x02"}
@@ -27,10 +27,10 @@ def test_tokens_carry_the_fragment_index_and_differ() -> None:
 def test_whoever_pops_a_lock_owns_it() -> None:
     """R-17: owner check and removal are one step."""
     table = LockTable(0, SeededEntropy())
-    token = table.lock_run(messages(7), ACTIVE, None, 5.0, 0)[0].token
+    token = table.lock_run(messages(7), PLACE_ACTIVE, None, 5.0, 0)[0].token
     lock = table.pop(token, 4.9)
     assert lock is not None
-    assert (lock.number, lock.size, lock.place) == (7, 5, ACTIVE)
+    assert (lock.number, lock.size, lock.place) == (7, 5, PLACE_ACTIVE)
     assert table.pop(token, 4.9) is None
     assert table.take_ended(9.0, 10) == []
 
@@ -38,7 +38,7 @@ def test_whoever_pops_a_lock_owns_it() -> None:
 def test_a_lock_whose_time_is_over_waits_for_its_end() -> None:
     """R-17: it cannot be popped, and its end is not lost."""
     table = LockTable(0, SeededEntropy())
-    token = table.lock_run(messages(7), ACTIVE, None, 5.0, 0)[0].token
+    token = table.lock_run(messages(7), PLACE_ACTIVE, None, 5.0, 0)[0].token
     assert table.get(token, 5.0) is None
     assert table.pop(token, 5.0) is None
     assert [lock.number for lock in table.take_ended(5.0, 10)] == [7]
@@ -48,8 +48,8 @@ def test_a_lock_whose_time_is_over_waits_for_its_end() -> None:
 def test_ended_locks_come_in_slices_and_by_number() -> None:
     """R-5, L-22: ended locks come in slices and by number."""
     table = LockTable(0, SeededEntropy())
-    table.lock_run(messages(9, 3), ACTIVE, None, 5.0, 0)
-    table.lock_run(messages(1, 2), ACTIVE, None, 6.0, 0)
+    table.lock_run(messages(9, 3), PLACE_ACTIVE, None, 5.0, 0)
+    table.lock_run(messages(1, 2), PLACE_ACTIVE, None, 6.0, 0)
     assert table.next_deadline() == 5.0
     assert [lock.number for lock in table.take_ended(7.0, 1)] == [3, 9]
     assert [lock.number for lock in table.take_ended(7.0, 1)] == [1, 2]
@@ -59,7 +59,7 @@ def test_ended_locks_come_in_slices_and_by_number() -> None:
 def test_a_renewed_lock_ends_at_its_new_time_only() -> None:
     """R-30: a renewed lock ends at its new time only."""
     table = LockTable(0, SeededEntropy())
-    first, second = [d.token for d in table.lock_run(messages(1, 2), ACTIVE, None, 5.0, 0)]
+    first, second = [d.token for d in table.lock_run(messages(1, 2), PLACE_ACTIVE, None, 5.0, 0)]
     table.renew([first], 8.0)
     assert [lock.number for lock in table.take_ended(5.0, 10)] == [2]
     assert table.get(first, 7.9) is not None
@@ -70,8 +70,8 @@ def test_a_renewed_lock_ends_at_its_new_time_only() -> None:
 def test_numbers_of_locked_deferred_messages_are_known_apart() -> None:
     """R-52: numbers of locked deferred messages are known apart."""
     table = LockTable(0, SeededEntropy())
-    table.lock_run(messages(1), ACTIVE, None, 5.0, 0)
-    popped = table.lock_run(messages(2, 3), DEFERRED, None, 5.0, 0)[0].token
+    table.lock_run(messages(1), PLACE_ACTIVE, None, 5.0, 0)
+    popped = table.lock_run(messages(2, 3), PLACE_DEFERRED, None, 5.0, 0)[0].token
     assert (table.numbers(), table.deferred) == ({1}, {2, 3})
     table.pop(popped, 0.0)
     assert table.deferred == {3}
@@ -82,9 +82,9 @@ def test_numbers_of_locked_deferred_messages_are_known_apart() -> None:
 def test_settled_locks_leave_no_memory_behind() -> None:
     """L-22: the heap of deadlines follows the number of live locks."""
     table = LockTable(0, SeededEntropy())
-    kept = table.lock_run(messages(1), ACTIVE, None, 2.0, 0)[0].token
+    kept = table.lock_run(messages(1), PLACE_ACTIVE, None, 2.0, 0)[0].token
     for n in range(200):
-        for delivery in table.lock_run(messages(*range(100)), ACTIVE, None, 100.0 + n, 0):
+        for delivery in table.lock_run(messages(*range(100)), PLACE_ACTIVE, None, 100.0 + n, 0):
             assert table.pop(delivery.token, 0.0) is not None
     assert sum(len(run[2]) for run in table._runs) < 5_000
     assert table.get(kept, 1.0) is not None

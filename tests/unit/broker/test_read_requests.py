@@ -5,7 +5,7 @@ import pytest
 from busway.broker.errors import ArgumentOutOfRange, EntityDisabled
 from busway.broker.fragment.settlement import Verb
 from busway.broker.limits import Limits
-from busway.message.message import ACTIVE, DEFERRED, SCHEDULED
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text, unheard
 
 
@@ -21,10 +21,10 @@ def test_peek_shows_every_state_by_number_and_changes_nothing() -> None:
         locked = await rig.receive(1)
         peeked = await rig.main.peek(1, 100)
         assert [(m.sequence_number, m.state) for m in peeked] == [
-            (1, DEFERRED),
-            (2, ACTIVE),
-            (3, ACTIVE),
-            (4, SCHEDULED),
+            (1, PLACE_DEFERRED),
+            (2, PLACE_ACTIVE),
+            (3, PLACE_ACTIVE),
+            (4, PLACE_SCHEDULED),
         ]
         assert [m.sequence_number for m in await rig.main.peek(3, 1)] == [3]
         assert await rig.main.peek(5, 1) == []

@@ -6,7 +6,7 @@ import pytest
 
 from busway.broker.errors import MessageNotFound
 from busway.broker.limits import Limits
-from busway.message.message import SCHEDULED
+from busway.message.message import PLACE_SCHEDULED
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text
 
 
@@ -18,7 +18,7 @@ def test_a_scheduled_message_is_not_receivable_before_its_time() -> None:
         receiver = rig.receiver(10)
         await rig.send(text("a", scheduled_at_ms=at_ms), text("b"))
         assert bodies(receiver.take()) == ["b"]
-        assert [(m.sequence_number, m.state) for m in await rig.main.peek(0, 1)] == [(1, SCHEDULED)]
+        assert [(m.sequence_number, m.state) for m in await rig.main.peek(0, 1)] == [(1, PLACE_SCHEDULED)]
         counts = rig.queue.counts()
         assert (counts.scheduled, counts.active, counts.size_bytes) == (1, 1, 2)
         await rig.advance(9.999)

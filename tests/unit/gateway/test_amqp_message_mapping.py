@@ -17,7 +17,7 @@ from busway.gateway.amqp.wire.message_mapping import (
     message_of,
     peeked_payload,
 )
-from busway.message.message import DEFERRED, SCHEDULED, Message
+from busway.message.message import PLACE_DEFERRED, PLACE_SCHEDULED, Message
 
 TOKEN = bytes(range(16))
 ENQUEUED_MS = 1_700_000_000_123
@@ -346,7 +346,7 @@ def test_changes_come_to_a_message_without_application_properties(properties: Pr
     assert (seen.properties, seen.body) == (properties, [b"body"])
 
 
-@pytest.mark.parametrize("state", [0, DEFERRED, SCHEDULED])
+@pytest.mark.parametrize("state", [0, PLACE_DEFERRED, PLACE_SCHEDULED])
 def test_a_peeked_message_always_shows_its_state_and_never_a_lock(state: int) -> None:
     """M-23, M-27b, R-62: a peeked message always shows its state and never a lock."""
     message = stored(AmqpMessage([b"x"], DATA))
@@ -386,7 +386,7 @@ def test_a_message_that_was_scheduled_is_delivered_with_that_state(token: bytes,
 def test_a_message_fetched_by_number_shows_lock_and_state() -> None:
     """M-23, M-27b, R-51: state 1 beside the lock token, which one SDK reads only there."""
     message = stored(AmqpMessage([b"x"], DATA))
-    message.state = DEFERRED
+    message.state = PLACE_DEFERRED
     seen = decode_message(fetched_payload(message, TOKEN, LOCKED_MS))
     assert seen.delivery_annotations == {"x-opt-lock-token": UUID(bytes_le=TOKEN)}
     assert (seen.message_annotations or {})["x-opt-message-state"] == Int(1)

@@ -10,8 +10,9 @@ import apsw
 import pytest
 
 from busway.clock import Clock
+from busway.message.message import PLACE_ACTIVE
 from busway.store.callbacks import report_some
-from busway.store.contract import PLACE_ACTIVE, CommitRefused, StoreError, StoreState
+from busway.store.contract import CommitRefused, StoreError, StoreState
 from busway.store.sqlite.commit_batch import ROWS_PER_TURN
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock

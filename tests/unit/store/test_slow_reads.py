@@ -5,7 +5,8 @@ import tracemalloc
 from pathlib import Path
 
 from busway.clock import Clock
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, Change, Move
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED
+from busway.store.contract import Change, Move
 from tests.store_contract.scenario import (
     HoldableSqliteStore,
     add_fragment,

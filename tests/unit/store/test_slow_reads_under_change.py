@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from busway.clock import Clock
-from busway.store.contract import PLACE_ACTIVE, FragmentKey, Page, StoreError
+from busway.message.message import PLACE_ACTIVE
+from busway.store.contract import FragmentKey, Page, StoreError
 from tests.store_contract.scenario import HoldableSqliteStore, add_fragment, delete, message, numbers_of, put
 
 Scene = Callable[[HoldableSqliteStore, FragmentKey, "asyncio.Future[Page]"], Awaitable[None]]

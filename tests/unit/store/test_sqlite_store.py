@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from busway.clock import Clock
-from busway.store.contract import PLACE_ACTIVE
+from busway.message.message import PLACE_ACTIVE
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock
 from tests.harness.measured import check_within, measured

@@ -117,7 +117,7 @@ def test_a_large_chunk_is_closed_early() -> None:
         found = await chunks(rig)
         assert [(chunk.first_number, chunk.count) for chunk in found] == [(0, 4), (4, 4), (8, 2)]
         assert rig.log.counters.bytes == sum(len(chunk.data) for chunk in found)
-        assert rig.log.counters.active == 10
+        assert rig.log.counters.events == 10
 
     play(scenario)
 

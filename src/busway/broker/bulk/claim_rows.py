@@ -20,8 +20,8 @@ from busway.broker.fragment.dead_letter import EXPIRED
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.read_requests import read
 from busway.broker.fragment.settlement import Verb
-from busway.message.message import Message
-from busway.store.contract import PLACE_DEFERRED, Page
+from busway.message.message import PLACE_DEFERRED, Message
+from busway.store.contract import Page
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

@@ -34,8 +34,8 @@ from busway.broker.fragment.claim_stamp import stamp_of
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.read_requests import read
 from busway.broker.fragment.settlement import Verb
-from busway.message.message import Message
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, CommitBatch, Page
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
+from busway.store.contract import CommitBatch, Page
 
 if TYPE_CHECKING:
     from busway.broker.entity.queue import Queue

@@ -15,8 +15,8 @@ from busway.broker.fragment.dead_letter import SESSION_ID_IS_NULL, reason_in
 from busway.broker.fragment.journal import OperationRow
 from busway.broker.fragment.property_changes import merge_changes
 from busway.broker.fragment.sent_run import PreparedRows, SentRun, expiry_ms
-from busway.message.message import ACTIVE, Message
-from busway.store.contract import PLACE_ACTIVE, CommitBatch, FragmentKey
+from busway.message.message import PLACE_ACTIVE, Message
+from busway.store.contract import CommitBatch, FragmentKey
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -47,7 +47,7 @@ class Copies:
         if self.needs_session_id and copy.session_id is None:
             self.dead.append((copy, SESSION_ID_IS_NULL))
             return 0
-        assert copy.state == ACTIVE
+        assert copy.state == PLACE_ACTIVE
         self.messages.append(copy)
         size = copy.size()
         self.bytes += size

@@ -39,8 +39,8 @@ from busway.broker.fragment.moving import Onward
 from busway.broker.fragment.property_changes import DEAD_LETTER_REASON, read_changes
 from busway.message.bare import changed_bare
 from busway.message.head import read_head
-from busway.message.message import Message
-from busway.store.contract import PLACE_ACTIVE, CommitBatch, StoreError, TransferMark
+from busway.message.message import PLACE_ACTIVE, Message
+from busway.store.contract import CommitBatch, StoreError, TransferMark
 from busway.subject.message_subject import MessageSubject
 
 if TYPE_CHECKING:

@@ -36,7 +36,8 @@ from busway.broker.forward.doubt import Doubt
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.store_keeper import StoreKeeper
-from busway.store.contract import PLACE_ACTIVE, FragmentKey, StoreError, TransferMark
+from busway.message.message import PLACE_ACTIVE
+from busway.store.contract import FragmentKey, StoreError, TransferMark
 
 _log = logging.getLogger(__name__)
 

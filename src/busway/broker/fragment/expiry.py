@@ -25,8 +25,8 @@ from busway.broker.fragment.message_states import MessageState
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.store_sweep import StoreSweep
 from busway.broker.fragment.wall_alarm import WallAlarm
-from busway.message.message import NEVER_MS, Message
-from busway.store.contract import PLACE_ACTIVE, FragmentKey, Page, Store, StoreError, TimedRow
+from busway.message.message import NEVER_MS, PLACE_ACTIVE, Message
+from busway.store.contract import FragmentKey, Page, Store, StoreError, TimedRow
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

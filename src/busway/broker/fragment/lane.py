@@ -21,7 +21,7 @@ from busway.broker.fragment.message_states import MessageInput, MessageState, st
 from busway.broker.fragment.ready_window import ReadyWindow
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.write import FragmentWrite
-from busway.message.message import ACTIVE, Message
+from busway.message.message import PLACE_ACTIVE, Message
 from busway.store.contract import StoreError
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Lane:
         else:
             deadline = NO_DEADLINE
             until_ms = session.locked_until_ms
-        deliveries = fragment.locks.lock_run(messages, ACTIVE, session, deadline, until_ms)
+        deliveries = fragment.locks.lock_run(messages, PLACE_ACTIVE, session, deadline, until_ms)
         run_bytes = fragment.locks.run_bytes
         self.window.release_bytes(run_bytes, len(messages))
         if session is None:

@@ -25,7 +25,7 @@ from mypy_extensions import mypyc_attr
 
 from busway.broker.fragment.receiver import Delivery
 from busway.clock import Entropy
-from busway.message.message import ACTIVE, DEFERRED, Message
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
 
 #: Deadline of a lock that ends only with its session.
 NO_DEADLINE: Final = float("inf")
@@ -156,7 +156,7 @@ class LockTable:
             )
             deliveries.append(Delivery(message, token, locked_until_ms))
         self.run_bytes = run_bytes
-        if place == DEFERRED:
+        if place == PLACE_DEFERRED:
             self.deferred.update(message.sequence_number for message in messages)
         if session is None:
             self._remember(deadline, tokens)
@@ -174,7 +174,7 @@ class LockTable:
         if lock.deadline <= now or (session is not None and session.deadline <= now):
             self.live[token] = lock
             return None
-        if lock.place != ACTIVE:
+        if lock.place != PLACE_ACTIVE:
             self.deferred.discard(lock.number)
         if session is not None:
             session.tokens.discard(token)
@@ -186,7 +186,7 @@ class LockTable:
         session.tokens.clear()
         for token in [token for token, lock in self.reserved.items() if lock.session is session]:
             locks.append(self.reserved.pop(token))
-        self.deferred.difference_update(lock.number for lock in locks if lock.place != ACTIVE)
+        self.deferred.difference_update(lock.number for lock in locks if lock.place != PLACE_ACTIVE)
         locks.sort(key=_number_of)
         return locks
 
@@ -231,7 +231,7 @@ class LockTable:
     def pop_reserved(self, token: bytes) -> Lock:
         """Owned by the caller from here on."""
         lock = self.reserved.pop(token)
-        if lock.place != ACTIVE:
+        if lock.place != PLACE_ACTIVE:
             self.deferred.discard(lock.number)
         return lock
 
@@ -257,7 +257,7 @@ class LockTable:
                     ended.append(self.live.pop(token))
             if self.reserved:
                 self._take_reserved(tokens, now, ended)
-        self.deferred.difference_update(lock.number for lock in ended if lock.place != ACTIVE)
+        self.deferred.difference_update(lock.number for lock in ended if lock.place != PLACE_ACTIVE)
         ended.sort(key=_number_of)
         return ended
 
@@ -273,15 +273,15 @@ class LockTable:
 
     def numbers(self) -> set[int]:
         """Numbers of locked active messages. Walks all locks: for rare moments only."""
-        locked = {lock.number for lock in self.live.values() if lock.place == ACTIVE}
+        locked = {lock.number for lock in self.live.values() if lock.place == PLACE_ACTIVE}
         if self.reserved:
-            locked.update(lock.number for lock in self.reserved.values() if lock.place == ACTIVE)
+            locked.update(lock.number for lock in self.reserved.values() if lock.place == PLACE_ACTIVE)
         return locked
 
     def drop(self, numbers: set[int]) -> None:
         """These active messages are gone: whoever holds one has lost it."""
         for held in (self.live, self.reserved):
-            gone = [t for t, lock in held.items() if lock.place == ACTIVE and lock.number in numbers]
+            gone = [t for t, lock in held.items() if lock.place == PLACE_ACTIVE and lock.number in numbers]
             for token in gone:
                 lock = held.pop(token)
                 if lock.session is not None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from busway.broker.fragment import journal
 from busway.broker.fragment.settlement import Verb
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
 
 
 class MessageState(Enum):

@@ -18,7 +18,7 @@ from busway.broker.fragment.message_states import MessageInput, MessageState, st
 from busway.broker.fragment.property_changes import dead_letter_properties, merge_changes
 from busway.broker.fragment.settlement import Settlement
 from busway.broker.fragment.write import FragmentWrite
-from busway.store.contract import PLACE_ACTIVE
+from busway.message.message import PLACE_ACTIVE
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

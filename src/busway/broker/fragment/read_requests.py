@@ -17,8 +17,8 @@ from busway.broker.fragment.journal import COMPLETE, RECEIVE
 from busway.broker.fragment.locks import NO_DEADLINE
 from busway.broker.fragment.message_states import MessageInput, MessageState, Step, step_of
 from busway.broker.fragment.receiver import Delivery
-from busway.message.message import DEFERRED, Message
-from busway.store.contract import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Page, StoreError
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Message
+from busway.store.contract import Page, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -97,7 +97,7 @@ class ReadRequests:
         found = self._receivable(page, len(wanted), session_id)
         fragment.touch(fragment.runtime.clock.wall_ms())
         for message in found:
-            message.state = DEFERRED
+            message.state = PLACE_DEFERRED
         if deletes:
             await self._remove(_CONSUMED, found)
             deliveries = [Delivery(message, b"", 0) for message in found]

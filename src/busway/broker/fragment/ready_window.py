@@ -27,8 +27,8 @@ from collections import OrderedDict, deque
 from typing import Final
 
 from busway.broker.fragment.locks import LockTable
-from busway.message.message import NEVER_MS, Message
-from busway.store.contract import PLACE_ACTIVE, FragmentKey, Page, Store
+from busway.message.message import NEVER_MS, PLACE_ACTIVE, Message
+from busway.store.contract import FragmentKey, Page, Store
 
 _log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from busway.broker.errors import BrokerError
 from busway.broker.fragment.expiry import FragmentOf, by_fragment
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.store_sweep import StoreSweep
-from busway.message.message import Message
-from busway.store.contract import PLACE_SCHEDULED, FragmentKey, Store, TimedRow
+from busway.message.message import PLACE_SCHEDULED, Message
+from busway.store.contract import FragmentKey, Store, TimedRow
 
 _log = logging.getLogger(__name__)
 

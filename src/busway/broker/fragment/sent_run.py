@@ -18,8 +18,8 @@ from busway.broker.errors import BrokerError
 from busway.broker.fragment.journal import DUPLICATE, SCHEDULE, SEND
 from busway.broker.fragment.settlement import RunDone
 from busway.broker.fragment.write import FragmentWrite, broker_error
-from busway.message.message import NEVER_MS, Message
-from busway.store.contract import PLACE_ACTIVE, PLACE_SCHEDULED, CommitBatch, FragmentKey, StoreError
+from busway.message.message import NEVER_MS, PLACE_ACTIVE, PLACE_SCHEDULED, Message
+from busway.store.contract import CommitBatch, FragmentKey, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

@@ -17,7 +17,8 @@ from busway.broker.fragment.outcomes import Outcomes
 from busway.broker.fragment.settlement import RunDone, Settlement, Verb
 from busway.broker.fragment.timers import Timer
 from busway.broker.fragment.write import FragmentWrite, broker_error
-from busway.store.contract import PLACE_ACTIVE, CommitBatch, StoreError
+from busway.message.message import PLACE_ACTIVE
+from busway.store.contract import CommitBatch, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

@@ -23,18 +23,8 @@ from busway.broker.fragment.journal import DEAD_LETTER, SCHEDULE, UNKNOWN, Note,
 from busway.broker.fragment.locks import Lock
 from busway.broker.fragment.message_states import MessageInput, MessageState, Step, step_of
 from busway.broker.fragment.property_changes import merge_changes
-from busway.message.message import NEVER_MS, Message
-from busway.store.contract import (
-    PLACE_ACTIVE,
-    PLACE_DEFERRED,
-    PLACE_SCHEDULED,
-    Change,
-    CommitBatch,
-    CommitUnknown,
-    FragmentKey,
-    Move,
-    StoreError,
-)
+from busway.message.message import NEVER_MS, PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Message
+from busway.store.contract import Change, CommitBatch, CommitUnknown, FragmentKey, Move, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

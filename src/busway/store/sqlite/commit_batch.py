@@ -17,10 +17,8 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
 from busway.store.contract import (
-    PLACE_ACTIVE,
-    PLACE_DEFERRED,
-    PLACE_SCHEDULED,
     Change,
     CommitBatch,
     Counters,

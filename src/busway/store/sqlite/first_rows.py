@@ -10,8 +10,8 @@ from zlib import crc32
 
 import apsw
 
-from busway.message.message import Message
-from busway.store.contract import COUNTER_BITS, PLACE_ACTIVE, FragmentKey
+from busway.message.message import PLACE_ACTIVE, Message
+from busway.store.contract import COUNTER_BITS, FragmentKey
 from busway.store.sqlite.rows import (
     CHECKSUM_PRIME,
     NEVER_RIGHT,

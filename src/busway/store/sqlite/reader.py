@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import apsw
 
-from busway.store.contract import PLACE_ACTIVE, Counters, FragmentKey, FragmentRow, TransferMark
+from busway.message.message import PLACE_ACTIVE
+from busway.store.contract import Counters, FragmentKey, FragmentRow, TransferMark
 from busway.store.sqlite.log_reader import LogReader
 from busway.store.sqlite.queries import by_place, query
 from busway.store.sqlite.raw_page import RawPage

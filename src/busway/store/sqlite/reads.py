@@ -22,10 +22,9 @@ from typing import Final, Self, TypeVar
 import apsw
 
 from busway.clock import Clock
-from busway.message.message import Message
+from busway.message.message import PLACE_SCHEDULED, Message
 from busway.store.contract import (
     COUNTER_BITS,
-    PLACE_SCHEDULED,
     FragmentKey,
     FragmentRow,
     Page,

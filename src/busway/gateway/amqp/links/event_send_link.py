@@ -24,7 +24,7 @@ from busway.broker.errors import BadArgument, BrokerError, InvalidOperation, Ser
 from busway.gateway.amqp.links.sender_end import MESSAGE_BYTES, SenderEnd, SendWatch
 from busway.message.event_record import Event, event_of
 from busway.streams.event_hub import put_publisher
-from busway.streams.key_hash import partition_of_key
+from busway.streams.key_hash import PartitionIndex
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 KEYLESS_EVENTS_MAX: Final = 16
 #: Single events of one run that are stored, and answered, together.
 _RUN_EVENTS_MAX: Final = 512
+_NO_PARTITION: Final = PartitionIndex(-1)
 
 
 class PublishRun:
@@ -72,7 +73,8 @@ class EventSendLink(SenderEnd):
     ) -> None:
         super().__init__(host, link, node, hub.flow, now)
         self._hub = hub
-        self._partition_id = address.partition_id
+        #: Where the link alone sends to; None: to the whole hub.
+        self._partition = None if address.partition_id is None else hub.index_of(address.partition_id)
         self._publisher = address.publisher
         #: P-32: a publication that hangs may be stored, or not; another try may find another partition.
         self.watch = SendWatch(host, self._give_up)
@@ -90,8 +92,8 @@ class EventSendLink(SenderEnd):
     def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
         self._credit -= len(deliveries)
         run = PublishRun(self)
-        keyed: dict[int, PublishRun] = {}
-        run_events_max = KEYLESS_EVENTS_MAX if self._partition_id is None else _RUN_EVENTS_MAX
+        keyed: dict[PartitionIndex, PublishRun] = {}
+        run_events_max = KEYLESS_EVENTS_MAX if self._partition is None else _RUN_EVENTS_MAX
         for delivery in deliveries:
             if delivery.message_format == BATCH_FORMAT or self._producer is not None:
                 # What came before goes first: it may be for the same partition.
@@ -99,7 +101,7 @@ class EventSendLink(SenderEnd):
                 self._publish_alone(delivery)
                 continue
             partition = self._gather(delivery, run, keyed)
-            if partition < 0 and len(run.ids) >= run_events_max:
+            if partition == _NO_PARTITION and len(run.ids) >= run_events_max:
                 self._publish(run)
                 run = PublishRun(self)
         self._send_gathered(run, keyed)
@@ -116,26 +118,28 @@ class EventSendLink(SenderEnd):
 
     def is_congested(self) -> bool:
         """The store of the link's own partition; of a hub, all of its stores: else there is one that takes more."""
-        if self._partition_id is None:
+        if self._partition is None:
             return all(log.store.is_congested() for log in self._hub.logs())
         try:
-            return self._hub.partition(self._partition_id).store.is_congested()
+            return self._hub.partition_at(self._partition).store.is_congested()
         except BrokerError:
             return False  # every run is refused, and each refusal comes back here
 
     # -- single events
 
-    def _gather(self, delivery: IncomingDelivery, run: PublishRun, keyed: dict[int, PublishRun]) -> int:
-        """The partition that an event's key chose; -1 when it has none, or was refused."""
+    def _gather(
+        self, delivery: IncomingDelivery, run: PublishRun, keyed: dict[PartitionIndex, PublishRun]
+    ) -> PartitionIndex:
+        """The partition that an event's key chose; none when it has no key, or was refused."""
         try:
             event = self._event(delivery)
         except (DecodeError, BrokerError) as error:
             self.refuse(delivery, error)
-            return -1
+            return _NO_PARTITION
         key = event.partition_key
-        partition = -1
-        if key is not None and self._partition_id is None:
-            partition = partition_of_key(key, self._hub.partition_count)
+        partition = _NO_PARTITION
+        if key is not None and self._partition is None:
+            partition = self._hub.index_of_key(key)
             found = keyed.get(partition)
             if found is None:
                 found = keyed[partition] = PublishRun(self)
@@ -153,11 +157,11 @@ class EventSendLink(SenderEnd):
             self._put_publisher([event], self._publisher)
         return event
 
-    def _send_gathered(self, run: PublishRun, keyed: dict[int, PublishRun]) -> PublishRun:
+    def _send_gathered(self, run: PublishRun, keyed: dict[PartitionIndex, PublishRun]) -> PublishRun:
         """Everything gathered goes; returns what gathers next."""
         if keyed:
             for partition, found in keyed.items():
-                self._append(found, str(partition))
+                self._append(found, partition)
             keyed.clear()
         if not run.ids:
             return run
@@ -174,14 +178,14 @@ class EventSendLink(SenderEnd):
             if self.host.is_crowded():
                 raise ServerBusy
             run.events = self._events(delivery)
-            key = shared_key(run.events) if self._partition_id is None else None
+            key = shared_key(run.events) if self._partition is None else None
         except (DecodeError, BrokerError) as error:
             self.refuse(delivery, error)
             return
         if key is not None:
-            self._append(run, str(partition_of_key(key, self._hub.partition_count)))
-        elif self._producer is not None and self._partition_id is not None:
-            self._produce(run, self._producer, self._partition_id)
+            self._append(run, self._hub.index_of_key(key))
+        elif self._producer is not None and self._partition is not None:
+            self._produce(run, self._producer, self._partition)
         else:
             self._publish(run)
 
@@ -203,26 +207,26 @@ class EventSendLink(SenderEnd):
 
     def _publish(self, run: PublishRun) -> None:
         """To the link's own partition, else to the next healthy one (H-11)."""
-        if self._partition_id is not None:
-            self._append(run, self._partition_id)
+        if self._partition is not None:
+            self._append(run, self._partition)
             return
         self._begin(run)
         self._hub.publish(run.events, run.done)
 
-    def _append(self, run: PublishRun, partition_id: str) -> None:
+    def _append(self, run: PublishRun, partition: PartitionIndex) -> None:
         """To that partition or to none (H-10, H-12)."""
         self._begin(run)
         try:
-            log = self._hub.partition(partition_id)
+            log = self._hub.partition_at(partition)
         except BrokerError as error:
             run.done(error)
             return
         log.append(run.events, run.done)
 
-    def _produce(self, run: PublishRun, producer: Producer, partition_id: str) -> None:
+    def _produce(self, run: PublishRun, producer: Producer, partition: PartitionIndex) -> None:
         self._begin(run)
         try:
-            log = self._hub.partition(partition_id)
+            log = self._hub.partition_at(partition)
         except BrokerError as error:
             run.done(error)
             return

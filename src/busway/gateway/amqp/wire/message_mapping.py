@@ -33,7 +33,7 @@ from busway.message.head import (
     Head,
     read_head,
 )
-from busway.message.message import SCHEDULED, Message
+from busway.message.message import PLACE_SCHEDULED, Message
 from busway.store.contract import INDEX_SHIFT
 
 DEFAULT_LIMITS: Final = Limits()
@@ -500,7 +500,7 @@ def _message_annotations(message: Message, locked_until_ms: int, state: int, par
         entries += _PARTITION_ID_KEY + partition.to_bytes(2, "big")
         count += 2
     if state < 0 and message.scheduled_at_ms:
-        state = SCHEDULED  # M-23: what had a time to wait for keeps that state in deliveries
+        state = PLACE_SCHEDULED  # M-23: what had a time to wait for keeps that state in deliveries
     if state >= 0:
         entries += _STATE_KEY + bytes((state,))
         count += 2
