@@ -280,8 +280,8 @@ LOST: Final = (
     Fault(
         "rows depart while the update is written",
         "F-1: the doubt that is written with it cannot know of them",
-        "busway/broker/namespace/entity_table.py",
-        "            self.transfers.close_departures(places)\n",
+        "busway/broker/namespace/entity_update.py",
+        "            transfers.close_departures(places)\n",
         "",
         ("tests/unit/broker/test_forwarding_doubts.py",),
     ),

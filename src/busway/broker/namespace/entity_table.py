@@ -7,7 +7,6 @@ one fragment less behind its outlets, and the fragment is made anew when the sto
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 from busway.broker.descriptions import SubscriptionDescription, TopicDescription
 from busway.broker.entity.fragment_group import FragmentGroup
@@ -15,7 +14,6 @@ from busway.broker.entity.queue import Queue
 from busway.broker.entity.topic import Topic
 from busway.broker.entity_path import path_key
 from busway.broker.errors import BrokerError, EntityUpdated, ServerBusy
-from busway.broker.forward.doubt import Doubt
 from busway.broker.forward.transfers import Transfers
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.receiver import Attachment
@@ -214,41 +212,6 @@ class EntityTable:
         fragment = self.fragment(store_name, key)
         if fragment is not None and fragment.is_usable():
             fragment.put_strays_back()
-
-    # -- messages that go elsewhere than before
-
-    def closed_for(self, row: EntityRow, changed: EntityRow) -> EntityRow:
-        """Its messages, or its dead letters, shall go elsewhere than before: none departs until
-        `Transfers.open_departures`, and the changed row says what cannot be known about those that did."""
-        doubts = {
-            (doubt.store_name, doubt.fragment, doubt.gone_to): doubt for doubt in self._doubts_left(row)
-        }
-        for part, (before, after) in enumerate(
-            zip(routes(row.description), routes(changed.description), strict=True)
-        ):
-            if before is None or before == after:
-                continue
-            places = [(share.store_name, share.fragments[part]) for share in row.shares]
-            self.transfers.close_departures(places)
-            for store_name, key in places:
-                counters = self._keeper_of(store_name).counters.get(key)
-                number = None if counters is None else counters.last_counter
-                stores = self.index.stores_of(before)
-                for doubt in self.transfers.doubts((store_name, key), number, stores):
-                    doubts[store_name, key, doubt.gone_to] = doubt
-        return replace(changed, doubts=tuple(doubts.values()))
-
-    def without_doubts(self, store_name: str, key: FragmentKey) -> tuple[EntityRow, EntityRow] | None:
-        """The row of the fragment's entity, and the same without the doubts that have ended; None when none has."""
-        owner = self.index.owner(store_name, key)
-        row = None if owner is None else owner[0]
-        if row is None or not row.doubts:
-            return None
-        left = self._doubts_left(row)
-        return None if len(left) == len(row.doubts) else (row, replace(row, doubts=left))
-
-    def _doubts_left(self, row: EntityRow) -> tuple[Doubt, ...]:
-        return tuple(doubt for doubt in row.doubts if self.transfers.still_in_doubt(doubt))
 
     # -- stores
 

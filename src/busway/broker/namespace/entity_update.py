@@ -21,6 +21,7 @@ from busway.broker.descriptions import (
 )
 from busway.broker.entity_path import not_found, path_key, shown
 from busway.broker.errors import BadArgument, BrokerError, EntityUpdated, StoreOutcomeUnknown
+from busway.broker.forward.doubt import Doubt
 from busway.broker.forward.transfers import Place
 from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.broker.namespace.contents import NamespaceContents
@@ -85,7 +86,7 @@ class EntityUpdate:
     async def _turn(self, row: EntityRow, changed: EntityRow) -> None:
         """The entity is loaded anew, from what is durable; whoever holds it attaches again (ERR-27)."""
         entities = self._contents.entities
-        changed = entities.closed_for(row, changed)
+        changed = self._closed_for(row, changed)
         try:
             await self._write(changed)
         except StoreOutcomeUnknown:  # it stays closed until the home is back and tells
@@ -96,6 +97,32 @@ class EntityUpdate:
         entities.park(row.key, EntityUpdated())
         entities.transfers.open_departures()
         await self._load_anew(changed)
+
+    def _closed_for(self, row: EntityRow, changed: EntityRow) -> EntityRow:
+        """None of its messages, or of its dead letters, departs until `Transfers.open_departures`, and the changed
+        row says what cannot be known about those that did."""
+        contents, transfers = self._contents, self._contents.entities.transfers
+        doubts = {
+            (doubt.store_name, doubt.fragment, doubt.gone_to): doubt for doubt in self._doubts_left(row)
+        }
+        for part, (before, after) in enumerate(
+            zip(routes(row.description), routes(changed.description), strict=True)
+        ):
+            if before is None or before == after:
+                continue
+            places = [(share.store_name, share.fragments[part]) for share in row.shares]
+            transfers.close_departures(places)
+            for store_name, key in places:
+                counters = contents.keepers[store_name].counters.get(key)
+                number = None if counters is None else counters.last_counter
+                stores = contents.entities.index.stores_of(before)
+                for doubt in transfers.doubts((store_name, key), number, stores):
+                    doubts[store_name, key, doubt.gone_to] = doubt
+        return replace(changed, doubts=tuple(doubts.values()))
+
+    def _doubts_left(self, row: EntityRow) -> tuple[Doubt, ...]:
+        transfers = self._contents.entities.transfers
+        return tuple(doubt for doubt in row.doubts if transfers.still_in_doubt(doubt))
 
     async def _load_anew(self, changed: EntityRow) -> None:
         """One that is parked."""
@@ -129,10 +156,13 @@ class EntityUpdate:
     async def _forget_doubts(self, place: Place) -> None:
         contents = self._contents
         async with contents.changing:
-            found = contents.entities.without_doubts(*place)
-            if found is None or not contents.catalogue.home.is_open:
+            owner = contents.entities.index.owner(*place)
+            if owner is None or not contents.catalogue.home.is_open:
                 return  # what is left in the row is looked at again when the store is opened next
-            row, changed = found
+            row = owner[0]
+            changed = replace(row, doubts=self._doubts_left(row))
+            if changed == row:
+                return
             try:
                 await self._write(changed)
             except BrokerError as error:

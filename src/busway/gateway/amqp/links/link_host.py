@@ -70,10 +70,10 @@ class LinkHost(Protocol):
         """A reader keeps so many more bytes of what it will send, or fewer."""
 
     def send_via(self, via_path: str, destination_path: str) -> SendVia | None:
-        """As `Namespace.send_via`."""
+        """As `TransferQueues.send_via`."""
 
     async def prepare_to_send_via(self, via_path: str) -> None:
-        """As `Namespace.prepare_to_send_via`."""
+        """As `TransferQueues.prepare`."""
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Runs it in the background, as long as the connection lasts."""
