@@ -17,7 +17,6 @@ rules          the language of subscription rules
 subject        a message as rules see it
 message        messages and events as bytes
 clock          time and chance as arguments
-short_slices   processor time in short turns, so that answers do not wait for what else the machine does
 background     work that nobody waits for
 loop_entries   where the event loop enters our code: what takes long is noted with its name
 redaction      secrets taken out of text

@@ -57,7 +57,6 @@ HOT_MODULES: Final = (
     "busway.rules.evaluate",
     "busway.rules.correlation",
     "busway.rules.filters",
-    "busway.rules.conversion",
     "busway.rules.actions",
     "busway.rules.match",
     "busway.rules.compiled_rule",

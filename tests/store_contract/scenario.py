@@ -17,6 +17,7 @@ from busway.store.contract import Counters, FragmentKey, FragmentRow, Page, Stor
 from busway.store.shadow import Shadow
 from busway.store.sqlite.payloads import REFERENCE_WEIGHT
 from busway.store.sqlite.reader import Reader
+from busway.store.sqlite.spans import ReaderPool
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.memory_store import MemoryStore
 
@@ -50,6 +51,8 @@ class HoldableSqliteStore(SqliteStore):
         self._may_return = threading.Event()
         self._may_return.set()
         self._has_read = threading.Event()
+        self.readers = HoldableReaders(self)
+        self._readers = self._spans.readers = self.readers
 
     def hold_reads(self) -> None:
         self._may_return.clear()
@@ -62,17 +65,10 @@ class HoldableSqliteStore(SqliteStore):
     def release_reads(self) -> None:
         self._may_return.set()
 
-    def _run_read(self, work: Callable[[Reader], T]) -> T:
-        result = super()._run_read(work)
+    def wait_with_rows(self) -> None:
+        """In a reader thread."""
         self._has_read.set()
         self._may_return.wait()
-        return result
-
-    def _warmed(self, warm: Callable[[Reader], T]) -> tuple[Reader, T]:
-        warmed = super()._warmed(warm)
-        self._has_read.set()
-        self._may_return.wait()
-        return warmed
 
     def hold_commits(self) -> None:
         self._may_commit.clear()
@@ -83,6 +79,29 @@ class HoldableSqliteStore(SqliteStore):
     def _commit(self, shadow: Shadow, generation: int) -> None:
         self._may_commit.wait()
         super()._commit(shadow, generation)
+
+
+class HoldableReaders(ReaderPool):
+    """Those of a `HoldableSqliteStore`."""
+
+    def __init__(self, store: HoldableSqliteStore) -> None:
+        super().__init__(store._require_open)
+        self._store = store
+        #: How often a thread read rows, and how often it only touched them.
+        self.runs = 0
+        self.visits = 0
+
+    def run(self, work: Callable[[Reader], T]) -> T:
+        self.runs += 1
+        result = super().run(work)
+        self._store.wait_with_rows()
+        return result
+
+    def warmed(self, warm: Callable[[Reader], T]) -> tuple[Reader, T]:
+        self.visits += 1
+        warmed = super().warmed(warm)
+        self._store.wait_with_rows()
+        return warmed
 
 
 class HoldableMemoryStore(MemoryStore):

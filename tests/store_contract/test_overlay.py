@@ -245,7 +245,7 @@ def test_shadows_of_reported_batches_are_let_go(sqlite_world: World) -> None:
             put(store, fragment, message(number))
             await asyncio.gather(store.flush(), active_numbers(store, fragment))
         assert len(store._shadows) == 1
-        assert store._spans == {}
+        assert store._spans.begun == {}
 
     sqlite_world.run(play)
 

@@ -8,12 +8,10 @@ import pytest
 from busway.clock import Clock
 from busway.message.message import PLACE_ACTIVE
 from busway.store.contract import FragmentKey
-from busway.store.sqlite.reader import Reader
 from tests.harness.manual_clock import ManualClock
 from tests.store_contract.scenario import (
     LOTS,
     HoldableSqliteStore,
-    T,
     World,
     add_fragment,
     delete,
@@ -26,20 +24,10 @@ ROWS = 2_000
 PAGE = 50
 
 
-class CountingSqliteStore(HoldableSqliteStore):
-    """Counts how often a thread touched rows."""
-
-    visits = 0
-
-    def _warmed(self, warm: Callable[[Reader], T]) -> tuple[Reader, T]:
-        self.visits += 1
-        return super()._warmed(warm)
-
-
 def run(world: World, play: Callable[[Any, FragmentKey], Any], clock: Clock | None = None) -> None:
     async def scene(store: Any) -> None:
         await store.close()
-        counting = CountingSqliteStore(
+        counting = HoldableSqliteStore(
             "counting",
             world.directory / "counting.db",
             clock or Clock(),
@@ -68,7 +56,7 @@ def test_a_backlog_is_read_whole_with_few_visits(sqlite_world: World) -> None:
         while found := await page_after(store, fragment, seen[-1] if seen else 0):
             seen += found
         assert seen == list(range(1, ROWS + 1))
-        assert store.visits < ROWS // PAGE // 4
+        assert store.readers.visits < ROWS // PAGE // 4
 
     run(sqlite_world, play)
 
@@ -79,7 +67,7 @@ def test_single_pages_touch_nothing_ahead(sqlite_world: World) -> None:
     async def play(store: Any, fragment: FragmentKey) -> None:
         for _ in range(3):
             assert await page_after(store, fragment, 0) == list(range(1, PAGE + 1))
-        assert store.visits == 3
+        assert store.readers.visits == 3
 
     run(sqlite_world, play)
 
@@ -90,16 +78,16 @@ def test_rows_that_go_meanwhile_are_not_shown(sqlite_world: World) -> None:
     async def play(store: Any, fragment: FragmentKey) -> None:
         await page_after(store, fragment, 0)
         await page_after(store, fragment, PAGE)
-        visits = store.visits
+        visits = store.readers.visits
         delete(store, fragment, *range(2 * PAGE + 1, 3 * PAGE + 1))
         assert (await page_after(store, fragment, 2 * PAGE))[0] == 3 * PAGE + 1
         await store.flush()
         assert await page_after(store, fragment, 2 * PAGE) == list(range(3 * PAGE + 1, 4 * PAGE + 1))
-        assert store.visits == visits
+        assert store.readers.visits == visits
         delete(store, fragment, *range(3 * PAGE + 1, ROWS))
         await store.flush()
         assert await page_after(store, fragment, 2 * PAGE) == [ROWS]
-        assert store.visits > visits
+        assert store.readers.visits > visits
 
     run(sqlite_world, play)
 
@@ -114,12 +102,12 @@ def test_rows_behind_the_touched_ones_need_a_thread(sqlite_world: World) -> None
         await store.flush()
         await page_after(store, fragment, ROWS - PAGE)
         await page_after(store, fragment, ROWS)
-        visits = store.visits
+        visits = store.readers.visits
         page = await store.messages(fragment, PLACE_ACTIVE, ROWS + PAGE, 10 * PAGE, LOTS)
         assert (numbers_of(page)[-1], page.more) == (large - 1, True)
-        assert store.visits == visits
+        assert store.readers.visits == visits
         assert await page_after(store, fragment, large - 1) == [large, large + 1]
-        assert store.visits == visits + 1
+        assert store.readers.visits == visits + 1
 
     run(sqlite_world, play)
 
@@ -133,7 +121,7 @@ def test_what_was_touched_long_ago_is_touched_again(sqlite_world: World) -> None
         await page_after(store, fragment, PAGE)
         clock.advance(60)
         assert (await page_after(store, fragment, 2 * PAGE))[0] == 2 * PAGE + 1
-        assert store.visits == 3
+        assert store.readers.visits == 3
 
     run(sqlite_world, play, clock)
 
@@ -145,12 +133,12 @@ def test_without_an_idle_reader_a_page_waits_for_one(sqlite_world: World, taken:
     async def play(store: Any, fragment: FragmentKey) -> None:
         await page_after(store, fragment, 0)
         await page_after(store, fragment, PAGE)
-        visits = store.visits
-        readers = [store._readers.get_nowait() for _ in range(taken)]
+        visits = store.readers.visits
+        readers = [store.readers.take_idle() for _ in range(taken)]
         loop = store._loop
         for reader in readers:
-            loop.call_later(0, loop.call_soon, store._readers.put, reader)
+            loop.call_later(0, loop.call_soon, store.readers.give_back, reader)
         assert (await page_after(store, fragment, 2 * PAGE))[0] == 2 * PAGE + 1
-        assert store.visits == (visits if taken == 1 else visits + 1)
+        assert store.readers.visits == (visits if taken == 1 else visits + 1)
 
     run(sqlite_world, play)

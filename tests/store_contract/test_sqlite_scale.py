@@ -39,10 +39,10 @@ class Steps:
         self._store = store
         self.counted = 0
         self._connections = [store._connection]
-        readers: list[Reader] = [store._readers.get() for _ in range(store._read_thread_count)]
+        readers: list[Reader] = [store._readers.take() for _ in range(store._read_thread_count)]
         for reader in readers:
             self._connections.append(reader._connection)
-            store._readers.put(reader)
+            store._readers.give_back(reader)
         for connection in self._connections:
             connection.set_progress_handler(self._count, _GRAIN)
 

@@ -477,7 +477,28 @@ SERVER_TIMERS: Final = (
     *timers_in(
         "busway/store/sqlite/reads.py",
         Timer(
-            "SqliteReads._take",
+            "Warmth._run",
+            LOOKS,
+            "how long ago pages were touched",
+            "",
+            "they are touched again before they are read",
+            "unit/store/test_warmth::test_warmth_covers_what_was_touched_for_a_moment",
+            longest_s=2,
+        ),
+    ),
+    *timers_in(
+        "busway/store/sqlite/spans.py",
+        Timer(
+            "ReaderPool.close",
+            WAITS,
+            "reads under way when the store closes",
+            "their end",
+            "their connection is left alone",
+            "timers/test_store_timers::test_closing_does_not_wait_for_a_read_that_does_not_end",
+            longest_s=10,
+        ),
+        Timer(
+            "ReaderPool.take",
             WAITS,
             "a reader that is free",
             "one that comes back",
@@ -488,15 +509,6 @@ SERVER_TIMERS: Final = (
     ),
     *timers_in(
         "busway/store/sqlite/store.py",
-        Timer(
-            "SqliteStore._close_connections",
-            WAITS,
-            "reads under way when the store closes",
-            "their end",
-            "their connection is left alone",
-            "timers/test_store_timers::test_closing_does_not_wait_for_a_read_that_does_not_end",
-            longest_s=10,
-        ),
         Timer(
             "SqliteStore._note_commit",
             LOOKS,
@@ -574,18 +586,6 @@ SERVER_TIMERS: Final = (
             "a round of upkeep between two commits",
             "unit/store/test_sqlite_store::test_the_log_does_not_grow_without_end",
             longest_s=1,
-        ),
-    ),
-    *timers_in(
-        "busway/store/sqlite/warmth.py",
-        Timer(
-            "Warmth._run",
-            LOOKS,
-            "how long ago pages were touched",
-            "",
-            "they are touched again before they are read",
-            "unit/store/test_warmth::test_warmth_covers_what_was_touched_for_a_moment",
-            longest_s=2,
         ),
     ),
     *timers_in(

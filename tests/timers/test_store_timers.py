@@ -15,8 +15,7 @@ from busway.clock import Clock
 from busway.message.message import PLACE_ACTIVE
 from busway.store.callbacks import report_some
 from busway.store.contract import CommitCallback, StoreError
-from busway.store.sqlite import database_file, reads
-from busway.store.sqlite import store as sqlite_store
+from busway.store.sqlite import database_file, spans
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock
 from tests.store_contract.scenario import add_fragment
@@ -35,15 +34,15 @@ def test_a_read_that_waits_for_its_turn_ends_when_the_store_closes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting: left waiting it would keep the process from ending."""
-    monkeypatch.setattr(reads, "_LOOK_AGAIN_S", 0.02)
-    monkeypatch.setattr(sqlite_store, "_READERS_WAIT_S", 0.02)
+    monkeypatch.setattr(spans, "_LOOK_AGAIN_S", 0.02)
+    monkeypatch.setattr(spans, "_READERS_WAIT_S", 0.02)
     store = SqliteStore("a", tmp_path / "a.db", Clock())
 
     async def run() -> None:
         await store.open()
         fragment = add_fragment(store)
         await store.flush()
-        taken = [store._readers.get() for _ in range(store._reader_count)]  # all are busy
+        taken = [store._readers.take() for _ in range(2)]  # all are busy
         waiting = asyncio.ensure_future(store.messages(fragment, PLACE_ACTIVE, 0, 10, 1 << 20))
         await asyncio.sleep(0.05)
         assert not waiting.done()
@@ -61,12 +60,12 @@ def test_closing_does_not_wait_for_a_read_that_does_not_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting: ten seconds for each reader that is still out, then its connection is left alone."""
-    monkeypatch.setattr(sqlite_store, "_READERS_WAIT_S", 0.05)
+    monkeypatch.setattr(spans, "_READERS_WAIT_S", 0.05)
     store = SqliteStore("a", tmp_path / "a.db", Clock())
 
     async def run() -> None:
         await store.open()
-        taken = store._readers.get()
+        taken = store._readers.take()
         begun = time.monotonic()
         await store.close()
         assert time.monotonic() - begun >= 0.05

@@ -12,7 +12,7 @@ rule_testing        rule test; `trial_message` is its message, `explanation` say
 sending             send
 receiving           receive, peek, purge
 claims              claims list|release: what streams of Spark hold
-resubmitting        resubmit; `resubmission` is the work, `received_subject` what its filter sees
+resubmitting        resubmit; `resubmission` is the work, and what its filter sees
 eventhubs           the rows of eventhub and eventhub group
 events              events send|tail
 pipeline            jobs on Spark: pipeline capture|compact|backfill|deadletters|report|replay; list|status|forget

@@ -93,7 +93,7 @@ def destination_of(source: str) -> str:
 
 def chooser_of(text: str | None) -> "Callable[[ServiceBusReceivedMessage], bool]":
     """A message for which the filter fails is not chosen."""
-    from busway.cli.received_subject import ReceivedSubject
+    from busway.cli.resubmission import ReceivedSubject
     from busway.rules.errors import FilterError, RuleSyntaxError
     from busway.rules.filters import compiled_filter
     from busway.rules.rule import SqlFilter

@@ -188,12 +188,11 @@ def _run(options: ServeOptions, given: set[str]) -> None:
     from busway.config.node import ConfigError
     from busway.gateway.certificates import CertificateError
     from busway.gateway.listener import ListenError
-    from busway.short_slices import ask_for_short_slices
     from busway.store.contract import StoreError
 
     try:
         server.slow_the_collector()
-        ask_for_short_slices()
+        server.ask_for_short_slices()
         config = None
         if options.config is not None:
             from busway.config.config import read_config  # for those who have such a file

@@ -19,7 +19,7 @@ From a tree to an answer about a message:
   comparison arithmetic like   the operators
   budget             what evaluating a rule may cost
   filters            a filter of any kind, ready for many messages
-  actions            SET and REMOVE, ready for many messages (`conversion`: keeping the types of properties)
+  actions            SET and REMOVE, ready for many messages, keeping the types of properties
 
 All rules of a topic at once:
 

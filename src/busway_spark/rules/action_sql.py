@@ -1,7 +1,7 @@
 """An action in SQL (T-50…T-54): what each SET gives its property, with the type kept where that is plain to see.
 
 Theory of operation. A statement sees what those before it did, so what was set takes the place of the property's
-column from there on. `busway.rules.conversion` keeps types; the conversions that need the text of a double or of a
+column from there on. `busway.rules.actions` keeps types; the conversions that need the text of a double or of a
 time, or read one out of a text, are left to the evaluator, message by message (`asks`). So is a double zero, whose
 sign Spark's JSON loses.
 """

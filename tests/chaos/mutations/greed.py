@@ -150,7 +150,7 @@ GREED: Final = (
     Fault(
         "a slow read keeps what is written",
         "B17: only what corrects the read is kept",
-        "busway/store/sqlite/reads.py",
+        "busway/store/sqlite/spans.py",
         """        if len(shadows) < 2:
             return
         reported = shadows[-2]

@@ -112,19 +112,11 @@ def test_many_bytes_are_read_in_pages(tmp_path: Path) -> None:
         fragment = add_fragment(store)
         put(store, fragment, *[message(n, bytes(300 * KIB)) for n in range(1, 21)], place=PLACE_DEFERRED)
         await store.flush()
-        reads = 0
-        run = store._run_read
-
-        def counted(work: object) -> object:
-            nonlocal reads
-            reads += 1
-            return run(work)  # type: ignore[arg-type]
-
-        store._run_read = counted  # type: ignore[method-assign, assignment]
+        store.readers.runs = 0
         page = await store.by_number(fragment, PLACE_DEFERRED, [*range(20, 0, -1), 99])
         assert [each.sequence_number for each in page.messages] == list(range(1, 21))
         assert not page.more
-        assert reads >= 5
+        assert store.readers.runs >= 5
         await store.close()
 
     asyncio.run(scene())

@@ -283,7 +283,7 @@ def test_no_turn_is_long_while_a_full_batch_is_published(tmp_path: Path) -> None
             path = subscription_path("t", f"s{number}")
             await namespace.create([NewEntity(SubscriptionDescription(path))])
             namespace.queue(path)
-        commits = store._commit_number
+        commits = store._spans.commit_number
         answers: list[Refused] = []
         messages = [Message(b"", encoded(f"{number}")) for number in range(MESSAGES)]
         gc.collect()
@@ -300,7 +300,7 @@ def test_no_turn_is_long_while_a_full_batch_is_published(tmp_path: Path) -> None
             gc.enable()
         assert answers == [[]]
         check_within(max(longest), TURN_S, f"turn {longest.index(max(longest))}")
-        assert store._commit_number == commits + 1
+        assert store._spans.commit_number == commits + 1
         for number in (0, SUBSCRIPTIONS - 1):
             path = subscription_path("t", f"s{number}")
             assert (await namespace.counts(path)).active == MESSAGES

@@ -47,7 +47,7 @@ def test_a_large_batch_is_written_over_several_turns_and_commits_once(tmp_path: 
     async def play() -> None:
         fragment, other = add_fragment(store), add_fragment(store)
         await store.flush()
-        before = store._commit_number
+        before = store._spans.commit_number
         told: list[str] = []
         put(store, fragment, *[message(number) for number in range(1, ROWS + 1)])
         store.batch().session_entries.extend([(fragment, f"s{n}", n) for n in range(1, ROWS + 1)])
@@ -61,7 +61,7 @@ def test_a_large_batch_is_written_over_several_turns_and_commits_once(tmp_path: 
         assert await turns_until(lambda: told) >= 4 * 5, "it was written at once"
         await store.flush()
         assert told == ["large None", "small None"]
-        assert store._commit_number == before + 2
+        assert store._spans.commit_number == before + 2
         page = await store.messages(fragment, PLACE_ACTIVE, ROWS - 1, 10, 10**6)
         assert [row.sequence_number for row in page.messages] == [ROWS]
         session = await store.session(fragment, f"s{ROWS}")

@@ -1,7 +1,7 @@
 """Which rows can be read without a thread."""
 
 from busway.store.contract import FragmentKey
-from busway.store.sqlite.warmth import Warmth
+from busway.store.sqlite.reads import Warmth
 from tests.harness.manual_clock import ManualClock
 
 

@@ -4,14 +4,13 @@ store          the store: gathering, in flight, reported; failing and opening ag
 commit_batch   a batch's statements
 payloads       bodies that copies share, and who refers to them
 log_writer     the part of it about logs
-commit_thread  where COMMIT runs
 upkeep         checkpoints and free pages, between commits
 space          watching free space; the reserve file
 high_water     how many commits were reported, in a file of its own
-reads          the reads of the contract, corrected on the loop by the shadows of joined batches
+reads          the reads of the contract; which rows were touched lately and can be read at once
+spans          reads under way: their connections, and the shadows of batches that correct them on the loop
 reader         the half of a read that runs on a connection of its own (`raw_page`: rows as committed)
 log_reader     the part of it about logs
-warmth         which rows were touched lately and can be read at once
 rows           messages ↔ rows, with their checksums
 log_rows       chunks of logs ↔ rows, likewise; one CRC for many chunks
 file_lock      one server at a time

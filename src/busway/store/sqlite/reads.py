@@ -1,25 +1,19 @@
-"""The reads of the contract: rows from a reader thread, corrected on the loop.
-
-Theory of operation. A read is a *span*: it begins with the number of the last reported commit, asks reader threads
-(once or more often), and at its end looks at the shadows of every batch after that number. `SqliteReads` keeps
-those batches while any span needs them. From the correction to the caller's next statement nothing is awaited.
+"""The reads of the contract: rows from a reader thread, corrected on the loop. Each is a span (`spans`).
 
 A session's first number can be hidden while its later rows are not, and only the database knows these. So a thread
 is told which rows are going, answers with the first few numbers of the sessions concerned, and is asked again, for
 more of them, in the rare case that all of those went meanwhile.
+
+When a page follows another, the reader thread that touches its rows goes on and touches those of the next few
+pages, and how far it came is noted for a moment (`Warmth`): the system keeps in memory what was read this recently. A
+consumer that works through a backlog then needs a thread only for every eighth page or so.
 """
 
 from __future__ import annotations
 
-import asyncio
-import queue
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Self, TypeVar
-
-import apsw
+from typing import Final
 
 from busway.clock import Clock
 from busway.message.message import PLACE_SCHEDULED, Message
@@ -30,20 +24,15 @@ from busway.store.contract import (
     Page,
     SessionRow,
     StoreError,
-    StoreState,
-    StoreUnavailable,
     TimedRow,
     TransferMark,
 )
 from busway.store.log_contract import ChunkHead, ChunkPage, ProducerRow
-from busway.store.shadow import Shadow, Shadows
+from busway.store.shadow import Shadows
 from busway.store.sqlite.raw_page import RawPage
 from busway.store.sqlite.reader import DamagedState, FirstNumbers, RawSession, Reader
 from busway.store.sqlite.rows import NUMBER_MASK
-from busway.store.sqlite.warmth import Warmth
-
-T = TypeVar("T")
-U = TypeVar("U")
+from busway.store.sqlite.spans import Span, Spans
 
 #: Past every time and count a client can name, and small enough for SQLite's integers.
 _FAR: Final = 1 << 62
@@ -55,23 +44,54 @@ _BY_NUMBER_BYTES: Final = 1 << 20
 #: How many numbers of a session a thread brings when its first row is going, and how this grows.
 _NUMBERS_FIRST: Final = 64
 _NUMBERS_GROWTH: Final = 16
-#: How often a read that waits for a connection looks whether the store is still open.
-_LOOK_AGAIN_S: Final = 1.0
+#: How long a touched page surely stays in memory.
+_LASTS_S: Final = 2.0
+#: Runs that are noted at the same time.
+_RUNS_MAX: Final = 256
+
+
+class Warmth:
+    """Touched runs, one for each place of a fragment. Belongs to the loop."""
+
+    __slots__ = ("_clock", "_runs")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: (fragment, place) → (where the last page ended, up to where rows were touched, when).
+        self._runs: dict[tuple[FragmentKey, int], tuple[int, int, float]] = {}
+
+    def note(self, fragment: FragmentKey, place: int, page_end: int, last: int) -> None:
+        """A page ended at this number; the rows behind it were touched, too, up to `last`."""
+        if len(self._runs) >= _RUNS_MAX:
+            self._runs.clear()
+        self._runs[fragment, place] = (page_end, last, self._clock.monotonic())
+
+    def is_followed(self, fragment: FragmentKey, place: int, after: int) -> bool:
+        """A page behind `after` goes on where another ended."""
+        run = self._run(fragment, place)
+        return run is not None and run[0] <= after <= run[1]
+
+    def last(self, fragment: FragmentKey, place: int, after: int) -> int | None:
+        """Up to which number the rows behind `after` can be read at once; None when a thread must touch them."""
+        run = self._run(fragment, place)
+        return run[1] if run is not None and run[0] <= after < run[1] else None
+
+    def _run(self, fragment: FragmentKey, place: int) -> tuple[int, int, float] | None:
+        run = self._runs.get((fragment, place))
+        if run is None or self._clock.monotonic() - run[2] > _LASTS_S:
+            return None
+        return run
+
+    def forget(self) -> None:
+        self._runs.clear()
 
 
 class SqliteReads:
-    """What a store must know to read; `SqliteStore` adds the writing."""
+    """The reading half of `contract.Store`."""
 
-    name: str
-    state: StoreState
-
-    def __init__(self, clock: Clock) -> None:
-        #: The last commit that was reported.
-        self._commit_number = 0
-        #: Batches not yet reported, and reported ones that some span still needs; oldest first.
-        self._shadows: deque[Shadow] = deque()
-        #: Commit number at the beginning of a span → how many such spans there are.
-        self._spans: dict[int, int] = {}
+    def __init__(self, spans: Spans, clock: Clock) -> None:
+        self._spans = spans
+        self._warmth = Warmth(clock)
         #: Fragments that wait for the sweep.
         self._dropped: set[int] = set()
         #: Fragments that may have rows with a shared payload.
@@ -79,11 +99,13 @@ class SqliteReads:
         #: Fragments of partitioned entities: what their numbers have in the upper bits. Threads and row keys do
         #: without; it is taken off numbers that come in here and put on those that go out.
         self._number_bases: dict[int, int] = {}
-        self._warmth = Warmth(clock)
-        #: Counts openings: a read that began before another opening is void.
-        self._generation = 0
-        self._readers: queue.SimpleQueue[Reader] = queue.SimpleQueue()
-        self._read_threads: ThreadPoolExecutor | None = None
+
+    def begin(self, dropped: set[int], sharing: set[int], number_bases: dict[int, int]) -> None:
+        """The store is open, anew: what the writer knows of fragments, and goes on to change."""
+        self._dropped = dropped
+        self._sharing = sharing
+        self._number_bases = number_bases
+        self._warmth.forget()
 
     # -- messages
     async def messages(
@@ -97,7 +119,7 @@ class SqliteReads:
         )
 
     async def _raw_messages(
-        self, span: _Span, fragment: FragmentKey, place: int, after: int, limit: int, bytes_max: int
+        self, span: Span, fragment: FragmentKey, place: int, after: int, limit: int, bytes_max: int
     ) -> RawPage:
         """At once where a thread has touched the rows lately, else after a thread has."""
         warmth = self._warmth
@@ -124,7 +146,7 @@ class SqliteReads:
         keys = [fragment << COUNTER_BITS | number for number in known]
         found: list[Message] = []
         damaged: list[int] = []
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             # Corrected at the end, so that all pages show one moment.
             at = 0
             while at < len(keys):
@@ -149,7 +171,7 @@ class SqliteReads:
         base = self._number_bases.get(fragment, 0)
         known = {number - base for number in numbers if 0 < number - base <= NUMBER_MASK}
         keys = [fragment << COUNTER_BITS | number for number in sorted(known)]
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             rows = await span.run(lambda reader: reader.sizes(place, keys))
             shadows = span.shadows()
         if self._is_dropped(fragment, shadows):
@@ -168,7 +190,7 @@ class SqliteReads:
         )
 
     async def _raw_session(
-        self, span: _Span, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
+        self, span: Span, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
     ) -> RawPage:
         _, page = await span.run_warm(
             lambda reader: reader.warm_session_messages(fragment, session_id, after, limit),
@@ -192,13 +214,13 @@ class SqliteReads:
         self,
         fragment: FragmentKey,
         after: int,
-        read: Callable[[_Span, int], Coroutine[None, None, RawPage]],
+        read: Callable[[Span, int], Coroutine[None, None, RawPage]],
     ) -> Page:
         base = self._number_bases.get(fragment, 0)
         after = max(after - base, 0)
         if after >= NUMBER_MASK:
             return Page([], False, [])
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             while True:
                 raw = await read(span, after)
                 shadows = span.shadows()
@@ -250,7 +272,7 @@ class SqliteReads:
         found: list[tuple[int, int]] = []
         after = (-_FAR, 0) if behind is None else (behind[2], self._row_key(behind[0], behind[1]))
         slice_rows = min(limit + 16, _LIMIT_MAX)
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             while True:
                 rows = await span.run(_slice(read, after, now_ms, slice_rows))
                 shadows = span.shadows()
@@ -262,12 +284,14 @@ class SqliteReads:
     # -- sessions
     async def session(self, fragment: FragmentKey, session_id: str) -> SessionRow | None:
         numbers_max = _NUMBERS_FIRST
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             while True:
                 try:
                     raw = await span.run(_session(fragment, session_id, numbers_max))
                 except DamagedState:
-                    raise StoreError(f"The state of a session in store {self.name} is damaged.") from None
+                    raise StoreError(
+                        f"The state of a session in store {self._spans.name} is damaged."
+                    ) from None
                 shadows = span.shadows()
                 if self._is_dropped(fragment, shadows):
                     return None
@@ -291,7 +315,7 @@ class SqliteReads:
         after = max(after_first_number - base, 0)
         rows_max = min(limit, _LIMIT_MAX)
         numbers_max = _NUMBERS_FIRST
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             while after < NUMBER_MASK and rows_max > 0:
                 going = sorted(span.shadows().active_removed(fragment))
                 rows, cut = await span.run(_session_firsts(fragment, after, rows_max, going, numbers_max))
@@ -322,7 +346,7 @@ class SqliteReads:
         skip = min(max(skip, 0), _LIMIT_MAX)
         rows_max = min(limit, _LIMIT_MAX)
         numbers_max = _NUMBERS_FIRST
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             while rows_max > 0:
                 going = sorted(span.shadows().active_removed(fragment))
                 rows = await span.run(
@@ -348,30 +372,30 @@ class SqliteReads:
 
     # -- logs
     async def chunks(self, log: FragmentKey, from_number: int, bytes_max: int) -> ChunkPage:
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             page = await span.run(lambda reader: reader.logs.chunks(log, from_number, bytes_max))
             return ChunkPage([], [], False) if self._is_dropped(log, span.shadows()) else page
 
     async def chunk_heads(self, log: FragmentKey, from_number: int, limit: int) -> list[ChunkHead]:
         rows = min(max(limit, 0), _LIMIT_MAX)
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             heads = await span.run(lambda reader: reader.logs.heads(log, from_number, rows))
             return [] if self._is_dropped(log, span.shadows()) else heads
 
     async def first_number_since(self, log: FragmentKey, at_ms: int) -> int | None:
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             number = await span.run(lambda reader: reader.logs.first_number_since(log, at_ms))
             return None if self._is_dropped(log, span.shadows()) else number
 
     async def producers(self, log: FragmentKey) -> list[ProducerRow]:
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             rows = await span.run(lambda reader: reader.logs.producers(log))
             return [] if self._is_dropped(log, span.shadows()) else rows
 
     # -- the rest
     async def known_ids(self, fragment: FragmentKey, ids: Iterable[str], since_ms: int) -> set[str]:
         asked = set(ids)
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             stored = await span.run(lambda reader: reader.known_ids(fragment, asked, since_ms))
             shadows = span.shadows()
         if self._is_dropped(fragment, shadows):
@@ -381,169 +405,20 @@ class SqliteReads:
         return {message_id for message_id in asked if known.get(message_id, -1) >= since_ms}
 
     async def transfer_marks(self, source_store: str | None = None) -> list[TransferMark]:
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             marks = await span.run(lambda reader: reader.transfer_marks(source_store))
             removed = span.shadows().marks_removed()
         return [mark for mark in marks if mark not in removed]
 
     async def fragments(self, keys: Sequence[FragmentKey] | None = None) -> list[FragmentRow]:
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             rows = await span.run(lambda reader: reader.fragments(keys))
             shadows = span.shadows()
         return [row for row in rows if not self._is_dropped(row.key, shadows)]
 
     async def catalogue(self) -> tuple[int, dict[str, str]]:
-        with _Span(self) as span:
+        with Span(self._spans) as span:
             return await span.run(Reader.catalogue)
-
-    # -- spans
-    def _require_open(self) -> None:
-        if self.state is not StoreState.OPEN:
-            raise StoreUnavailable(f"The store {self.name} is {self.state.value}.")
-
-    def _forget_shadows(self) -> None:
-        """Lets go of reported batches that no span needs any more."""
-        needed = min(self._spans, default=self._commit_number)
-        while self._shadows and self._shadows[0].number <= needed:
-            self._shadows.popleft()
-
-    def _condense_shadows(self) -> None:
-        """A batch was just reported; another gathers behind it. When a span needs it nevertheless, it lets go of its
-        messages, and joins the one before unless a span began between the two: a slow read costs no memory for what
-        is sent meanwhile."""
-        shadows = self._shadows
-        if len(shadows) < 2:
-            return
-        reported = shadows[-2]
-        reported.let_go()
-        if len(shadows) > 2 and shadows[-3].number not in self._spans:
-            shadows[-3].absorb(reported)
-            del shadows[-2]
-
-    def _warmed(self, warm: Callable[[Reader], U]) -> tuple[Reader, U]:
-        """In a reader thread: a reader inside a transaction, the pages it will need in its cache."""
-        reader = self._take()
-        try:
-            reader.begin()
-            return reader, warm(reader)
-        except BaseException:
-            self._give_back(reader)
-            raise
-
-    def _take(self) -> Reader:
-        """In a reader thread. A read that still waited for its turn when the store closed finds no readers any more;
-        left waiting it would keep the process from ending."""
-        while True:
-            try:
-                return self._readers.get(timeout=_LOOK_AGAIN_S)
-            except queue.Empty:
-                self._require_open()
-
-    def _idle_reader(self) -> Reader | None:
-        """Without waiting."""
-        try:
-            return self._readers.get_nowait()
-        except queue.Empty:
-            return None
-
-    def _give_back(self, reader: Reader) -> None:
-        reader.end()
-        self._readers.put(reader)
-
-    def _give_back_later(self, warmed: asyncio.Future[tuple[Reader, U]]) -> None:
-        """Nobody waits for it any more."""
-        if not warmed.cancelled() and warmed.exception() is None:
-            self._give_back(warmed.result()[0])
-
-    def _run_read(self, work: Callable[[Reader], T]) -> T:
-        """In a reader thread."""
-        reader = self._take()
-        try:
-            return work(reader)
-        finally:
-            self._readers.put(reader)
-
-
-class _Span:
-    """One read from its call to its return."""
-
-    __slots__ = ("_began_at", "_generation", "_store")
-
-    def __init__(self, store: SqliteReads) -> None:
-        self._store = store
-
-    def __enter__(self) -> Self:
-        store = self._store
-        store._require_open()
-        self._generation = store._generation
-        self._began_at = store._commit_number
-        store._spans[self._began_at] = store._spans.get(self._began_at, 0) + 1
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        store = self._store
-        if store._generation != self._generation:
-            return
-        store._spans[self._began_at] -= 1
-        if store._spans[self._began_at] == 0:
-            del store._spans[self._began_at]
-            store._forget_shadows()
-
-    async def run(self, work: Callable[[Reader], T]) -> T:
-        store = self._store
-        loop = asyncio.get_running_loop()
-        try:
-            result = await loop.run_in_executor(store._read_threads, store._run_read, work)
-        except apsw.Error as error:
-            raise self._unreadable(error) from error
-        self._require_same_opening()
-        return result
-
-    async def run_warm(self, warm: Callable[[Reader], U], read: Callable[[Reader], T]) -> tuple[U, T]:
-        """Touches pages in a thread in one step, so that a slow disk delays nobody, then reads them on the loop: row
-        by row in a thread, each row would wait for the interpreter's lock. With the same connection in one
-        transaction, for its cache would be void in the next."""
-        store = self._store
-        loop = asyncio.get_running_loop()
-        warmed = loop.run_in_executor(store._read_threads, store._warmed, warm)
-        try:
-            reader, answer = await asyncio.shield(warmed)
-        except asyncio.CancelledError:
-            warmed.add_done_callback(store._give_back_later)
-            raise
-        except apsw.Error as error:
-            raise self._unreadable(error) from error
-        return answer, self._read_and_give_back(reader, read)
-
-    async def run_here(self, read: Callable[[Reader], T]) -> T | None:
-        """Reads on the loop what is in memory; None when no reader is idle. Others get a turn first."""
-        await asyncio.sleep(0)
-        reader = self._store._idle_reader()
-        if reader is None:
-            return None
-        return self._read_and_give_back(reader, read)
-
-    def _read_and_give_back(self, reader: Reader, read: Callable[[Reader], T]) -> T:
-        try:
-            self._require_same_opening()
-            reader.begin()
-            return read(reader)
-        except apsw.Error as error:
-            raise self._unreadable(error) from error
-        finally:
-            self._store._give_back(reader)
-
-    def _unreadable(self, error: apsw.Error) -> StoreError:
-        return StoreError(f"The store {self._store.name} cannot be read: {error}.")
-
-    def _require_same_opening(self) -> None:
-        self._store._require_open()
-        if self._store._generation != self._generation:
-            raise StoreUnavailable(f"The store {self._store.name} was opened anew meanwhile.")
-
-    def shadows(self) -> Shadows:
-        """All batches that were not reported when the span began."""
-        return Shadows([shadow for shadow in self._store._shadows if shadow.number > self._began_at])
 
 
 def _slice(

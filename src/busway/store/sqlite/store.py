@@ -9,9 +9,9 @@ its callbacks are told and the next starts with the loop's next turn if anything
     gathering ──_start──▶ written, in flight ──_commit (thread)──▶ _committed ──▶ reported
                                                         └─ upkeep (thread) ──▶ _upkept
 
-Reads run on connections of their own in reader threads and see some commit at or after the last reported one. On
-their return they are corrected, on the loop, by the shadows of all batches that were not reported when the read
-began: `_shadows` keeps a batch until every read that began before its report has returned.
+Reads (`reads`) run on connections of their own in reader threads and see some commit at or after the last reported
+one. On their return they are corrected, on the loop, by the shadows of all batches that were not reported when the
+read began: `spans` keeps a batch until every read that began before its report has returned.
 
 Any error of a batch makes the store FAILED: what the file holds and what the owner remembers may differ, so the
 owner loads anew after `reopen`.
@@ -23,6 +23,7 @@ import asyncio
 import contextlib
 import logging
 import queue
+import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -42,10 +43,10 @@ from busway.store.contract import (
     FragmentKey,
     StoreError,
     StoreState,
+    StoreUnavailable,
 )
 from busway.store.shadow import Shadow
 from busway.store.sqlite.commit_batch import BatchWriter
-from busway.store.sqlite.commit_thread import CommitThread
 from busway.store.sqlite.database_file import open_for_reading, open_for_writing
 from busway.store.sqlite.file_lock import FileLock
 from busway.store.sqlite.high_water import HighWater
@@ -53,6 +54,7 @@ from busway.store.sqlite.queries import query
 from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.reads import SqliteReads
 from busway.store.sqlite.space import SpaceGuard, free_bytes_of
+from busway.store.sqlite.spans import ReaderPool, Spans
 from busway.store.sqlite.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
@@ -71,14 +73,37 @@ _SLOW_COMMIT_S: Final = 0.05
 _STUCK_COMMIT_S: Final = 2.0
 #: The longest time that a store is passed by after a slow commit.
 _SLOW_PAUSE_S_MAX: Final = 5.0
-#: Closing waits this long for a read under way before it lets its connection go.
-_READERS_WAIT_S: Final = 10.0
 
 _COMMIT: Final = query("commit")
 _ROLL_BACK: Final = query("roll_back")
 
 
-class SqliteStore(SqliteReads):
+class CommitThread:
+    """The thread in which commits run: one job after the other, in the order of `submit`. Jobs tell their outcome
+    themselves and must not raise. (A pool's future for each job costs about 25 µs that every send would wait for.)"""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """Returns when everything submitted is done. Blocks: call it off the loop."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                return
+            job()
+
+
+class SqliteStore:
     """`contract.Store` in the file `path`, with its lock, NAME.high-water and NAME.reserve beside it.
 
     `lost_commits` is more than 0 when the file has lost commits it had reported (damage to the file or its log).
@@ -100,7 +125,6 @@ class SqliteStore(SqliteReads):
         vfs: str | None = None,
         free_bytes: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(clock)
         # Settings.
         self.name = name
         self.url = f"sqlite:{path}"
@@ -121,6 +145,11 @@ class SqliteStore(SqliteReads):
         )
         # Over all openings.
         self.state = StoreState.CLOSED
+        self._readers = ReaderPool(self._require_open)
+        self._spans = Spans(name, self._readers, self._require_open)
+        self._shadows = self._spans.shadows
+        self._reads = SqliteReads(self._spans, clock)
+        self._take_over_reads(self._reads)
         self.lost_commits = 0
         self._next_key = 1
         self._turn = asyncio.Lock()  # open, close and reopen one after the other
@@ -137,10 +166,32 @@ class SqliteStore(SqliteReads):
         self._is_scheduled = False
         self._is_writer_busy = False
         self._key_written = 1
-        self._reader_count = 0
         self._space_looked_at = 0.0
         self._mark_timer: asyncio.TimerHandle | None = None
         self._marked = 0
+
+    def _take_over_reads(self, reads: SqliteReads) -> None:
+        """The reads of the contract are methods of another object, with no call in between."""
+        self.messages = reads.messages
+        self.by_number = reads.by_number
+        self.sizes = reads.sizes
+        self.session_messages = reads.session_messages
+        self.peek = reads.peek
+        self.due = reads.due
+        self.next_due_ms = reads.next_due_ms
+        self.expired_entries = reads.expired_entries
+        self.next_expiry_ms = reads.next_expiry_ms
+        self.session = reads.session
+        self.next_sessions = reads.next_sessions
+        self.sessions = reads.sessions
+        self.chunks = reads.chunks
+        self.chunk_heads = reads.chunk_heads
+        self.first_number_since = reads.first_number_since
+        self.producers = reads.producers
+        self.known_ids = reads.known_ids
+        self.transfer_marks = reads.transfer_marks
+        self.fragments = reads.fragments
+        self.catalogue = reads.catalogue
 
     # -- life
     async def open(self) -> None:
@@ -177,7 +228,7 @@ class SqliteStore(SqliteReads):
     async def _open(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._chores_thread = ThreadPoolExecutor(1, f"{self.name}-chores")
-        self._read_threads = ThreadPoolExecutor(self._read_thread_count, f"{self.name}-read")
+        self._readers.start(self.name, self._read_thread_count)
         try:
             stored, marked = await self._loop.run_in_executor(self._chores_thread, self._open_files)
         except BaseException:
@@ -200,8 +251,7 @@ class SqliteStore(SqliteReads):
                 vacuum_bytes=self._vacuum_bytes,
             )
             for _ in range(self._read_thread_count):
-                self._readers.put(Reader(open_for_reading(self._path, self._vfs)))
-                self._reader_count += 1
+                self._readers.add(Reader(open_for_reading(self._path, self._vfs)))
             self._key_written = self._writer.next_fragment_key()
             return self._writer.commit_number(), self._high_water.read()
         except (apsw.Error, OSError, LookupError, UnicodeDecodeError) as error:
@@ -221,15 +271,10 @@ class SqliteStore(SqliteReads):
                 stored,
                 marked,
             )
-        self._generation += 1
-        self._commit_number = self._marked = max(stored, marked)
+        self._marked = max(stored, marked)
+        self._spans.begin(self._marked)
         self._next_key = max(self._next_key, self._key_written)
-        self._dropped = self._writer.dropped
-        self._sharing = self._writer.sharing
-        self._number_bases = self._writer.number_bases
-        self._warmth.forget()
-        self._spans.clear()
-        self._shadows.clear()
+        self._reads.begin(self._writer.dropped, self._writer.sharing, self._writer.number_bases)
         self._in_flight = self._reporting = None
         self._is_scheduled = self._is_writer_busy = False
         self._gather_anew()
@@ -240,9 +285,9 @@ class SqliteStore(SqliteReads):
         if self._mark_timer is not None:
             self._mark_timer.cancel()
             self._mark_timer = None
-        if self._read_threads is None:
+        if self._readers.threads is None:
             return
-        commit_number = self._commit_number
+        commit_number = self._spans.commit_number
         if with_checkpoint and commit_number > self._marked:
             await self._loop.run_in_executor(self._chores_thread, self._write_mark, commit_number)
         await self._loop.run_in_executor(self._chores_thread, self._commit_thread.stop)
@@ -251,10 +296,7 @@ class SqliteStore(SqliteReads):
 
     def _close_connections(self, with_checkpoint: bool) -> None:
         """In the chores thread. Waits for reads under way; the writer goes last, so that it empties the log."""
-        while self._reader_count > 0:
-            self._reader_count -= 1
-            with contextlib.suppress(apsw.Error, queue.Empty):
-                self._readers.get(timeout=_READERS_WAIT_S).close()
+        self._readers.close()
         with contextlib.suppress(apsw.Error):
             if with_checkpoint:
                 self._connection.execute(query("pragma_checkpoint_truncate")).fetchall()
@@ -263,9 +305,11 @@ class SqliteStore(SqliteReads):
 
     def _stop_pools(self) -> None:
         self._chores_thread.shutdown(wait=False)
-        if self._read_threads is not None:
-            self._read_threads.shutdown(wait=False)
-        self._read_threads = None
+        self._readers.stop()
+
+    def _require_open(self) -> None:
+        if self.state is not StoreState.OPEN:
+            raise StoreUnavailable(f"The store {self.name} is {self.state.value}.")
 
     # -- joining
     def batch(self) -> CommitBatch:
@@ -319,28 +363,28 @@ class SqliteStore(SqliteReads):
 
     async def sweep_dropped(self, limit: int) -> bool:
         self._require_open()
-        if not self._dropped and not any(shadow.batch.fragments_dropped for shadow in self._shadows):
+        if not self._writer.dropped and not any(shadow.batch.fragments_dropped for shadow in self._shadows):
             return False
         self.batch()
         self._sweep_rows = max(self._sweep_rows, limit, 1)
         await self.flush()
-        return bool(self._dropped)
+        return bool(self._writer.dropped)
 
     # -- committing
     def _schedule(self) -> None:
         """A commit starts with the loop's next turn, unless one is under way: its end starts the next."""
         if not self._is_writer_busy and self._reporting is None:
             self._is_scheduled = True
-            self._loop.call_soon(self._start, self._generation)
+            self._loop.call_soon(self._start, self._spans.generation)
 
     def _gather_anew(self) -> None:
         self._batch = CommitBatch()
         self._sweep_rows = 0
-        number = self._commit_number + (1 if self._in_flight is None else 2)
+        number = self._spans.commit_number + (1 if self._in_flight is None else 2)
         self._shadows.append(Shadow(self._batch, number))
 
     def _start(self, generation: int) -> None:
-        if generation != self._generation:
+        if generation != self._spans.generation:
             return
         self._is_scheduled = False
         if self._is_writer_busy or self._reporting is not None:
@@ -371,7 +415,7 @@ class SqliteStore(SqliteReads):
 
     def _write_on(self, writing: Generator[None, None, None], shadow: Shadow, generation: int) -> None:
         """The rest of a large batch, a turn of the loop at a time. The next one gathers meanwhile."""
-        if generation != self._generation or self.state is not StoreState.OPEN:
+        if generation != self._spans.generation or self.state is not StoreState.OPEN:
             return
         began_s = LOOP.now()
         try:
@@ -425,7 +469,7 @@ class SqliteStore(SqliteReads):
     def _committed(
         self, generation: int, shadow: Shadow, outcome: StoreError | None, is_writer_free: bool
     ) -> None:
-        if generation != self._generation or self.state is not StoreState.OPEN:
+        if generation != self._spans.generation or self.state is not StoreState.OPEN:
             return
         began_s = LOOP.now()
         batch = shadow.batch
@@ -435,10 +479,8 @@ class SqliteStore(SqliteReads):
         if outcome is not None:
             self._fail(batch, outcome)
             return
-        self._commit_number = shadow.number
         self._writer.committed()
-        self._forget_shadows()
-        self._condense_shadows()
+        self._spans.reported(shadow.number)
         self._reporting = batch
         count = len(batch.callbacks)
         self._report(batch, 0, generation)
@@ -448,7 +490,7 @@ class SqliteStore(SqliteReads):
     def _report(self, batch: CommitBatch, start: int, generation: int) -> None:
         """Tells those who joined, over several turns of the loop when they are many. The next commit waits for it:
         its callbacks come later."""
-        if generation != self._generation:
+        if generation != self._spans.generation:
             return
         told = report_some(self._loop, batch.callbacks, start, self._clock)
         if told < len(batch.callbacks):
@@ -469,7 +511,7 @@ class SqliteStore(SqliteReads):
             self._slow_until = now + min(took_s, _SLOW_PAUSE_S_MAX)
 
     def _upkept(self, generation: int, made_checkpoint: bool) -> None:
-        if generation == self._generation and self.state is StoreState.OPEN:
+        if generation == self._spans.generation and self.state is StoreState.OPEN:
             self._is_writer_busy = False
             if made_checkpoint:
                 self._mark()
@@ -486,7 +528,7 @@ class SqliteStore(SqliteReads):
 
     def _upkeep_soon(self) -> None:
         self._is_writer_busy = True
-        self._commit_thread.submit(partial(self._run_upkeep, self._generation))
+        self._commit_thread.submit(partial(self._run_upkeep, self._spans.generation))
 
     def _fail(self, batch: CommitBatch, outcome: StoreError) -> None:
         """Nothing may join any more; everybody who did is told."""
@@ -525,9 +567,9 @@ class SqliteStore(SqliteReads):
             self._upkeep_soon()
 
     def _mark(self) -> None:
-        if self._commit_number > self._marked:
-            self._marked = self._commit_number
-            self._chores_thread.submit(self._write_mark, self._commit_number)
+        if self._spans.commit_number > self._marked:
+            self._marked = self._spans.commit_number
+            self._chores_thread.submit(self._write_mark, self._spans.commit_number)
 
     def _write_mark(self, commit_number: int) -> None:
         """In the chores thread."""
@@ -538,7 +580,7 @@ class SqliteStore(SqliteReads):
 
     def _look_at_space_soon(self) -> None:
         self._space_looked_at = self._clock.monotonic()
-        if self._read_threads is not None:
+        if self._readers.threads is not None:
             self._chores_thread.submit(self._look_at_space)
 
     def _look_at_space(self) -> None:
