@@ -28,17 +28,6 @@ from busway_spark.wire.patience import OPERATION_S
 from busway_spark.writing.write_names import BATCH_MAX, WRITE_ID_CHARACTERS_MAX
 
 _DURATION: Final = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?", re.IGNORECASE)
-
-
-def seconds_of(text: str) -> float | None:
-    """ISO 8601 as azure-event-hubs-spark has it (PT60S), or whole seconds; None for anything else."""
-    match = _DURATION.fullmatch(text)
-    if match is not None and any(match.groups()):
-        hours, minutes, seconds = (float(part or 0) for part in match.groups())
-        return hours * 3600 + minutes * 60 + seconds
-    return float(text) if text.isascii() and text.isdigit() and len(text) <= 6 else None
-
-
 #: Comes among the options of a table's definition, and nowhere else.
 _MARK: Final = "provider"
 _KEY: Final = "connectionstring"
@@ -54,6 +43,39 @@ MISSING: Final = (
 )
 #: Stands where a definition has none.
 NOWHERE: Final = "Endpoint=sb://nowhere.invalid;SharedAccessKeyName=none;SharedAccessKey=none;EntityPath=none"
+CONNECTION_STRING: Final = "connectionString"
+CA_FILE: Final = "caFile"
+TRANSPORT: Final = "transport"
+OPERATION_TIMEOUT: Final = "operationTimeout"
+WRITE_ID: Final = "writeId"
+BATCH_ID: Final = "batchId"
+COLUMNS: Final = "columns"
+INCLUDE_BODY: Final = "includeBody"
+FAIL_ON_DATA_LOSS: Final = "failOnDataLoss"
+#: How AMQP travels.
+AMQP: Final = "amqp"
+WEBSOCKET: Final = "websocket"
+NUMBER_MAX: Final = (1 << 63) - 1
+#: What Spark itself hands to every source and sink.
+_OF_SPARK: Final = frozenset(
+    {
+        *("path", "checkpointlocation", "queryname", "querytimeout", "outputmode", "serialization.format"),
+        *("truncate", "numrows"),
+    }
+)
+_QUOTED_MAX: Final = 60
+_NONE: Final[Mapping[str, str]] = {}
+#: What a format raises for an option: its name, and a sentence that goes on behind it.
+Fault = Callable[[str, str], ValueError]
+
+
+def seconds_of(text: str) -> float | None:
+    """ISO 8601 as azure-event-hubs-spark has it (PT60S), or whole seconds; None for anything else."""
+    match = _DURATION.fullmatch(text)
+    if match is not None and any(match.groups()):
+        hours, minutes, seconds = (float(part or 0) for part in match.groups())
+        return hours * 3600 + minutes * 60 + seconds
+    return float(text) if text.isascii() and text.isdigit() and len(text) <= 6 else None
 
 
 class KeyInTable(ValueError):
@@ -70,34 +92,6 @@ def of_definition(given: Mapping[str, str], known: Collection[str], prefix: str)
         raise KeyInTable(KEY_REFUSED)
     shaping = {key: value for key, value in lower.items() if key in known and key != "connection"}
     return {**shaping, _KEY: NOWHERE}
-
-
-CONNECTION_STRING: Final = "connectionString"
-CA_FILE: Final = "caFile"
-TRANSPORT: Final = "transport"
-OPERATION_TIMEOUT: Final = "operationTimeout"
-WRITE_ID: Final = "writeId"
-BATCH_ID: Final = "batchId"
-COLUMNS: Final = "columns"
-INCLUDE_BODY: Final = "includeBody"
-FAIL_ON_DATA_LOSS: Final = "failOnDataLoss"
-
-#: How AMQP travels.
-AMQP: Final = "amqp"
-WEBSOCKET: Final = "websocket"
-NUMBER_MAX: Final = (1 << 63) - 1
-#: What Spark itself hands to every source and sink.
-_OF_SPARK: Final = frozenset(
-    {
-        *("path", "checkpointlocation", "queryname", "querytimeout", "outputmode", "serialization.format"),
-        *("truncate", "numrows"),
-    }
-)
-_QUOTED_MAX: Final = 60
-_NONE: Final[Mapping[str, str]] = {}
-
-#: What a format raises for an option: its name, and a sentence that goes on behind it.
-Fault = Callable[[str, str], ValueError]
 
 
 class WrongColumns(ValueError):

@@ -117,6 +117,6 @@ def test_groups_have_a_bound() -> None:
     """Triage: a million different errors are counted, not remembered."""
     done = Round(True)
     for at in range(500):
-        group = deadletters_triage.Group("q", f"reason {at}", "", deadletters_triage.LEAVE, None)
+        group = deadletters_triage.TriagedGroup("q", f"reason {at}", "", deadletters_triage.LEAVE, None)
         deadletters_triage._count(done.groups, group)
     assert (done.total, len(done.groups)) == (500, deadletters_triage.GROUPS_MAX + 1)

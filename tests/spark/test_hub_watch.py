@@ -36,7 +36,7 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[str] = []
         self.connections = 0
-        get, connected = HttpClient.get, keeping.connected
+        get, connected = HttpClient.get, keeping.connect
 
         def counted_get(door: HttpClient, target: str, *more: object, **named: object) -> bytes:
             self.asked.append(target)
@@ -47,7 +47,7 @@ class Counted:
             return connected(*given)  # type: ignore[arg-type]
 
         monkeypatch.setattr(HttpClient, "get", counted_get)
-        monkeypatch.setattr("busway_spark.wire.http_client.connected", counted_connected)
+        monkeypatch.setattr("busway_spark.wire.http_client.connect", counted_connected)
 
 
 @pytest.fixture

@@ -46,6 +46,13 @@ HEAD_BYTES: Final = _HEAD.size
 #: Columns of one event, without its number.
 _COLUMN_BYTES: Final = 4 + 4 + 8
 _IS_BIG_ENDIAN: Final = sys.byteorder == "big"
+ALL: Final = "all"
+HEADS: Final = "heads"
+NUMBERS: Final = "numbers"
+PARTS: Final = (ALL, HEADS, NUMBERS)
+#: A data section before its content, with a size of one byte and of four.
+_SHORT: Final = b"\x00\x53\x75\xa0"
+_LONG: Final = b"\x00\x53\x75\xb0"
 
 
 class ChunkDamaged(ValueError):
@@ -249,16 +256,6 @@ def _column(code: str, data: bytes, at: int, count: int) -> array[int]:
     if _IS_BIG_ENDIAN:
         column.byteswap()
     return column
-
-
-ALL: Final = "all"
-HEADS: Final = "heads"
-NUMBERS: Final = "numbers"
-PARTS: Final = (ALL, HEADS, NUMBERS)
-
-#: A data section before its content, with a size of one byte and of four.
-_SHORT: Final = b"\x00\x53\x75\xa0"
-_LONG: Final = b"\x00\x53\x75\xb0"
 
 
 def heads_of(chunk: bytes) -> bytes:

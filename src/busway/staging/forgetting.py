@@ -28,6 +28,10 @@ _LOOKED_AT_ONCE: Final = 5_000
 _FORGOTTEN_AT_ONCE: Final = 1_000
 #: Batches that are looked at before others get their turn.
 _BATCHES_AT_ONCE: Final = 200
+#: Writes that are forgotten at once: their commits become one.
+_WRITES_AT_ONCE: Final = 100
+#: A line of the publisher may be in a pause after a refusal.
+_PUBLISHED_S_MAX: Final = 10.0
 
 
 class TimeLimits:
@@ -119,12 +123,6 @@ class TimeLimits:
                 self._decisions.put(stones[decision.write])
             else:
                 self._decisions.remove(decision)
-
-
-#: Writes that are forgotten at once: their commits become one.
-_WRITES_AT_ONCE: Final = 100
-#: A line of the publisher may be in a pause after a refusal.
-_PUBLISHED_S_MAX: Final = 10.0
 
 
 class Forgetting:

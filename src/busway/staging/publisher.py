@@ -40,6 +40,17 @@ from busway.staging.targets import Target, Targets
 from busway.store.contract import CommitBatch, FragmentKey, Store, StoreError
 from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges
 
+_PAGE_BYTES: Final = 1024 * 1024
+#: A slice that joins at once, and one whose entity cuts it as it needs.
+_SLICE_ROWS: Final = 400
+_LONG_SLICE_ROWS: Final = 1_000
+#: On their way into one store, of all lines.
+_FLYING_BYTES_MAX: Final = 8 * 1024 * 1024
+_PAUSE_S: Final = 0.1
+_PAUSE_S_MAX: Final = 5.0
+#: Told when nothing of a stage is left in a store, durably.
+StagePublished = Callable[[Stage, str], None]
+
 
 class Pace:
     def __init__(self) -> None:
@@ -91,18 +102,6 @@ def _forget(reading: asyncio.Task[ChunkPage] | None) -> None:
 
 
 _log = logging.getLogger("busway.staging")
-
-_PAGE_BYTES: Final = 1024 * 1024
-#: A slice that joins at once, and one whose entity cuts it as it needs.
-_SLICE_ROWS: Final = 400
-_LONG_SLICE_ROWS: Final = 1_000
-#: On their way into one store, of all lines.
-_FLYING_BYTES_MAX: Final = 8 * 1024 * 1024
-_PAUSE_S: Final = 0.1
-_PAUSE_S_MAX: Final = 5.0
-
-#: Told when nothing of a stage is left in a store, durably.
-StagePublished = Callable[[Stage, str], None]
 
 
 class Work:

@@ -33,6 +33,21 @@ _PROPERTIES: Final = (
     "group_sequence",
     "reply_to_group_id",
 )
+_VALUES: Final = ["long", "double", "string", "bytes"]
+AVRO_SCHEMA: Final = {
+    "type": "record",
+    "name": "EventData",
+    "namespace": "Microsoft.ServiceBus.Messaging",
+    "fields": [
+        {"name": "SequenceNumber", "type": "long"},
+        {"name": "Offset", "type": "string"},
+        {"name": "EnqueuedTimeUtc", "type": "string"},
+        {"name": "SystemProperties", "type": {"type": "map", "values": _VALUES}},
+        {"name": "Properties", "type": {"type": "map", "values": _VALUES}},
+        {"name": "Body", "type": ["null", "bytes"]},
+    ],
+}
+SUFFIXES: Final = {AVRO: ".avro", AVRO_DEFLATE: ".avro", PARQUET: ".parquet"}
 
 
 class CapturedEvent:
@@ -88,23 +103,6 @@ def _value(value: object) -> Value:
     if isinstance(value, UUID):
         return str(value)
     return "" if value is None else str(value)
-
-
-_VALUES: Final = ["long", "double", "string", "bytes"]
-AVRO_SCHEMA: Final = {
-    "type": "record",
-    "name": "EventData",
-    "namespace": "Microsoft.ServiceBus.Messaging",
-    "fields": [
-        {"name": "SequenceNumber", "type": "long"},
-        {"name": "Offset", "type": "string"},
-        {"name": "EnqueuedTimeUtc", "type": "string"},
-        {"name": "SystemProperties", "type": {"type": "map", "values": _VALUES}},
-        {"name": "Properties", "type": {"type": "map", "values": _VALUES}},
-        {"name": "Body", "type": ["null", "bytes"]},
-    ],
-}
-SUFFIXES: Final = {AVRO: ".avro", AVRO_DEFLATE: ".avro", PARQUET: ".parquet"}
 
 
 def write_capture(stream: BinaryIO, encoding: str, chunks: Iterable[Chunk], first: int, end: int) -> int:

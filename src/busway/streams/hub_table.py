@@ -26,6 +26,13 @@ from busway.streams.event_hub import EventHub
 from busway.streams.hub_rows import GroupRow, HubRow
 from busway.streams.partition_log import PartitionLog, log_name
 
+#: No commit holds as many events: its batch is bounded in bytes, and the smallest record has about a hundred.
+_EVENTS_PER_COMMIT: Final = 1 << 20
+#: For what was committed since the count was written last.
+_UNCOUNTED_COMMITS: Final = 16
+#: More than this is a file from long ago; numbers must stay below 2**53, which is what JavaScript can count.
+_COMMITS_MAX: Final = 1 << 24
+
 
 class HubTable:
     def __init__(
@@ -190,13 +197,6 @@ class HubTable:
 
 
 _log = logging.getLogger(__name__)
-
-#: No commit holds as many events: its batch is bounded in bytes, and the smallest record has about a hundred.
-_EVENTS_PER_COMMIT: Final = 1 << 20
-#: For what was committed since the count was written last.
-_UNCOUNTED_COMMITS: Final = 16
-#: More than this is a file from long ago; numbers must stay below 2**53, which is what JavaScript can count.
-_COMMITS_MAX: Final = 1 << 24
 
 
 def step_ahead(name: str, counters: LogCounters, lost_commits: int) -> None:

@@ -52,6 +52,15 @@ PAUSE_S: Final = 0.005
 _WORTH_ONE_IN: Final = 3
 #: …or have waited so long.
 _WAIT_S_MAX: Final = 3_600.0
+LOOK_EVERY_S: Final = 60.0
+#: After a start logs are looked at over this time, not all at once.
+_FIRST_LOOK_SPREAD_S: Final = 55
+_FIRST_LOOK_S: Final = 5.0
+#: H-19: producers are remembered so long at least.
+PRODUCERS_MS_MIN: Final = 24 * 3_600_000
+#: Where events stay for ever.
+_PRODUCERS_MS_MAX: Final = 90 * PRODUCERS_MS_MIN
+_PRODUCERS_LOOK_EVERY_MS: Final = 3_600_000
 
 
 class Compaction:
@@ -279,16 +288,6 @@ def is_tombstone(chunk: Chunk, place: int) -> bool:
 
 
 _log = logging.getLogger(__name__)
-
-LOOK_EVERY_S: Final = 60.0
-#: After a start logs are looked at over this time, not all at once.
-_FIRST_LOOK_SPREAD_S: Final = 55
-_FIRST_LOOK_S: Final = 5.0
-#: H-19: producers are remembered so long at least.
-PRODUCERS_MS_MIN: Final = 24 * 3_600_000
-#: Where events stay for ever.
-_PRODUCERS_MS_MAX: Final = 90 * PRODUCERS_MS_MIN
-_PRODUCERS_LOOK_EVERY_MS: Final = 3_600_000
 
 
 class Retention:

@@ -33,6 +33,7 @@ _SYNC_BYTES: Final = 16
 _GROWTH_MAX: Final = 16
 _BLOCK_BYTES_SPARE: Final = 64 * 1024
 _SCHEMA_BYTES_MAX: Final = 256 * 1024
+_SINGLE_OBJECT: Final = b"\xc3\x01"
 
 
 def writer_and_record(body: bytes) -> tuple[Any, bytes]:
@@ -77,9 +78,6 @@ def _writer(text: bytes) -> Any:
         return parse_avro_schema(schema)
     except (BadSchema, ValueError, RecursionError):
         raise BadBody("the schema in it cannot be used") from None
-
-
-_SINGLE_OBJECT: Final = b"\xc3\x01"
 
 
 class AvroBodies:

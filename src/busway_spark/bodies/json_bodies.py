@@ -58,6 +58,11 @@ from busway_spark.bodies.variant_bodies import variant_parts
 
 Convert = Callable[[Any], Any]
 _BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+#: A batch that cannot be read together is cut in so many pieces, and each in as many, until so few bodies are left.
+_PIECES: Final = 16
+_PIECE_MIN: Final = 64
+_BLANKS: Final = " \t\r\n"
+_TEXT: Final = pa.string()
 
 
 def converter_of(data_type: DataType) -> Convert:
@@ -229,13 +234,6 @@ _LEAVES: Final[dict[type[DataType], Convert]] = {
     DateType: _day,
     VariantType: _variant,
 }
-
-
-#: A batch that cannot be read together is cut in so many pieces, and each in as many, until so few bodies are left.
-_PIECES: Final = 16
-_PIECE_MIN: Final = 64
-_BLANKS: Final = " \t\r\n"
-_TEXT: Final = pa.string()
 
 
 class JsonBodies:

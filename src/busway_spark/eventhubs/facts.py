@@ -17,7 +17,7 @@ from busway.client.errors import ClientError, Refused
 from busway.client.management import read_answer
 from busway.client.request_links import RequestLinks
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.wire.bridge import asked
+from busway_spark.wire.bridge import ask
 from busway_spark.wire.bus import Bus
 from busway_spark.wire.patience import OPERATION_S
 
@@ -54,7 +54,7 @@ def read_hub(
     bus: Bus, hub: str, wanted: Collection[str] | None = None, operation_s: float = OPERATION_S
 ) -> HubFacts:
     """The hub with all partitions, or those that are wanted. Raises ClientError."""
-    return asked(bus, operation_s, lambda client: ask_hub(client, bus, hub, wanted))
+    return ask(bus, operation_s, lambda client: ask_hub(client, bus, hub, wanted))
 
 
 async def ask_hub(

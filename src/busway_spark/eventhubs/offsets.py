@@ -33,6 +33,8 @@ from busway_spark.eventhubs.facts import HubFacts, PartitionFacts
 
 _FIELDS: Final = frozenset({"offset", "seqNo", "enqueuedTime", "isInclusive"})
 _OFFSET_CHARACTERS_MAX: Final = 64
+Json = dict[str, object]
+_VERSION: Final = 1
 
 
 @dataclass(frozen=True)
@@ -126,10 +128,6 @@ class PositionFinder:
                 if message.sequence_number is not None:
                     return message.sequence_number
         raise TimedOut(f"Partition {facts.partition} of '{self.hub}' sent no event in {self.timeout_s:g} s.")
-
-
-Json = dict[str, object]
-_VERSION: Final = 1
 
 
 class DataLoss(RuntimeError):

@@ -42,6 +42,39 @@ _CLASS: Final = re.compile(r"[\w$]+(\.[\w$]+)*")
 _STRATEGIES: Final = ("hash", "balancedhash")
 
 Check = Callable[[str], str | None]
+#: They would have to be used, and cannot be.
+REFUSED: Final[dict[str, str]] = {
+    name: ENTRA_REFUSED for name in ("useAadAuth", "aadAuthCallback", "aadAuthCallbackParams")
+}
+PREFIX: Final = "eventhubs."
+AUTO: Final = "auto"
+BULK: Final = "bulk"
+#: The last is AMQP too, by another way.
+_TRANSPORTS: Final = (AUTO, BULK, AMQP, WEBSOCKET)
+NAME: Final = "name"
+CONSUMER_GROUP: Final = "consumerGroup"
+STARTING_POSITION: Final = "startingPosition"
+STARTING_POSITIONS: Final = "startingPositions"
+ENDING_POSITION: Final = "endingPosition"
+ENDING_POSITIONS: Final = "endingPositions"
+MAX_EVENTS: Final = "maxEventsPerTrigger"
+MAX_BYTES: Final = "maxBytesPerTrigger"
+MIN_PARTITIONS: Final = "minPartitions"
+RECEIVER_TIMEOUT: Final = "receiverTimeout"
+FILTER_PUSHDOWN: Final = "filterPushdown"
+IDLE_WAIT: Final = "idleWait"
+KNOWN: Final = (
+    CONNECTION_STRING, CONNECTION, NAME, CONSUMER_GROUP, STARTING_POSITION, STARTING_POSITIONS, ENDING_POSITION,
+    ENDING_POSITIONS, MAX_EVENTS, MAX_BYTES, MIN_PARTITIONS, FAIL_ON_DATA_LOSS, RECEIVER_TIMEOUT, FILTER_PUSHDOWN,
+    TRANSPORT, CA_FILE, OPERATION_TIMEOUT, IDLE_WAIT, WRITE_ID, BATCH_ID, COLUMNS, INCLUDE_BODY, *BODY_NAMES,
+)  # fmt: skip
+#: Events in one micro-batch for each partition of the hub, when no option says so.
+EVENTS_PER_PARTITION: Final = 100_000
+_RECEIVER_TIMEOUT_S: Final = 60.0
+IDLE_WAIT_S: Final = 1.0
+#: `stop()` of a query waits for it, and so do the other sources of the query.
+_IDLE_WAIT_MAX_S: Final = 10.0
+_PARTITIONS_MAX: Final = 100_000
 
 
 def _is_duration(text: str) -> str | None:
@@ -92,48 +125,11 @@ PORTED: Final[dict[str, tuple[Check, str]]] = {
     "maxRatesPerPartition": (_is_object, "of its DStreams; maxEventsPerTrigger limits streams"),
     "useSimulatedClient": (_is_flag, "of its own tests"),
 }
-#: They would have to be used, and cannot be.
-REFUSED: Final[dict[str, str]] = {
-    name: ENTRA_REFUSED for name in ("useAadAuth", "aadAuthCallback", "aadAuthCallbackParams")
-}
 
 
 def is_switched_off(lower_name: str, value: str) -> bool:
     """A job may say that it does not want what is not there."""
     return lower_name == "useaadauth" and value.strip().lower() == "false"
-
-
-PREFIX: Final = "eventhubs."
-AUTO: Final = "auto"
-BULK: Final = "bulk"
-#: The last is AMQP too, by another way.
-_TRANSPORTS: Final = (AUTO, BULK, AMQP, WEBSOCKET)
-
-NAME: Final = "name"
-CONSUMER_GROUP: Final = "consumerGroup"
-STARTING_POSITION: Final = "startingPosition"
-STARTING_POSITIONS: Final = "startingPositions"
-ENDING_POSITION: Final = "endingPosition"
-ENDING_POSITIONS: Final = "endingPositions"
-MAX_EVENTS: Final = "maxEventsPerTrigger"
-MAX_BYTES: Final = "maxBytesPerTrigger"
-MIN_PARTITIONS: Final = "minPartitions"
-RECEIVER_TIMEOUT: Final = "receiverTimeout"
-FILTER_PUSHDOWN: Final = "filterPushdown"
-IDLE_WAIT: Final = "idleWait"
-
-KNOWN: Final = (
-    CONNECTION_STRING, CONNECTION, NAME, CONSUMER_GROUP, STARTING_POSITION, STARTING_POSITIONS, ENDING_POSITION,
-    ENDING_POSITIONS, MAX_EVENTS, MAX_BYTES, MIN_PARTITIONS, FAIL_ON_DATA_LOSS, RECEIVER_TIMEOUT, FILTER_PUSHDOWN,
-    TRANSPORT, CA_FILE, OPERATION_TIMEOUT, IDLE_WAIT, WRITE_ID, BATCH_ID, COLUMNS, INCLUDE_BODY, *BODY_NAMES,
-)  # fmt: skip
-#: Events in one micro-batch for each partition of the hub, when no option says so.
-EVENTS_PER_PARTITION: Final = 100_000
-_RECEIVER_TIMEOUT_S: Final = 60.0
-IDLE_WAIT_S: Final = 1.0
-#: `stop()` of a query waits for it, and so do the other sources of the query.
-_IDLE_WAIT_MAX_S: Final = 10.0
-_PARTITIONS_MAX: Final = 100_000
 
 
 class BadOption(ValueError):

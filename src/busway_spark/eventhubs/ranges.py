@@ -39,13 +39,18 @@ from busway_spark.eventhubs.facts import read_hub
 from busway_spark.eventhubs.offsets import DataLoss, EventRange
 from busway_spark.eventhubs.options import AUTO, BULK, EventHubsOptions
 from busway_spark.given_options import AMQP
-from busway_spark.wire.bridge import asked, bridge
+from busway_spark.wire.bridge import ask, bridge
 from busway_spark.wire.bus import BUSWAY, Bus, failing
 from busway_spark.wire.http_client import HttpClient
 from busway_spark.wire.patience import OPERATION_S, Patience, may_pass, meet
 
 CHUNKS_TYPE: Final = "application/vnd.busway.chunks"
 ANSWER_BYTES: Final = 8 * 1024 * 1024
+_ROWS: Final = 5_000
+_BYTES: Final = 8 * 1024 * 1024
+#: To learn a size: events of a partition, and partitions, those with the most before them.
+_SAMPLED_EVENTS: Final = 16
+_SAMPLED_PARTITIONS: Final = 32
 
 
 class BulkReader:
@@ -91,13 +96,6 @@ class BulkReader:
         path = f"/{hub}/partitions/{quote(wanted.partition, safe='')}/events"
         query = f"from={wanted.first}&to={wanted.end}&bytes={size}&format=chunks&parts={self._columns.parts}"
         return self._http.get(f"{path}?{query}", CHUNKS_TYPE)
-
-
-_ROWS: Final = 5_000
-_BYTES: Final = 8 * 1024 * 1024
-#: To learn a size: events of a partition, and partitions, those with the most before them.
-_SAMPLED_EVENTS: Final = 16
-_SAMPLED_PARTITIONS: Final = 32
 
 
 class AmqpReader:
@@ -153,7 +151,7 @@ class AmqpReader:
     def event_bytes(self, waiting: Sequence[EventRange]) -> float:
         """About how large an event at the start of the ranges is, weighted by how many wait; 0 when none came.
         Raises ClientError."""
-        return asked(self._bus, self._operation_s, lambda client: self._sampled(client, waiting))
+        return ask(self._bus, self._operation_s, lambda client: self._sampled(client, waiting))
 
     async def _sampled(self, client: ServiceBusClient, waiting: Sequence[EventRange]) -> float:
         chosen = sorted(waiting, key=lambda one: -one.count)[:_SAMPLED_PARTITIONS]

@@ -31,7 +31,7 @@ from busway_spark.eventhubs.facts import HubFacts, PartitionFacts, ask_hub
 from busway_spark.eventhubs.offsets import EventRange, PositionFinder, split
 from busway_spark.eventhubs.options import EventHubsOptions
 from busway_spark.eventhubs.ranges import RangePartition, read_range, transport_of
-from busway_spark.wire.bridge import asked
+from busway_spark.wire.bridge import ask
 from busway_spark.wire.bus import BUSWAY, failing
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -138,7 +138,7 @@ class EventHubsReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         with failing(f"find the events of the hub '{self._options.hub}'"):
             is_busway = self._options.bus.kind(self._options.operation_s) == BUSWAY
-            hub, ranges = asked(
+            hub, ranges = ask(
                 self._options.bus,
                 self._options.operation_s,
                 lambda client: self._ranges(client, is_busway=is_busway),

@@ -55,9 +55,12 @@ from busway_spark.eventhubs.options import (
     EventHubsOptions,
 )
 from busway_spark.eventhubs.ranges import AmqpReader, BulkReader, RangePartition, read_range, transport_of
-from busway_spark.wire.bridge import asked
+from busway_spark.wire.bridge import ask
 from busway_spark.wire.bus import BUSWAY, failing
 from busway_spark.wire.http_client import HttpClient
+
+#: About how large an event is where none came to tell.
+_EVENT_BYTES_GUESS = 1024.0
 
 
 class HubWatch:
@@ -109,10 +112,6 @@ class HubWatch:
             raise Refused("The server's answer about a hub cannot be read.") from None
 
 
-#: About how large an event is where none came to tell.
-_EVENT_BYTES_GUESS = 1024.0
-
-
 class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: EventHubsOptions, names: Sequence[str] = ALL_COLUMNS.names) -> None:
         self._options = options
@@ -133,7 +132,7 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def initialOffset(self) -> Json:
         with failing(f"find where the hub '{self._options.hub}' begins"):
             options = self._options
-            self._beginning = asked(options.bus, options.operation_s, self._initial)
+            self._beginning = ask(options.bus, options.operation_s, self._initial)
         return self._beginning.to_json()
 
     async def _initial(self, client: ServiceBusClient) -> HubOffset:

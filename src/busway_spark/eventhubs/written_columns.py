@@ -54,6 +54,15 @@ _APPLICATION_HEAD: Final = bytes((0, 0x53, encoding.APPLICATION_PROPERTIES))
 _PROPERTIES_HEAD: Final = bytes((0, 0x53, encoding.PROPERTIES))
 
 Pairs = list[tuple[str, str | None]]
+BODY: Final = "body"
+PARTITION: Final = "partition"
+PARTITION_ID: Final = "partitionId"
+KEY: Final = "partitionKey"
+PROPERTIES: Final = "properties"
+TYPES: Final = "propertyTypes"
+SYSTEM: Final = "systemProperties"
+#: What is made of the columns behind them.
+SECTIONS: Final = "sections"
 
 
 class BadRows(ValueError):
@@ -192,17 +201,6 @@ _FIELD_KINDS: Final[dict[str, Callable[[object, bool], object]]] = {
     "correlation-id": _identity, "content-type": _symbol, "content-encoding": _symbol, "absolute-expiry-time": _time,
     "creation-time": _time, "group-id": _text, "group-sequence": _number, "reply-to-group-id": _text,
 }  # fmt: skip
-
-
-BODY: Final = "body"
-PARTITION: Final = "partition"
-PARTITION_ID: Final = "partitionId"
-KEY: Final = "partitionKey"
-PROPERTIES: Final = "properties"
-TYPES: Final = "propertyTypes"
-SYSTEM: Final = "systemProperties"
-#: What is made of the columns behind them.
-SECTIONS: Final = "sections"
 
 
 def _is_place(kind: DataType) -> bool:

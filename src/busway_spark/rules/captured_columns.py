@@ -36,6 +36,71 @@ from busway_spark.rules.sql_text import Unsupported
 
 _PATTERN_CHARACTERS_MAX: Final = 4_000
 _FOLD_CHARACTERS_MAX: Final = 3
+#: 1970-01-01 in ticks, and ticks in a microsecond.
+_EPOCH_TICKS: Final = 621_355_968_000_000_000
+_TEXT_COLUMNS: Final = {
+    "MessageId": "messageId",
+    "SessionId": "sessionId",
+    "PartitionKey": "partitionKey",
+    "CorrelationId": "correlationId",
+    "Label": "subject",
+    "To": "to",
+    "ReplyTo": "replyTo",
+    "ReplyToSessionId": "replyToSessionId",
+    "ContentType": "contentType",
+}
+_OTHERS: Final[dict[str, tuple[Form, tuple[str, ...]]]] = {
+    "TimeToLive": (
+        OneKind(SPAN, "((unix_micros(`expiresAt`) - unix_micros(`enqueuedTime`)) * 10L)"),
+        ("expiresAt", "enqueuedTime"),
+    ),
+    "ScheduledEnqueueTimeUtc": (
+        OneKind(MOMENT, f"(unix_micros(`scheduledEnqueueTime`) * 10L + {_EPOCH_TICKS}L)"),
+        ("scheduledEnqueueTime",),
+    ),
+    "EnqueuedSequenceNumber": (OneKind(INTEGER, "`enqueuedSequenceNumber`"), ("enqueuedSequenceNumber",)),
+    "DeliveryCount": (constant(0), ()),
+    "State": (constant(0), ()),
+}
+#: What no captured file has, though a live rule may see it.
+NOT_CAPTURED: Final = frozenset({"Size", "ViaPartitionKey", "DeadLetterSource"})
+_ALL: Final = "_busway_properties"
+_KINDS: Final = "_busway_types"
+_INTEGER_TYPES: Final = "'ubyte', 'ushort', 'uint', 'ulong', 'byte', 'short', 'int', 'long'"
+_FIELD_NAME: Final = re.compile(r"_busway_p\d+_\w")
+#: Which kind a value `r` has, by its JSON and by its AMQP type; `n` is a double that JSON has no form for. A number
+#: with a point is a decimal to Spark; what has 19 digits or more, none of them behind the point, was an integer.
+_SORT: Final = f"""CASE
+ WHEN r.k = 'STRING' THEN CASE WHEN r.y IS NULL OR r.y IN ('string', 'symbol', 'char') THEN 't'
+  WHEN r.y IN ('float', 'double') THEN 'n' WHEN r.y = 'timestamp' THEN 'm' WHEN r.y = 'uuid' THEN 'g'
+  WHEN r.y = 'binary' THEN 'x' END
+ WHEN r.k = 'BIGINT' THEN CASE WHEN r.y IS NULL OR r.y IN ({_INTEGER_TYPES}) THEN 'i'
+  WHEN r.y IN ('float', 'double') THEN 'd' END
+ WHEN r.k = 'BOOLEAN' AND r.y IS NULL THEN 'b'
+ WHEN (r.y IS NULL OR r.y IN ('float', 'double')) AND (r.k = 'DOUBLE' OR (startswith(r.k, 'DECIMAL')
+  AND NOT r.k RLIKE '^DECIMAL\\\\((19|[23][0-9]),0')) THEN 'd' END"""
+_WORDS: Final = "try_variant_get(f.v, '$', 'string')"
+_NO_NUMBER: Final = f"try_cast({_WORDS} AS DOUBLE)"
+_TIME: Final = f"unix_micros(try_cast({_WORDS} AS TIMESTAMP)) * 10L + {_EPOCH_TICKS}L"
+_BINARY: Final = f"try_to_binary({_WORDS}, 'base64')"
+_UNREAD: Final = (
+    f"CASE f.c WHEN 'n' THEN {_NO_NUMBER} IS NULL WHEN 'm' THEN ({_TIME}) IS NULL"
+    f" WHEN 'x' THEN {_BINARY} IS NULL ELSE f.c IS NULL END"
+)
+_FIELDS: Final = {
+    "t": f"IF(f.c = 't', {_WORDS}, NULL)",
+    "i": "IF(f.c = 'i', try_variant_get(f.v, '$', 'bigint'), NULL)",
+    "d": f"CASE f.c WHEN 'd' THEN try_variant_get(f.v, '$', 'double') WHEN 'n' THEN {_NO_NUMBER} END",
+    "b": "IF(f.c = 'b', try_variant_get(f.v, '$', 'boolean'), NULL)",
+    "m": f"IF(f.c = 'm', {_TIME}, NULL)",
+    "s": "CAST(NULL AS BIGINT)",
+    "g": f"IF(f.c = 'g', lower(replace({_WORDS}, '-', '')), NULL)",
+    "x": f"IF(f.c = 'x', {_BINARY}, NULL)",
+    #: What is there, is not null and has no value here must be asked about.
+    "a": f"coalesce(f.e AND f.k <> 'VOID' AND {_UNREAD}, false)",
+    "e": "f.e",
+    "w": "coalesce(f.y IN ('float', 'symbol', 'char'), false)",
+}
 
 
 def name_pattern(name: str) -> str:
@@ -69,40 +134,6 @@ def _folding_to() -> dict[str, list[str]]:
         if form != character:
             found.setdefault(form, []).append(character)
     return found
-
-
-#: 1970-01-01 in ticks, and ticks in a microsecond.
-_EPOCH_TICKS: Final = 621_355_968_000_000_000
-_TEXT_COLUMNS: Final = {
-    "MessageId": "messageId",
-    "SessionId": "sessionId",
-    "PartitionKey": "partitionKey",
-    "CorrelationId": "correlationId",
-    "Label": "subject",
-    "To": "to",
-    "ReplyTo": "replyTo",
-    "ReplyToSessionId": "replyToSessionId",
-    "ContentType": "contentType",
-}
-_OTHERS: Final[dict[str, tuple[Form, tuple[str, ...]]]] = {
-    "TimeToLive": (
-        OneKind(SPAN, "((unix_micros(`expiresAt`) - unix_micros(`enqueuedTime`)) * 10L)"),
-        ("expiresAt", "enqueuedTime"),
-    ),
-    "ScheduledEnqueueTimeUtc": (
-        OneKind(MOMENT, f"(unix_micros(`scheduledEnqueueTime`) * 10L + {_EPOCH_TICKS}L)"),
-        ("scheduledEnqueueTime",),
-    ),
-    "EnqueuedSequenceNumber": (OneKind(INTEGER, "`enqueuedSequenceNumber`"), ("enqueuedSequenceNumber",)),
-    "DeliveryCount": (constant(0), ()),
-    "State": (constant(0), ()),
-}
-#: What no captured file has, though a live rule may see it.
-NOT_CAPTURED: Final = frozenset({"Size", "ViaPartitionKey", "DeadLetterSource"})
-
-_ALL: Final = "_busway_properties"
-_KINDS: Final = "_busway_types"
-_INTEGER_TYPES: Final = "'ubyte', 'ushort', 'uint', 'ulong', 'byte', 'short', 'int', 'long'"
 
 
 class CapturedColumns:
@@ -162,39 +193,3 @@ def _struct(key: str, fields: list[str]) -> str:
     body = ", ".join(f"'{name}', {_FIELDS[name]}" for name in fields)
     steps = f"transform(transform(array({pair}), {seen}), {sorted_})"
     return f"element_at(transform({steps}, f -> named_struct({body})), 1)"
-
-
-_FIELD_NAME: Final = re.compile(r"_busway_p\d+_\w")
-#: Which kind a value `r` has, by its JSON and by its AMQP type; `n` is a double that JSON has no form for. A number
-#: with a point is a decimal to Spark; what has 19 digits or more, none of them behind the point, was an integer.
-_SORT: Final = f"""CASE
- WHEN r.k = 'STRING' THEN CASE WHEN r.y IS NULL OR r.y IN ('string', 'symbol', 'char') THEN 't'
-  WHEN r.y IN ('float', 'double') THEN 'n' WHEN r.y = 'timestamp' THEN 'm' WHEN r.y = 'uuid' THEN 'g'
-  WHEN r.y = 'binary' THEN 'x' END
- WHEN r.k = 'BIGINT' THEN CASE WHEN r.y IS NULL OR r.y IN ({_INTEGER_TYPES}) THEN 'i'
-  WHEN r.y IN ('float', 'double') THEN 'd' END
- WHEN r.k = 'BOOLEAN' AND r.y IS NULL THEN 'b'
- WHEN (r.y IS NULL OR r.y IN ('float', 'double')) AND (r.k = 'DOUBLE' OR (startswith(r.k, 'DECIMAL')
-  AND NOT r.k RLIKE '^DECIMAL\\\\((19|[23][0-9]),0')) THEN 'd' END"""
-_WORDS: Final = "try_variant_get(f.v, '$', 'string')"
-_NO_NUMBER: Final = f"try_cast({_WORDS} AS DOUBLE)"
-_TIME: Final = f"unix_micros(try_cast({_WORDS} AS TIMESTAMP)) * 10L + {_EPOCH_TICKS}L"
-_BINARY: Final = f"try_to_binary({_WORDS}, 'base64')"
-_UNREAD: Final = (
-    f"CASE f.c WHEN 'n' THEN {_NO_NUMBER} IS NULL WHEN 'm' THEN ({_TIME}) IS NULL"
-    f" WHEN 'x' THEN {_BINARY} IS NULL ELSE f.c IS NULL END"
-)
-_FIELDS: Final = {
-    "t": f"IF(f.c = 't', {_WORDS}, NULL)",
-    "i": "IF(f.c = 'i', try_variant_get(f.v, '$', 'bigint'), NULL)",
-    "d": f"CASE f.c WHEN 'd' THEN try_variant_get(f.v, '$', 'double') WHEN 'n' THEN {_NO_NUMBER} END",
-    "b": "IF(f.c = 'b', try_variant_get(f.v, '$', 'boolean'), NULL)",
-    "m": f"IF(f.c = 'm', {_TIME}, NULL)",
-    "s": "CAST(NULL AS BIGINT)",
-    "g": f"IF(f.c = 'g', lower(replace({_WORDS}, '-', '')), NULL)",
-    "x": f"IF(f.c = 'x', {_BINARY}, NULL)",
-    #: What is there, is not null and has no value here must be asked about.
-    "a": f"coalesce(f.e AND f.k <> 'VOID' AND {_UNREAD}, false)",
-    "e": "f.e",
-    "w": "coalesce(f.y IN ('float', 'symbol', 'char'), false)",
-}

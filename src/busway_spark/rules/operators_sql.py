@@ -46,6 +46,23 @@ from busway_spark.rules.sql_text import Unsupported
 
 _EQUAL_KINDS: Final = (TEXT, TRUTH, INTEGER, MOMENT, SPAN, GUID, BYTES)
 _ORDERED_KINDS: Final = (TEXT, INTEGER, MOMENT, SPAN)
+_INTEGER_SQL: Final = {
+    "+": "try_add({l}, {r})",
+    "-": "try_subtract({l}, {r})",
+    "*": "try_multiply({l}, {r})",
+    "/": "({l} div nullif(CASE WHEN {l} = {least} AND {r} = -1L THEN 0L ELSE {r} END, 0L))",
+    "%": "try_mod({l}, {r})",
+}
+_DOUBLE_SQL: Final = {
+    "+": "({l} + {r})",
+    "-": "({l} - {r})",
+    "*": "({l} * {r})",
+    "/": "({l} / nullif({r}, 0D))",
+    "%": "({l} % nullif({r}, 0D))",
+}
+_LEAST: Final = f"CAST('{INTEGER_MIN}' AS BIGINT)"
+#: Stands for `_` in a segment.
+_ANY: Final = ""
 
 
 def equal(left: View, right: View) -> str:
@@ -82,23 +99,6 @@ def _doubles(operator: str, left: Sight, right: Sight) -> str:
     is_null = f"{left.sql} IS NULL OR {right.sql} IS NULL"
     compared = f"{left.sql} {operator} {right.sql}"
     return f"CASE WHEN {is_null} THEN NULL WHEN {is_nan} THEN false ELSE {compared} END"
-
-
-_INTEGER_SQL: Final = {
-    "+": "try_add({l}, {r})",
-    "-": "try_subtract({l}, {r})",
-    "*": "try_multiply({l}, {r})",
-    "/": "({l} div nullif(CASE WHEN {l} = {least} AND {r} = -1L THEN 0L ELSE {r} END, 0L))",
-    "%": "try_mod({l}, {r})",
-}
-_DOUBLE_SQL: Final = {
-    "+": "({l} + {r})",
-    "-": "({l} - {r})",
-    "*": "({l} * {r})",
-    "/": "({l} / nullif({r}, 0D))",
-    "%": "({l} % nullif({r}, 0D))",
-}
-_LEAST: Final = f"CAST('{INTEGER_MIN}' AS BIGINT)"
 
 
 def calculated(operator: str, left: Form, right: Form, name: str) -> Form:
@@ -205,10 +205,6 @@ def signed(operator: str, operand: Form, name: str) -> Form:
     body = struct(values, asks)
     sql = f"element_at(transform(array({struct_of(operand, kinds)}), {name} -> {body}), 1)"
     return AnyKind(checked(sql), kinds=tuple(kinds))
-
-
-#: Stands for `_` in a segment.
-_ANY: Final = ""
 
 
 def like(value: str, pattern: str, escape: str | None) -> str:

@@ -33,6 +33,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 #: Of a message that came to its topic by forwarding: how often is not captured, that it did is.
 _HOPS: Final = 1
+#: The struct of a column `sets_N`.
+Sets = Mapping[str, Any]
 
 
 def captured_message(row: Mapping[str, object]) -> Message:
@@ -110,10 +112,6 @@ def _instant_ms(value: object) -> Timestamp | None:
         return None
     moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return Timestamp((moment - _EPOCH) // _MS)
-
-
-#: The struct of a column `sets_N`.
-Sets = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 _PLAIN: Final = re.compile(r"[A-Za-z0-9 _.,:-]+", re.ASCII)
 #: A double as large as this has an exponent.
 _DIGITS_BELOW: Final = 10**15
+NOT_SELECTED: Final = 0
+SELECTED: Final = 1
+ASK: Final = 2
+COLUMNS: Final = "columns"
+EVALUATOR: Final = "evaluator"
 
 
 def prefilter(rules: Sequence[Rule], columns: CapturedColumns) -> str | None:
@@ -100,13 +105,6 @@ def _word(key: AnchorKey) -> str | None:
 
 def _no_id() -> UUID:
     return UUID(int=0)
-
-
-NOT_SELECTED: Final = 0
-SELECTED: Final = 1
-ASK: Final = 2
-COLUMNS: Final = "columns"
-EVALUATOR: Final = "evaluator"
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from typing import Final
 
+#: The one integer that cannot be written with a minus sign.
+_INTEGER_MIN: Final = -(1 << 63)
+
 
 class Unsupported(Exception):
     """This part of a rule has no exact form in columns; the text names it. The broker's evaluator takes the rule."""
-
-
-#: The one integer that cannot be written with a minus sign.
-_INTEGER_MIN: Final = -(1 << 63)
 
 
 def text(value: str) -> str:

@@ -34,6 +34,7 @@ from busway_spark.wire.bridge import Bridge, bridge
 from busway_spark.wire.bus import BUSWAY, administration, failing
 
 _SUB_QUEUE_MARK: Final = "/$"
+_PAGE_MESSAGES: Final = 500
 
 
 @dataclass
@@ -88,9 +89,6 @@ def ranges_of(first: int, last: int, fragments: list[int]) -> list[tuple[int, in
     starts = [index << FRAGMENT_SHIFT for index in fragments]
     cuts = [start for start in starts if first < start <= last]
     return [(begin, end - 1) for begin, end in zip([first, *cuts], [*cuts, last + 1], strict=True)]
-
-
-_PAGE_MESSAGES: Final = 500
 
 
 class DrainReader(DataSourceReader):

@@ -43,6 +43,8 @@ _FRAME_BYTES_MAX: Final = 1 << 31
 Runs = list[tuple[int, int]]
 #: First, count, and the session where there are sessions.
 SessionRun = tuple[int, int, str | None]
+_RENEWAL_S_MIN: Final = 1.0
+_RENEWAL_S_MAX: Final = 20.0
 
 
 @dataclass(frozen=True)
@@ -135,10 +137,6 @@ def _json(text: bytes) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise Refused("The server's answer about a claim cannot be read.")
     return found
-
-
-_RENEWAL_S_MIN: Final = 1.0
-_RENEWAL_S_MAX: Final = 20.0
 
 
 class BulkClaims:

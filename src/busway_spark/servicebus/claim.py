@@ -30,6 +30,13 @@ import numpy as np
 #: Numbers of one claim: what a server gives at most, and one session more.
 COUNT_MAX: Final = 101_000
 _WIDTH: Final = 8
+#: Numbers, ascending, by session; None is the key where there are no sessions, or nobody has said which.
+Held = dict[str | None, list[int]]
+_VERSION: Final = 2
+#: Spark writes an offset to its log, and into each progress of the query.
+OFFSET_BYTES_MAX: Final = 64 * 1024
+#: As long as they are few, people can read them.
+_RUNS_SHOWN_MAX: Final = 500
 
 
 def packed(numbers: list[int]) -> str:
@@ -57,16 +64,6 @@ def unpacked(text: str) -> list[int]:
         raise ValueError("the numbers do not ascend")
     found: list[int] = numbers.tolist()
     return found
-
-
-#: Numbers, ascending, by session; None is the key where there are no sessions, or nobody has said which.
-Held = dict[str | None, list[int]]
-
-_VERSION: Final = 2
-#: Spark writes an offset to its log, and into each progress of the query.
-OFFSET_BYTES_MAX: Final = 64 * 1024
-#: As long as they are few, people can read them.
-_RUNS_SHOWN_MAX: Final = 500
 
 
 class WrongOffset(ValueError):

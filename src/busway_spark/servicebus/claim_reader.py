@@ -42,6 +42,12 @@ from busway_spark.wire.http_client import HttpClient
 _SECOND_MS: Final = 1000
 #: How far clocks may be apart without the query ending too early.
 _SKEW_MS: Final = 2_000
+#: A micro-batch costs Spark a few tenths of a second whatever is in it; stock operations cost so much more that locks
+#: would not last for larger ones.
+_BULK_PER_TRIGGER: Final = 20_000
+_STOCK_PER_TRIGGER: Final = 5_000
+_BULK_PER_PARTITION: Final = 5_000
+_STOCK_PER_PARTITION: Final = 1_000
 
 
 @dataclass(frozen=True)
@@ -77,14 +83,6 @@ def _server_ms(bus: Bus) -> int | None:
         return None if told is None else int(parsedate_to_datetime(told).timestamp()) * _SECOND_MS
     except (ClientError, ValueError):
         return None
-
-
-#: A micro-batch costs Spark a few tenths of a second whatever is in it; stock operations cost so much more that locks
-#: would not last for larger ones.
-_BULK_PER_TRIGGER: Final = 20_000
-_STOCK_PER_TRIGGER: Final = 5_000
-_BULK_PER_PARTITION: Final = 5_000
-_STOCK_PER_PARTITION: Final = 1_000
 
 
 class ClaimedMessageMissing(BusFailure):

@@ -54,6 +54,51 @@ RARE_TYPES: Final[dict[str, DataType]] = {
     **{name: entry[0] for name, entry in RARE_FIELDS.items()},
     "timeToLive": LongType(),
 }
+_TEXT: Final = StringType()
+_TYPES: Final[dict[str, DataType]] = {
+    "body": BinaryType(),
+    "messageId": _TEXT,
+    "sessionId": _TEXT,
+    "partitionKey": _TEXT,
+    "subject": _TEXT,
+    "contentType": _TEXT,
+    "correlationId": _TEXT,
+    "to": _TEXT,
+    "replyTo": _TEXT,
+    "replyToSessionId": _TEXT,
+    "sequenceNumber": LongType(),
+    "enqueuedSequenceNumber": LongType(),
+    "enqueuedTime": TimestampType(),
+    "expiresAt": TimestampType(),
+    "scheduledEnqueueTime": TimestampType(),
+    "deliveryCount": IntegerType(),
+    "state": _TEXT,
+    "fragment": IntegerType(),
+    "deadLetterReason": _TEXT,
+    "deadLetterErrorDescription": _TEXT,
+    "deadLetterSource": _TEXT,
+    "properties": MapType(_TEXT, VariantType()),
+    "entity": _TEXT,
+}
+#: Only where option `columns` names them: the AMQP types of the properties whose JSON does not tell them, and fields
+#: that few senders set.
+_ON_REQUEST: Final[dict[str, DataType]] = {"propertyTypes": _TEXT, **RARE_TYPES}
+#: What a sender may set as text.
+TEXT_COLUMNS: Final = (
+    "messageId", "sessionId", "partitionKey", "subject", "contentType", "correlationId", "to", "replyTo",
+    "replyToSessionId",
+)  # fmt: skip
+_WRITABLE: Final = frozenset(
+    {
+        "body",
+        "properties",
+        "propertyTypes",
+        "entity",
+        "scheduledEnqueueTime",
+        *RARE_TYPES,
+        *TEXT_COLUMNS,
+    }
+)
 
 
 # -- reading
@@ -120,53 +165,6 @@ def _as_amqp(name: str, value: object) -> object:
     if name == "groupSequence":
         return UInt(int(str(value)))
     return bytes(value) if isinstance(value, bytes | bytearray) else value
-
-
-_TEXT: Final = StringType()
-_TYPES: Final[dict[str, DataType]] = {
-    "body": BinaryType(),
-    "messageId": _TEXT,
-    "sessionId": _TEXT,
-    "partitionKey": _TEXT,
-    "subject": _TEXT,
-    "contentType": _TEXT,
-    "correlationId": _TEXT,
-    "to": _TEXT,
-    "replyTo": _TEXT,
-    "replyToSessionId": _TEXT,
-    "sequenceNumber": LongType(),
-    "enqueuedSequenceNumber": LongType(),
-    "enqueuedTime": TimestampType(),
-    "expiresAt": TimestampType(),
-    "scheduledEnqueueTime": TimestampType(),
-    "deliveryCount": IntegerType(),
-    "state": _TEXT,
-    "fragment": IntegerType(),
-    "deadLetterReason": _TEXT,
-    "deadLetterErrorDescription": _TEXT,
-    "deadLetterSource": _TEXT,
-    "properties": MapType(_TEXT, VariantType()),
-    "entity": _TEXT,
-}
-#: Only where option `columns` names them: the AMQP types of the properties whose JSON does not tell them, and fields
-#: that few senders set.
-_ON_REQUEST: Final[dict[str, DataType]] = {"propertyTypes": _TEXT, **RARE_TYPES}
-#: What a sender may set as text.
-TEXT_COLUMNS: Final = (
-    "messageId", "sessionId", "partitionKey", "subject", "contentType", "correlationId", "to", "replyTo",
-    "replyToSessionId",
-)  # fmt: skip
-_WRITABLE: Final = frozenset(
-    {
-        "body",
-        "properties",
-        "propertyTypes",
-        "entity",
-        "scheduledEnqueueTime",
-        *RARE_TYPES,
-        *TEXT_COLUMNS,
-    }
-)
 
 
 def readable_schema(options: ServiceBusOptions) -> StructType:

@@ -26,6 +26,15 @@ from busway_spark.servicebus.message_columns import WrongRow, message_of, proper
 #: Kinds of variants: the first byte of a value.
 _VARIANT_WHOLE: Final = {3 << 2: 1, 4 << 2: 2, 5 << 2: 4, 6 << 2: 8}
 _SHORT_TEXT: Final = 1
+_TTL_MS_MAX: Final = (1 << 32) - 1
+#: Columns by their place in the properties of a message.
+_FIELDS: Final = (
+    "messageId", "userId", "to", "subject", "replyTo", "correlationId", "contentType", "contentEncoding",
+    "absoluteExpiryTime", "creationTime", "sessionId", "groupSequence", "replyToSessionId",
+)  # fmt: skip
+_HEADER: Final = b"\x00\x53\x70\xc0\x08\x03\x40\x40\x70"
+_KEY_ENTRY: Final = b"\xa3\x13x-opt-partition-key"
+_TIME_ENTRY: Final = b"\xa3\x1cx-opt-scheduled-enqueue-time\x83"
 
 
 def property_sections(column: Column, types: Column | None = None) -> Column:
@@ -116,17 +125,6 @@ def _section(given: object, types: str | None = None) -> bytes:
         )
     except (WrongRow, ValueError) as error:
         raise encoding.NotEncodable(str(error)) from error
-
-
-_TTL_MS_MAX: Final = (1 << 32) - 1
-#: Columns by their place in the properties of a message.
-_FIELDS: Final = (
-    "messageId", "userId", "to", "subject", "replyTo", "correlationId", "contentType", "contentEncoding",
-    "absoluteExpiryTime", "creationTime", "sessionId", "groupSequence", "replyToSessionId",
-)  # fmt: skip
-_HEADER: Final = b"\x00\x53\x70\xc0\x08\x03\x40\x40\x70"
-_KEY_ENTRY: Final = b"\xa3\x13x-opt-partition-key"
-_TIME_ENTRY: Final = b"\xa3\x1cx-opt-scheduled-enqueue-time\x83"
 
 
 class UnsendableRow(ValueError):

@@ -48,6 +48,12 @@ _BINARY: Final = bytes([15 << 2])
 _LONG_TEXT: Final = bytes([16 << 2])
 _INTEGERS: Final = ((1, bytes([3 << 2])), (2, bytes([4 << 2])), (4, bytes([5 << 2])), (8, bytes([6 << 2])))
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TIMESTAMP_FORM: Final = 0x83
+_ULONG_FORM: Final = 0x80
+_WORDS: Final = ((0x40, b"\x00"), (0x41, b"\x04"), (0x42, b"\x08"))
+_LONG_TEXT_KIND: Final = 16 << 2
+#: Width in bytes and first byte of whole numbers.
+_WHOLE: Final = ((1, 3 << 2), (2, 4 << 2), (4, 5 << 2), (8, 6 << 2))
 
 
 def variant_of(value: object) -> bytes:
@@ -123,14 +129,6 @@ def _json_value(value: object) -> object:
     if isinstance(value, float):
         return value if value - value == 0 else str(value)  # JSON knows neither infinity nor NaN
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
-
-
-_TIMESTAMP_FORM: Final = 0x83
-_ULONG_FORM: Final = 0x80
-_WORDS: Final = ((0x40, b"\x00"), (0x41, b"\x04"), (0x42, b"\x08"))
-_LONG_TEXT_KIND: Final = 16 << 2
-#: Width in bytes and first byte of whole numbers.
-_WHOLE: Final = ((1, 3 << 2), (2, 4 << 2), (4, 5 << 2), (8, 6 << 2))
 
 
 def variants(cut: MessageCut, values: Values) -> Column:

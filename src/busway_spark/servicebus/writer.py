@@ -48,6 +48,8 @@ from busway_spark.writing.staging import can_stage
 from busway_spark.writing.two_phase import RowsRefused, RowsStaged, Stage, say_loudly
 from busway_spark.writing.write_names import WriteName
 
+_FAULTS_NAMED: Final = 3
+
 
 def by_entity(
     piece: pa.RecordBatch, first_row: int, place: str, options: ServiceBusOptions
@@ -105,9 +107,6 @@ def _ask(bus: Bus, address: str) -> bool | None:
         return None
     found = entity.properties.get("RequiresDuplicateDetection")
     return found if isinstance(found, bool) else None
-
-
-_FAULTS_NAMED: Final = 3
 
 
 @dataclass

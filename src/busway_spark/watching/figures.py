@@ -26,6 +26,8 @@ _LAG_MEMBERS: Final = ("lagEvents", "lagBytes", "lagSeconds")
 
 #: Labels' values, and events, bytes, seconds as far as they are known.
 _Lag = tuple[list[str], tuple[float | None, ...]]
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_PATH: Final = "/metrics"
 
 
 def figures_text(queries: list[WatchedQuery]) -> bytes:
@@ -77,10 +79,6 @@ def _answered(pipeline: str, source: dict[str, Any]) -> Iterator[_Lag]:
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
-
-
-_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_PATH: Final = "/metrics"
 
 
 class FiguresServer:

@@ -26,6 +26,13 @@ Json = dict[str, Any]
 
 BUS: Final = "bus"
 CONSUMER_GROUP: Final = "consumerGroup"
+RUNNING: Final = "running"
+STOPPED: Final = "stopped"
+FAILED: Final = "failed"
+QUERIES_MAX: Final = 200
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_NAME_CHARACTERS_MAX: Final = 100
+_SUFFIX_CHARACTERS: Final = 8
 
 
 class SourceProgress(Protocol):
@@ -112,15 +119,6 @@ def _numbers(given: object) -> dict[str, int]:
     if not isinstance(given, dict):
         return {}
     return {str(name): number for name, number in given.items() if isinstance(number, int)}
-
-
-RUNNING: Final = "running"
-STOPPED: Final = "stopped"
-FAILED: Final = "failed"
-QUERIES_MAX: Final = 200
-_UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
-_NAME_CHARACTERS_MAX: Final = 100
-_SUFFIX_CHARACTERS: Final = 8
 
 
 @dataclass(frozen=True)

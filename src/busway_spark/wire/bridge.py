@@ -82,11 +82,11 @@ def close_bridge() -> None:
     _bridge = None
 
 
-def asked(bus: Bus, operation_s: float, question: Callable[[ServiceBusClient], Coroutine[Any, Any, T]]) -> T:
+def ask(bus: Bus, operation_s: float, question: Callable[[ServiceBusClient], Coroutine[Any, Any, T]]) -> T:
     """The answer to a question that changes nothing; it is asked again while the bus is away. Raises ClientError."""
 
-    def ask() -> T:
+    def ask_once() -> T:
         work = bridge()
         return work.run(question(work.client(bus)))
 
-    return patiently(bus.target.authority, operation_s, ask)
+    return patiently(bus.target.authority, operation_s, ask_once)

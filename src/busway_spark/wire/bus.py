@@ -37,6 +37,22 @@ from busway.client.sas_token import token_for
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.wire.patience import OPERATION_S, patiently
 
+_MARK: Final = "-----BEGIN "
+_BYTES_MAX: Final = 1 << 20
+BUSWAY: Final = "busway"
+AZURE: Final = "azure"
+CONNECT_TIMEOUT_S: Final = 10.0
+HTTP_TIMEOUT_S: Final = 60.0
+#: Needs no token.
+HEALTH: Final = "/health"
+_HEALTH_BYTES_MAX: Final = 64 * 1024
+#: Where only Azure answers: these need no question.
+_AZURE_SUFFIXES: Final = (
+    ".servicebus.windows.net",
+    ".servicebus.chinacloudapi.cn",
+    ".servicebus.usgovcloudapi.net",
+)
+
 
 class BusFailure(Exception):
     """Spark shows the sentence in its PYTHON_DATA_SOURCE_ERROR or STREAM_FAILED."""
@@ -59,9 +75,6 @@ def _reason(error: ClientError) -> str:
         return f"the bus cannot be reached. {error}"
     return str(error)
 
-
-_MARK: Final = "-----BEGIN "
-_BYTES_MAX: Final = 1 << 20
 
 #: Files that this process has written, by their content; its children write their own.
 _files: dict[str, Path] = {}
@@ -105,20 +118,6 @@ def authority_file(given: str | None) -> Path | None:
         path.write_text(given)
     return path
 
-
-BUSWAY: Final = "busway"
-AZURE: Final = "azure"
-CONNECT_TIMEOUT_S: Final = 10.0
-HTTP_TIMEOUT_S: Final = 60.0
-#: Needs no token.
-HEALTH: Final = "/health"
-_HEALTH_BYTES_MAX: Final = 64 * 1024
-#: Where only Azure answers: these need no question.
-_AZURE_SUFFIXES: Final = (
-    ".servicebus.windows.net",
-    ".servicebus.chinacloudapi.cn",
-    ".servicebus.usgovcloudapi.net",
-)
 
 #: Which kind each authority turned out to be, for the life of the process.
 _kinds: dict[str, str] = {}

@@ -30,6 +30,18 @@ VARIABLE_PREFIX: Final = "BUSWAY_CONNECTION_"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FILE_BYTES_MAX: Final = 1 << 20
 _KEYS: Final = ("connectionString", "caFile")
+#: What azure-event-hubs-spark makes of a connection string: AES, as base64.
+_ENCRYPTED: Final = re.compile(r"[A-Za-z0-9+/\s]{40,}={0,2}\s*")
+_ENTRA: Final = re.compile(r"(?i)(^|;)\s*authentication\s*=")
+ENTRA_REFUSED: Final = (
+    "signing in by Microsoft Entra ID is not supported; give a connectionString with SharedAccessKeyName and"
+    " SharedAccessKey, or with a SharedAccessSignature."
+)
+ENCRYPTED_REFUSED: Final = (
+    "it looks like one that EventHubsUtils.encrypt has encrypted, which only azure-event-hubs-spark can read. Leave"
+    " that call out and give it as it is: Spark's redaction hides it, and `connection` with a name needs no key at"
+    " all in the job."
+)
 
 
 @dataclass(frozen=True)
@@ -84,20 +96,6 @@ def _read(path: Path) -> dict[str, object]:
     except (ValueError, RecursionError):
         # The parser's own words may repeat a line, and with it a key.
         raise ValueError(f"the file that {FILE_VARIABLE} names is no TOML.") from None
-
-
-#: What azure-event-hubs-spark makes of a connection string: AES, as base64.
-_ENCRYPTED: Final = re.compile(r"[A-Za-z0-9+/\s]{40,}={0,2}\s*")
-_ENTRA: Final = re.compile(r"(?i)(^|;)\s*authentication\s*=")
-ENTRA_REFUSED: Final = (
-    "signing in by Microsoft Entra ID is not supported; give a connectionString with SharedAccessKeyName and"
-    " SharedAccessKey, or with a SharedAccessSignature."
-)
-ENCRYPTED_REFUSED: Final = (
-    "it looks like one that EventHubsUtils.encrypt has encrypted, which only azure-event-hubs-spark can read. Leave"
-    " that call out and give it as it is: Spark's redaction hides it, and `connection` with a name needs no key at"
-    " all in the job."
-)
 
 
 def over_websocket(text: str) -> str:

@@ -51,6 +51,22 @@ _KEEP_ALIVE_TRIES: Final = 3
 
 #: Host, port, whether it is plain, and the authority that is trusted.
 _Place = tuple[str, int, bool, str | None]
+_RETRY_AFTER: Final = "Retry-After"
+_SUPPLEMENT: Final = "ServiceBusSupplementaryAuthorization"
+_REFUSAL_BYTES_MAX: Final = 64 * 1024
+_ANSWER_BYTES_MAX: Final = 1024 * 1024
+_RETRY_AFTER_MAX_S: Final = 3600.0
+#: The server, or somebody before it, is busy.
+BUSY: Final = frozenset({429, 502, 503, 504})
+#: It did not end well, but may the next time when the server says so by Retry-After.
+_FAILED: Final = 500
+_DETAIL: Final = re.compile(r"<Detail>(?:SubCode=\d+\. )?(.*?)(?: TrackingId:.*)?</Detail>", re.DOTALL)
+_ERRORS: Final[dict[int, type[ClientError]]] = {
+    401: NotAuthorised,
+    404: EntityMissing,
+    409: EntityExists,
+    410: LockLost,
+}
 
 
 class ConnectionPool:
@@ -128,7 +144,7 @@ def connection_pool() -> ConnectionPool:
     return _pool
 
 
-def connected(bus: Bus, timeout_s: float) -> http.client.HTTPConnection:
+def connect(bus: Bus, timeout_s: float) -> http.client.HTTPConnection:
     """A new one. Raises OSError."""
     connection = bus.http_connection(timeout_s)
     connection.connect()
@@ -160,24 +176,6 @@ def _watch_peer(sock: socket.socket) -> None:
         option = getattr(socket, name, None)  # not every system has them
         if option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-_RETRY_AFTER: Final = "Retry-After"
-_SUPPLEMENT: Final = "ServiceBusSupplementaryAuthorization"
-_REFUSAL_BYTES_MAX: Final = 64 * 1024
-_ANSWER_BYTES_MAX: Final = 1024 * 1024
-_RETRY_AFTER_MAX_S: Final = 3600.0
-#: The server, or somebody before it, is busy.
-BUSY: Final = frozenset({429, 502, 503, 504})
-#: It did not end well, but may the next time when the server says so by Retry-After.
-_FAILED: Final = 500
-_DETAIL: Final = re.compile(r"<Detail>(?:SubCode=\d+\. )?(.*?)(?: TrackingId:.*)?</Detail>", re.DOTALL)
-_ERRORS: Final[dict[int, type[ClientError]]] = {
-    401: NotAuthorised,
-    404: EntityMissing,
-    409: EntityExists,
-    410: LockLost,
-}
 
 
 @dataclass(frozen=True)
@@ -232,7 +230,7 @@ class HttpClient:
         """What the server's clock says: every answer bears it, also a refusal. Raises ClientError."""
         question = Question("GET", HEALTH, is_repeatable=True)
         patience = Patience(self._bus.target.authority, self._limit_s)
-        answer, connection = self._exchanged(question, patience, CONNECT_TIMEOUT_S)
+        answer, connection = self._exchange(question, patience, CONNECT_TIMEOUT_S)
         _refusal(answer)
         self._rest(answer, connection)
         return answer.headers.get("Date")
@@ -241,7 +239,7 @@ class HttpClient:
     def reading(self, question: Question) -> Iterator[http.client.HTTPResponse]:
         """A good answer whose body is read inside of the block. What breaks there raises Unreachable: nothing is
         repeated any more, because the reader alone knows what it has got."""
-        answer, connection = self._answered(question, Patience(self._bus.target.authority, self._limit_s))
+        answer, connection = self._answer(question, Patience(self._bus.target.authority, self._limit_s))
         try:
             yield answer
         except (OSError, http.client.HTTPException) as error:
@@ -257,8 +255,8 @@ class HttpClient:
         Unreachable: it may have taken effect nevertheless."""
         connection: http.client.HTTPConnection | None = None
         try:
-            connection = connection_pool().resting(self._bus) or connected(self._bus, HTTP_TIMEOUT_S)
-            answer = self._sent(question, connection)
+            connection = connection_pool().resting(self._bus) or connect(self._bus, HTTP_TIMEOUT_S)
+            answer = self._send(question, connection)
             body = answer.read(_ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException) as error:
             if connection is not None:
@@ -273,7 +271,7 @@ class HttpClient:
     def _body_of(self, question: Question) -> bytes:
         patience = Patience(self._bus.target.authority, self._limit_s)
         while True:
-            answer, connection = self._answered(question, patience)
+            answer, connection = self._answer(question, patience)
             try:
                 body = answer.read()
             except (OSError, http.client.HTTPException) as error:
@@ -283,12 +281,12 @@ class HttpClient:
             self._rest(answer, connection)
             return body
 
-    def _answered(
+    def _answer(
         self, question: Question, patience: Patience
     ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
         """An answer whose status is good; its body is still to be read."""
         while True:
-            answer, connection = self._exchanged(question, patience)
+            answer, connection = self._exchange(question, patience)
             meet(self._bus.target.authority)
             if answer.status == 200:
                 if question.accept is None or answer.headers.get_content_type() == question.accept:
@@ -304,29 +302,29 @@ class HttpClient:
             if not is_passing or not patience.pause(told_s or 0.0):
                 raise patience.over(error_of(answer.status, refusal))
 
-    def _exchanged(
+    def _exchange(
         self, question: Question, patience: Patience, connect_s: float = HTTP_TIMEOUT_S
     ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
         pool = connection_pool()
         while question.is_repeatable and (connection := pool.resting(self._bus)) is not None:
             try:
-                return self._sent(question, connection), connection
+                return self._send(question, connection), connection
             except (OSError, http.client.HTTPException):
                 connection.close()
         while True:
             try:
-                connection = connected(self._bus, connect_s)
+                connection = connect(self._bus, connect_s)
             except OSError as error:
                 if not patience.pause():
                     raise patience.over(self._unreachable(error)) from error
                 continue
             try:
-                return self._sent(question, connection), connection
+                return self._send(question, connection), connection
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 self._pause(question, patience, error)
 
-    def _sent(self, question: Question, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+    def _send(self, question: Question, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
         headers = {"Authorization": self._bus.authorization(self._entity)}
         if question.accept is not None:
             headers["Accept"] = question.accept

@@ -35,22 +35,19 @@ from busway_spark.writing.staging import PartRefused, PartTooLarge, StagingRoute
 from busway_spark.writing.write_names import STREAM, WriteName
 
 LOGGER: Final = "busway_spark"
-
-
-@lru_cache(maxsize=256)
-def say_loudly(sentence: str) -> None:
-    PySparkLogger.getLogger(LOGGER).warning(sentence)
-
-
 PART_BYTES: Final = 2 * 1024 * 1024
 PART_ROWS: Final = 10_000
 #: What a task holds back while it gathers parts for several targets.
 _GATHERED_BYTES_MAX: Final = 32 * 1024 * 1024
 #: Dropping is a favour: what is not dropped goes when its time is over.
 _DROP_S: Final = 5.0
-
 #: An entity, and the partition that rows name.
 Target = tuple[str, str | None]
+
+
+@lru_cache(maxsize=256)
+def say_loudly(sentence: str) -> None:
+    PySparkLogger.getLogger(LOGGER).warning(sentence)
 
 
 class RowsRefused(BusFailure):

@@ -52,6 +52,9 @@ from pyspark_servicebus import DefaultSource as ServiceBusSource
 
 CAPTURED_HUB: Final = "busway-captured-hub"
 CAPTURED_QUEUE: Final = "busway-captured-queue"
+SINK: Final = "busway-capture"
+PARQUET: Final = "parquet"
+DELTA: Final = "delta"
 
 
 class CapturedHub(EventHubsSource):
@@ -66,11 +69,6 @@ class CapturedQueue(ServiceBusSource):
     @classmethod
     def name(cls) -> str:
         return CAPTURED_QUEUE
-
-
-SINK: Final = "busway-capture"
-PARQUET: Final = "parquet"
-DELTA: Final = "delta"
 
 
 class CaptureSink(DataSource):

@@ -50,6 +50,8 @@ _LISTINGS_MAX: Final = 20
 _HOUR_US: Final = 3_600_000_000
 #: Footers that are opened at once: on an object store most of the time is waiting.
 _FOOTERS_AT_ONCE: Final = 16
+_NAME: Final = "file name of captured messages"
+_FOLDERS_DDL: Final = f"`{_NAME}` STRING, entity STRING, date STRING, hour STRING, partition INT"
 
 
 class ListedFile(NamedTuple):
@@ -215,10 +217,6 @@ def _entity_folders(root: CaptureRoot, entity: str | None) -> list[PurePosixPath
     if entity is not None:
         return [entity_folder(entity)]
     return [folder for folder in root.folders(TOP) if folder.name.startswith("entity=")]
-
-
-_NAME: Final = "file name of captured messages"
-_FOLDERS_DDL: Final = f"`{_NAME}` STRING, entity STRING, date STRING, hour STRING, partition INT"
 
 
 def captured_frame(

@@ -36,6 +36,34 @@ from busway_spark.pipeline.captured.notes import COMMITTED, notes_of, read_note
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.pipeline.places.capture_root import CaptureRoot
 
+#: Records that the note of `capture` may hold before they go into a manifest.
+NOTED_MAX: Final = 256
+#: Manifests of one level before they become one of the next.
+_FOLD: Final = 16
+_LISTINGS_MAX: Final = 5
+_FOLDER: Final = "manifests"
+_NOTED: Final = "files"
+_NUMBER: Final = pa.int64()
+#: A path is told by hour, partition and the numbers in its name; the last of these only by files of `compact`.
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field(name, _NUMBER, nullable=False)
+        for name in (
+            "hour",
+            "partition",
+            "nameLast",
+            "bytes",
+            "rows",
+            "firstNumber",
+            "lastNumber",
+            "firstTime",
+            "lastTime",
+        )
+    ]
+)
+_PATH_COLUMNS: Final = ("hour", "partition", "firstNumber", "nameLast")
+_SPAN_COLUMNS: Final = ("rows", "firstNumber", "lastNumber", "firstTime", "lastTime")
+
 
 class FileSpan(NamedTuple):
     rows: int
@@ -77,35 +105,6 @@ def _bounds(file: pq.ParquetFile, name: str, where: str) -> tuple[Any, Any]:
 def _microseconds(time: Any) -> int:
     found: Any = pa.scalar(time, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()
     return int(found)
-
-
-#: Records that the note of `capture` may hold before they go into a manifest.
-NOTED_MAX: Final = 256
-#: Manifests of one level before they become one of the next.
-_FOLD: Final = 16
-_LISTINGS_MAX: Final = 5
-_FOLDER: Final = "manifests"
-_NOTED: Final = "files"
-_NUMBER: Final = pa.int64()
-#: A path is told by hour, partition and the numbers in its name; the last of these only by files of `compact`.
-_SCHEMA: Final = pa.schema(
-    [
-        pa.field(name, _NUMBER, nullable=False)
-        for name in (
-            "hour",
-            "partition",
-            "nameLast",
-            "bytes",
-            "rows",
-            "firstNumber",
-            "lastNumber",
-            "firstTime",
-            "lastTime",
-        )
-    ]
-)
-_PATH_COLUMNS: Final = ("hour", "partition", "firstNumber", "nameLast")
-_SPAN_COLUMNS: Final = ("rows", "firstNumber", "lastNumber", "firstTime", "lastTime")
 
 
 class RecordedFile(NamedTuple):

@@ -33,6 +33,9 @@ from busway_spark.pipeline.places.capture_root import CaptureRoot
 
 #: An hour is over when nothing of it can come any more but from a capture that lags behind.
 _OVER_AFTER: Final = timedelta(minutes=10)
+_BATCH_ROWS: Final = 16 * 1024
+_GROUP_ROWS: Final = 64 * 1024
+_GROUP_BYTES: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,6 @@ def _groups(files: list[SizedFile], target_bytes: int) -> Iterator[tuple[SizedFi
             group.append(each)
     if len(group) > 1:
         yield tuple(group)
-
-
-_BATCH_ROWS: Final = 16 * 1024
-_GROUP_ROWS: Final = 64 * 1024
-_GROUP_BYTES: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,21 @@ if TYPE_CHECKING:
 _Batches = Iterator[pa.RecordBatch]
 _PACKED: Final = "letters binary"
 _NUMBER_WORDS: Final = 2
+#: Of one request.
+LETTERS_MAX: Final = 1_000
+BYTES_MAX: Final = 4 * 1024 * 1024
+_LETTER: Final = Struct(">QI")
+#: A number, and what is changed as an encoded map, or nothing.
+Letter = tuple[int, bytes]
+#: Parcels that are under way together, at least and at most; and for each core, and their bytes.
+_PARCELS_MIN, _PARCELS_MAX = 64, 512
+_PARCELS_OF_CORE: Final = 16
+_ROUND_BYTES: Final = 32 * 1024 * 1024
+_PAUSE_S: Final = 1.0
+#: So many refusals with nothing taken between them are not the messages' fault.
+_REFUSALS_MAX: Final = 100
+_GIVEN: Final = "letters"
+_RETURNED: Final = "told binary"
 
 
 def blobs(values: Sequence[bytes]) -> pa.Array[Any]:
@@ -85,15 +100,6 @@ def _pack(batches: _Batches) -> _Batches:
             words[:, 0] = sources * 2 + batch.column("isDeferred").to_numpy(zero_copy_only=False)
             words[:, 1] = batch.column("sequenceNumber").to_numpy()
             yield column_of_blobs("letters", [words.tobytes()])
-
-
-#: Of one request.
-LETTERS_MAX: Final = 1_000
-BYTES_MAX: Final = 4 * 1024 * 1024
-_LETTER: Final = Struct(">QI")
-
-#: A number, and what is changed as an encoded map, or nothing.
-Letter = tuple[int, bytes]
 
 
 def packed(letters: Iterable[Letter]) -> bytes:
@@ -187,17 +193,6 @@ def _only(letters: bytes, wanted: Container[int]) -> bytes:
 def _not_moved(answer: Mapping[str, Any]) -> list[LettersOutcome]:
     refused = [LettersOutcome(REFUSED, [int(number)], str(why)) for number, why in answer["refused"]]
     return [LettersOutcome(LOCKED, list(answer["locked"])), *refused]
-
-
-#: Parcels that are under way together, at least and at most; and for each core, and their bytes.
-_PARCELS_MIN, _PARCELS_MAX = 64, 512
-_PARCELS_OF_CORE: Final = 16
-_ROUND_BYTES: Final = 32 * 1024 * 1024
-_PAUSE_S: Final = 1.0
-#: So many refusals with nothing taken between them are not the messages' fault.
-_REFUSALS_MAX: Final = 100
-_GIVEN: Final = "letters"
-_RETURNED: Final = "told binary"
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,10 @@ _STATE: Final = "state.json"
 #: Of notes without and with steps: an earlier version must not go on with the latter.
 _SENT: Final = 1
 _STAGED: Final = 2
+_NUMBER: Final = "sequenceNumber"
+#: Written by Spark when all files are.
+_COMPLETE: Final = "_SUCCESS"
+_WORDS_MAX: Final = 600
 
 
 @dataclass(frozen=True)
@@ -165,12 +169,6 @@ def _step(found: dict[str, Any] | None) -> Step | None:
 
 def _marks(found: dict[str, Any]) -> dict[int, Mark]:
     return {int(partition): Mark(int(hour), int(number)) for partition, (hour, number) in found.items()}
-
-
-_NUMBER: Final = "sequenceNumber"
-#: Written by Spark when all files are.
-_COMPLETE: Final = "_SUCCESS"
-_WORDS_MAX: Final = 600
 
 
 class ChosenNumbers(RowSelection):

@@ -56,6 +56,8 @@ _LIFE_MS_MAX: Final = (1 << 32) - 1
 
 #: A row and the partition that it comes from.
 Sourced = tuple[int, HistoryRow]
+#: Codes of refusals after which the write cannot go on: the note went back, or is too old.
+_OVER: Final = ("behind", "forgotten")
 
 
 class ReplayTarget(ABC):
@@ -274,10 +276,6 @@ def message_of(row: HistoryRow, message_id: str) -> bytes:
         reply_to_session_id=row.reply_to_session_id,
         time_to_live_ms=life_ms if life_ms is not None and 0 < life_ms <= _LIFE_MS_MAX else None,
     ).encode()
-
-
-#: Codes of refusals after which the write cannot go on: the note went back, or is too old.
-_OVER: Final = ("behind", "forgotten")
 
 
 def new_write(replay: str) -> str:

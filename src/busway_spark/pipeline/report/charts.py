@@ -26,6 +26,18 @@ _TIME_STEPS_S: Final = (
 _DAY_S: Final = 86_400
 _TIMES_MAX: Final = 400
 _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+#: Classes `c0`…`c7` of the page's style.
+COLOURS: Final = 8
+_DASHES: Final = ("", "6 3", "2 2", "8 3 2 3", "1 3", "10 4", "4 2 1 2", "3 5")
+_LABEL_LETTERS: Final = 34
+_LETTER: Final = 6.8
+_BAR: Final = 22
+_CELL: Final = 18
+_MARKS_MAX: Final = 400
+_LEGEND_COLUMNS: Final = 3
+_LEGEND_ROW: Final = 17
+NumberText = Callable[[float], str]
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -130,21 +142,6 @@ def bytes_text(size: float | None) -> str:
         if abs(size) >= unit:
             return f"{_short(size / unit)} {name}"
     return f"{_short(size)} B"
-
-
-#: Classes `c0`…`c7` of the page's style.
-COLOURS: Final = 8
-_DASHES: Final = ("", "6 3", "2 2", "8 3 2 3", "1 3", "10 4", "4 2 1 2", "3 5")
-_LABEL_LETTERS: Final = 34
-_LETTER: Final = 6.8
-_BAR: Final = 22
-_CELL: Final = 18
-_MARKS_MAX: Final = 400
-_LEGEND_COLUMNS: Final = 3
-_LEGEND_ROW: Final = 17
-
-NumberText = Callable[[float], str]
-Point = tuple[float, float]
 
 
 @dataclass(frozen=True)

@@ -50,31 +50,6 @@ if TYPE_CHECKING:
 _DAY: Final = timedelta(days=1)
 _SUBSCRIPTION: Final = "^(.+)/subscriptions/[^/]+$"
 _KEYS: Final = ("toldOf", "toldFragment", "toldNumber", "toldMs")
-
-
-def not_told(
-    captured: DataFrame, operations: DataFrame, since: datetime | None, until: datetime | None
-) -> DataFrame:
-    """Captured messages whose arrival is not among the operations. Those have the column `date` of their folders."""
-    is_arrival = F.col("operation").isin(journal.SEND, journal.PUBLISH)
-    arrivals = operations.where(is_arrival & F.col("sequenceNumber").isNotNull())
-    if since is not None:
-        arrivals = arrivals.where(F.col("date") >= _day(since - _DAY))
-    if until is not None:
-        arrivals = arrivals.where(F.col("date") <= _day(until + _DAY))
-    name = F.lower("entity")
-    topic = F.regexp_extract(name, _SUBSCRIPTION, 1)
-    names = F.when(topic == "", F.array(name)).otherwise(F.array(name, topic))
-    told = arrivals.select(F.explode(names).alias(_KEYS[0]), *_identity())
-    rows = captured.select("*", name.alias(_KEYS[0]), *_identity())
-    return rows.join(told, list(_KEYS), "left_anti").select(*captured.columns)
-
-
-def _identity() -> list[Column]:
-    found = (F.coalesce("fragment", F.lit(0)), F.col("sequenceNumber"), F.unix_millis("enqueuedTime"))
-    return [column.alias(name) for column, name in zip(found, _KEYS[1:], strict=True)]
-
-
 CAPTURED: Final = "captured"
 JOURNAL: Final = "journal"
 #: Some messages of an entity from the one, some from the other.
@@ -82,7 +57,6 @@ BOTH: Final = "captured and journal"
 #: What brings a message in.
 ARRIVALS: Final = (journal.SEND, journal.PUBLISH, CAPTURED)
 COLUMNS: Final = ("source", *journal.COLUMNS)
-
 _JOURNAL_TYPES: Final[dict[str, DataType]] = {
     journal.TIMESTAMP: TimestampType(),
     journal.TEXT: StringType(),
@@ -106,6 +80,29 @@ _CAPTURED_TYPES: Final[dict[str, DataType]] = {
     "partition": IntegerType(),
 }
 _CAPTURED: Final = StructType([StructField(name, kind) for name, kind in _CAPTURED_TYPES.items()])
+
+
+def not_told(
+    captured: DataFrame, operations: DataFrame, since: datetime | None, until: datetime | None
+) -> DataFrame:
+    """Captured messages whose arrival is not among the operations. Those have the column `date` of their folders."""
+    is_arrival = F.col("operation").isin(journal.SEND, journal.PUBLISH)
+    arrivals = operations.where(is_arrival & F.col("sequenceNumber").isNotNull())
+    if since is not None:
+        arrivals = arrivals.where(F.col("date") >= _day(since - _DAY))
+    if until is not None:
+        arrivals = arrivals.where(F.col("date") <= _day(until + _DAY))
+    name = F.lower("entity")
+    topic = F.regexp_extract(name, _SUBSCRIPTION, 1)
+    names = F.when(topic == "", F.array(name)).otherwise(F.array(name, topic))
+    told = arrivals.select(F.explode(names).alias(_KEYS[0]), *_identity())
+    rows = captured.select("*", name.alias(_KEYS[0]), *_identity())
+    return rows.join(told, list(_KEYS), "left_anti").select(*captured.columns)
+
+
+def _identity() -> list[Column]:
+    found = (F.coalesce("fragment", F.lit(0)), F.col("sequenceNumber"), F.unix_millis("enqueuedTime"))
+    return [column.alias(name) for column, name in zip(found, _KEYS[1:], strict=True)]
 
 
 def events(
