@@ -48,7 +48,7 @@ from busway.clock import Clock
 from busway.gateway.http.bulk.admission import BulkAdmission
 from busway.gateway.http.call import SOON_S, Call
 from busway.gateway.http.messages.message_entities import MessageEntities
-from busway.gateway.http.messages.messages import MessageCodec
+from busway.gateway.http.messages.messages import WireCodec
 from busway.gateway.http.presence import presence_of
 from busway.message.bare import entries_by_name, with_application_properties
 from busway.message.changed_payload import SCHEDULED, changed_payload, is_part
@@ -72,7 +72,7 @@ _DELAY_MS_MAX: Final = 366 * 24 * 3600 * 1000
 
 class LettersRoute:
     def __init__(
-        self, namespace: Namespace, codec: MessageCodec, clock: Clock, admission: BulkAdmission
+        self, namespace: Namespace, codec: WireCodec, clock: Clock, admission: BulkAdmission
     ) -> None:
         self._namespace = namespace
         self._entities = MessageEntities(namespace)
@@ -153,7 +153,7 @@ def _json(told: Moved) -> dict[str, object]:
 
 
 class RemadeLetters:
-    def __init__(self, codec: MessageCodec, clock: Clock, limits: Limits) -> None:
+    def __init__(self, codec: WireCodec, clock: Clock, limits: Limits) -> None:
         self._codec = codec
         self._clock = clock
         self._limits = limits
