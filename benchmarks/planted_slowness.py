@@ -17,7 +17,7 @@ from benchmarks.pair_ratios import Interval
 from benchmarks.trees import Tree, TreeFault, changed_copy
 
 SHARE = 0.05
-_FILE = "src/busway/gateway/amqp/protocol.py"
+_FILE = "src/busway/gateway/amqp/gateway.py"
 _ENTRY = "    def data_received(self, data: bytes) -> None:\n"
 _PLANT = f"""
 

@@ -26,8 +26,7 @@ from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.clock import Clock, Entropy
 from busway.data_directory import DataDirectory
 from busway.gateway import listener
-from busway.gateway.amqp.gateway import AmqpGateway
-from busway.gateway.amqp.protocol import AmqpProtocol
+from busway.gateway.amqp.gateway import AmqpGateway, AmqpProtocol
 from busway.gateway.amqp.wire.payloads import Payloads
 from busway.gateway.certificates import ensure_certificates, server_context
 from busway.gateway.connection_budget import ConnectionBudget
@@ -168,8 +167,8 @@ class Server:
             Payloads(self._entropy),
             HttpSettings.for_host(self._options.host, self._options.is_loopback),
             hubs,
-            MeasuredProcess(self._journal, self._stalls, amqp.budget, self._stagings),
-            amqp.budget,
+            MeasuredProcess(self._journal, self._stalls, amqp.shared.budget, self._stagings),
+            amqp.shared.budget,
             self._stagings,
             self._options.bulk_bytes_max,
             partial(self._make_new, namespace, hubs) if self._options.allow_reset else None,

@@ -22,8 +22,11 @@ SERVER_TIMERS: Final = (
             longest_s=2,
             ends_connections=True,
         ),
+    ),
+    *timers_in(
+        "busway/gateway/amqp/deadlines.py",
         Timer(
-            "AmqpConnection._end_idle",
+            "Deadlines.idle_links",
             LOOKS,
             "links without credit and traffic",
             "credit, a transfer, an outcome, a renewal over `$management`",
@@ -33,7 +36,7 @@ SERVER_TIMERS: Final = (
             ends_connections=True,
         ),
         Timer(
-            "AmqpConnection._is_stalled",
+            "Deadlines.is_stalled",
             LOOKS,
             "a peer that takes nothing",
             "the peer taking something",
@@ -43,7 +46,7 @@ SERVER_TIMERS: Final = (
             ends_connections=True,
         ),
         Timer(
-            "AmqpConnection._keep_deadlines",
+            "Deadlines.end_of_phase",
             LOOKS,
             "strangers without a token; connections without links; tokens that end",
             "a token; a link; a renewed token",
@@ -52,8 +55,11 @@ SERVER_TIMERS: Final = (
             longest_s=300,
             ends_connections=True,
         ),
+    ),
+    *timers_in(
+        "busway/gateway/amqp/carrier.py",
         Timer(
-            "AmqpConnection.call_later",
+            "Carrier.call_later",
             RINGS,
             "alarms of its links: passes them on",
             "their owner",

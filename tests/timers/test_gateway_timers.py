@@ -157,7 +157,7 @@ def test_bytes_go_unacknowledged_for_a_minute_at_most(tmp_path: Path) -> None:
         with socket.create_connection(("localhost", hasty.port)) as client:
             client.sendall(b"AMQP\x03\x01\x00\x00")
             connection = await hasty.until(lambda: next(iter(hasty.amqp._connections), None))
-            transport: Any = connection._transport
+            transport: Any = connection.carrier.transport
             accepted = transport.get_extra_info("socket")
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
 

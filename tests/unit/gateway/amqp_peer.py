@@ -31,7 +31,8 @@ from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.sas_token import sas_token
-from busway.gateway.amqp.gateway import AmqpGateway, GatewaySettings
+from busway.gateway.amqp.gateway import AmqpGateway
+from busway.gateway.amqp.shared import GatewaySettings
 from busway.store.contract import FragmentKey, Page
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy

@@ -53,7 +53,7 @@ class Attacker:
             + make_frame(Open("attacker"))
             + make_frame(Begin(None, 0, WINDOW, WINDOW))
         )
-        assert self.connection.is_authenticated
+        assert self.connection.carrier.is_authenticated
 
     def say(self, data: bytes) -> None:
         for at in range(0, len(data), READ_BYTES):
@@ -138,9 +138,9 @@ async def goes_on(honest: Peer, queue: str = "q") -> None:
 
 
 def unsent_bytes(attacker: Attacker) -> int:
-    return sum(sum(map(len, link._unsent)) for link in attacker.connection.desk._responses)
+    return sum(sum(map(len, link._unsent)) for link in attacker.connection.carrier.desk._responses)
 
 
 def held_frame_bytes(attacker: Attacker) -> int:
-    sessions = attacker.connection._engine.sessions.values()
+    sessions = attacker.connection.carrier.engine.sessions.values()
     return sum(len(head) + len(data) for session in sessions for _, head, data in session.held)

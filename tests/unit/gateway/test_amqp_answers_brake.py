@@ -7,7 +7,7 @@ from busway.amqp.performatives import Properties
 from busway.amqp.sections import AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Int, Long
 from busway.broker.descriptions import QueueDescription
-from busway.gateway.amqp.connection import OUTPUT_HIGH_BYTES
+from busway.gateway.amqp.carrier import OUTPUT_HIGH_BYTES
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload
 
 QUEUE = QueueDescription("q")
@@ -52,7 +52,7 @@ def held_bytes(peer: Peer) -> int:
     """Written and not read, or waiting to be written."""
     return sum(map(len, peer.transport.written)) + sum(
         link._unsent_bytes if hasattr(link, "_unsent_bytes") else sum(map(len, link._unsent))
-        for link in peer.connection.desk._responses
+        for link in peer.connection.carrier.desk._responses
     )
 
 

@@ -13,7 +13,7 @@ from busway.amqp.sections import AmqpMessage
 from busway.amqp.types import ULong
 from busway.broker.descriptions import AuthorizationRule, QueueDescription
 from busway.broker.limits import Limits
-from busway.gateway.amqp.gateway import GatewaySettings
+from busway.gateway.amqp.shared import GatewaySettings
 from tests.unit.gateway.amqp_peer import KEY, MemoryTransport, Peer, Room, body_of, in_room, payload
 
 QUEUE = QueueDescription("q")
@@ -283,7 +283,7 @@ def test_an_idle_link_is_detached_and_one_with_credit_is_not() -> None:
         await room.turns()
         await room.pass_time(590)
         assert condition_of(peer, idle) is None
-        peer.connection.touch_link("touched")
+        peer.connection.carrier.links.touch_link("touched")
         await room.pass_time(40)
         assert condition_of(peer, idle) == "amqp:link:detach-forced"
         assert [condition_of(peer, link) for link in (waiting, sender, touched)] == [None, None, None]

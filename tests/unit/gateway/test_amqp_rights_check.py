@@ -124,11 +124,11 @@ def test_a_connection_that_ends_leaves_no_note_of_its_grants() -> None:
 
     async def scenario(room: Room) -> None:
         peer, _ = await with_links(room, 2, "q0", "q1")
-        assert len(room.gateway.rights._holders) == 2
+        assert len(room.gateway.shared.rights._holders) == 2
         peer.transport.lose()
         await room.turns()
-        assert room.gateway.rights._holders == {}
-        assert room.gateway.rights._seen == {}
+        assert room.gateway.shared.rights._holders == {}
+        assert room.gateway.shared.rights._seen == {}
 
     in_room(scenario, with_rule("q0"), with_rule("q1"))
 
@@ -144,13 +144,13 @@ def test_a_token_among_many_costs_what_it_would_alone() -> None:
         assert links
         for queue in queues:
             grant = room.namespace.authorizer.grant_of_token(_token(room, queue.path), f"/{queue.path}")
-            peer.connection.tokens.hold(grant)
+            peer.connection.carrier.tokens.hold(grant)
         for n in range(LINKS):
             await peer.sender(f"q{n % TOKENS}")
         again = room.namespace.authorizer.grant_of_token(_token(room, "q1"), "/q1")
         began = time.process_time()
         for _ in range(10):
-            peer.connection.tokens.hold(again)
+            peer.connection.carrier.tokens.hold(again)
             await room.turns(1)
         check_within((time.process_time() - began) / 10, 0.05)
 

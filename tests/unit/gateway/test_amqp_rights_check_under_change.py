@@ -48,8 +48,8 @@ def test_a_key_that_is_put_back_meanwhile_keeps_the_links_not_yet_looked_at() ->
         await room.namespace.update(with_rule("q0"))
         await room.turns(200)
         assert ended(peer, links) <= count + 10
-        assert not room.gateway.rights._concerned
-        assert not room.gateway.rights._links
+        assert not room.gateway.shared.rights._concerned
+        assert not room.gateway.shared.rights._links
         assert room.namespace.queue("q0") is not None
 
     in_room(scenario, with_rule("q0"))
@@ -66,7 +66,7 @@ def test_a_queue_that_is_made_again_meanwhile_knows_no_link_of_the_former() -> N
         await room.namespace.create([NewEntity(with_rule("q0"))])
         await room.turns(200)
         assert ended(peer, links) == LINKS
-        assert not room.gateway.rights._links
+        assert not room.gateway.shared.rights._links
 
     in_room(scenario, with_rule("q0"))
 
@@ -103,10 +103,10 @@ def test_a_connection_that_goes_meanwhile_takes_its_part_along() -> None:
         gone.connection.connection_lost()
         await room.turns(300)
         assert ended(left, left_links) == LINKS
-        assert not room.gateway.rights._concerned
-        assert not room.gateway.rights._links
+        assert not room.gateway.shared.rights._concerned
+        assert not room.gateway.shared.rights._links
         assert gone.connection not in {
-            c for holders in room.gateway.rights._holders.values() for c in holders
+            c for holders in room.gateway.shared.rights._holders.values() for c in holders
         }
 
     in_room(scenario, with_rule("q0"))
@@ -122,7 +122,7 @@ def test_a_store_that_is_switched_off_meanwhile_stops_no_check() -> None:
         await room.namespace.disable_store("a")
         await room.turns(200)
         assert ended(peer, links) == LINKS
-        assert not room.gateway.rights._links
+        assert not room.gateway.shared.rights._links
         await room.namespace.enable_store("a")
         assert isinstance(room.namespace.description("q0"), QueueDescription)
 

@@ -343,7 +343,7 @@ def test_a_completion_under_way_is_answered_before_the_lost_session_is_told() ->
         await room.turns()
         await room.pass_time(61)
         assert _answers_and_end(peer, link) == []
-        assert not peer.connection.holds_session("q", "a")
+        assert not peer.connection.carrier.links.holds_session("q", "a")
         link.settle(second.delivery_id, second.delivery_id, Accepted(), settled=False)
         await room.turns()
         [late] = _answers_and_end(peer, link)
@@ -427,13 +427,13 @@ def test_the_connection_knows_which_sessions_its_links_hold() -> None:
         peer = await room.client()
         link = await peer.receiver("Q", filters={FILTER: "a"}, name="mine")
         connection = peer.connection
-        assert connection.session_of_link("mine") == "a"
-        assert connection.session_of_link("other") is None
-        assert connection.holds_session("q", "a")
-        assert not connection.holds_session("q", "b")
-        assert not connection.holds_session("p", "a")
+        assert connection.carrier.links.session_of_link("mine") == "a"
+        assert connection.carrier.links.session_of_link("other") is None
+        assert connection.carrier.links.holds_session("q", "a")
+        assert not connection.carrier.links.holds_session("q", "b")
+        assert not connection.carrier.links.holds_session("p", "a")
         link.detach()
         await room.turns()
-        assert not connection.holds_session("q", "a")
+        assert not connection.carrier.links.holds_session("q", "a")
 
     in_room(scenario, SESSIONS)

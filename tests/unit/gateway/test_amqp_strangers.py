@@ -229,7 +229,7 @@ def test_of_an_attach_only_its_name_and_addresses_are_kept() -> None:
         peer = await room.client()
         properties = {f"p{n}": "x" * 90 for n in range(200)}
         links = [await peer.sender("q", properties=properties) for _ in range(20)]
-        engine = peer.connection._engine
+        engine = peer.connection.carrier.engine
         [session] = engine.sessions.values()
         for link in session.links.values():
             assert (link.source, link.target, link.properties) == (None, None, None)

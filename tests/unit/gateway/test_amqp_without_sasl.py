@@ -86,14 +86,14 @@ def test_who_brings_no_sasl_puts_a_token_and_works() -> None:
     async def scenario(room: Room) -> None:
         client = BareClient(room)
         assert [type(one) for one in await client.say(HELLO)] == [Open, Begin]
-        assert client.connection.is_stranger
+        assert client.connection.carrier.is_stranger
         links = attach(0, "$cbs", sends=True) + attach(1, "$cbs", sends=False)
         await client.say(
             links + make_frame(Flow(1, 2_048, 0, 2_048, handle=1, delivery_count=0, link_credit=10))
         )
         token = sas_token(AUDIENCE, ROOT_RULE_NAME, KEY, room.clock.wall_ms() // 1000 + 60)
         await client.say(put_token(token))
-        assert not client.connection.is_stranger
+        assert not client.connection.carrier.is_stranger
         await client.say(attach(2, "q", sends=True))
         sent = make_frame(Transfer(2, 1, b"u", 0, False, False), payload=payload())
         said = await client.say(sent)

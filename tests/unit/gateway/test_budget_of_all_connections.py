@@ -19,7 +19,7 @@ from busway.amqp.performatives import (
     TransactionalState,
 )
 from busway.amqp.sections import encode_composite
-from busway.gateway.amqp.connection import BOOK_EVERY_BYTES
+from busway.gateway.amqp.carrier import BOOK_EVERY_BYTES
 from busway.gateway.connection_budget import SMALL_BYTES, ConnectionBudget
 from tests.harness.frame_factory import make_frame
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
@@ -47,7 +47,7 @@ def test_over_the_budget_the_largest_holders_are_braked_then_closed_by_name_and_
     """Attack: many connections, each within its own bound, and too much together."""
 
     async def scenario(room: Room) -> None:
-        budget = room.gateway.budget
+        budget = room.gateway.shared.budget
         budget.bytes_max = 1 * MIB
         honest = await room.client(address="10.0.0.7")
         attackers = [holds_unfinished(room, 300 * KIB, f"10.9.9.{n}") for n in range(5)]
@@ -82,7 +82,7 @@ def test_what_waits_for_the_store_brakes_and_closes_nobody() -> None:
     """S-1: senders wait until their messages are stored; none of them is sent away for a slow disk."""
 
     async def scenario(room: Room) -> None:
-        room.gateway.budget.bytes_max = 1 * MIB
+        room.gateway.shared.budget.bytes_max = 1 * MIB
         senders = []
         for number in range(4):
             client = await room.client(address=f"10.0.0.{number}")
@@ -92,7 +92,7 @@ def test_what_waits_for_the_store_brakes_and_closes_nobody() -> None:
             for _ in range(4):
                 client.send(sender, payload(bytes(200_000)))
         await room.turns()
-        assert room.gateway.budget.is_over
+        assert room.gateway.shared.budget.is_over
         for _ in range(5):
             room.gateway.tick()
         assert all(not client.transport.is_closed for client, _ in senders)
@@ -101,7 +101,7 @@ def test_what_waits_for_the_store_brakes_and_closes_nobody() -> None:
         for client, sender in senders:
             assert all(isinstance(one, Accepted) for one in client.outcomes(sender).values())
         room.gateway.tick()
-        assert room.gateway.budget.held_bytes == 0
+        assert room.gateway.shared.budget.held_bytes == 0
         assert all(client.transport.is_reading for client, _ in senders)
 
     in_room(scenario, QUEUE)
@@ -113,14 +113,14 @@ def test_a_connection_that_holds_too_much_of_everything_is_closed_by_name() -> N
     async def scenario(room: Room) -> None:
         honest = await room.client(address="10.0.0.7")
         attacker = holds_unfinished(room, 300 * KIB, "10.9.9.9")
-        attacker.connection.holdings.kept_bytes += 48 * MIB  # as readers of hubs would
+        attacker.connection.carrier.holdings.kept_bytes += 48 * MIB  # as readers of hubs would
         attacker.sends(bytes(BOOK_EVERY_BYTES), more=True)
         await room.turns()
         [close] = attacker.heard(Close)
         assert close.error.condition == "amqp:resource-limit-exceeded"
         assert "This connection holds" in close.error.description
         attacker.say(make_frame(Close()))
-        assert room.gateway.budget.held_bytes == 0
+        assert room.gateway.shared.budget.held_bytes == 0
         await goes_on(honest)
 
     in_room(scenario, QUEUE)
@@ -209,20 +209,20 @@ def test_everything_is_given_back_however_it_ends(ending: Ending) -> None:
         ]
         attacker.sends(payload(bytes(100_000)), handle=4, delivery=3, state=TransactionalState(txn_id))
         await room.turns()
-        holds = attacker.connection.holdings
+        holds = attacker.connection.carrier.holdings
         assert holds.idle() > 500_000
-        assert attacker.connection.transactions.held_bytes > 100_000
-        assert attacker.connection.desk.unsent_bytes > 100_000
+        assert attacker.connection.carrier.transactions.held_bytes > 100_000
+        assert attacker.connection.carrier.desk.unsent_bytes > 100_000
         attacker.transport.written.clear()  # it has read
-        attacker.connection.book()
-        assert room.gateway.budget.held_bytes > 500_000
+        attacker.connection.carrier.book()
+        assert room.gateway.shared.budget.held_bytes > 500_000
         await ending(room, attacker)
         await room.turns()
         room.gateway.tick()
-        assert room.gateway.budget.held_bytes == 0
-        assert attacker.connection.transactions.held_bytes == 0
-        assert attacker.connection.desk.unsent_bytes == 0
-        assert attacker.connection._engine.allowance.partial_bytes() == 0
+        assert room.gateway.shared.budget.held_bytes == 0
+        assert attacker.connection.carrier.transactions.held_bytes == 0
+        assert attacker.connection.carrier.desk.unsent_bytes == 0
+        assert attacker.connection.carrier.engine.allowance.partial_bytes() == 0
         assert holds.idle() < SMALL_BYTES
         if ending not in (entity_deleted, server_closes):
             await goes_on(honest)

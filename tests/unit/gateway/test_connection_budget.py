@@ -22,7 +22,7 @@ from busway.amqp.performatives import (
 from busway.amqp.sections import BATCH_FORMAT, DATA, AmqpMessage, encode_message
 from busway.amqp.types import Array, Long, UInt
 from busway.broker.limits import Limits
-from busway.gateway.amqp import connection as connection_module
+from busway.gateway.amqp import carrier as carrier_module
 from busway.gateway.amqp.nodes.request_link import UNSENT_BYTES_MAX
 from busway.streams.hub_descriptions import ConsumerGroupDescription, EventHubDescription
 from tests.harness.frame_factory import make_frame
@@ -93,21 +93,21 @@ def test_an_answer_larger_than_the_brake_gets_out_and_not_many_at_once() -> None
         for first in (1, 31):
             asking.send(requests, fetch(range(first, first + 30), f"{first}", "a"))
             await room.turns(20)
-        unsent = sum(sum(map(len, link._unsent)) for link in asking.connection.desk._responses)
+        unsent = sum(sum(map(len, link._unsent)) for link in asking.connection.carrier.desk._responses)
         assert UNSENT_BYTES_MAX < 30 * 200_000 < unsent < 35 * 200_000
         await goes_on(honest)
         answers.grant_credit(10)
         told = await asking.received(answers, 2)
         assert all(len(one.payload) > 30 * 200_000 for one in told)
         await room.turns()
-        assert asking.connection.desk.unsent_bytes == 0
+        assert asking.connection.carrier.desk.unsent_bytes == 0
 
     in_room(scenario, QUEUE)
 
 
 def test_frames_that_wait_for_windows_are_bounded_for_all_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack: a window of one frame on each of fifty sessions kept the rest of a delivery each."""
-    monkeypatch.setattr(connection_module, "KEPT_FREE_BYTES", 2 * MIB)
+    monkeypatch.setattr(carrier_module, "KEPT_FREE_BYTES", 2 * MIB)
 
     async def scenario(room: Room) -> None:
         honest = await filled(room, 30, 250_000)
@@ -149,10 +149,10 @@ def test_many_tiny_messages_count_as_what_they_weigh_in_memory() -> None:
             attacker.sends(envelope(1_000), delivery=delivery, message_format=BATCH_FORMAT)
         await room.turns(3)
         assert not attacker.transport.is_reading
-        assert 4 * MIB < attacker.connection.holdings.input_bytes <= 5 * MIB
+        assert 4 * MIB < attacker.connection.carrier.holdings.input_bytes <= 5 * MIB
         room.store.release_commits()
         await room.turns(40)
-        assert attacker.connection.holdings.input_bytes == 0
+        assert attacker.connection.carrier.holdings.input_bytes == 0
         assert attacker.transport.is_reading
         await goes_on(honest)
 
@@ -161,7 +161,7 @@ def test_many_tiny_messages_count_as_what_they_weigh_in_memory() -> None:
 
 def test_envelopes_that_end_in_one_read_are_refused_beyond_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack: sixteen links end their envelopes within one read: what is too much is told to come later."""
-    monkeypatch.setattr(connection_module, "INPUT_FULL_BYTES", 2 * MIB)
+    monkeypatch.setattr(carrier_module, "INPUT_FULL_BYTES", 2 * MIB)
 
     async def scenario(room: Room) -> None:
         honest = await room.client()
@@ -177,7 +177,7 @@ def test_envelopes_that_end_in_one_read_are_refused_beyond_a_bound(monkeypatch: 
         )
         attacker.say(last)
         await room.turns(3)
-        assert 2 * MIB < attacker.connection.holdings.input_bytes <= 3 * MIB
+        assert 2 * MIB < attacker.connection.carrier.holdings.input_bytes <= 3 * MIB
         refused = [one for one in attacker.heard(Disposition) if isinstance(one.state, Rejected)]
         assert refused
         assert {one.state.error.condition for one in refused} == {"com.microsoft:server-busy"}
@@ -192,7 +192,7 @@ def test_unsettled_deliveries_of_a_connection_are_bounded_and_every_link_goes_on
     """Attack: a thousand links, and two thousand deliveries on each that nobody ever settles."""
 
     async def scenario(room: Room) -> None:
-        room.gateway.engine_settings.unsettled_max = 100
+        room.gateway.shared.engine_settings.unsettled_max = 100
         honest = await filled(room, 1, 10)
         sender = await honest.sender("q")
         await honest.sent(sender, *(payload(b"x") for _ in range(299)))
@@ -218,15 +218,15 @@ def test_parts_of_deliveries_count_with_what_they_weigh_beside_their_bytes() -> 
     """Attack: unfinished deliveries of two-byte frames cost thirty times their bytes."""
 
     async def scenario(room: Room) -> None:
-        room.gateway.engine_settings.partial_bytes_max = 256 * KIB
+        room.gateway.shared.engine_settings.partial_bytes_max = 256 * KIB
         attacker = Attacker(room)
         for handle in range(20):
             attacker.sends_to("q", handle=handle)
             tiny = make_frame(Transfer(handle, handle, b"t", 0, False, True), payload=b"xy")
             attacker.say(tiny * 2_000)
-        links = [link for link in attacker.connection._engine.sessions[0].links.values()]
+        links = [link for link in attacker.connection.carrier.engine.sessions[0].links.values()]
         parts = sum(0 if link._partial is None else len(link._partial.parts) for link in links)
-        allowance = attacker.connection._engine.allowance
+        allowance = attacker.connection.carrier.engine.allowance
         assert parts * 64 < allowance.partial_bytes() <= 2 * links[0]._delivery_bytes_max
         conditions = {one.error.condition for one in attacker.heard(Detach) if one.error is not None}
         assert conditions == {"amqp:resource-limit-exceeded"}
@@ -245,7 +245,7 @@ def test_nothing_large_is_kept_of_the_state_and_the_tag_of_an_unfinished_deliver
         attacker.sends(b"x", handle=1, more=True, state=TransactionalState(b"i" * 50_000, Accepted()))
         attacker.sends_to("q", handle=2)
         attacker.sends(b"x", handle=2, more=True, tag=b"t" * 200)
-        links = attacker.connection._engine.sessions[0].links
+        links = attacker.connection.carrier.engine.sessions[0].links
         assert links[0]._partial.state is None
         assert len(links[1]._partial.state.txn_id) <= 64
         assert links[1]._partial.state.outcome is None
@@ -263,7 +263,7 @@ def test_tokens_count_with_the_length_of_what_they_open() -> None:
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
-        tokens = peer.connection.tokens
+        tokens = peer.connection.carrier.tokens
         await peer.request_links("q/$management")  # without links it would be closed before they end
         assert await peer.put_token("sb://ns.local/q") == 202
         short = tokens.held_bytes
@@ -319,7 +319,7 @@ def test_readers_of_a_hub_that_take_one_event_each_keep_little() -> None:
             attacker.receives_from(f"hub/ConsumerGroups/g{channel % 10}/Partitions/0", channel=channel)
             attacker.gives_credit(50, channel=channel, window=1)
             await room.turns(4)
-        kept = sum(len(link._data) for link in attacker.connection._links)
+        kept = sum(len(link._data) for link in attacker.connection.carrier.links)
         assert kept + held_frame_bytes(attacker) <= 20 * MIB
         [outcome] = await honest.sent(sender, payload(b"still here"))
         assert isinstance(outcome, Accepted)

@@ -178,7 +178,7 @@ def test_only_so_many_attaches_wait_for_changes(clients: int) -> None:
 
     async def scenario(room: Room) -> None:
         waiting = WaitingAttaches(room.namespace.background, of_one_max=20, of_all_max=50)
-        room.gateway.waiting_attaches = waiting
+        room.gateway.shared.waiting_attaches = waiting
         peers = [await room.client() for _ in range(clients)]
         room.store.hold_commits()
         for peer in peers:

@@ -238,7 +238,7 @@ class Play:
             peer.transport.lose()
         room.peers.clear()
         await room.pass_time(800)
-        assert room.gateway.waiting_attaches.count == 0
+        assert room.gateway.shared.waiting_attaches.count == 0
         assert room.namespace.queues() == []
         assert [topic.path for topic in room.namespace.topics()] == ["news"]
         left = {each.path for each in room.namespace.subscriptions("news")}

@@ -14,7 +14,7 @@ from busway.broker.descriptions import AuthorizationRule, QueueDescription
 from busway.broker.limits import Limits
 from busway.broker.namespace.entity_changes import NewEntity
 from busway.client.sas_token import sas_token
-from busway.gateway.amqp.gateway import GatewaySettings
+from busway.gateway.amqp.shared import GatewaySettings
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.amqp_peer import KEY, Peer, Room, in_room
 from tests.unit.gateway.event_room import EventRoom, in_event_room
@@ -88,9 +88,9 @@ def test_who_brings_tokens_with_requests_is_no_stranger() -> None:
         peer = await room.stranger()
         links = await peer.request_links("$management")
         assert status(await peer.request(links, read(security_token=token(room, key="forged")))) == 401
-        assert peer.connection.is_stranger
+        assert peer.connection.carrier.is_stranger
         assert status(await peer.request(links, read(security_token=token(room)))) == 200
-        assert not peer.connection.is_stranger
+        assert not peer.connection.carrier.is_stranger
         await room.pass_time(25)
         assert peer.closed_with() is None
         # The token was good for that request, and for nothing else.
@@ -261,6 +261,6 @@ def test_a_bad_token_inside_a_request_is_refused(kind: str) -> None:
         code, condition, sentence = told(await peer.request(links, read(security_token=given[kind])))
         assert (code, condition) == (401, "com.microsoft:auth-failed")
         assert len(sentence) < 200
-        assert peer.connection.is_stranger
+        assert peer.connection.carrier.is_stranger
 
     in_event_room(scenario, EventHubDescription("hub"), EventHubDescription("other"))

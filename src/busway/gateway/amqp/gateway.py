@@ -1,57 +1,29 @@
-"""All AMQP connections of the server: who is let in, the one timer, and the clean stop.
+"""All AMQP connections of the server: how they come, the one timer, and the clean stop.
 
-Strangers and clients are counted apart. A connection that has not shown a valid token or key yet is a stranger:
-there are bounds on strangers in all and for each peer, and when one is reached the oldest stranger is dropped,
-because an honest client is known within milliseconds. Clients are bounded by L-11.
+Straight on a socket they come by `AmqpProtocol`: the event loop's callbacks, handed on to the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from busway.amqp.allowance import StrangerLimits
-from busway.amqp.connection import EngineSettings
 from busway.amqp.errors import AmqpError, Condition
-from busway.clock import Clock, Entropy
-from busway.gateway.amqp.connection import AmqpConnection, ByteTransport
+from busway.gateway.amqp.carrier import OUTPUT_HIGH_BYTES, ByteTransport
+from busway.gateway.amqp.connection import AmqpConnection
 from busway.gateway.amqp.links.link_host import Alarm
-from busway.gateway.amqp.links.waiting_attaches import WaitingAttaches
-from busway.gateway.amqp.rights_check import RightsCheck
+from busway.gateway.amqp.shared import CallLater, GatewaySettings, Shared
 from busway.gateway.connection_budget import ConnectionBudget
-from busway.gateway.tracking import Tracking
 from busway.loop_entries import LOOP
 
 if TYPE_CHECKING:
     from busway.broker.namespace.namespace import Namespace
+    from busway.clock import Clock, Entropy
     from busway.streams.event_hubs import EventHubs
-
-_log = logging.getLogger("busway.gateway.amqp")
 
 _TICK_S: Final = 1.0
 _CLOSE_LOOK_S: Final = 0.02
-
-
-@dataclass(frozen=True)
-class GatewaySettings:
-    """Deadlines and bounds; tests lower them (L-22)."""
-
-    handshake_s: float = 10.0  # SASL and open
-    token_s: float = 20.0  # A-7
-    first_link_s: float = 60.0  # R-22
-    last_link_gone_s: float = 300.0  # R-22
-    link_idle_s: float = 600.0  # R-22
-    write_stall_s: float = 60.0
-    close_answer_s: float = 2.0
-    strangers_max: int = 1_000
-    strangers_per_peer_max: int = 64
-
-
-CallLater = Callable[[float, Callable[[], None]], Alarm]
 
 
 def _call_later(delay_s: float, callback: Callable[[], None]) -> Alarm:
@@ -59,7 +31,7 @@ def _call_later(delay_s: float, callback: Callable[[], None]) -> Alarm:
 
 
 class AmqpGateway:
-    """Shared by all connections of one namespace."""
+    """All connections to one namespace."""
 
     def __init__(
         self,
@@ -71,33 +43,19 @@ class AmqpGateway:
         hubs: EventHubs | None = None,
         budget: ConnectionBudget | None = None,
     ) -> None:
-        self.namespace = namespace
-        #: None where there are no event hubs.
-        self.hubs = hubs
-        self.clock = clock
-        self.entropy = entropy
-        #: For times shorter than a tick. Tests bring their own.
-        self.call_later = call_later if call_later is not None else _call_later
-        self.settings = settings if settings is not None else GatewaySettings()
-        self.tracking = Tracking(namespace.name, clock, entropy)
-        self.engine_settings = EngineSettings(
-            container_id=entropy.bytes(16).hex(),
-            handshake_max_s=self.settings.handshake_s,
-            close_wait_s=self.settings.close_answer_s,
-            stranger=StrangerLimits(),
+        self.shared = Shared(
+            namespace,
+            clock,
+            entropy,
+            settings if settings is not None else GatewaySettings(),
+            call_later if call_later is not None else _call_later,
+            hubs,
+            budget if budget is not None else ConnectionBudget(),
         )
-        #: Shared with HTTP.
-        self.budget = budget if budget is not None else ConnectionBudget()
-        self.waiting_attaches = WaitingAttaches(namespace.background)
         self._connections: set[AmqpConnection] = set()
-        #: In order of arrival.
-        self._strangers: dict[AmqpConnection, None] = {}
-        self._strangers_by_peer: dict[str, int] = {}
-        self._clients = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self.rights = RightsCheck(namespace, lambda work: asyncio.get_running_loop().call_soon(work))
-        self._unwatch = namespace.watch_rules(self.rights.rules_changed)
+        self._unwatch = namespace.watch_rules(self.shared.rights.rules_changed)
 
     @property
     def connections(self) -> int:
@@ -107,50 +65,12 @@ class AmqpGateway:
 
     def connect(self, transport: ByteTransport, peer: str) -> AmqpConnection:
         """A transport speaks AMQP: the connection that serves it."""
-        connection = AmqpConnection(self, transport, peer)
-        self._make_room(peer)
+        connection = AmqpConnection(self.shared, transport, peer, self._connections.discard)
         self._connections.add(connection)
-        self._strangers[connection] = None
-        self._strangers_by_peer[peer] = self._strangers_by_peer.get(peer, 0) + 1
         self._start_timer()
         if self._is_closed:
             connection.abort()
         return connection
-
-    def authenticated(self, connection: AmqpConnection) -> bool:
-        """The connection has shown a valid token. False when the namespace is full (L-11)."""
-        if self._clients >= self.namespace.limits.connections_max:
-            return False
-        self._forget_stranger(connection)
-        self._clients += 1
-        self.namespace.flows.connections.opened += 1
-        return True
-
-    def forget(self, connection: AmqpConnection) -> None:
-        """The connection is over."""
-        self._connections.discard(connection)
-        if connection.is_authenticated:
-            self._clients -= 1
-            self.namespace.flows.connections.closed += 1
-        self._forget_stranger(connection)
-
-    def _forget_stranger(self, connection: AmqpConnection) -> None:
-        if connection not in self._strangers:
-            return
-        del self._strangers[connection]
-        left = self._strangers_by_peer[connection.peer] - 1
-        if left:
-            self._strangers_by_peer[connection.peer] = left
-        else:
-            del self._strangers_by_peer[connection.peer]
-
-    def _make_room(self, peer: str) -> None:
-        settings = self.settings
-        if len(self._strangers) >= settings.strangers_max:
-            next(iter(self._strangers)).abort()
-        per_peer_max = settings.strangers_max if _is_loopback(peer) else settings.strangers_per_peer_max
-        if self._strangers_by_peer.get(peer, 0) >= per_peer_max:
-            next(one for one in self._strangers if one.peer == peer).abort()
 
     # -- time
 
@@ -169,11 +89,11 @@ class AmqpGateway:
 
     def tick(self) -> None:
         """Calls every connection whose deadline has come."""
-        now = self.clock.monotonic()
+        now = self.shared.clock.monotonic()
         for connection in list(self._connections):
             if connection.deadline <= now:
                 connection.tick(now)
-        self.budget.look()
+        self.shared.budget.look()
 
     # -- the end
 
@@ -182,7 +102,8 @@ class AmqpGateway:
         clients take as "try again". Waits until the peers have it, at most `grace_s`."""
         self._is_closed = True
         self._unwatch()
-        stopping = AmqpError(Condition.CONNECTION_FORCED, self.tracking.describe("The server is stopping."))
+        sentence = self.shared.tracking.describe("The server is stopping.")
+        stopping = AmqpError(Condition.CONNECTION_FORCED, sentence)
         for connection in list(self._connections):
             connection.close(stopping)
         loop = asyncio.get_running_loop()
@@ -197,8 +118,39 @@ class AmqpGateway:
             self._timer = None
 
 
-def _is_loopback(peer: str) -> bool:
-    try:
-        return ip_address(peer.partition("%")[0]).is_loopback
-    except ValueError:
+class AmqpProtocol(asyncio.Protocol):
+    """One per socket. Everything of interest is in `AmqpConnection`."""
+
+    def __init__(self, server: AmqpGateway) -> None:
+        self._server = server
+        self._connection: AmqpConnection | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stream = cast("asyncio.Transport", transport)
+        # It tells of what is above its mark, and at OUTPUT_HIGH_BYTES there is no room any more.
+        stream.set_write_buffer_limits(high=OUTPUT_HIGH_BYTES - 1)
+        address = stream.get_extra_info("peername")
+        peer = str(address[0]) if isinstance(address, tuple) and address else ""
+        self._connection = self._server.connect(stream, peer)
+
+    def data_received(self, data: bytes) -> None:
+        if self._connection is not None:
+            self._connection.data_received(data)
+
+    def eof_received(self) -> bool:
+        """The client speaks no more: nothing is left to be said to it either."""
         return False
+
+    def pause_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        if self._connection is not None:
+            self._connection.connection_lost()
+            self._connection = None

@@ -2,9 +2,8 @@
 
   attaching             who may attach what, and which kind of link comes of it (`addresses`: what an address means)
   temporary_nodes       queues and topics that a client makes by attaching, and that go with their link
-  selecting_attaches    selectors are read one in each turn
-  waiting_attaches      how many attaches may wait for changes of the namespace
-  topic_subscriptions   subscriptions that a client of JMS makes by attaching and ends
+  waiting_attaches      attaches that wait for changes of the namespace, or for their turn
+  topic_subscriptions   subscriptions that a client of JMS makes by attaching, and ends
   cross_entity          what a session is for: receivers of one entity only, beside a control link
   send_link             a client sends: runs of deliveries → messages → outcomes (`sender_end`: credit and outcomes,
                         whatever is sent to, and how long a send may wait for its store)

@@ -28,8 +28,7 @@ from busway.gateway.amqp.links.browse_link import BrowseLink, is_browser
 from busway.gateway.amqp.links.cross_entity import use_of
 from busway.gateway.amqp.links.event_attaching import EventAttaching
 from busway.gateway.amqp.links.receive_link import ReceiveLink
-from busway.gateway.amqp.links.selecting_attaches import SelectingAttaches
-from busway.gateway.amqp.links.selector import check_unselected, selector_of
+from busway.gateway.amqp.links.selector import check_unselected, has_selector, selector_of
 from busway.gateway.amqp.links.send_link import SendLink
 from busway.gateway.amqp.links.session_receive_link import (
     SessionReceiveLink,
@@ -41,9 +40,10 @@ from busway.gateway.amqp.links.session_receive_link import (
 from busway.gateway.amqp.links.temporary_nodes import TemporaryNodes, is_dynamic
 from busway.gateway.amqp.links.topic_subscriptions import TopicSubscriptions, is_subscriber
 from busway.gateway.amqp.links.transfer_dead_letter import EmptyReceiveLink
+from busway.gateway.amqp.links.waiting_attaches import SelectingAttaches
 from busway.gateway.amqp.nodes.cbs_node import CbsNode
 from busway.gateway.amqp.nodes.event_management import EventManagementNode
-from busway.gateway.amqp.nodes.management_door import ManagementDoor, RequestRights
+from busway.gateway.amqp.nodes.management_node import ManagementAddress, RequestRights
 from busway.gateway.amqp.nodes.request_link import (
     MAX_MESSAGE_SIZE,
     REQUEST_BYTES_MAX,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from busway.broker.entity.topic import Topic
     from busway.broker.forward.send_via import SendVia
     from busway.broker.fragment.message_sessions import MessageSession
-    from busway.gateway.amqp.connection import AmqpConnection
+    from busway.gateway.amqp.carrier import Carrier
 
 _log = logging.getLogger("busway.gateway.amqp")
 
@@ -85,20 +85,20 @@ _HAS_NO_SESSIONS: Final = (
 class Attaching:
     """Answers the attaches of one connection."""
 
-    def __init__(self, connection: AmqpConnection) -> None:
-        self._connection = connection
-        self._namespace = connection.namespace
-        hubs = connection.gateway.hubs
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        self._namespace = carrier.namespace
+        hubs = carrier.shared.hubs
         self._hubs = hubs
-        self._events = None if hubs is None else EventAttaching(connection, hubs)
-        self._cbs = CbsNode(connection.tokens, connection.namespace, connection.tracking, hubs)
+        self._events = None if hubs is None else EventAttaching(carrier, hubs)
+        self._cbs = CbsNode(carrier.tokens, carrier.namespace, carrier.tracking, hubs)
         #: The one sender that a connection may have on it.
         self._cbs_sender: Link | None = None
         #: Browsers of the connection read one after the other.
         self._browsing = asyncio.Lock()
-        self._temporary = TemporaryNodes(connection, self)
-        self._subscriptions = TopicSubscriptions(connection, self)
-        self._selecting = SelectingAttaches(connection, self.attach)
+        self._temporary = TemporaryNodes(carrier, self)
+        self._subscriptions = TopicSubscriptions(carrier, self)
+        self._selecting = SelectingAttaches(carrier, _selects, self.attach)
 
     def attach(self, link: Link) -> None:
         if self._selecting.must_wait(link):
@@ -134,7 +134,7 @@ class Attaching:
             return
         self._namespace.flows.known(path).refused(error)
         names_terminus = not isinstance(error, Unauthorized)
-        link.refuse(amqp_error(error, self._connection.tracking, path), names_terminus=names_terminus)
+        link.refuse(amqp_error(error, self._carrier.tracking, path), names_terminus=names_terminus)
 
     def check_again(self, node: Node, right: str | None) -> None:
         """Raises Unauthorized when a link that stands has lost its right (A-8, A-10)."""
@@ -152,7 +152,7 @@ class Attaching:
 
     def check_grants(self, node: Node, right: str, owner_key: str | None) -> None:
         """`owner_key`: of the event hub that the link is for."""
-        tokens = self._connection.tokens
+        tokens = self._carrier.tokens
         if not tokens.has_any():
             raise Unauthorized("Unauthorized access. Put a token for the entity on '$cbs' first.")
         self._namespace.authorizer.authorise(tokens.grants_for(node.path), node.path, right, owner_key)
@@ -186,17 +186,17 @@ class Attaching:
 
     def _management(self, node: Node) -> RequestNode:
         """A-7: each request is authorised by itself. H-27: the namespace's own node is for event hubs."""
-        connection, hubs = self._connection, self._hubs
+        carrier, hubs = self._carrier, self._hubs
         if hubs is not None and not node.address.path:
-            rights = RequestRights(connection)
-            return EventManagementNode(self._namespace, hubs, rights.grants_for, connection.tracking)
+            rights = RequestRights(carrier)
+            return EventManagementNode(self._namespace, hubs, rights.grants_for, carrier.tracking)
         self._check_managed(node)
-        return ManagementDoor(connection, node)
+        return ManagementAddress(carrier, node)
 
     def _check_managed(self, node: Node) -> None:
         """Raises EntityNotFound, for who may know."""
         try:
-            grants = self._connection.tokens.grants_for(node.path)
+            grants = self._carrier.tokens.grants_for(node.path)
             self._namespace.authorizer.authorise_any(grants, node.path)
         except Unauthorized:
             return
@@ -214,17 +214,17 @@ class Attaching:
         self._cbs_sender = link
 
     def _attach_requests(self, link: Link, node: Node, request_node: RequestNode) -> None:
-        connection = self._connection
+        carrier = self._carrier
         right = _right_for(link, node)
-        now = connection.now()
+        now = carrier.now()
         if link.is_sender:
-            response = ResponseLink(connection, link, node, right, connection.desk, now)
-            connection.desk.add_response_link(response)
-            connection.add_link(response)
+            response = ResponseLink(carrier, link, node, right, carrier.desk, now)
+            carrier.desk.add_response_link(response)
+            carrier.add_link(response)
             link.accept(source=link.source, target=link.target, max_message_size=MAX_MESSAGE_SIZE)
             return
-        request = RequestLink(connection, link, node, right, connection.desk, request_node, now)
-        connection.add_link(request)
+        request = RequestLink(carrier, link, node, right, carrier.desk, request_node, now)
+        carrier.add_link(request)
         link.accept(
             source=link.source,
             target=link.target,
@@ -235,10 +235,10 @@ class Attaching:
 
     def _attach_control(self, link: Link, node: Node) -> None:
         """A link that declares and discharges transactions (TX-5), which Basic does not have (TX-21)."""
-        connection = self._connection
-        connection.transactions.check_offered()
-        control = ControlLink(connection, link, node, self._namespace.flows.namespace, connection.now())
-        connection.add_link(control)
+        carrier = self._carrier
+        carrier.transactions.check_offered()
+        control = ControlLink(carrier, link, node, self._namespace.flows.namespace, carrier.now())
+        carrier.add_link(control)
         link.accept(
             source=link.source,
             target=link.target,
@@ -266,29 +266,29 @@ class Attaching:
         self._check_right(node, SEND)
         self._check_path(node)
         self._check_path(destination)
-        via = self._connection.send_via(node.address.path, destination.address.path)
+        via = self._carrier.send_via(node.address.path, destination.address.path)
         if via is not None:
             self.accept_sender(link, node, via)
         else:
-            self._connection.spawn(self._prepare_via(link, node, destination))
+            self._carrier.spawn(self._prepare_via(link, node, destination))
 
     async def _prepare_via(self, link: Link, node: Node, destination: Node) -> None:
         try:
-            await self._connection.prepare_to_send_via(node.address.path)
-            via = self._connection.send_via(node.address.path, destination.address.path)
+            await self._carrier.prepare_to_send_via(node.address.path)
+            via = self._carrier.send_via(node.address.path, destination.address.path)
             if via is None:
                 raise not_found(self._namespace.name, node.path)
             if link.is_live():  # else it went meanwhile
                 self._check_right(node, SEND)
                 self.accept_sender(link, node, via)
         except BrokerError as error:
-            link.refuse(amqp_error(error, self._connection.tracking, node.path))
-        self._connection.output_waits()
+            link.refuse(amqp_error(error, self._carrier.tracking, node.path))
+        self._carrier.output_waits()
 
     def accept_sender(self, link: Link, node: Node, entity: Queue | Topic | SendVia) -> None:
-        sender = SendLink(self._connection, link, node, entity, self._connection.now())
+        sender = SendLink(self._carrier, link, node, entity, self._carrier.now())
         entity.attach(sender, sends=True)
-        self._connection.add_link(sender)
+        self._carrier.add_link(sender)
         use = use_of(link.session, node)
         if use.is_free:
             sender.session_use = use
@@ -304,7 +304,7 @@ class Attaching:
     # -- receivers
 
     def _attach_receiver(self, link: Link, node: Node) -> None:
-        wish = session_wish(link.source, self._connection.limits.key_characters_max)
+        wish = session_wish(link.source, self._carrier.limits.key_characters_max)
         use_of(link.session, node).check_receiver(node)
         if is_subscriber(link.source) and self._subscriptions.attach(link, node):
             return
@@ -335,9 +335,9 @@ class Attaching:
             self._attach_plain(link, node, transfers, transfers.outlet(True))
 
     def _attach_to_nothing(self, link: Link, node: Node, queue: Queue) -> None:
-        receiver = EmptyReceiveLink(self._connection, link, node, queue, self._connection.now())
+        receiver = EmptyReceiveLink(self._carrier, link, node, queue, self._carrier.now())
         queue.attach(receiver, sends=False)
-        self._connection.add_link(receiver)
+        self._carrier.add_link(receiver)
         self._accept_receiver(link, node)
 
     def _accept_receiver(self, link: Link, node: Node) -> None:
@@ -346,13 +346,11 @@ class Attaching:
 
     def _attach_browser(self, link: Link, node: Node, queue: Queue, outlet: Outlet) -> None:
         """R-60: a queue browser of JMS."""
-        connection = self._connection
+        carrier = self._carrier
         selector = selector_of(link.source)
-        browser = BrowseLink(
-            connection, link, node, queue, outlet, selector, self._browsing, connection.now()
-        )
+        browser = BrowseLink(carrier, link, node, queue, outlet, selector, self._browsing, carrier.now())
         queue.attach(browser, sends=False)
-        connection.add_link(browser)
+        carrier.add_link(browser)
         self._accept_receiver(link, node)
 
     def _attach_plain(self, link: Link, node: Node, queue: Queue, outlet: Outlet) -> None:
@@ -363,10 +361,10 @@ class Attaching:
         self.receive(link, node, queue, outlet)
 
     def receive(self, link: Link, node: Node, queue: Queue, outlet: Outlet) -> None:
-        connection = self._connection
+        carrier = self._carrier
         deletes = link.snd_settle_mode == SENDER_SETTLED
         receiver = ReceiveLink(
-            connection, link, node, queue, outlet, deletes, connection.entropy.bytes(8), connection.now()
+            carrier, link, node, queue, outlet, deletes, carrier.entropy.bytes(8), carrier.now()
         )
         queue.attach(receiver, sends=False)
         try:
@@ -374,24 +372,22 @@ class Attaching:
         except BrokerError:
             queue.detach(receiver)
             raise
-        connection.add_link(receiver)
+        carrier.add_link(receiver)
         self._accept_receiver(link, node)
 
     def _accept_session(
         self, link: Link, node: Node, queue: Queue, outlet: Outlet, wish: SessionWish
     ) -> None:
         """The attach is answered when the session is held or refused (X-3…X-7)."""
-        connection = self._connection
+        carrier = self._carrier
         deletes = link.snd_settle_mode == SENDER_SETTLED
         receiver = SessionReceiveLink(
-            connection, link, node, queue, outlet, deletes, connection.entropy.bytes(8), connection.now()
+            carrier, link, node, queue, outlet, deletes, carrier.entropy.bytes(8), carrier.now()
         )
         queue.attach(receiver, sends=False)
-        connection.add_link(receiver)
+        carrier.add_link(receiver)
         accepting = _accepted(outlet, receiver, wish.session_id, wait_s(link.properties))
-        named = Steps(
-            accepting, lambda: f"a wait for a session at {shown(node.path)}, from {connection.peer}"
-        )
+        named = Steps(accepting, lambda: f"a wait for a session at {shown(node.path)}, from {carrier.peer}")
         waiting = asyncio.get_running_loop().create_task(named)
         receiver.wait_for(waiting)
         waiting.add_done_callback(lambda task: self._session_settled(receiver, wish, task))
@@ -431,13 +427,18 @@ class Attaching:
             properties=lock_properties(session.locked_until_ms),
         )
         receiver.credit_arrived()
-        self._connection.output_waits()
+        self._carrier.output_waits()
 
 
 async def _accepted(
     outlet: Outlet, receiver: SessionReceiveLink, session_id: str | None, timeout_s: float
 ) -> MessageSession:
     return await outlet.accept_session(receiver, session_id, timeout_s)
+
+
+def _selects(link: Link) -> bool:
+    source = link.source
+    return link.is_sender and has_selector(source) and (is_browser(source) or is_subscriber(source))
 
 
 def _node_of(link: Link) -> Node:

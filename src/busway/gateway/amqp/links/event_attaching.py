@@ -39,7 +39,7 @@ from busway.streams.positions import (
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
-    from busway.gateway.amqp.connection import AmqpConnection
+    from busway.gateway.amqp.carrier import Carrier
     from busway.gateway.amqp.links.addresses import Node
     from busway.streams.event_hub import EventHub
     from busway.streams.event_hubs import EventHubs
@@ -73,8 +73,8 @@ _READERS: Final[dict[str, Callable[[str, bool], Position]]] = {
 class EventAttaching:
     """Answers the attaches of one connection to event hubs."""
 
-    def __init__(self, connection: AmqpConnection, hubs: EventHubs) -> None:
-        self._connection = connection
+    def __init__(self, carrier: Carrier, hubs: EventHubs) -> None:
+        self._carrier = carrier
         self._hubs = hubs
 
     def knows(self, path: str) -> bool:
@@ -83,7 +83,7 @@ class EventAttaching:
             return False
         if event_address(path) is not None:
             return True
-        return not self._connection.namespace.exists(EntityAddress.parse(path).path)
+        return not self._carrier.namespace.exists(EntityAddress.parse(path).path)
 
     def owner_key(self, path: str) -> str | None:
         """Of the hub that a link to this address is attached to, whatever else has the same address (A-2)."""
@@ -95,7 +95,7 @@ class EventAttaching:
         """Raises BrokerError for a refusal that is known at once."""
         address = event_address(node.path)
         if address is None:
-            raise not_found(self._connection.namespace.name, node.path)
+            raise not_found(self._carrier.namespace.name, node.path)
         hub = self._hubs.hub(address.hub_path)
         if link.is_sender:
             self._attach_reader(link, node, hub, address)
@@ -103,9 +103,9 @@ class EventAttaching:
             self._attach_producer(link, node, hub, address)
 
     def refuse(self, link: Link, path: str, error: BrokerError) -> None:
-        connection = self._connection
-        connection.namespace.flows.known(hub_path_of(path)).refused(error)
-        link.refuse(amqp_error(error, connection.tracking, path), names_terminus=False)
+        carrier = self._carrier
+        carrier.namespace.flows.known(hub_path_of(path)).refused(error)
+        link.refuse(amqp_error(error, carrier.tracking, path), names_terminus=False)
 
     # -- producers
 
@@ -118,8 +118,8 @@ class EventAttaching:
             hub.partition(address.partition_id)
         if address.publisher is not None:
             hub.check_publisher(address.publisher)
-        connection = self._connection
-        sender = EventSendLink(connection, link, node, hub, address, connection.now())
+        carrier = self._carrier
+        sender = EventSendLink(carrier, link, node, hub, address, carrier.now())
         if desires(link.peer, IDEMPOTENT_PRODUCER):
             self._attach_idempotent(sender, hub, address)
         else:
@@ -135,7 +135,7 @@ class EventAttaching:
             )
         producer_claim(sender.link.properties)  # so that a bad one is refused at once
         hub.attach(sender, sends=True)
-        self._connection.spawn(self._find_producer(sender, hub, address.partition_id))
+        self._carrier.spawn(self._find_producer(sender, hub, address.partition_id))
 
     async def _find_producer(self, sender: EventSendLink, hub: EventHub, partition_id: str) -> None:
         claim = producer_claim(sender.link.properties)
@@ -152,13 +152,13 @@ class EventAttaching:
         finally:
             if not is_accepted:
                 hub.detach(sender)
-        self._connection.output_waits()
+        self._carrier.output_waits()
 
     def _accept_producer(self, sender: EventSendLink, hub: EventHub, producer: Producer | None) -> None:
         link = sender.link
-        self._connection.add_link(sender)
+        self._carrier.add_link(sender)
         hub.flow.answered(1, [])
-        publication_bytes_max = self._connection.limits.event_bytes_max
+        publication_bytes_max = self._carrier.limits.event_bytes_max
         link.accept(
             source=link.source,
             target=link.target,
@@ -179,18 +179,16 @@ class EventAttaching:
                 f" '{address.hub_path}/ConsumerGroups/<group>/Partitions/<id>'."
             )
         if not hub.has_group(group):
-            raise not_found(self._connection.namespace.name, f"{address.hub_path}/ConsumerGroups/{group}")
+            raise not_found(self._carrier.namespace.name, f"{address.hub_path}/ConsumerGroups/{group}")
         log = hub.partition(partition_id)
         position = position_of(link.source)
-        connection = self._connection
-        reader = EventReceiveLink(
-            connection, link, node, hub, log, group, connection.gateway.clock, connection.now()
-        )
+        carrier = self._carrier
+        reader = EventReceiveLink(carrier, link, node, hub, log, group, carrier.shared.clock, carrier.now())
         reader.epoch = _epoch(link.properties)
         reader.name = _name(link.properties)
         reader.tells_metric = desires(link.peer, RUNTIME_METRIC)
         hub.attach(reader, sends=False)
-        connection.spawn(self._find_position(reader, hub, position))
+        carrier.spawn(self._find_position(reader, hub, position))
 
     async def _find_position(self, reader: EventReceiveLink, hub: EventHub, position: Position) -> None:
         link = reader.link
@@ -206,18 +204,18 @@ class EventAttaching:
         finally:
             if not has_begun:
                 hub.detach(reader)
-        self._connection.output_waits()
+        self._carrier.output_waits()
 
     def _accept_reader(self, reader: EventReceiveLink, hub: EventHub) -> None:
         """H-21: settled, whatever the client asked for."""
         link = reader.link
-        self._connection.add_link(reader)
+        self._carrier.add_link(reader)
         hub.flow.answered(1, [])
         link.accept(
             source=link.source,
             target=link.target,
             snd_settle_mode=SENDER_SETTLED,
-            max_message_size=self._connection.limits.event_bytes_max,
+            max_message_size=self._carrier.limits.event_bytes_max,
             offered_capabilities=[RUNTIME_METRIC] if reader.tells_metric else None,
         )
         reader.credit_arrived()

@@ -27,7 +27,7 @@ from busway.gateway.amqp.links.waiting_attaches import accepted_late
 if TYPE_CHECKING:
     from busway.amqp.link import Link
     from busway.broker.fragment.receiver import Attachment
-    from busway.gateway.amqp.connection import AmqpConnection
+    from busway.gateway.amqp.carrier import Carrier
     from busway.gateway.amqp.links.attaching import Attaching
 
 #: E-30: the shortest that there is.
@@ -47,22 +47,22 @@ def is_dynamic(link: Link) -> bool:
 class TemporaryNodes:
     """Of one connection."""
 
-    def __init__(self, connection: AmqpConnection, attaching: Attaching) -> None:
-        self._connection = connection
+    def __init__(self, carrier: Carrier, attaching: Attaching) -> None:
+        self._carrier = carrier
         self._attaching = attaching
-        self._namespace = connection.namespace
+        self._namespace = carrier.namespace
 
     def attach(self, link: Link) -> None:
         """Answered when the entity is durable. Raises Unauthorized, NotImplementedByServer."""
-        path = _PREFIX + self._connection.entropy.bytes(_NAME_BYTES).hex()
+        path = _PREFIX + self._carrier.entropy.bytes(_NAME_BYTES).hex()
         node = Node(NodeKind.ENTITY, EntityAddress(path))
         use_of(link.session, node)
         self._check_right(node)
         if link.is_sender:
             check_unselected(link.source, "a temporary queue")
         description = _description(link, path)
-        self._connection.waiting.check()
-        self._connection.waiting.spawn(self._make(link, node, description))
+        self._carrier.waiting.check()
+        self._carrier.waiting.spawn(self._make(link, node, description))
 
     def _check_right(self, node: Node) -> None:
         try:
@@ -86,7 +86,7 @@ class TemporaryNodes:
             self._attaching.refuse(link, path, error)
         if link.owner is None:
             self._namespace.release(path)
-        self._connection.output_waits()
+        self._carrier.output_waits()
 
     def _stand(self, link: Link, node: Node) -> None:
         entity = self._namespace.sender(node.path)

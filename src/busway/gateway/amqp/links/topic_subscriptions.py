@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.broker.entity.queue import Queue
     from busway.broker.namespace.namespace import Namespace
-    from busway.gateway.amqp.connection import AmqpConnection
+    from busway.gateway.amqp.carrier import Carrier
     from busway.gateway.amqp.links.attaching import Attaching
     from busway.gateway.amqp.links.link_host import LinkHost
 
@@ -75,10 +75,10 @@ def is_subscriber(source: Source | None) -> bool:
 class TopicSubscriptions:
     """Of one connection."""
 
-    def __init__(self, connection: AmqpConnection, attaching: Attaching) -> None:
-        self._connection = connection
+    def __init__(self, carrier: Carrier, attaching: Attaching) -> None:
+        self._carrier = carrier
         self._attaching = attaching
-        self._namespace = connection.namespace
+        self._namespace = carrier.namespace
 
     # -- subscribing
 
@@ -94,8 +94,8 @@ class TopicSubscriptions:
             self._receive(link, wish)
         else:
             self._check_may_make(wish)
-            self._connection.waiting.check()
-            self._connection.waiting.spawn(self._make(link, wish))
+            self._carrier.waiting.check()
+            self._carrier.waiting.spawn(self._make(link, wish))
         return True
 
     def _wish(self, link: Link, topic_path: str) -> _Wish:
@@ -107,7 +107,7 @@ class TopicSubscriptions:
             base = link.name.partition("|")[0]
             name = _name(base, _client_of(link), is_global=_GLOBAL in capabilities, is_durable=is_durable)
         else:
-            name = f"jms-{self._connection.entropy.bytes(_NAME_BYTES).hex()}~nd"
+            name = f"jms-{self._carrier.entropy.bytes(_NAME_BYTES).hex()}~nd"
         check_name("subscription", name)
         return _Wish(subscription_path(topic_path, name), is_durable, selector_of(source))
 
@@ -139,7 +139,7 @@ class TopicSubscriptions:
             self._attaching.refuse(link, wish.path, error)
         if link.owner is None and not wish.is_durable:
             self._namespace.release(wish.path)
-        self._connection.output_waits()
+        self._carrier.output_waits()
 
     def _receive(self, link: Link, wish: _Wish) -> None:
         self._check_rules(wish)
@@ -176,14 +176,14 @@ class TopicSubscriptions:
         Unauthorized."""
         base, _, suffix = link.name.partition("|")
         name = _name(base, _client_of(link), is_global=suffix.startswith(_GLOBAL), is_durable=True)
-        if not self._connection.tokens.has_any():
+        if not self._carrier.tokens.has_any():
             raise Unauthorized("Unauthorized access. Put a token for the entity on '$cbs' first.")
-        self._connection.waiting.check()
-        self._connection.waiting.spawn(self._end(link, name))
+        self._carrier.waiting.check()
+        self._carrier.waiting.spawn(self._end(link, name))
 
     async def _end(self, link: Link, name: str) -> None:
         try:
-            async with self._connection.waiting.looking:
+            async with self._carrier.waiting.looking:
                 if not link.is_live():
                     return
                 paths = await self._found(name)
@@ -192,7 +192,7 @@ class TopicSubscriptions:
                 self._stand(link, queues)
         except BrokerError as error:
             self._attaching.refuse(link, "", error)
-        self._connection.output_waits()
+        self._carrier.output_waits()
 
     async def _found(self, name: str) -> list[str]:
         """On whatever topics; usually one. Raises EntityNotFound."""
@@ -222,11 +222,9 @@ class TopicSubscriptions:
         return queue
 
     def _stand(self, link: Link, queues: list[Queue]) -> None:
-        connection, first = self._connection, queues[0].description
+        carrier, first = self._carrier, queues[0].description
         assert isinstance(first, SubscriptionDescription)
-        connection.add_link(
-            EndingLink(connection, self._namespace, link, _node(first.path), queues, connection.now())
-        )
+        carrier.add_link(EndingLink(carrier, self._namespace, link, _node(first.path), queues, carrier.now()))
         source = Source(first.topic_path, durable=2, expiry_policy=_NEVER, capabilities=[Symbol("topic")])
         link.accept(source=source, target=link.target)
         accepted_late(link)

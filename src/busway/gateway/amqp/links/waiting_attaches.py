@@ -1,14 +1,19 @@
-"""Attaches that wait for a change of the namespace: a temporary node or a subscription is made for them, or one is
-looked for to be ended.
+"""Attaches that wait: for a change of the namespace, or for their turn.
 
-Changes wait for one another, and a store may hang. A client whose links wait may detach them, or go, and come again;
+A change: a temporary node or a subscription is made for them, or one is looked for to be ended. Changes wait for one
+another, and a store may hang. A client whose links wait may detach them, or go, and come again;
 what it asked for is on its way nevertheless. So the bounds on links and connections do not bound it, and this does.
+
+A turn: a selector must be read, one in each turn of the loop, however many come with one read of the socket. Who has
+detached meanwhile is passed over, so no more of them wait than the connection may have links, and what one read
+brings.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Final, cast
 
 from busway.broker.errors import ServerBusy
@@ -16,7 +21,7 @@ from busway.broker.namespace.background import BackgroundWork
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
-    from busway.gateway.amqp.links.link_host import AttachedLink
+    from busway.gateway.amqp.links.link_host import AttachedLink, LinkHost
 
 #: As many as a connection may have links: who waits for answers does not meet it.
 OF_ONE_MAX: Final = 1_024
@@ -83,3 +88,47 @@ class WaitingOfOne:
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Not work of the connection: what is made when that has gone must be let go."""
         self._all.spawn(work, self)
+
+
+class SelectingAttaches:
+    """Of one connection. `selects`: whether an attach has a selector that must be read. `attach` is called again for
+    each when its turn has come."""
+
+    def __init__(
+        self, host: LinkHost, selects: Callable[[Link], bool], attach: Callable[[Link], None]
+    ) -> None:
+        self._host = host
+        self._selects = selects
+        self._attach = attach
+        self._waiting: deque[Link] = deque()
+        self._is_running = False
+        self._turn: Link | None = None
+
+    def must_wait(self, link: Link) -> bool:
+        """Its turn has not come: it will be attached later."""
+        if link is self._turn or not self._selects(link):
+            return False
+        self._waiting.append(link)
+        if not self._is_running:
+            self._is_running = True
+            self._host.spawn(self._run())
+        return True
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                link = self._waiting.popleft()
+                if link.is_live():
+                    self._take(link)
+                    await asyncio.sleep(0)  # others have their turn
+        finally:
+            self._is_running = False
+
+    def _take(self, link: Link) -> None:
+        self._turn = link
+        try:
+            self._attach(link)
+        finally:
+            self._turn = None
+        accepted_late(link)
+        self._host.output_waits()

@@ -2,8 +2,7 @@
 
 request_link          the two links of a request node, and what lies between them
 cbs_node tokens       `$cbs`: tokens are put and held
-management_door       whom a `$management` node answers: each request shows what it may
-management_node       `X/$management`: the table of operations, which lie in
+management_node       `X/$management`: whom it answers, and the table of operations, which lie in
                       management_locks, management_messages, management_rules
 event_management      `$management` of the namespace: what event hubs are like
 management_request    reading a request's body; `node_response`: writing the answer

@@ -4,6 +4,12 @@ Theory of operation. Each request is handled by itself: its operation is looked 
 belongs to it is checked against the connection's tokens as they are now (A-9; tokens expire and keys are
 rotated while links stay), the queue is looked up again (it may be another one under the old name, E-86), and the
 body is read key by key. Whatever a client sends, there is an answer; only answers go back, never exceptions.
+
+Everybody may attach to such a node, and each request shows what it may (A-7). Java's Event Hubs client attaches
+without ever putting a token on `$cbs`; each of its requests brings one of its own, `security_token`. Java's older
+Service Bus stack attaches while its token is still under way. So an attach says nothing about rights, and nothing
+about what exists: whoever has no right on an entity gets the same answers whether it is a queue, an event hub or
+nothing at all. What the node is, is looked up for each request, after its right (`ManagementAddress`).
 """
 
 from __future__ import annotations
@@ -13,11 +19,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from busway.amqp.sections import AmqpMessage
+from busway.broker.authorization import MALFORMED
 from busway.broker.caller import note_caller
 from busway.broker.descriptions import LISTEN, MANAGE, SEND, SubscriptionDescription
 from busway.broker.entity.queue import Queue
 from busway.broker.entity_path import EntityAddress
 from busway.broker.errors import (
+    AuthenticationFailed,
     BadArgument,
     BrokerError,
     InternalError,
@@ -28,6 +36,7 @@ from busway.broker.errors import (
 from busway.gateway.amqp.links.addresses import Node, NodeKind
 from busway.gateway.amqp.links.link_host import LinkLookup
 from busway.gateway.amqp.links.transfer_dead_letter import answer_of_empty
+from busway.gateway.amqp.nodes.event_management import EventManagementNode
 from busway.gateway.amqp.nodes.managed_entity import ManagedEntity
 from busway.gateway.amqp.nodes.management_locks import (
     get_message_sessions,
@@ -50,12 +59,16 @@ from busway.gateway.amqp.nodes.node_response import DESCRIPTIONS, Answer, refuse
 from busway.gateway.tracking import Tracking
 
 if TYPE_CHECKING:
+    from busway.amqp.sections import AmqpMessage
     from busway.broker.authorization import Grant
     from busway.broker.fragment.flow import Flow
     from busway.broker.namespace.namespace import Namespace
     from busway.broker.transaction.transaction import Transaction
     from busway.broker.transaction.transactions import Transactions
     from busway.clock import Entropy
+    from busway.gateway.amqp.carrier import Carrier
+    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.nodes.request_link import RequestNode
 
 _log = logging.getLogger(__name__)
 _PREFIX: Final = "com.microsoft:"
@@ -191,3 +204,75 @@ def _operation(name: str) -> tuple[str, Operation]:
     if found is None:
         raise NotImplementedByServer(f"The operation '{name[:80]}' is not known.")
     return found
+
+
+class RequestRights:
+    """What a request of one connection may: by its own token, else by those of the connection."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+
+    def grants_for(self, path: str, request: AmqpMessage) -> list[Grant]:
+        """Raises AuthenticationFailed for a token that is not good for the path."""
+        token = own_token(request)
+        if token is None:
+            return self._carrier.tokens.grants_for(path)
+        if not isinstance(token, str):
+            raise AuthenticationFailed(
+                "MalformedToken: The 'security_token' of the request is no string.", MALFORMED
+            )
+        carrier = self._carrier
+        authorizer = carrier.namespace.authorizer
+        grant = authorizer.grant_of_token(token, f"/{path}", asked_host=carrier.asked_host)
+        carrier.recognise()
+        return [grant]
+
+
+class ManagementAddress:
+    """`X/$management` for one link, whatever X is: a queue, a topic, a subscription, an event hub, or nothing."""
+
+    def __init__(self, carrier: Carrier, node: Node) -> None:
+        self._carrier = carrier
+        self._node = node
+        self._rights = RequestRights(carrier)
+        self._entity = self._management(carrier.tokens.grants_for)
+
+    async def handle(self, request: AmqpMessage, txn_id: bytes | None = None) -> AmqpMessage:
+        """The answer to one request; whatever the request holds, there is one."""
+        carrier, path = self._carrier, self._node.path
+        namespace = carrier.namespace
+        try:
+            grants = self._rights.grants_for(path, request)
+            namespace.authorizer.authorise_any(grants, path)
+        except BrokerError as error:
+            namespace.flows.known(path).refused(error)
+            return refuse(request, error, carrier.tracking, path)
+        return await self._asked(request, grants).handle(request, txn_id)
+
+    def answers_at_length(self, request: AmqpMessage) -> bool:
+        return self._entity.answers_at_length(request)
+
+    def _asked(self, request: AmqpMessage, grants: list[Grant]) -> RequestNode:
+        """What is there now under this name."""
+        hubs = self._carrier.shared.hubs
+        if hubs is not None and hubs.exists(self._node.address.path):
+            return EventManagementNode(
+                self._carrier.namespace, hubs, self._rights.grants_for, self._carrier.tracking
+            )
+        return self._entity if own_token(request) is None else self._management(lambda _path: grants)
+
+    def _management(self, grants: Callable[[str], list[Grant]]) -> ManagementNode:
+        carrier = self._carrier
+        return ManagementNode(
+            carrier.namespace,
+            self._node.address,
+            grants,
+            carrier.links,
+            carrier.tracking,
+            carrier.entropy,
+            carrier.transactions,
+        )
+
+
+def own_token(request: AmqpMessage) -> object:
+    return (request.application_properties or {}).get("security_token")

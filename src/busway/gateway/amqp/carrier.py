@@ -1,0 +1,400 @@
+"""What carries the links of one connection, their `LinkHost`: its output, its input and the memory that both hold.
+
+Theory of operation. Whatever links make the engine write while a read is worked off leaves in one `transport.write`
+at the end of the turn. Output that arises elsewhere (a commit is durable, a message became available) marks the
+carrier and leaves with the present turn of the event loop, again in one write.
+
+Two brakes keep memory bounded. Output: links deliver nothing more while the transport holds more than
+OUTPUT_HIGH_BYTES, and nothing is read while it holds OUTPUT_FULL_BYTES; a peer that takes nothing for a minute is
+dropped. Input: nothing is read while more than INPUT_HIGH_BYTES of messages wait for the store, or of requests for
+their turn. A stranger, who has shown no token yet, gets far less: `amqp.allowance` says how much it may hold in the
+engine, and the connection bounds its answers.
+
+What the connection holds is counted where it lies and added up when somebody asks (`Holdings`); two numbers that have
+no other place are kept there. So nothing is ever given back twice, or forgotten, however a connection ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Final, Protocol
+
+from busway.amqp.connection import Connection, Role
+from busway.amqp.errors import AmqpError, Condition
+from busway.amqp.holdings import held_bytes
+from busway.broker.errors import QuotaExceeded
+from busway.gateway.amqp.attached_links import AttachedLinks
+from busway.gateway.amqp.links.session_receive_link import SessionReceiveLink
+from busway.gateway.amqp.nodes.request_link import RequestDesk
+from busway.gateway.amqp.nodes.tokens import TokenHolder
+from busway.gateway.amqp.wire.error_conditions import amqp_error
+from busway.gateway.connection_budget import SMALL_BYTES
+from busway.loop_entries import LOOP, Steps, name_of
+
+if TYPE_CHECKING:
+    from busway.broker.authorization import Grant
+    from busway.broker.forward.send_via import SendVia
+    from busway.broker.limits import Limits
+    from busway.broker.transaction.transactions import Transactions
+    from busway.gateway.amqp.admission import Visit
+    from busway.gateway.amqp.links.link_host import Alarm, AttachedLink, Thirsty
+    from busway.gateway.amqp.shared import Shared
+
+_log = logging.getLogger("busway.gateway.amqp")
+
+OUTPUT_HIGH_BYTES: Final = 1024 * 1024
+OUTPUT_FULL_BYTES: Final = 4 * OUTPUT_HIGH_BYTES
+INPUT_HIGH_BYTES: Final = 4 * 1024 * 1024
+INPUT_LOW_BYTES: Final = INPUT_HIGH_BYTES // 2
+#: One read may bring the ends of many batches: from here on they are refused.
+INPUT_FULL_BYTES: Final = 4 * INPUT_HIGH_BYTES
+#: What a connection holds is looked at again when so much went to and fro.
+BOOK_EVERY_BYTES: Final = 32 * 1024
+#: A connection that holds more than this and one answer of the largest size is closed: with the bounds as they are at
+#: 48 MiB. One more read, and one more answer, can add to it: never more than 64 MiB together.
+HELD_BYTES_MAX: Final = 32 * 1024 * 1024
+#: What may wait for windows, and be kept by readers, before no more is begun.
+KEPT_FREE_BYTES: Final = 16 * 1024 * 1024
+
+
+class ByteTransport(Protocol):
+    """What carries the bytes: a socket's transport, or a WebSocket's."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None:
+        """Send what is buffered, then close."""
+
+    def abort(self) -> None:
+        """Close now."""
+
+    def get_write_buffer_size(self) -> int: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class Carrier:
+    """Of one connection. `tokens_changed` is told of each token with the one that it replaces."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        transport: ByteTransport,
+        visit: Visit,
+        tokens_changed: Callable[[Grant, Grant | None], None],
+    ) -> None:
+        # Shared.
+        self.shared = shared
+        self.namespace = shared.namespace
+        self.limits = shared.namespace.limits
+        self.tracking = shared.tracking.of_one_client()
+        self.entropy = shared.entropy
+        self.now: Callable[[], float] = shared.clock.monotonic
+        # Of this connection.
+        self.peer = visit.peer
+        self._visit = visit
+        self.tokens = TokenHolder(self.limits.tokens_per_connection_max, tokens_changed)
+        self.desk = RequestDesk(self)
+        self.transactions = shared.namespace.transactions()
+        self.transport = transport
+        self.engine = engine = Connection(Role.SERVER, shared.engine_settings, self.now())
+        self.holdings = Holdings(engine, transport, self.desk, self.transactions, self.tokens, self.limits)
+        self.links = AttachedLinks(shared.clock, shared.settings)
+        self.waiting = shared.waiting_attaches.of_one_client()
+        self._work: set[asyncio.Task[None]] = set()
+        # Its end.
+        self.is_over = False
+        #: We have said good-bye and wait for the peer's answer; the engine knows how long.
+        self.is_closing = False
+        #: True once it counts among the namespace's connections (L-11).
+        self.is_authenticated = False
+        #: By which the client knows this namespace, as it says itself.
+        self.asked_host = ""
+        #: Monotonic; the gateway calls `tick` then.
+        self.deadline = self.now()
+        # Flow.
+        self.in_turn = False
+        self._flush_waits = False
+        self._unflushed_bytes = 0
+        self.stalled_since: float | None = None
+        self._thirsty: set[Thirsty] = set()
+        self._is_reading = True
+        # Memory.
+        self._budget = shared.budget
+        self.booked_bytes = 0
+        self.unbooked_bytes = 0  # what went to and fro since
+
+    @property
+    def is_stranger(self) -> bool:
+        return not self.is_authenticated
+
+    def recognise(self) -> None:
+        """A-7, L-11: it has shown a token, on `$cbs` or inside a request. Strangers have their own bounds."""
+        if self.is_authenticated or self.is_over:
+            return
+        if self._visit.recognise():
+            self.is_authenticated = True
+            self.namespace.flows.connections.opened += 1
+            self.engine.trust()
+            return
+        full = QuotaExceeded(
+            f"ConnectionsQuotaExceeded: the namespace has {self.limits.connections_max} connections already."
+        )
+        self.close(amqp_error(full, self.tracking))
+
+    def hurry(self, due: float) -> None:
+        self.deadline = min(self.deadline, due)
+
+    # -- the end
+
+    def close(self, error: AmqpError | None = None) -> None:
+        """Close from our side: every link is detached with the reason, then the connection."""
+        if self.is_over or self.is_closing:
+            return
+        self.is_closing = True
+        self.hurry(self.now())
+        for link in self.links:
+            if isinstance(link, SessionReceiveLink):
+                link.cancel_wait()
+            self.forget_link(link)
+        self.engine.close(error)
+        self.output_waits()
+        self.book()
+
+    def lose(self) -> None:
+        """The transport is gone: everything that stands on it goes."""
+        self.is_over = True
+        for link in self.links:
+            self.forget_link(link)
+        self.desk.close()
+        for task in list(self._work):
+            task.cancel()
+        if self.is_authenticated:
+            self.namespace.flows.connections.closed += 1
+        self._visit.leave()
+        self._budget.forget(self)
+        self.engine.transport_lost()
+
+    # -- links
+
+    def add_link(self, link: AttachedLink) -> None:
+        self.links.add(link)
+
+    def end_link(self, link: AttachedLink, error: AmqpError) -> None:
+        link.link.detach(error)
+        self.forget_link(link)
+        self.output_waits()
+
+    def forget_link(self, link: AttachedLink) -> None:
+        if link not in self.links:
+            return
+        self.links.remove(link)
+        self._thirsty.discard(link)
+        self.hurry(self.links.none_until())
+        link.gone()
+
+    def send_via(self, via_path: str, destination_path: str) -> SendVia | None:
+        return self.namespace.send_via(via_path, destination_path)
+
+    async def prepare_to_send_via(self, via_path: str) -> None:
+        await self.namespace.prepare_to_send_via(via_path)
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        named = Steps(work, lambda: f"{name_of(work)}, for {self.peer}")
+        task = asyncio.get_running_loop().create_task(named)
+        self._work.add(task)
+        task.add_done_callback(self._work_ended)
+
+    def _work_ended(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("background work failed: peer=%s", self.peer, exc_info=task.exception())
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Alarm:
+        return self.shared.call_later(delay_s, callback)
+
+    # -- output
+
+    def output_waits(self, size_bytes: int = 0) -> None:
+        self._unflushed_bytes += size_bytes
+        if not self.in_turn and not self._flush_waits and not self.is_over:
+            self._flush_waits = True
+            asyncio.get_running_loop().call_soon(self._flush_waiting)
+
+    def _flush_waiting(self) -> None:
+        self._flush_waits = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Everything the engine has to say, in one write."""
+        if self.is_over:
+            return
+        data = self.engine.bytes_to_send()
+        self._unflushed_bytes = 0
+        if data:
+            self.transport.write(data)
+            self._balance_reading()
+            self.unbooked_bytes += len(data)
+        if self.unbooked_bytes >= BOOK_EVERY_BYTES:
+            self.book()
+        if self._thirsty and self.stalled_since is None:
+            asyncio.get_running_loop().call_soon(self._wake_thirsty)
+
+    def output_room_bytes(self, is_kept: bool = False) -> int:
+        if self.stalled_since is not None or self.is_over:
+            return 0
+        kept_bytes = 0 if is_kept else self.holdings.kept_bytes + self.engine.allowance.waiting_bytes
+        if kept_bytes > KEPT_FREE_BYTES or (self._budget.is_over and self._budget.brakes(self)):
+            return 0
+        return max(0, OUTPUT_HIGH_BYTES - self._unflushed_bytes - self.transport.get_write_buffer_size())
+
+    def when_output_drains(self, thirsty: Thirsty) -> None:
+        self._thirsty.add(thirsty)
+
+    def _wake_thirsty(self) -> None:
+        if self.stalled_since is not None or self.is_over:
+            return
+        began_s = LOOP.now()
+        waiting, self._thirsty = self._thirsty, set()
+        for one in waiting:
+            one.room_grew()
+        if LOOP.now() - began_s > LOOP.longest_s:
+            LOOP.note(began_s, f"deliveries to {self.peer}, which has room again")
+
+    def pause_writing(self) -> None:
+        if self.stalled_since is None:
+            self.stalled_since = self.now()
+            self.hurry(self.stalled_since + self.shared.settings.write_stall_s)
+
+    def resume_writing(self) -> None:
+        self.stalled_since = None
+        self.eased()
+
+    # -- memory
+
+    def keep(self, size_bytes: int) -> None:
+        self.holdings.kept_bytes += size_bytes
+        if size_bytes < 0 and self._thirsty:
+            self.output_waits()
+
+    def book(self) -> None:
+        if self.is_over:
+            return
+        self.unbooked_bytes = 0
+        total_bytes = self.holdings.total()
+        if total_bytes >= SMALL_BYTES or self.booked_bytes:
+            self._budget.book(self, total_bytes)
+            if self._budget.is_over:
+                self._balance_reading()
+            if total_bytes > self.holdings.bytes_max:
+                self._close_greedy(f"This connection holds {total_bytes} bytes of memory")
+
+    def idle_bytes(self) -> int:
+        return self.holdings.idle()
+
+    def close_for_memory(self, all_bytes: int, bytes_max: int) -> None:
+        told = f"All connections hold {all_bytes} bytes of memory, more than {bytes_max}"
+        self._close_greedy(f"{told} (--connections-bytes-max), and this one the most")
+
+    def _close_greedy(self, reason: str) -> None:
+        self.close(AmqpError(Condition.RESOURCE_LIMIT_EXCEEDED, f"{reason}: {self.holdings.told()}."))
+
+    def eased(self) -> None:
+        self._balance_reading()
+        self._wake_thirsty()
+
+    # -- input
+
+    def hold_input(self, size_bytes: int) -> None:
+        self.holdings.input_bytes += size_bytes
+        if self._is_reading and self.holdings.input_bytes > INPUT_HIGH_BYTES:
+            self._balance_reading()
+
+    def release_input(self, size_bytes: int) -> None:
+        self.holdings.input_bytes -= size_bytes
+        if self._budget.is_over:
+            self.book()
+        if not self._is_reading:
+            self._balance_reading()
+
+    def is_crowded(self) -> bool:
+        return self.holdings.input_bytes > INPUT_FULL_BYTES
+
+    def _balance_reading(self) -> None:
+        """Reads on or not, by what waits on either side."""
+        if self.is_over:
+            return
+        input_bytes_max = INPUT_HIGH_BYTES if self._is_reading else INPUT_LOW_BYTES
+        reads = (
+            self.holdings.input_bytes <= input_bytes_max
+            and self.transport.get_write_buffer_size() <= OUTPUT_FULL_BYTES
+            and not self._budget.brakes(self)
+        )
+        if reads and not self._is_reading:
+            self.transport.resume_reading()
+        elif self._is_reading and not reads:
+            self.transport.pause_reading()
+        self._is_reading = reads
+
+
+class Holdings:
+    """What one connection makes the server hold, by kind, in bytes."""
+
+    __slots__ = (
+        "_desk",
+        "_engine",
+        "_tokens",
+        "_transactions",
+        "_transport",
+        "bytes_max",
+        "input_bytes",
+        "kept_bytes",
+    )
+
+    def __init__(
+        self,
+        engine: Connection,
+        transport: ByteTransport,
+        desk: RequestDesk,
+        transactions: Transactions,
+        tokens: TokenHolder,
+        limits: Limits,
+    ) -> None:
+        self._engine = engine
+        self._transport = transport
+        self._desk = desk
+        self._transactions = transactions
+        self._tokens = tokens
+        self.bytes_max = HELD_BYTES_MAX + limits.fetch_bytes_max
+        #: Messages that wait for the store, and requests that wait for their turn or are worked on.
+        self.input_bytes = 0
+        #: What readers of event hubs have fetched and not yet sent.
+        self.kept_bytes = 0
+
+    def total(self) -> int:
+        return self.input_bytes + self.idle()
+
+    def idle(self) -> int:
+        """What does not go by itself, and goes with the connection."""
+        return (
+            held_bytes(self._engine)
+            + self._transport.get_write_buffer_size()
+            + self._desk.unsent_bytes
+            + self._transactions.held_bytes
+            + self._tokens.held_bytes
+            + self.kept_bytes
+        )
+
+    def told(self) -> str:
+        """In words, for whoever is closed because of it."""
+        return (
+            f"{self.input_bytes} bytes that are not stored yet,"
+            f" {self._engine.allowance.partial_bytes()} of unfinished deliveries,"
+            f" {self._transactions.held_bytes} in open transactions,"
+            f" {self._transport.get_write_buffer_size() + self._desk.unsent_bytes} of output that is not taken,"
+            f" {self.kept_bytes + self._engine.allowance.waiting_bytes} that wait for windows"
+        )
