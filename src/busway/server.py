@@ -27,7 +27,7 @@ from busway.clock import Clock, Entropy
 from busway.data_directory import DataDirectory
 from busway.gateway import listener
 from busway.gateway.amqp.gateway import AmqpGateway, AmqpProtocol
-from busway.gateway.amqp.wire.payloads import Payloads
+from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.gateway.certificates import ensure_certificates, server_context
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.entrance import Entrance
@@ -164,7 +164,7 @@ class Server:
             self._clock,
             self._entropy,
             amqp.connect,
-            Payloads(self._entropy),
+            PayloadCodec(self._entropy),
             HttpSettings.for_host(self._options.host, self._options.is_loopback),
             hubs,
             MeasuredProcess(self._journal, self._stalls, amqp.shared.budget, self._stagings),
@@ -210,7 +210,7 @@ class Server:
         )
         capture_folder = options.capture or self._directory.capture
         hubs = EventHubs(namespace, self._clock, self._entropy, capture_folder)
-        self._stagings = Stagings(namespace, hubs, Payloads(self._entropy))
+        self._stagings = Stagings(namespace, hubs, PayloadCodec(self._entropy))
         self._start_journal(stack, namespace)
         await namespace.open()
         stack.push_async_callback(namespace.close)

@@ -85,29 +85,31 @@ def nobodys_put(scene: Scene, n: int) -> None:
 # -- queues and topics
 
 
-@row(MANAGE, HTTP, "Management.namespace_info", "ask what the namespace is like")
+@row(MANAGE, HTTP, "EntityRoutes.namespace_info", "ask what the namespace is like")
 def namespace_info(scene: Scene, _n: int) -> None:
     scene.ask_http("GET", f"$namespaceinfo?{VERSION}")
 
 
-@row(MANAGE, HTTP, "Management.root", "ask for nothing")
+@row(MANAGE, HTTP, "EntityRoutes.root", "ask for nothing")
 def root(scene: Scene, _n: int) -> None:
     scene.ask_http("GET", f"?{VERSION}")
 
 
-@row(MANAGE, HTTP, "Management.queues", "list 100 of {n} queues", 2_000, few=250, is_crowded=True)
+@row(MANAGE, HTTP, "EntityRoutes.queues", "list 100 of {n} queues", 2_000, few=250, is_crowded=True)
 def list_queues(scene: Scene, n: int) -> None:
     crowd(scene, n)
     scene.ask_http("GET", f"$Resources/queues?$skip=0&$top=100&{VERSION}")
 
 
-@row(MANAGE, HTTP, "Management.topics", "list topics with {n} subscriptions", 1_500, few=100, is_crowded=True)
+@row(
+    MANAGE, HTTP, "EntityRoutes.topics", "list topics with {n} subscriptions", 1_500, few=100, is_crowded=True
+)
 def list_topics(scene: Scene, n: int) -> None:
     scene.topic(n)
     scene.ask_http("GET", f"$Resources/topics?{VERSION}")
 
 
-@row(MANAGE, HTTP, "Management.entity", "look at a topic with {n} subscriptions", 2_000, few=100)
+@row(MANAGE, HTTP, "EntityRoutes.entity", "look at a topic with {n} subscriptions", 2_000, few=100)
 def get_topic(scene: Scene, n: int) -> None:
     path = scene.topic(n)
     scene.ask_http("GET", f"{path}?{VERSION}")
@@ -116,7 +118,7 @@ def get_topic(scene: Scene, n: int) -> None:
 @row(
     MANAGE,
     HTTP,
-    "Management._create",
+    "EntityRoutes._create",
     "create a queue beside {n} that delete themselves",
     1_500,
     few=250,
@@ -128,13 +130,13 @@ def create_queue(scene: Scene, n: int) -> None:
     scene.ask_http("PUT", f"{scene.name()}?{VERSION}", described("QueueDescription"), status=201)
 
 
-@row(MANAGE, HTTP, "Management._create", "create a queue with {n} elements that nobody knows", 60, few=15)
+@row(MANAGE, HTTP, "EntityRoutes._create", "create a queue with {n} elements that nobody knows", 60, few=15)
 def create_strange(scene: Scene, n: int) -> None:
     inside = "".join(f"<E{i}>x</E{i}>" for i in range(n))
     scene.ask_http("PUT", f"{scene.name()}?{VERSION}", described("QueueDescription", inside), status=201)
 
 
-@row(MANAGE, HTTP, "Management._update", "disable a queue with {n} receivers", 500, few=50)
+@row(MANAGE, HTTP, "EntityRoutes._update", "disable a queue with {n} receivers", 500, few=50)
 def disable_queue(scene: Scene, n: int) -> None:
     path = scene.queue()
     client = scene.client()
@@ -147,7 +149,7 @@ def disable_queue(scene: Scene, n: int) -> None:
 @row(
     MANAGE,
     HTTP,
-    "Management._update",
+    "EntityRoutes._update",
     "update a queue beside {n} that delete themselves",
     1_500,
     few=250,
@@ -161,12 +163,12 @@ def update_queue(scene: Scene, n: int) -> None:
     scene.ask_http("PUT", f"{path}?{VERSION}", body, ANY)
 
 
-@row(MANAGE, HTTP, "Management.delete", "delete a topic with {n} subscriptions", 1_000, few=50)
+@row(MANAGE, HTTP, "EntityRoutes.delete", "delete a topic with {n} subscriptions", 1_000, few=50)
 def delete_topic(scene: Scene, n: int) -> None:
     scene.ask_http("DELETE", f"{scene.topic(n)}?{VERSION}")
 
 
-@row(MANAGE, HTTP, "Management.delete", "delete a queue with {n} messages", 20_000, few=1_000)
+@row(MANAGE, HTTP, "EntityRoutes.delete", "delete a queue with {n} messages", 20_000, few=1_000)
 def delete_queue(scene: Scene, n: int) -> None:
     path = scene.queue()
     scene.fill(path, n)

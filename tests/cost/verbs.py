@@ -82,18 +82,18 @@ PARTS = {
 CHOOSERS = {
     "ClaimsRoute._reading",
     "Messages._receive",
-    "Management._listed",
-    "Management._nothing",
-    "Management.put",
+    "EntityRoutes._listed",
+    "EntityRoutes._nothing",
+    "EntityRoutes.put",
     "SubscriptionRoutes.put",
 }
 #: Routes for what is not there: they only refuse, or send elsewhere.
 REFUSALS = {
     "ClaimsRoute.unknown",
     "HubRoutes.nothing",
-    "Management.event_hubs",
-    "Management.no_list",
-    "Management.nothing_below_subscription",
+    "EntityRoutes.event_hubs",
+    "EntityRoutes.no_list",
+    "EntityRoutes.nothing_below_subscription",
     "StagingRoute.unknown",
     "StatusPage.redirect",
 }

@@ -21,7 +21,7 @@ from busway.broker.errors import BrokerError
 from busway.broker.limits import Limits
 from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
-from busway.gateway.amqp.wire.payloads import Payloads
+from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.message.event_chunk import Chunk
 from busway.staging.decider import WriteName
 from busway.staging.decisions import STREAM
@@ -73,7 +73,7 @@ class StagingWorld:
             "bus", self.stores, self.clock, SeededEntropy(), Limits(partition_count=4), root_key="k" * 43
         )
         self.hubs = EventHubs(self.namespace, self.clock, SeededEntropy(3))
-        self.stagings = Stagings(self.namespace, self.hubs, Payloads(SeededEntropy(4)))
+        self.stagings = Stagings(self.namespace, self.hubs, PayloadCodec(SeededEntropy(4)))
 
     async def open(self) -> None:
         await self.namespace.open()

@@ -1,9 +1,9 @@
 """Where clients come in: bytes and wire names outside, the broker's words inside.
 
-listener      one port for every protocol: the first bytes decide; strangers wait in a bounded anteroom
+listener      one port for every protocol: the first bytes decide; there are only so many newcomers
 certificates  the authority made at first start
 amqp          AMQP 1.0, straight or over WebSocket
-http          management over HTTP, and the door for WebSockets
+http          management and messages over HTTP, and WebSockets
 connection_budget   how much memory all connections may make the server hold, and who gives way
 tracking      the tail of every error text
 dotnet_ticks  time as .NET counts it

@@ -8,9 +8,9 @@ Theory of operation. A connection passes three stations before a gateway sees it
 3. sniffed: the first decrypted bytes are "AMQP" or the letters of an HTTP method; the transport is handed to
    that gateway's protocol together with the bytes already read. Everything else is closed without an answer.
 
-A connection in these stations is an `Arrival`. All stations together have one deadline per station, and the
-`Anteroom` bounds how many arrivals exist, in all and per peer. A full anteroom closes its OLDEST arrival and
-lets the new one in: an honest client speaks within milliseconds, so a thousand silent connections cannot keep
+A connection in these stations is an `Arrival`. All stations together have one deadline per station, and `Arrivals`
+bounds how many exist, in all and per peer. Where there are too many the OLDEST is closed and the new one let in: an
+honest client speaks within milliseconds, so a thousand silent connections cannot keep
 it out, while refusing the newest would lock everybody out until the deadline.
 """
 
@@ -90,7 +90,7 @@ class Listener:
         self._http = http
         self._tls = tls
         self._settings = settings if settings is not None else ListenerSettings()
-        self._anteroom = Anteroom(self._settings)
+        self._arrivals = Arrivals(self._settings)
         self._sockets: dict[socket.socket, Service] = {}
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
@@ -116,7 +116,7 @@ class Listener:
             loop.remove_reader(listening)
             listening.close()
         self._sockets.clear()
-        self._anteroom.clear()
+        self._arrivals.clear()
         handshakes = list(self._handshakes)
         for task in handshakes:
             task.cancel()
@@ -129,7 +129,7 @@ class Listener:
     @property
     def arrivals(self) -> int:
         """Connections that have not been handed over yet."""
-        return len(self._anteroom)
+        return len(self._arrivals)
 
     # -- accepting --
 
@@ -173,7 +173,7 @@ class Listener:
             accepted.close()
             return
         arrival = Arrival(self, accepted, peer, service)
-        self._anteroom.enter(arrival)
+        self._arrivals.enter(arrival)
         arrival.await_first_byte(self._settings.first_byte_s)
 
     # -- stations of an arrival --
@@ -223,12 +223,12 @@ def recognise(first_bytes: bytes) -> str:
 
 
 class Arrival:
-    """A connection that has not yet said what it wants. Leaves the anteroom exactly once."""
+    """A connection that has not yet said what it wants. Leaves `Arrivals` exactly once."""
 
     __slots__ = (
+        "_arrivals",
         "_is_reading",
         "_listener",
-        "_room",
         "_socket",
         "_timer",
         "connecting",
@@ -247,14 +247,14 @@ class Arrival:
         self.transport: asyncio.Transport | None = None
         self._is_reading = False
         self._timer: asyncio.TimerHandle | None = None
-        self._room: Anteroom | None = None
+        self._arrivals: Arrivals | None = None
 
-    def entered(self, room: "Anteroom") -> None:
-        self._room = room
+    def entered(self, arrivals: "Arrivals") -> None:
+        self._arrivals = arrivals
 
     @property
     def is_gone(self) -> bool:
-        return self._room is None
+        return self._arrivals is None
 
     def await_first_byte(self, deadline_s: float) -> None:
         self._start_timer(deadline_s)
@@ -300,9 +300,9 @@ class Arrival:
     def leave(self) -> None:
         """Handed over to a gateway."""
         self._stop_timer()
-        if self._room is not None:
-            self._room.left(self)
-            self._room = None
+        if self._arrivals is not None:
+            self._arrivals.left(self)
+            self._arrivals = None
 
     def drop(self) -> None:
         """Close the connection, wherever it stands."""
@@ -324,7 +324,7 @@ class Arrival:
             self._timer = None
 
 
-class Anteroom:
+class Arrivals:
     """All arrivals, oldest first, in all and per peer."""
 
     def __init__(self, settings: ListenerSettings) -> None:
@@ -368,7 +368,7 @@ class Anteroom:
 
 
 def peer_group(address: str) -> str:
-    """Whose share of the anteroom an address uses: its own, or in IPv6 its /64 (which one owner has whole)."""
+    """Whose share of the arrivals an address uses: its own, or in IPv6 its /64 (which one owner has whole)."""
     ip = ip_address(address.partition("%")[0])
     if ip.version == 4 or ip.is_loopback:
         return str(ip)

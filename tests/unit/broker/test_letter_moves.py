@@ -15,7 +15,7 @@ from busway.broker.errors import BrokerError
 from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
-from busway.gateway.amqp.wire.payloads import Payloads
+from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.gateway.http.bulk.letters_route import RemadeLetters
 from busway.store.sqlite.store import SqliteStore
 from tests.unit.broker.namespace_bench import settle
@@ -66,7 +66,7 @@ class Letters:
             await namespace.prepare_to_send_via(self.top)
             via = namespace.send_via(self.top, destination)
         target = target_of(queue, destination == self.source, via)
-        remade = RemadeLetters(Payloads(self.bench.entropy), self.bench.clock, self.bench.limits)
+        remade = RemadeLetters(PayloadCodec(self.bench.entropy), self.bench.clock, self.bench.limits)
         letters = [Letter(number, encoded_changes) for number in numbers]
         told = await LetterMoves(remade.message).move(queue.outlet(True), target, letters, settle)
         await settle()

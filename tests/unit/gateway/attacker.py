@@ -138,7 +138,7 @@ async def goes_on(honest: Peer, queue: str = "q") -> None:
 
 
 def unsent_bytes(attacker: Attacker) -> int:
-    return sum(sum(map(len, link._unsent)) for link in attacker.connection.carrier.desk._responses)
+    return sum(sum(map(len, link._unsent)) for link in attacker.connection.carrier.requests._responses)
 
 
 def held_frame_bytes(attacker: Attacker) -> int:

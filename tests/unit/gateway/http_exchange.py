@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, fromstring
 from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.broker.namespace.reset import make_new
-from busway.gateway.amqp.wire.payloads import Payloads
+from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.presence import PRESENCE, ClientPresence
 from busway.staging.stagings import Stagings
@@ -73,14 +73,14 @@ class Exchange:
             "busway-test", stores, self.clock, SeededEntropy(), Limits(), root_key=ROOT_KEY
         )
         self.hubs = EventHubs(self.namespace, self.clock, SeededEntropy(4))
-        self.stagings = Stagings(self.namespace, self.hubs, Payloads(SeededEntropy(5)))
+        self.stagings = Stagings(self.namespace, self.hubs, PayloadCodec(SeededEntropy(5)))
         self._runner.run(self.namespace.open())
         self.gateway = HttpGateway(
             self.namespace,
             self.clock,
             SeededEntropy(2),
             _no_amqp,
-            Payloads(SeededEntropy(3)),
+            PayloadCodec(SeededEntropy(3)),
             settings,
             self.hubs,
             stagings=self.stagings,

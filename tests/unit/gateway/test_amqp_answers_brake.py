@@ -52,7 +52,7 @@ def held_bytes(peer: Peer) -> int:
     """Written and not read, or waiting to be written."""
     return sum(map(len, peer.transport.written)) + sum(
         link._unsent_bytes if hasattr(link, "_unsent_bytes") else sum(map(len, link._unsent))
-        for link in peer.connection.carrier.desk._responses
+        for link in peer.connection.carrier.requests._responses
     )
 
 

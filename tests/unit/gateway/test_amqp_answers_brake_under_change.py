@@ -88,7 +88,7 @@ def test_what_waits_behind_the_brake_survives_a_change(name: str) -> None:
             return is_detached or len(peer.deliveries(answers)) == REQUESTS
 
         await room.until(is_over)
-        desk = peer.connection.carrier.desk
+        desk = peer.connection.carrier.requests
         await room.until(lambda: not desk._running and not desk._waiting)
         await room.turns(5)
         assert set(statuses(peer, answers)) <= {200, 204, 400, 401, 403, 404, 410, 500, 503}
@@ -107,7 +107,7 @@ def test_a_client_that_is_cut_off_during_the_change_leaves_nothing(name: str) ->
 
     async def scenario(room: Room) -> None:
         peer, _, _ = await with_waiting_answers(room)
-        desk = peer.connection.carrier.desk
+        desk = peer.connection.carrier.requests
         await CHANGES[name](room)
         peer.connection.connection_lost()
         await room.turns(50)

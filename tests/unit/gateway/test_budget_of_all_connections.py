@@ -212,7 +212,7 @@ def test_everything_is_given_back_however_it_ends(ending: Ending) -> None:
         holds = attacker.connection.carrier.holdings
         assert holds.idle() > 500_000
         assert attacker.connection.carrier.transactions.held_bytes > 100_000
-        assert attacker.connection.carrier.desk.unsent_bytes > 100_000
+        assert attacker.connection.carrier.requests.unsent_bytes > 100_000
         attacker.transport.written.clear()  # it has read
         attacker.connection.carrier.book()
         assert room.gateway.shared.budget.held_bytes > 500_000
@@ -221,7 +221,7 @@ def test_everything_is_given_back_however_it_ends(ending: Ending) -> None:
         room.gateway.tick()
         assert room.gateway.shared.budget.held_bytes == 0
         assert attacker.connection.carrier.transactions.held_bytes == 0
-        assert attacker.connection.carrier.desk.unsent_bytes == 0
+        assert attacker.connection.carrier.requests.unsent_bytes == 0
         assert attacker.connection.carrier.engine.allowance.partial_bytes() == 0
         assert holds.idle() < SMALL_BYTES
         if ending not in (entity_deleted, server_closes):

@@ -93,14 +93,14 @@ def test_an_answer_larger_than_the_brake_gets_out_and_not_many_at_once() -> None
         for first in (1, 31):
             asking.send(requests, fetch(range(first, first + 30), f"{first}", "a"))
             await room.turns(20)
-        unsent = sum(sum(map(len, link._unsent)) for link in asking.connection.carrier.desk._responses)
+        unsent = sum(sum(map(len, link._unsent)) for link in asking.connection.carrier.requests._responses)
         assert UNSENT_BYTES_MAX < 30 * 200_000 < unsent < 35 * 200_000
         await goes_on(honest)
         answers.grant_credit(10)
         told = await asking.received(answers, 2)
         assert all(len(one.payload) > 30 * 200_000 for one in told)
         await room.turns()
-        assert asking.connection.carrier.desk.unsent_bytes == 0
+        assert asking.connection.carrier.requests.unsent_bytes == 0
 
     in_room(scenario, QUEUE)
 

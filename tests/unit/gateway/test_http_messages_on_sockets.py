@@ -20,7 +20,7 @@ from busway.broker.entity.queue import Queue
 from busway.broker.limits import Limits
 from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
-from busway.gateway.amqp.wire.payloads import Payloads
+from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway
 from busway.gateway.http.messages import messages
@@ -127,7 +127,7 @@ async def serving() -> AsyncIterator[Bus]:
     def no_amqp(transport: object, peer: str) -> Any:
         raise AssertionError(f"no AMQP was asked for: {transport!r} {peer}")
 
-    http = HttpGateway(namespace, clock, SeededEntropy(), no_amqp, Payloads(SeededEntropy()))
+    http = HttpGateway(namespace, clock, SeededEntropy(), no_amqp, PayloadCodec(SeededEntropy()))
     listener = Listener(asyncio.Protocol, http.protocol, None)
     port = await listener.start("127.0.0.1", 0, PLAIN)
     bus = Bus(namespace, http, store, port)

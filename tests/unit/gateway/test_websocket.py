@@ -11,7 +11,7 @@ import uvloop
 from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.gateway import AmqpGateway
-from busway.gateway.amqp.wire.payloads import Payloads
+from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, SUBPROTOCOL, ByteConnection, WebSocketTransport
@@ -101,7 +101,7 @@ async def serving(settings: HttpSettings | None = None, *, real_amqp: bool = Fal
         return opened[-1]
 
     open_amqp = amqp.connect if real_amqp else open_echo
-    http = HttpGateway(namespace, clock, SeededEntropy(), open_amqp, Payloads(SeededEntropy()), settings)
+    http = HttpGateway(namespace, clock, SeededEntropy(), open_amqp, PayloadCodec(SeededEntropy()), settings)
     listener = Listener(asyncio.Protocol, http.protocol, None)
     port = await listener.start("127.0.0.1", 0, PLAIN)
     try:

@@ -26,7 +26,7 @@ from busway.broker.namespace.entity_changes import NewEntity
 from busway.broker.namespace.namespace import Namespace
 from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.gateway.amqp.gateway import AmqpGateway
-from busway.gateway.amqp.wire.payloads import Payloads
+from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway
 from busway.gateway.http.websocket import SUBPROTOCOL
@@ -127,7 +127,7 @@ class Bus:
         await self.namespace.create([NewEntity(QueueDescription("q")), NewEntity(QueueDescription("idle"))])
         self.amqp = AmqpGateway(self.namespace, self.clock, SeededEntropy())
         self.http = HttpGateway(
-            self.namespace, self.clock, SeededEntropy(), self.amqp.connect, Payloads(SeededEntropy())
+            self.namespace, self.clock, SeededEntropy(), self.amqp.connect, PayloadCodec(SeededEntropy())
         )
 
     async def close(self) -> None:

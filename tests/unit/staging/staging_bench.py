@@ -9,7 +9,7 @@ from struct import pack
 from busway.broker.errors import ServerBusy
 from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
-from busway.gateway.amqp.wire.payloads import Payloads
+from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.message.event_chunk import Chunk
 from busway.staging.decider import Decided, WriteName
 from busway.staging.decisions import JOB, STREAM, WRITE
@@ -46,7 +46,7 @@ class StagingBench(TopicBench):
     def new_namespace(self, **options: object) -> Namespace:
         namespace = super().new_namespace(**options)
         self.hubs = EventHubs(namespace, self.clock, self.entropy)
-        self.stagings = Stagings(namespace, self.hubs, Payloads(SeededEntropy(7)))
+        self.stagings = Stagings(namespace, self.hubs, PayloadCodec(SeededEntropy(7)))
         return namespace
 
     async def crash(self) -> None:

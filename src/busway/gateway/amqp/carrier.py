@@ -27,7 +27,7 @@ from busway.amqp.holdings import held_bytes
 from busway.broker.errors import QuotaExceeded
 from busway.gateway.amqp.attached_links import AttachedLinks
 from busway.gateway.amqp.links.session_receive_link import SessionReceiveLink
-from busway.gateway.amqp.nodes.request_link import RequestDesk
+from busway.gateway.amqp.nodes.request_link import ConnectionRequests
 from busway.gateway.amqp.nodes.tokens import TokenHolder
 from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.gateway.connection_budget import SMALL_BYTES
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from busway.broker.limits import Limits
     from busway.broker.transaction.transactions import Transactions
     from busway.gateway.amqp.admission import Visit
-    from busway.gateway.amqp.links.link_host import Alarm, AttachedLink, Thirsty
+    from busway.gateway.amqp.links.link_host import Alarm, AttachedLink, OutputWaiter
     from busway.gateway.amqp.shared import Shared
 
 _log = logging.getLogger("busway.gateway.amqp")
@@ -98,11 +98,13 @@ class Carrier:
         self.peer = visit.peer
         self._visit = visit
         self.tokens = TokenHolder(self.limits.tokens_per_connection_max, tokens_changed)
-        self.desk = RequestDesk(self)
+        self.requests = ConnectionRequests(self)
         self.transactions = shared.namespace.transactions()
         self.transport = transport
         self.engine = engine = Connection(Role.SERVER, shared.engine_settings, self.now())
-        self.holdings = Holdings(engine, transport, self.desk, self.transactions, self.tokens, self.limits)
+        self.holdings = Holdings(
+            engine, transport, self.requests, self.transactions, self.tokens, self.limits
+        )
         self.links = AttachedLinks(shared.clock, shared.settings)
         self.waiting = shared.waiting_attaches.of_one_client()
         self._work: set[asyncio.Task[None]] = set()
@@ -121,7 +123,7 @@ class Carrier:
         self._flush_waits = False
         self._unflushed_bytes = 0
         self.stalled_since: float | None = None
-        self._thirsty: set[Thirsty] = set()
+        self._output_waiters: set[OutputWaiter] = set()
         self._is_reading = True
         # Memory.
         self._budget = shared.budget
@@ -170,7 +172,7 @@ class Carrier:
         self.is_over = True
         for link in self.links:
             self.forget_link(link)
-        self.desk.close()
+        self.requests.close()
         for task in list(self._work):
             task.cancel()
         if self.is_authenticated:
@@ -193,7 +195,7 @@ class Carrier:
         if link not in self.links:
             return
         self.links.remove(link)
-        self._thirsty.discard(link)
+        self._output_waiters.discard(link)
         self.hurry(self.links.none_until())
         link.gone()
 
@@ -241,8 +243,8 @@ class Carrier:
             self.unbooked_bytes += len(data)
         if self.unbooked_bytes >= BOOK_EVERY_BYTES:
             self.book()
-        if self._thirsty and self.stalled_since is None:
-            asyncio.get_running_loop().call_soon(self._wake_thirsty)
+        if self._output_waiters and self.stalled_since is None:
+            asyncio.get_running_loop().call_soon(self._wake_output_waiters)
 
     def output_room_bytes(self, is_kept: bool = False) -> int:
         if self.stalled_since is not None or self.is_over:
@@ -252,14 +254,14 @@ class Carrier:
             return 0
         return max(0, OUTPUT_HIGH_BYTES - self._unflushed_bytes - self.transport.get_write_buffer_size())
 
-    def when_output_drains(self, thirsty: Thirsty) -> None:
-        self._thirsty.add(thirsty)
+    def when_output_drains(self, waiter: OutputWaiter) -> None:
+        self._output_waiters.add(waiter)
 
-    def _wake_thirsty(self) -> None:
+    def _wake_output_waiters(self) -> None:
         if self.stalled_since is not None or self.is_over:
             return
         began_s = LOOP.now()
-        waiting, self._thirsty = self._thirsty, set()
+        waiting, self._output_waiters = self._output_waiters, set()
         for one in waiting:
             one.room_grew()
         if LOOP.now() - began_s > LOOP.longest_s:
@@ -278,7 +280,7 @@ class Carrier:
 
     def keep(self, size_bytes: int) -> None:
         self.holdings.kept_bytes += size_bytes
-        if size_bytes < 0 and self._thirsty:
+        if size_bytes < 0 and self._output_waiters:
             self.output_waits()
 
     def book(self) -> None:
@@ -301,11 +303,11 @@ class Carrier:
         self._close_greedy(f"{told} (--connections-bytes-max), and this one the most")
 
     def _close_greedy(self, reason: str) -> None:
-        self.close(AmqpError(Condition.RESOURCE_LIMIT_EXCEEDED, f"{reason}: {self.holdings.told()}."))
+        self.close(AmqpError(Condition.RESOURCE_LIMIT_EXCEEDED, f"{reason}: {self.holdings.described()}."))
 
     def eased(self) -> None:
         self._balance_reading()
-        self._wake_thirsty()
+        self._wake_output_waiters()
 
     # -- input
 
@@ -345,8 +347,8 @@ class Holdings:
     """What one connection makes the server hold, by kind, in bytes."""
 
     __slots__ = (
-        "_desk",
         "_engine",
+        "_requests",
         "_tokens",
         "_transactions",
         "_transport",
@@ -359,14 +361,14 @@ class Holdings:
         self,
         engine: Connection,
         transport: ByteTransport,
-        desk: RequestDesk,
+        requests: ConnectionRequests,
         transactions: Transactions,
         tokens: TokenHolder,
         limits: Limits,
     ) -> None:
         self._engine = engine
         self._transport = transport
-        self._desk = desk
+        self._requests = requests
         self._transactions = transactions
         self._tokens = tokens
         self.bytes_max = HELD_BYTES_MAX + limits.fetch_bytes_max
@@ -383,18 +385,18 @@ class Holdings:
         return (
             held_bytes(self._engine)
             + self._transport.get_write_buffer_size()
-            + self._desk.unsent_bytes
+            + self._requests.unsent_bytes
             + self._transactions.held_bytes
             + self._tokens.held_bytes
             + self.kept_bytes
         )
 
-    def told(self) -> str:
+    def described(self) -> str:
         """In words, for whoever is closed because of it."""
         return (
             f"{self.input_bytes} bytes that are not stored yet,"
             f" {self._engine.allowance.partial_bytes()} of unfinished deliveries,"
             f" {self._transactions.held_bytes} in open transactions,"
-            f" {self._transport.get_write_buffer_size() + self._desk.unsent_bytes} of output that is not taken,"
+            f" {self._transport.get_write_buffer_size() + self._requests.unsent_bytes} of output that is not taken,"
             f" {self.kept_bytes + self._engine.allowance.waiting_bytes} that wait for windows"
         )

@@ -128,7 +128,7 @@ class AmqpConnection:
             carrier.in_turn = False
         carrier.flush()
         if LOOP.now() - began_s > LOOP.longest_s:
-            LOOP.note(began_s, f"{told_events(events)}, from {carrier.peer}")
+            LOOP.note(began_s, f"{describe_events(events)}, from {carrier.peer}")
 
     def connection_lost(self) -> None:
         """The transport is gone. Idempotent."""
@@ -137,7 +137,7 @@ class AmqpConnection:
             return
         carrier.lose()
         for grant in carrier.tokens.grants():
-            rights.dropped(self, grant)
+            rights.drop(self, grant)
         rights.forget(self)
         self._gone(self)
 
@@ -192,21 +192,21 @@ class AmqpConnection:
         if expiry_ms is not None and expiry_ms <= now_ms:
             ended = tokens.forget_expired(now_ms)
             for grant in ended:
-                self._shared.rights.dropped(self, grant)
-            self._shared.rights.concerns(self, [grant.audience for grant in ended])
+                self._shared.rights.drop(self, grant)
+            self._shared.rights.recheck(self, [grant.audience for grant in ended])
 
     # -- rights
 
     def _tokens_changed(self, held: Grant, replaced: Grant | None) -> None:
         carrier, rights = self.carrier, self._shared.rights
-        rights.held(self, held)
+        rights.hold(self, held)
         carrier.hurry(self._deadlines.expiry(self._now()))
         if self._deadlines.is_open:
             carrier.recognise()
         if replaced is not None:
-            rights.dropped(self, replaced)
+            rights.drop(self, replaced)
             if may_lose(held, replaced) and not carrier.is_over:
-                rights.concerns(self, [held.audience])
+                rights.recheck(self, [held.audience])
 
     def audiences_of(self, level_key: str | None) -> list[Segments]:
         return [grant.audience for grant in self.carrier.tokens.grants() if grant.level.key == level_key]
@@ -346,7 +346,7 @@ def offered(desired: list[str] | None) -> list[str] | None:
     return found or None
 
 
-def told_events(events: list[Event]) -> str:
+def describe_events(events: list[Event]) -> str:
     """What a read has brought, in words: how many events of which kind at which entity, the most frequent first."""
     counts: dict[str, int] = {}
     for event in events:

@@ -62,14 +62,14 @@ class RightsCheck:
 
     # -- the book of grants
 
-    def held(self, connection: Checked, grant: Grant) -> None:
+    def hold(self, connection: Checked, grant: Grant) -> None:
         key = grant.level.key
         holders = self._holders.setdefault(key, {})
         if not holders:
             self._seen[key] = self._now(key)
         holders[connection] = holders.get(connection, 0) + 1
 
-    def dropped(self, connection: Checked, grant: Grant) -> None:
+    def drop(self, connection: Checked, grant: Grant) -> None:
         key = grant.level.key
         holders = self._holders.get(key)
         if holders is None or connection not in holders:
@@ -101,7 +101,7 @@ class RightsCheck:
             for connection in holders:
                 self._concerned.setdefault(connection, set()).update(connection.audiences_of(key))
 
-    def concerns(self, connection: Checked, audiences: Iterable[Segments]) -> None:
+    def recheck(self, connection: Checked, audiences: Iterable[Segments]) -> None:
         self._concerned.setdefault(connection, set()).update(audiences)
         self._wait()
 

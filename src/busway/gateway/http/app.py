@@ -32,7 +32,7 @@ from busway.broker.errors import BrokerError, InternalError
 from busway.broker.fragment.flow import Flow
 from busway.clock import Clock, Entropy
 from busway.gateway.connection_budget import ConnectionBudget
-from busway.gateway.http.atom.management import Management
+from busway.gateway.http.atom.entity_routes import EntityRoutes
 from busway.gateway.http.atom.rule_routes import RuleRoutes
 from busway.gateway.http.atom.subscription_routes import SubscriptionRoutes
 from busway.gateway.http.atom.xml_input import BODY_BYTES_MAX
@@ -48,7 +48,7 @@ from busway.gateway.http.hubs.consumer_group_routes import ConsumerGroupRoutes
 from busway.gateway.http.hubs.hub_messages import HubMessages
 from busway.gateway.http.hubs.hub_routes import HubRoutes
 from busway.gateway.http.hubs.partitions_route import PartitionsRoute
-from busway.gateway.http.messages.messages import MessageCodec, Messages
+from busway.gateway.http.messages.messages import Messages, WireCodec
 from busway.gateway.http.operator.metrics_route import MetricsRoute
 from busway.gateway.http.operator.operator_routes import MakeNew, OperatorRoutes, ResetRoute
 from busway.gateway.http.operator.pipelines_route import PipelinesRoute
@@ -100,7 +100,7 @@ class HttpGateway:
         clock: Clock,
         entropy: Entropy,
         open_amqp: OpenConnection,
-        codec: MessageCodec,
+        codec: WireCodec,
         settings: HttpSettings | None = None,
         hubs: EventHubs | None = None,
         process: "MeasuredProcess | None" = None,
@@ -129,7 +129,7 @@ class HttpGateway:
             pipelines=PipelinesRoute(pipelines, hubs),
             letters=LettersRoute(namespace, codec, clock, self.bulk),
             backfill=BackfillRoute(namespace, codec, self.bulk),
-            management=Management(namespace, clock),
+            entities=EntityRoutes(namespace, clock),
             subscriptions=SubscriptionRoutes(namespace, clock),
             rules=RuleRoutes(namespace, clock),
             staging=None if stagings is None else StagingRoute(stagings, hubs),
@@ -148,7 +148,7 @@ class HttpGateway:
         self._config = _uvicorn_config(self.app)
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await Steps(self._served(scope, receive, send), lambda: _told(scope))
+        await Steps(self._served(scope, receive, send), lambda: _described(scope))
 
     async def _served(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and is_bulk(scope["raw_path"]):
@@ -269,7 +269,7 @@ def _hubs_answering(hubs: EventHubs, clock: Clock, admission: BulkAdmission) -> 
     )
 
 
-def _told(scope: Scope) -> str:
+def _described(scope: Scope) -> str:
     """A request in words: what is asked for, and by whom."""
     peer = scope.get("client") or ("",)
     return f"{scope.get('method', 'WebSocket')} {shown(scope['path'])} by HTTP, from {peer[0]}"

@@ -30,7 +30,7 @@ from starlette.responses import Response
 
 from busway.broker.descriptions import MANAGE
 from busway.gateway.http.atom.atom_answers import invalid_verb
-from busway.gateway.http.atom.management import Management
+from busway.gateway.http.atom.entity_routes import EntityRoutes
 from busway.gateway.http.atom.rule_routes import RuleRoutes
 from busway.gateway.http.atom.subscription_routes import SubscriptionRoutes
 from busway.gateway.http.atom.topic_address import is_below_topic, is_topic
@@ -103,7 +103,7 @@ class Answering:
     pipelines: PipelinesRoute
     letters: LettersRoute
     backfill: BackfillRoute
-    management: Management
+    entities: EntityRoutes
     subscriptions: SubscriptionRoutes
     rules: RuleRoutes
     staging: StagingRoute | None = None
@@ -119,9 +119,9 @@ def table(of: Answering) -> list[Row]:
         *_operator(of.operators, of.reset, of.pipelines),
         *(_staging(of.staging) if of.staging is not None else ()),
         *_bulk(of.backfill, of.letters),
-        *_entities(of.management),
-        *_below_topics(of.management, of.subscriptions, of.rules),
-        *_any_entity(of.management),
+        *_entities(of.entities),
+        *_below_topics(of.entities, of.subscriptions, of.rules),
+        *_any_entity(of.entities),
     ]
 
 
@@ -232,18 +232,18 @@ def _bulk(backfill: BackfillRoute, letters: LettersRoute) -> Iterator[Row]:
     yield Row("$deadletters/{entity...}", {"POST": letters.move}, letters.require)
 
 
-def _entities(management: Management) -> Iterator[Row]:
-    require = management.require
-    yield Row("", {READ: management.root}, require)
-    yield Row("$namespaceinfo", {READ: management.namespace_info}, require)
-    yield Row("$resources/queues", {READ: management.queues}, require)
-    yield Row("$resources/topics", {READ: management.topics}, require)
-    yield Row("$resources/eventhubs", {READ: management.event_hubs}, require)
-    yield Row("$resources", {READ: management.no_list}, require)
+def _entities(entities: EntityRoutes) -> Iterator[Row]:
+    require = entities.require
+    yield Row("", {READ: entities.root}, require)
+    yield Row("$namespaceinfo", {READ: entities.namespace_info}, require)
+    yield Row("$resources/queues", {READ: entities.queues}, require)
+    yield Row("$resources/topics", {READ: entities.topics}, require)
+    yield Row("$resources/eventhubs", {READ: entities.event_hubs}, require)
+    yield Row("$resources", {READ: entities.no_list}, require)
 
 
 def _below_topics(
-    management: Management, subscriptions: SubscriptionRoutes, rules: RuleRoutes
+    entities: EntityRoutes, subscriptions: SubscriptionRoutes, rules: RuleRoutes
 ) -> Iterator[Row]:
     """Of any entity's address that goes on behind `subscriptions`."""
     yield Row(
@@ -274,15 +274,15 @@ def _below_topics(
         is_topic,
         invalid_verb,
     )
-    yield Row("{path...}", {ANY: management.nothing_below_subscription}, meant=is_below_topic)
+    yield Row("{path...}", {ANY: entities.nothing_below_subscription}, meant=is_below_topic)
 
 
-def _any_entity(management: Management) -> Iterator[Row]:
-    yield Row("$resources/{name...}", {READ: management.no_list}, management.require)
+def _any_entity(entities: EntityRoutes) -> Iterator[Row]:
+    yield Row("$resources/{name...}", {READ: entities.no_list}, entities.require)
     yield Row(
         "{path...}",
-        {READ: management.entity, "PUT": management.put, "DELETE": management.delete},
-        management.require,
+        {READ: entities.entity, "PUT": entities.put, "DELETE": entities.delete},
+        entities.require,
     )
 
 

@@ -41,13 +41,13 @@ class NodeKind(Enum):
 
 
 @dataclass(frozen=True)
-class Node:
+class LinkNode:
     """What a link's address points at."""
 
     kind: NodeKind
     address: EntityAddress
     #: TX-3: the entity that a sender means when it sends by way of this one. Rights are needed on both.
-    destination: Node | None = None
+    destination: LinkNode | None = None
 
     @property
     def path(self) -> str:
@@ -63,15 +63,15 @@ class Node:
         return "/".join(parts)
 
 
-def paths_of(node: Node) -> tuple[Segments, ...]:
+def paths_of(node: LinkNode) -> tuple[Segments, ...]:
     """Where a link needs rights."""
     paths = [node.path] if node.destination is None else [node.path, node.destination.path]
     return tuple(segments for path in paths if (segments := path_segments(path)) is not None)
 
 
-CBS_NODE: Final = Node(NodeKind.CBS, EntityAddress(_CBS_KEYWORD))
+CBS_NODE: Final = LinkNode(NodeKind.CBS, EntityAddress(_CBS_KEYWORD))
 #: It has no address: a link names it by the type of its target.
-COORDINATOR_NODE: Final = Node(NodeKind.COORDINATOR, EntityAddress("$coordinator"))
+COORDINATOR_NODE: Final = LinkNode(NodeKind.COORDINATOR, EntityAddress("$coordinator"))
 
 
 def path_of(text: str) -> str:
@@ -90,13 +90,13 @@ def path_of(text: str) -> str:
         raise BadArgument("The address has percent-escapes that are not UTF-8.") from None
 
 
-def node_at(text: str) -> Node:
+def node_at(text: str) -> LinkNode:
     """The node that an address means. Raises BadArgument when it can mean none."""
     path = path_of(text)
     if path.lower() == _CBS_KEYWORD:
         return CBS_NODE
     address = EntityAddress.parse(path)
-    return Node(NodeKind.MANAGEMENT if address.management else NodeKind.ENTITY, address)
+    return LinkNode(NodeKind.MANAGEMENT if address.management else NodeKind.ENTITY, address)
 
 
 def text_of(terminus: Source | Target | Coordinator | None) -> str | None:

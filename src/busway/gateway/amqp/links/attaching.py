@@ -23,7 +23,7 @@ from busway.broker.errors import (
     InvalidOperation,
     Unauthorized,
 )
-from busway.gateway.amqp.links.addresses import COORDINATOR_NODE, Node, NodeKind, node_at, text_of
+from busway.gateway.amqp.links.addresses import COORDINATOR_NODE, LinkNode, NodeKind, node_at, text_of
 from busway.gateway.amqp.links.browse_link import BrowseLink, is_browser
 from busway.gateway.amqp.links.cross_entity import use_of
 from busway.gateway.amqp.links.event_attaching import EventAttaching
@@ -136,11 +136,11 @@ class Attaching:
         names_terminus = not isinstance(error, Unauthorized)
         link.refuse(amqp_error(error, self._carrier.tracking, path), names_terminus=names_terminus)
 
-    def check_again(self, node: Node, right: str | None) -> None:
+    def check_again(self, node: LinkNode, right: str | None) -> None:
         """Raises Unauthorized when a link that stands has lost its right (A-8, A-10)."""
         self._check_right(node, right)
 
-    def _check_right(self, node: Node, right: str | None) -> None:
+    def _check_right(self, node: LinkNode, right: str | None) -> None:
         if right is None:
             return
         owner_key: str | None = None
@@ -150,14 +150,14 @@ class Attaching:
             owner_key = self._events.owner_key(node.path)
         self.check_grants(node, right, owner_key)
 
-    def check_grants(self, node: Node, right: str, owner_key: str | None) -> None:
+    def check_grants(self, node: LinkNode, right: str, owner_key: str | None) -> None:
         """`owner_key`: of the event hub that the link is for."""
         tokens = self._carrier.tokens
         if not tokens.has_any():
             raise Unauthorized("Unauthorized access. Put a token for the entity on '$cbs' first.")
         self._namespace.authorizer.authorise(tokens.grants_for(node.path), node.path, right, owner_key)
 
-    def _attach_to(self, link: Link, node: Node) -> None:
+    def _attach_to(self, link: Link, node: LinkNode) -> None:
         if node.kind is NodeKind.CBS:
             self._check_cbs(link)
             self._attach_requests(link, node, self._cbs)
@@ -170,21 +170,21 @@ class Attaching:
         else:
             self._attach_sender(link, node)
 
-    def _queue(self, node: Node) -> Queue:
+    def _queue(self, node: LinkNode) -> Queue:
         self._check_path(node)
         return self._namespace.queue(node.address.path)
 
-    def _sender(self, node: Node) -> Queue | Topic:
+    def _sender(self, node: LinkNode) -> Queue | Topic:
         self._check_path(node)
         return self._namespace.sender(node.address.path)
 
-    def _check_path(self, node: Node) -> None:
+    def _check_path(self, node: LinkNode) -> None:
         if not node.address.path:
             raise not_found(self._namespace.name, node.path)
 
     # -- request nodes
 
-    def _management(self, node: Node) -> RequestNode:
+    def _management(self, node: LinkNode) -> RequestNode:
         """A-7: each request is authorised by itself. H-27: the namespace's own node is for event hubs."""
         carrier, hubs = self._carrier, self._hubs
         if hubs is not None and not node.address.path:
@@ -193,7 +193,7 @@ class Attaching:
         self._check_managed(node)
         return ManagementAddress(carrier, node)
 
-    def _check_managed(self, node: Node) -> None:
+    def _check_managed(self, node: LinkNode) -> None:
         """Raises EntityNotFound, for who may know."""
         try:
             grants = self._carrier.tokens.grants_for(node.path)
@@ -213,17 +213,17 @@ class Attaching:
             )
         self._cbs_sender = link
 
-    def _attach_requests(self, link: Link, node: Node, request_node: RequestNode) -> None:
+    def _attach_requests(self, link: Link, node: LinkNode, request_node: RequestNode) -> None:
         carrier = self._carrier
         right = _right_for(link, node)
         now = carrier.now()
         if link.is_sender:
-            response = ResponseLink(carrier, link, node, right, carrier.desk, now)
-            carrier.desk.add_response_link(response)
+            response = ResponseLink(carrier, link, node, right, carrier.requests, now)
+            carrier.requests.add_response_link(response)
             carrier.add_link(response)
             link.accept(source=link.source, target=link.target, max_message_size=MAX_MESSAGE_SIZE)
             return
-        request = RequestLink(carrier, link, node, right, carrier.desk, request_node, now)
+        request = RequestLink(carrier, link, node, right, carrier.requests, request_node, now)
         carrier.add_link(request)
         link.accept(
             source=link.source,
@@ -233,7 +233,7 @@ class Attaching:
         )
         request.start()
 
-    def _attach_control(self, link: Link, node: Node) -> None:
+    def _attach_control(self, link: Link, node: LinkNode) -> None:
         """A link that declares and discharges transactions (TX-5), which Basic does not have (TX-21)."""
         carrier = self._carrier
         carrier.transactions.check_offered()
@@ -249,7 +249,7 @@ class Attaching:
 
     # -- senders
 
-    def _attach_sender(self, link: Link, node: Node) -> None:
+    def _attach_sender(self, link: Link, node: LinkNode) -> None:
         address = node.address
         if address.dead_letter or address.transfer_dead_letter:
             raise InvalidOperation(
@@ -261,7 +261,7 @@ class Attaching:
         else:
             self._attach_via(link, replace(node, destination=destination), destination)
 
-    def _attach_via(self, link: Link, node: Node, destination: Node) -> None:
+    def _attach_via(self, link: Link, node: LinkNode, destination: LinkNode) -> None:
         """TX-3: the client needs the right to send on both. The first link ever to do so waits a moment."""
         self._check_right(node, SEND)
         self._check_path(node)
@@ -272,7 +272,7 @@ class Attaching:
         else:
             self._carrier.spawn(self._prepare_via(link, node, destination))
 
-    async def _prepare_via(self, link: Link, node: Node, destination: Node) -> None:
+    async def _prepare_via(self, link: Link, node: LinkNode, destination: LinkNode) -> None:
         try:
             await self._carrier.prepare_to_send_via(node.address.path)
             via = self._carrier.send_via(node.address.path, destination.address.path)
@@ -285,7 +285,7 @@ class Attaching:
             link.refuse(amqp_error(error, self._carrier.tracking, node.path))
         self._carrier.output_waits()
 
-    def accept_sender(self, link: Link, node: Node, entity: Queue | Topic | SendVia) -> None:
+    def accept_sender(self, link: Link, node: LinkNode, entity: Queue | Topic | SendVia) -> None:
         sender = SendLink(self._carrier, link, node, entity, self._carrier.now())
         entity.attach(sender, sends=True)
         self._carrier.add_link(sender)
@@ -303,7 +303,7 @@ class Attaching:
 
     # -- receivers
 
-    def _attach_receiver(self, link: Link, node: Node) -> None:
+    def _attach_receiver(self, link: Link, node: LinkNode) -> None:
         wish = session_wish(link.source, self._carrier.limits.key_characters_max)
         use_of(link.session, node).check_receiver(node)
         if is_subscriber(link.source) and self._subscriptions.attach(link, node):
@@ -325,7 +325,7 @@ class Attaching:
             check_unselected(link.source, node.path)
             self._accept_session(link, node, queue, outlet, wish)
 
-    def _attach_to_transfer_dead_letters(self, link: Link, node: Node) -> None:
+    def _attach_to_transfer_dead_letters(self, link: Link, node: LinkNode) -> None:
         """D-22: empty as long as nothing was ever sent via the entity."""
         self._check_path(node)
         transfers = self._namespace.transfer_queue(node.address.path)
@@ -334,17 +334,17 @@ class Attaching:
         else:
             self._attach_plain(link, node, transfers, transfers.outlet(True))
 
-    def _attach_to_nothing(self, link: Link, node: Node, queue: Queue) -> None:
+    def _attach_to_nothing(self, link: Link, node: LinkNode, queue: Queue) -> None:
         receiver = EmptyReceiveLink(self._carrier, link, node, queue, self._carrier.now())
         queue.attach(receiver, sends=False)
         self._carrier.add_link(receiver)
         self._accept_receiver(link, node)
 
-    def _accept_receiver(self, link: Link, node: Node) -> None:
+    def _accept_receiver(self, link: Link, node: LinkNode) -> None:
         use_of(link.session, node).receiver_accepted(node)
         link.accept(source=link.source, target=link.target)
 
-    def _attach_browser(self, link: Link, node: Node, queue: Queue, outlet: Outlet) -> None:
+    def _attach_browser(self, link: Link, node: LinkNode, queue: Queue, outlet: Outlet) -> None:
         """R-60: a queue browser of JMS."""
         carrier = self._carrier
         selector = selector_of(link.source)
@@ -353,14 +353,14 @@ class Attaching:
         carrier.add_link(browser)
         self._accept_receiver(link, node)
 
-    def _attach_plain(self, link: Link, node: Node, queue: Queue, outlet: Outlet) -> None:
+    def _attach_plain(self, link: Link, node: LinkNode, queue: Queue, outlet: Outlet) -> None:
         if is_browser(link.source):
             self._attach_browser(link, node, queue, outlet)
             return
         check_unselected(link.source, node.path)
         self.receive(link, node, queue, outlet)
 
-    def receive(self, link: Link, node: Node, queue: Queue, outlet: Outlet) -> None:
+    def receive(self, link: Link, node: LinkNode, queue: Queue, outlet: Outlet) -> None:
         carrier = self._carrier
         deletes = link.snd_settle_mode == SENDER_SETTLED
         receiver = ReceiveLink(
@@ -376,7 +376,7 @@ class Attaching:
         self._accept_receiver(link, node)
 
     def _accept_session(
-        self, link: Link, node: Node, queue: Queue, outlet: Outlet, wish: SessionWish
+        self, link: Link, node: LinkNode, queue: Queue, outlet: Outlet, wish: SessionWish
     ) -> None:
         """The attach is answered when the session is held or refused (X-3…X-7)."""
         carrier = self._carrier
@@ -441,7 +441,7 @@ def _selects(link: Link) -> bool:
     return link.is_sender and has_selector(source) and (is_browser(source) or is_subscriber(source))
 
 
-def _node_of(link: Link) -> Node:
+def _node_of(link: Link) -> LinkNode:
     """The node a link's address means. `is_sender` is our role: the client names its end of the link."""
     if isinstance(link.target, Coordinator) and not link.is_sender:
         return COORDINATOR_NODE
@@ -451,7 +451,7 @@ def _node_of(link: Link) -> Node:
     return node_at(text)
 
 
-def _transfer_destination(properties: Fields | None) -> Node | None:
+def _transfer_destination(properties: Fields | None) -> LinkNode | None:
     """The entity that a sender means when it sends by way of the one it attaches to."""
     given = None if properties is None else properties.get(_TRANSFER_DESTINATION)
     if given is None:
@@ -464,7 +464,7 @@ def _transfer_destination(properties: Fields | None) -> Node | None:
     return node
 
 
-def _right_for(link: Link, node: Node) -> str | None:
+def _right_for(link: Link, node: LinkNode) -> str | None:
     """A-9: who receives needs Listen, who sends needs Send."""
     if node.kind is not NodeKind.ENTITY:
         return None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from busway.amqp.performatives import Source
     from busway.broker.entity.outlet import Outlet
     from busway.broker.entity.queue import Queue
-    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost
     from busway.gateway.amqp.links.selector import Selector
     from busway.message.message import Message
@@ -49,7 +49,7 @@ class BrowseLink(Attachment):
         self,
         host: LinkHost,
         link: Link,
-        node: Node,
+        node: LinkNode,
         queue: Queue,
         outlet: Outlet,
         selector: Selector | None,

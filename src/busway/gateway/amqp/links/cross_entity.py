@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from busway.broker.entity_path import path_key, topic_path_of
 from busway.broker.errors import InvalidOperation
-from busway.gateway.amqp.links.addresses import Node, NodeKind
+from busway.gateway.amqp.links.addresses import LinkNode, NodeKind
 
 if TYPE_CHECKING:
     from busway.amqp.session import Session
@@ -26,12 +26,12 @@ class SessionUse:
 
     __slots__ = ("_is_cross_entity", "_top_key")
 
-    def __init__(self, first_node: Node) -> None:
+    def __init__(self, first_node: LinkNode) -> None:
         self._is_cross_entity = first_node.kind is NodeKind.COORDINATOR
         #: What it is pinned to.
         self._top_key: str | None = None
 
-    def check_receiver(self, node: Node) -> None:
+    def check_receiver(self, node: LinkNode) -> None:
         """Raises InvalidOperation for a receiver that may not stand here."""
         if self._top_key is not None and self._top_key != _top_key(node.address.path):
             raise InvalidOperation(_OTHER_ENTITY)
@@ -41,7 +41,7 @@ class SessionUse:
         """In this mode, and not pinned yet."""
         return self._is_cross_entity and self._top_key is None
 
-    def receiver_accepted(self, node: Node) -> None:
+    def receiver_accepted(self, node: LinkNode) -> None:
         self.took_place_at(node.address.path)
 
     def took_place_at(self, path: str) -> None:
@@ -50,7 +50,7 @@ class SessionUse:
             self._top_key = _top_key(path)
 
 
-def use_of(session: Session, node: Node) -> SessionUse:
+def use_of(session: Session, node: LinkNode) -> SessionUse:
     """`node` is what a link that is attached now is for."""
     if not isinstance(session.owner, SessionUse):
         session.owner = SessionUse(node)

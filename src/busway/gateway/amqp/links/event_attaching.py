@@ -40,7 +40,7 @@ from busway.streams.positions import (
 if TYPE_CHECKING:
     from busway.amqp.link import Link
     from busway.gateway.amqp.carrier import Carrier
-    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.addresses import LinkNode
     from busway.streams.event_hub import EventHub
     from busway.streams.event_hubs import EventHubs
     from busway.streams.producers import Producer
@@ -91,7 +91,7 @@ class EventAttaching:
         is_ours = self._hubs.exists(hub_path) and event_address(path) is not None
         return path_key(hub_path) if is_ours else None
 
-    def attach(self, link: Link, node: Node) -> None:
+    def attach(self, link: Link, node: LinkNode) -> None:
         """Raises BrokerError for a refusal that is known at once."""
         address = event_address(node.path)
         if address is None:
@@ -109,7 +109,7 @@ class EventAttaching:
 
     # -- producers
 
-    def _attach_producer(self, link: Link, node: Node, hub: EventHub, address: EventAddress) -> None:
+    def _attach_producer(self, link: Link, node: LinkNode, hub: EventHub, address: EventAddress) -> None:
         if address.group is not None:
             raise InvalidOperation(
                 f"Nobody can send to '{node.path}': events are sent to a hub, a partition or a publisher of it."
@@ -171,7 +171,7 @@ class EventAttaching:
 
     # -- readers
 
-    def _attach_reader(self, link: Link, node: Node, hub: EventHub, address: EventAddress) -> None:
+    def _attach_reader(self, link: Link, node: LinkNode, hub: EventHub, address: EventAddress) -> None:
         group, partition_id = address.group, address.partition_id
         if group is None or partition_id is None:
             raise InvalidOperation(
@@ -244,7 +244,7 @@ def _name(properties: Fields | None) -> str:
     return str(value)
 
 
-class ProducerClaim:
+class ClaimedProducer:
     """What a client says it was; None where it says nothing."""
 
     __slots__ = ("epoch", "producer_id", "sequence")
@@ -261,10 +261,10 @@ def desires(attach: Attach | None, capability: str) -> bool:
     return wanted is not None and capability in wanted
 
 
-def producer_claim(properties: Fields | None) -> ProducerClaim:
+def producer_claim(properties: Fields | None) -> ClaimedProducer:
     """Whether the numbers make sense is for the log to say. Raises BadArgument for what is none."""
     given: Fields = {} if properties is None else properties
-    return ProducerClaim(
+    return ClaimedProducer(
         _whole(given, _PRODUCER_ID), _whole(given, _PRODUCER_EPOCH), _whole(given, _PRODUCER_SEQUENCE)
     )
 

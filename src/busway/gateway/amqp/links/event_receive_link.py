@@ -27,7 +27,7 @@ from busway.streams.cursor import Cursor, EventReader
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.clock import Clock
-    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import Alarm, LinkHost
     from busway.streams.cursor import EventRun
     from busway.streams.event_hub import EventHub
@@ -52,7 +52,7 @@ class EventReceiveLink(EventReader):
         self,
         host: LinkHost,
         link: Link,
-        node: Node,
+        node: LinkNode,
         hub: EventHub,
         log: PartitionLog,
         group: str,

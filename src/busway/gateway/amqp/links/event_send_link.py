@@ -28,7 +28,7 @@ from busway.streams.publishers import put_publisher
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link
-    from busway.gateway.amqp.links.addresses import EventAddress, Node
+    from busway.gateway.amqp.links.addresses import EventAddress, LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost
     from busway.streams.event_hub import EventHub
     from busway.streams.partition_log import PartitionLog
@@ -68,7 +68,7 @@ class EventSendLink(SenderEnd):
     """The receiving end of a client's producer."""
 
     def __init__(
-        self, host: LinkHost, link: Link, node: Node, hub: EventHub, address: EventAddress, now: float
+        self, host: LinkHost, link: Link, node: LinkNode, hub: EventHub, address: EventAddress, now: float
     ) -> None:
         super().__init__(host, link, node, hub.flow, now)
         self._hub = hub

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from busway.broker.limits import Limits
     from busway.broker.transaction.transactions import Transactions
     from busway.clock import Entropy
-    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.tracking import Tracking
 
 
@@ -26,8 +26,8 @@ class Alarm(Protocol):
     def cancel(self) -> None: ...
 
 
-class Thirsty(Protocol):
-    """Somebody who waits until the peer has taken what was written: a link, or the desk of requests."""
+class OutputWaiter(Protocol):
+    """Somebody who waits until the peer has taken what was written: a link, or the requests of the connection."""
 
     def room_grew(self) -> None: ...
 
@@ -54,7 +54,7 @@ class LinkHost(Protocol):
         """Bytes that may still be written before the peer has taken some; never negative. None as long as too much is
         kept already, except for what is kept itself."""
 
-    def when_output_drains(self, thirsty: Thirsty) -> None:
+    def when_output_drains(self, waiter: OutputWaiter) -> None:
         """Call its `room_grew` once there is output room again."""
 
     def hold_input(self, size_bytes: int) -> None:
@@ -89,7 +89,7 @@ class AttachedLink(Protocol):
     """An accepted link, seen from its connection; kept in `Link.owner`."""
 
     link: Link
-    node: Node
+    node: LinkNode
     #: "Send" or "Listen"; None when none is needed to stand (`$cbs`) or each request shows its own (`$management`).
     right: str | None
     #: Monotonic time of the last sign of life.

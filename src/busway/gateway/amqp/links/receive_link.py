@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from busway.broker.entity.outlet import Outlet
     from busway.broker.entity.queue import Queue
     from busway.broker.transaction.transaction import Transaction
-    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import Alarm, LinkHost
 
 #: First estimate of a delivery's size, before any was seen.
@@ -74,7 +74,7 @@ class ReceiveLink(Receiver):
         self,
         host: LinkHost,
         link: Link,
-        node: Node,
+        node: LinkNode,
         queue: Queue,
         outlet: Outlet,
         deletes: bool,
@@ -161,7 +161,7 @@ class ReceiveLink(Receiver):
         """E-84, E-86, X-10. What is being settled is answered first."""
         if self._is_gone or self._leaves_with is not None:
             return
-        self._leaves_with = self._told(error)
+        self._leaves_with = self._error_of(error)
         self.session_id = None
         if self._settling == 0:
             self.host.end_link(self, self._leaves_with)
@@ -184,7 +184,7 @@ class ReceiveLink(Receiver):
         except BrokerError as error:
             self._outlet.flow.refused(error, len(deliveries))
             if not settled:
-                self.link.answer(deliveries, Rejected(self._told(error)))
+                self.link.answer(deliveries, Rejected(self._error_of(error)))
             return
         if settlement is None:
             return
@@ -273,7 +273,7 @@ class ReceiveLink(Receiver):
             return
         unknown = next((error for _, error in failures if isinstance(error, StoreOutcomeUnknown)), None)
         if unknown is not None:
-            self.host.end_link(self, self._told(unknown))
+            self.host.end_link(self, self._error_of(unknown))
             return
         if not run.settled:
             self._answer(run, failures)
@@ -299,9 +299,9 @@ class ReceiveLink(Receiver):
         if fine:
             self.link.answer(fine, run.answer)
         for index, error in failures:
-            self.link.answer([run.deliveries[index]], Rejected(self._told(error)))
+            self.link.answer([run.deliveries[index]], Rejected(self._error_of(error)))
 
-    def _told(self, error: BrokerError) -> AmqpError:
+    def _error_of(self, error: BrokerError) -> AmqpError:
         return amqp_error(error, self.host.tracking, self.node.path)
 
     def _next_tag(self) -> bytes:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from busway.broker.entity.queue import Queue
     from busway.broker.entity.topic import Topic
     from busway.broker.transaction.transaction import Transaction
-    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.cross_entity import SessionUse
     from busway.gateway.amqp.links.link_host import LinkHost
 
@@ -105,7 +105,7 @@ class SendLink(SenderEnd):
     """The receiving end of a client's sender."""
 
     def __init__(
-        self, host: LinkHost, link: Link, node: Node, entity: Queue | Topic | SendVia, now: float
+        self, host: LinkHost, link: Link, node: LinkNode, entity: Queue | Topic | SendVia, now: float
     ) -> None:
         super().__init__(host, link, node, entity.flow, now)
         self._entity = entity

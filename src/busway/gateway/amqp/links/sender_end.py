@@ -33,7 +33,7 @@ from busway.gateway.amqp.wire.error_conditions import amqp_error, undecodable
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
-    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import Alarm, LinkHost
 
 CREDIT_MAX: Final = 1_000
@@ -50,7 +50,7 @@ _LOOK_S: Final = ATTEMPT_S_MAX / 2
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SenderEnd(Attachment):
-    def __init__(self, host: LinkHost, link: Link, node: Node, flow: Flow, now: float) -> None:
+    def __init__(self, host: LinkHost, link: Link, node: LinkNode, flow: Flow, now: float) -> None:
         self.host = host
         self.link = link
         self.node = node
@@ -116,9 +116,9 @@ class SenderEnd(Attachment):
         self._reject(delivery.delivery_id, problem)
 
     def _reject(self, delivery_id: int, problem: DecodeError | BrokerError) -> None:
-        self.link.settle(delivery_id, delivery_id, Rejected(self._told(problem)))
+        self.link.settle(delivery_id, delivery_id, Rejected(self._error_of(problem)))
 
-    def _told(self, problem: DecodeError | BrokerError) -> AmqpError:
+    def _error_of(self, problem: DecodeError | BrokerError) -> AmqpError:
         if isinstance(problem, BrokerError):
             return amqp_error(problem, self.host.tracking, self.node.path)
         return undecodable(problem, self.host.tracking, self.node.path)

@@ -83,7 +83,7 @@ def lock_properties(locked_until_ms: int) -> Fields:
     return {_LOCKED_UNTIL: Long(ticks_of(locked_until_ms))}
 
 
-class Waiting(Protocol):
+class SessionWait(Protocol):
     """The task that waits for the session."""
 
     def cancel(self) -> bool: ...
@@ -92,10 +92,10 @@ class Waiting(Protocol):
 class SessionReceiveLink(ReceiveLink):
     """A receiver of one session, or one that waits for it. The session's lock is that of its messages (X-13)."""
 
-    _waiting: Waiting | None = None
+    _waiting: SessionWait | None = None
     _session: MessageSession | None = None
 
-    def wait_for(self, waiting: Waiting) -> None:
+    def wait_for(self, waiting: SessionWait) -> None:
         self._waiting = waiting
 
     def hold(self, session: MessageSession) -> bool:

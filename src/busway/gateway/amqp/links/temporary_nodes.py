@@ -19,7 +19,7 @@ from busway.broker.entity.queue import Queue
 from busway.broker.entity_path import EntityAddress
 from busway.broker.errors import BrokerError, NotImplementedByServer, Unauthorized
 from busway.broker.namespace.entity_changes import NewEntity
-from busway.gateway.amqp.links.addresses import Node, NodeKind
+from busway.gateway.amqp.links.addresses import LinkNode, NodeKind
 from busway.gateway.amqp.links.cross_entity import use_of
 from busway.gateway.amqp.links.selector import check_unselected
 from busway.gateway.amqp.links.waiting_attaches import accepted_late
@@ -55,7 +55,7 @@ class TemporaryNodes:
     def attach(self, link: Link) -> None:
         """Answered when the entity is durable. Raises Unauthorized, NotImplementedByServer."""
         path = _PREFIX + self._carrier.entropy.bytes(_NAME_BYTES).hex()
-        node = Node(NodeKind.ENTITY, EntityAddress(path))
+        node = LinkNode(NodeKind.ENTITY, EntityAddress(path))
         use_of(link.session, node)
         self._check_right(node)
         if link.is_sender:
@@ -64,7 +64,7 @@ class TemporaryNodes:
         self._carrier.waiting.check()
         self._carrier.waiting.spawn(self._make(link, node, description))
 
-    def _check_right(self, node: Node) -> None:
+    def _check_right(self, node: LinkNode) -> None:
         try:
             self._attaching.check_grants(node, MANAGE, None)
         except Unauthorized:
@@ -73,7 +73,9 @@ class TemporaryNodes:
                 " topic."
             ) from None
 
-    async def _make(self, link: Link, node: Node, description: QueueDescription | TopicDescription) -> None:
+    async def _make(
+        self, link: Link, node: LinkNode, description: QueueDescription | TopicDescription
+    ) -> None:
         path = description.path
         if not link.is_live():  # detached in the same breath
             return
@@ -88,7 +90,7 @@ class TemporaryNodes:
             self._namespace.release(path)
         self._carrier.output_waits()
 
-    def _stand(self, link: Link, node: Node) -> None:
+    def _stand(self, link: Link, node: LinkNode) -> None:
         entity = self._namespace.sender(node.path)
         if link.is_sender:
             assert isinstance(entity, Queue)

@@ -32,7 +32,7 @@ from busway.broker.errors import (
 )
 from busway.broker.fragment.receiver import Attachment
 from busway.broker.namespace.entity_changes import NewEntity
-from busway.gateway.amqp.links.addresses import Node, NodeKind
+from busway.gateway.amqp.links.addresses import LinkNode, NodeKind
 from busway.gateway.amqp.links.selector import Selector, selector_of
 from busway.gateway.amqp.links.temporary_nodes import IDLE_MS
 from busway.gateway.amqp.links.waiting_attaches import accepted_late
@@ -82,7 +82,7 @@ class TopicSubscriptions:
 
     # -- subscribing
 
-    def attach(self, link: Link, node: Node) -> bool:
+    def attach(self, link: Link, node: LinkNode) -> bool:
         """False when `node` is no topic. Answered at once, or when the subscription is durable."""
         if not self._namespace.exists(node.address.path):
             return False
@@ -239,8 +239,8 @@ def _client_of(link: Link) -> str:
     return "" if peer is None else peer.container_id
 
 
-def _node(path: str) -> Node:
-    return Node(NodeKind.ENTITY, EntityAddress(path))
+def _node(path: str) -> LinkNode:
+    return LinkNode(NodeKind.ENTITY, EntityAddress(path))
 
 
 def _filter(selector: Selector | None) -> TrueFilter | SqlFilter:
@@ -251,7 +251,13 @@ class EndingLink(Attachment):
     """`queues`: the subscriptions that go with it, which know it already."""
 
     def __init__(
-        self, host: LinkHost, namespace: Namespace, link: Link, node: Node, queues: list[Queue], now: float
+        self,
+        host: LinkHost,
+        namespace: Namespace,
+        link: Link,
+        node: LinkNode,
+        queues: list[Queue],
+        now: float,
     ) -> None:
         self.host = host
         self.link = link
@@ -269,7 +275,7 @@ class EndingLink(Attachment):
 
     def evict(self, error: BrokerError) -> None:
         if not self._is_gone:  # else the deletion tells
-            self.host.end_link(self, self._told(error))
+            self.host.end_link(self, self._error_of(error))
 
     # -- from the connection
 
@@ -304,7 +310,7 @@ class EndingLink(Attachment):
             for queue in self._queues:
                 await self._namespace.end(queue.path, self)
         except BrokerError as problem:
-            error = self._told(problem)
+            error = self._error_of(problem)
         finally:
             self._spare()
         self.link.detach(error)
@@ -314,5 +320,5 @@ class EndingLink(Attachment):
         for queue in self._queues:
             queue.detach(self)
 
-    def _told(self, error: BrokerError) -> AmqpError:
+    def _error_of(self, error: BrokerError) -> AmqpError:
         return amqp_error(error, self.host.tracking, self.node.path)

@@ -16,7 +16,7 @@ from busway.gateway.amqp.wire.error_conditions import amqp_error
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.broker.entity.queue import Queue
-    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost
 
 _FINDS_NOTHING: Final = frozenset({"peek-message", "batch-delete-messages"})
@@ -27,7 +27,7 @@ _RECEIVES: Final = "receive-by-sequence-number"
 class EmptyReceiveLink(Attachment):
     """The sending end of a receiver for whom there is never anything. It goes with its queue."""
 
-    def __init__(self, host: LinkHost, link: Link, node: Node, queue: Queue, now: float) -> None:
+    def __init__(self, host: LinkHost, link: Link, node: LinkNode, queue: Queue, now: float) -> None:
         self.host = host
         self.link = link
         self.node = node

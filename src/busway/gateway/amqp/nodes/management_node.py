@@ -33,7 +33,7 @@ from busway.broker.errors import (
     NotImplementedByServer,
     TransactionUnknown,
 )
-from busway.gateway.amqp.links.addresses import Node, NodeKind
+from busway.gateway.amqp.links.addresses import LinkNode, NodeKind
 from busway.gateway.amqp.links.link_host import LinkLookup
 from busway.gateway.amqp.links.transfer_dead_letter import answer_of_empty
 from busway.gateway.amqp.nodes.event_management import EventManagementNode
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from busway.broker.transaction.transactions import Transactions
     from busway.clock import Entropy
     from busway.gateway.amqp.carrier import Carrier
-    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.nodes.request_link import RequestNode
 
 _log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class ManagementNode:
         self._transactions = transactions
         #: For rights, sentences and the log: with the sub-queue, without `$management`.
         plain = EntityAddress(address.path, address.dead_letter, address.transfer_dead_letter)
-        self._path = Node(NodeKind.ENTITY, plain).path
+        self._path = LinkNode(NodeKind.ENTITY, plain).path
 
     async def handle(self, request: AmqpMessage, txn_id: bytes | None = None) -> AmqpMessage:
         """The answer to one request; whatever the request holds, there is one."""
@@ -231,7 +231,7 @@ class RequestRights:
 class ManagementAddress:
     """`X/$management` for one link, whatever X is: a queue, a topic, a subscription, an event hub, or nothing."""
 
-    def __init__(self, carrier: Carrier, node: Node) -> None:
+    def __init__(self, carrier: Carrier, node: LinkNode) -> None:
         self._carrier = carrier
         self._node = node
         self._rights = RequestRights(carrier)

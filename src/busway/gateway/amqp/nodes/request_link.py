@@ -30,7 +30,7 @@ from busway.loop_entries import Steps, shown
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
-    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost
 
 _log = logging.getLogger("busway.gateway.amqp")
@@ -87,7 +87,7 @@ def _transaction_of(delivery: IncomingDelivery) -> bytes | None:
     return delivery.state.txn_id if isinstance(delivery.state, TransactionalState) else None
 
 
-class RequestDesk:
+class ConnectionRequests:
     """All requests and response links of one connection."""
 
     def __init__(self, host: LinkHost) -> None:
@@ -227,9 +227,9 @@ class RequestLink:
         self,
         host: LinkHost,
         link: Link,
-        node: Node,
+        node: LinkNode,
         right: str | None,
-        desk: RequestDesk,
+        requests: ConnectionRequests,
         request_node: RequestNode,
         now: float,
     ) -> None:
@@ -239,7 +239,7 @@ class RequestLink:
         self.right = right
         self.used_at = now
         self.request_node = request_node
-        self._desk = desk
+        self._requests = requests
         self._credit = 0
 
     def start(self) -> None:
@@ -265,7 +265,7 @@ class RequestLink:
     def _take(self, delivery: IncomingDelivery) -> None:
         if delivery.state is not None:
             delivery.state = kept_state(delivery.state)
-        if not self._desk.take(Request(self, delivery)):
+        if not self._requests.take(Request(self, delivery)):
             self._settle(delivery, Rejected(amqp_error(ServerBusy(), self.host.tracking, self.node.path)))
 
     def read(self, delivery: IncomingDelivery) -> AmqpMessage | None:
@@ -296,7 +296,13 @@ class ResponseLink:
     """A client's receiver on a request node. Answers are settled when they are sent: nothing hangs on them."""
 
     def __init__(
-        self, host: LinkHost, link: Link, node: Node, right: str | None, desk: RequestDesk, now: float
+        self,
+        host: LinkHost,
+        link: Link,
+        node: LinkNode,
+        right: str | None,
+        requests: ConnectionRequests,
+        now: float,
     ) -> None:
         self.host = host
         self.link = link
@@ -305,7 +311,7 @@ class ResponseLink:
         self.used_at = now
         #: What the client writes as reply-to when it wants its answer here.
         self.target_text = text_of(link.target)
-        self._desk = desk
+        self._requests = requests
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
         self._tags = 0
@@ -313,12 +319,12 @@ class ResponseLink:
     def respond(self, payload: bytes) -> None:
         self._unsent.append(payload)
         self._unsent_bytes += len(payload)
-        self._desk.unsent_bytes += len(payload)
+        self._requests.unsent_bytes += len(payload)
         self._send_some()
         if self._unsent and self.link.room() <= 0:
             while len(self._unsent) > UNSENT_MAX:
                 self.drop_oldest()
-            self._desk.drop_some(self)
+            self._requests.drop_some(self)
 
     def unsent(self) -> int:
         """Bytes of answers that wait here."""
@@ -333,7 +339,7 @@ class ResponseLink:
 
     def _forget(self, payload: bytes) -> None:
         self._unsent_bytes -= len(payload)
-        self._desk.unsent_bytes -= len(payload)
+        self._requests.unsent_bytes -= len(payload)
 
     def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None: ...
 
@@ -351,7 +357,7 @@ class ResponseLink:
     def gone(self) -> None:
         while self._unsent:
             self.drop_oldest()
-        self._desk.remove_response_link(self)
+        self._requests.remove_response_link(self)
 
     def _send_some(self) -> None:
         while self._unsent and self.link.room() > 0:
@@ -364,7 +370,7 @@ class ResponseLink:
             self.link.send((self._tags & 0xFFFFFFFF).to_bytes(4, "big"), payload, settled=True)
             self.host.output_waits(len(payload))
             if not self._unsent:
-                self._desk.room_grew()
+                self._requests.room_grew()
         if self.link.drain_requested():
             self.link.drained()
             self.host.output_waits()

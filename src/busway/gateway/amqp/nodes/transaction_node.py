@@ -22,7 +22,7 @@ from busway.gateway.amqp.wire.error_conditions import amqp_error, undecodable
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.broker.fragment.flow import Flow
-    from busway.gateway.amqp.links.addresses import Node
+    from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost
 
 CREDIT_MAX: Final = 1_000
@@ -58,7 +58,7 @@ class _AskedDischarge:
 class ControlLink:
     """The receiving end of a client's control link."""
 
-    def __init__(self, host: LinkHost, link: Link, node: Node, flow: Flow, now: float) -> None:
+    def __init__(self, host: LinkHost, link: Link, node: LinkNode, flow: Flow, now: float) -> None:
         self.host = host
         self.link = link
         self.node = node

@@ -7,7 +7,7 @@ from busway.gateway.amqp.wire.message_mapping import delivery_payload, message_o
 from busway.message.message import Message
 
 
-class Payloads:
+class PayloadCodec:
     """A `busway.gateway.http.messages.messages.MessageCodec`."""
 
     def __init__(self, entropy: Entropy) -> None:

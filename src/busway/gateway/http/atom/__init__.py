@@ -1,6 +1,6 @@
 """Management in ATOM, as the service speaks it:
 
-management           queues, topics and the namespace; what lies below a topic (`topic_address`) is in
+entity_routes        queues, topics and the namespace; what lies below a topic (`topic_address`) is in
                      `subscription_routes` and `rule_routes`
 manage_right         whether the caller may manage, and forward there
 atom                 the documents, read and written (`xml_input`: XML from strangers; `atom_answers`: responses)

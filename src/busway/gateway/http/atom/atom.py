@@ -51,7 +51,7 @@ def text_of(element: Element) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class EntryAddress:
     """Where an entry stands: `url` is its id; inside a feed it has the feed's address as `base` and a relative
     `link`. `author` is the namespace's name on queues and topics, None on what lies below them."""
 
@@ -61,7 +61,7 @@ class Place:
     link: str | None = None
 
 
-def entry_of(content: str, place: Place, *, title: str, published: int | None, updated: int) -> str:
+def entry_of(content: str, place: EntryAddress, *, title: str, published: int | None, updated: int) -> str:
     base, link = place.base, place.url if place.link is None else place.link
     namespace = f' xmlns="{ATOM}"' if base is None else f" xml:base={quoteattr(xml_text(base))}"
     first = "" if published is None else f"<published>{_seconds(published)}</published>"
@@ -93,7 +93,7 @@ def namespace_entry(name: str, sku: str, created_at_ms: int, *, url: str, now_ms
         f"<ModifiedTime>{timestamp(created_at_ms)}</ModifiedTime><Name>{xml_escaped(name)}</Name>"
         "<NamespaceType>Messaging</NamespaceType></NamespaceInfo>"
     )
-    return entry_of(content, Place(url, name), title=name, published=None, updated=now_ms)
+    return entry_of(content, EntryAddress(url, name), title=name, published=None, updated=now_ms)
 
 
 def timestamp(at_ms: int) -> str:

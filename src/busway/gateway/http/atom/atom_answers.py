@@ -20,19 +20,19 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
-class Page(Generic[_Item]):
+class FeedPage(Generic[_Item]):
     """`next_url` is None on the last one."""
 
     items: Sequence[_Item]
     next_url: str | None
 
 
-def page_of(call: Call, known: Sequence[_Item]) -> Page[_Item]:
+def page_of(call: Call, known: Sequence[_Item]) -> FeedPage[_Item]:
     """What $skip and $top ask for; at most a hundred."""
     return page_found(call, lambda skip, count: known[skip : skip + count])
 
 
-def page_found(call: Call, find: Callable[[int, int], Sequence[_Item]]) -> Page[_Item]:
+def page_found(call: Call, find: Callable[[int, int], Sequence[_Item]]) -> FeedPage[_Item]:
     """The same of what is found by `skip` and `count`. One more than the page is asked for: is there another?"""
     skip = _number(call, "$skip", 0)
     top = min(_number(call, "$top", PAGE_MAX), PAGE_MAX)
@@ -41,7 +41,7 @@ def page_found(call: Call, find: Callable[[int, int], Sequence[_Item]]) -> Page[
     if 0 < top < len(found):
         query = f"$skip={skip + top}&$top={top}&api-version={call.api_version}"
         following = f"{call.root}/{call.path}?{query}"
-    return Page(found[:top], following)
+    return FeedPage(found[:top], following)
 
 
 def _number(call: Call, name: str, default: int) -> int:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from busway.broker.errors import BadArgument, EntityNotFound
 from busway.clock import Clock
-from busway.gateway.http.atom.atom import Place, described, entry_of, local_name
+from busway.gateway.http.atom.atom import EntryAddress, described, entry_of, local_name
 from busway.gateway.http.atom.atom_answers import (
     check_match,
     deleted_answer,
@@ -49,7 +49,7 @@ class RuleRoutes:
     async def rule(self, call: Call, topic: str, subscription: str, rule: str) -> Response:
         address = TopicAddress(topic, subscription, rule)
         found = self._found(address)
-        place = Place(entry_url(call, self._path(address, found), scheme="sb"))
+        place = EntryAddress(entry_url(call, self._path(address, found), scheme="sb"))
         return entry_answer(200, _entry_at(place, found), _etag(found))
 
     async def rules(self, call: Call, topic: str, subscription: str) -> Response:
@@ -69,7 +69,7 @@ class RuleRoutes:
     def _list_entry(self, call: Call, path: str, rule: Rule) -> str:
         query = f"?api-version={call.api_version}"
         url = f"{call.root}/{path}/Rules/{rule.name}{query}"
-        return _entry_at(Place(url, base=call.url, link=f"Rules/{rule.name}{query}"), rule)
+        return _entry_at(EntryAddress(url, base=call.url, link=f"Rules/{rule.name}{query}"), rule)
 
     async def put(self, call: Call, topic: str, subscription: str, rule: str) -> Response:
         address = TopicAddress(topic, subscription, rule)
@@ -82,7 +82,7 @@ class RuleRoutes:
             made, status = await self._namespace.replace_rule(address.path, wanted), 200
         else:
             made, status = await self._added(address, wanted), 201
-        place = Place(entry_url(call, self._path(address, made)))
+        place = EntryAddress(entry_url(call, self._path(address, made)))
         return entry_answer(status, _entry_at(place, made, is_fresh=status == 201), _etag(made))
 
     async def _added(self, address: TopicAddress, rule: Rule) -> Rule:
@@ -117,7 +117,7 @@ class RuleRoutes:
         return f"{self._namespace.description(address.path).path}/Rules/{rule.name}"
 
 
-def _entry_at(place: Place, rule: Rule, *, is_fresh: bool = False) -> str:
+def _entry_at(place: EntryAddress, rule: Rule, *, is_fresh: bool = False) -> str:
     return entry_of(
         rule_element(rule, is_fresh=is_fresh),
         place,

@@ -15,7 +15,7 @@ from busway.broker.entity_path import subscription_path
 from busway.broker.errors import EntityNotFound
 from busway.broker.namespace.entity_changes import NewEntity
 from busway.clock import Clock
-from busway.gateway.http.atom.atom import Place, entry_of
+from busway.gateway.http.atom.atom import EntryAddress, entry_of
 from busway.gateway.http.atom.atom_answers import (
     check_match,
     deleted_answer,
@@ -57,13 +57,13 @@ class SubscriptionRoutes:
     def _list_entry(self, call: Call, description: SubscriptionDescription, numbers: RuntimeNumbers) -> str:
         query = f"?api-version={call.api_version}"
         link = f"Subscriptions/{description.name}{query}"
-        place = Place(f"{call.root}/{description.path}{query}", base=call.url, link=link)
+        place = EntryAddress(f"{call.root}/{description.path}{query}", base=call.url, link=link)
         return _entry_at(place, call, description, numbers)
 
     async def subscription(self, call: Call, topic: str, subscription: str) -> Response:
         present = self._found(TopicAddress(topic, subscription))
         numbers = RuntimeNumbers(await self._namespace.counts(present.path))
-        place = Place(entry_url(call, present.path, scheme="sb"))
+        place = EntryAddress(entry_url(call, present.path, scheme="sb"))
         return entry_answer(200, _entry_at(place, call, present, numbers), etag_of(present))
 
     async def put(self, call: Call, topic: str, subscription: str) -> Response:
@@ -78,7 +78,7 @@ class SubscriptionRoutes:
         wanted = sent.on(start)
         rules = () if sent.default_rule is None else (sent.default_rule,)
         (made,) = await self._namespace.create([NewEntity(wanted, rules)])
-        place = Place(entry_url(call, made.path))
+        place = EntryAddress(entry_url(call, made.path))
         return entry_answer(201, _entry_at(place, call, made, None), etag_of(made))
 
     async def _update(self, call: Call, address: TopicAddress, sent: EntityInput) -> Response:
@@ -88,7 +88,7 @@ class SubscriptionRoutes:
         check_targets(call, sent, present, self._namespace.limits)
         changed = await self._namespace.update(wanted)
         numbers = RuntimeNumbers(await self._namespace.counts(changed.path))
-        place = Place(entry_url(call, changed.path))
+        place = EntryAddress(entry_url(call, changed.path))
         return entry_answer(200, _entry_at(place, call, changed, numbers), etag_of(changed))
 
     async def delete(self, call: Call, topic: str, subscription: str) -> Response:
@@ -106,7 +106,9 @@ class SubscriptionRoutes:
         return found
 
 
-def _entry_at(place: Place, call: Call, description: Description, numbers: RuntimeNumbers | None) -> str:
+def _entry_at(
+    place: EntryAddress, call: Call, description: Description, numbers: RuntimeNumbers | None
+) -> str:
     assert isinstance(description, SubscriptionDescription), "these are the routes of subscriptions"
     return entry_of(
         entity_element(description, numbers, call.root, call.api_version),

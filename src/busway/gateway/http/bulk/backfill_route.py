@@ -27,7 +27,7 @@ from busway.broker.limits import Limits
 from busway.gateway.http.atom.topic_address import TopicAddress
 from busway.gateway.http.bulk.admission import BulkAdmission, BulkPlace
 from busway.gateway.http.call import SOON_S, Call
-from busway.gateway.http.messages.messages import MessageCodec
+from busway.gateway.http.messages.messages import WireCodec
 from busway.gateway.http.presence import presence_of
 
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -48,7 +48,7 @@ class HistoryKeeper(Protocol):
 
 
 class BackfillRoute:
-    def __init__(self, namespace: HistoryKeeper, codec: MessageCodec, admission: BulkAdmission) -> None:
+    def __init__(self, namespace: HistoryKeeper, codec: WireCodec, admission: BulkAdmission) -> None:
         self._admission = admission
         self._namespace = namespace
         self._codec = codec

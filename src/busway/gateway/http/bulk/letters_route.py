@@ -49,7 +49,7 @@ from busway.clock import Clock
 from busway.gateway.http.bulk.admission import BulkAdmission
 from busway.gateway.http.call import SOON_S, Call
 from busway.gateway.http.messages.message_entities import MessageEntities
-from busway.gateway.http.messages.messages import MessageCodec
+from busway.gateway.http.messages.messages import WireCodec
 from busway.gateway.http.presence import presence_of
 from busway.message.bare import entries_by_name, with_application_properties
 from busway.message.changed_payload import SCHEDULED, changed_payload, is_part
@@ -87,7 +87,7 @@ class LetterKeeper(Protocol):
 
 class LettersRoute:
     def __init__(
-        self, namespace: LetterKeeper, codec: MessageCodec, clock: Clock, admission: BulkAdmission
+        self, namespace: LetterKeeper, codec: WireCodec, clock: Clock, admission: BulkAdmission
     ) -> None:
         self._namespace = namespace
         self._entities = MessageEntities(namespace)
@@ -168,7 +168,7 @@ def _json(told: Moved) -> dict[str, object]:
 
 
 class RemadeLetters:
-    def __init__(self, codec: MessageCodec, clock: Clock, limits: Limits) -> None:
+    def __init__(self, codec: WireCodec, clock: Clock, limits: Limits) -> None:
         self._codec = codec
         self._clock = clock
         self._limits = limits

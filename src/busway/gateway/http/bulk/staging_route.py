@@ -60,16 +60,16 @@ _IS_AGAIN: Final = re.compile(r"[01]")
 
 
 _Names = ParamSpec("_Names")
-_Told = Coroutine[object, object, Response]
+_Answer = Coroutine[object, object, Response]
 
 
 def _tells_refusals(
-    answer: Callable[Concatenate[StagingRoute, Call, _Names], _Told],
-) -> Callable[Concatenate[StagingRoute, Call, _Names], _Told]:
+    answer: Callable[Concatenate[StagingRoute, Call, _Names], _Answer],
+) -> Callable[Concatenate[StagingRoute, Call, _Names], _Answer]:
     """The refusals of staging, in the JSON that its clients read."""
 
     @wraps(answer)
-    async def told(
+    async def answered(
         route: StagingRoute, call: Call, /, *given: _Names.args, **named: _Names.kwargs
     ) -> Response:
         call.retry_after_s = _RETRY_AFTER_S
@@ -82,7 +82,7 @@ def _tells_refusals(
         except TooManyRows as error:
             raise HttpRefusal(413, str(error)) from error
 
-    return told
+    return answered
 
 
 class StagingRoute:

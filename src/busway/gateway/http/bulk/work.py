@@ -90,7 +90,7 @@ def _spare_cores() -> int:
 CORES: Final = _spare_cores()
 
 
-class _Place:
+class _WorkPlace:
     """A store, an entity or the sockets."""
 
     __slots__ = ("is_slow", "line", "running")
@@ -108,13 +108,13 @@ class WorkLines:
     def __init__(self, cores: int = CORES) -> None:
         self._cores = cores
         #: Where somebody works or waits, in the order in which their turn comes.
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _WorkPlace] = {}
         #: Those that take a core.
         self._counted: set[Waiter] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def line_up(self, waiter: Waiter) -> None:
-        self._places.setdefault(waiter.what, _Place()).line.add(waiter)
+        self._places.setdefault(waiter.what, _WorkPlace()).line.add(waiter)
         self._go_on()
 
     def worked(self, waiter: Waiter) -> None:
@@ -131,7 +131,7 @@ class WorkLines:
             place.line.left(waiter)
             self._tidy(waiter.what, place)
 
-    def _tidy(self, what: str, place: _Place) -> None:
+    def _tidy(self, what: str, place: _WorkPlace) -> None:
         if not (place.line or place.running):
             del self._places[what]
 
@@ -157,7 +157,7 @@ class WorkLines:
             self._tidy(what, place)
         return True
 
-    def _has_room(self, place: _Place) -> bool:
+    def _has_room(self, place: _WorkPlace) -> bool:
         return len(place.running) < WORKING_MAX and (place.is_slow or len(self._counted) < self._cores)
 
     def _look(self) -> None:

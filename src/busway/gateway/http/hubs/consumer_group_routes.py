@@ -20,7 +20,7 @@ from busway.broker.errors import BadArgument
 from busway.clock import Clock
 from busway.gateway.dotnet_ticks import ticks_of
 from busway.gateway.http.atom.atom import (
-    Place,
+    EntryAddress,
     described,
     entry_of,
     is_nil,
@@ -64,11 +64,13 @@ class ConsumerGroupRoutes:
     def _list_entry(self, call: Call, group: ConsumerGroupDescription) -> str:
         query = f"?api-version={call.api_version}"
         link = f"{_KEYWORD}/{group.name}{query}"
-        return _entry_at(Place(f"{call.root}/{_path(group)}{query}", base=call.url, link=link), group)
+        return _entry_at(EntryAddress(f"{call.root}/{_path(group)}{query}", base=call.url, link=link), group)
 
     async def group(self, call: Call, hub: str, group: str) -> Response:
         present = self._hubs.group(hub, group)
-        return entry_answer(200, _entry_at(Place(entry_url(call, _path(present))), present), _etag(present))
+        return entry_answer(
+            200, _entry_at(EntryAddress(entry_url(call, _path(present))), present), _etag(present)
+        )
 
     async def delete(self, call: Call, hub: str, group: str) -> Response:
         present = self._hubs.group(hub, group)
@@ -84,7 +86,7 @@ class ConsumerGroupRoutes:
             made, status = await self._hubs.update_group(wanted), 200
         else:
             made, status = await self._hubs.create_group(wanted), 201
-        return entry_answer(status, _entry_at(Place(entry_url(call, _path(made))), made), _etag(made))
+        return entry_answer(status, _entry_at(EntryAddress(entry_url(call, _path(made))), made), _etag(made))
 
 
 def _group_of(element: Element, hub: str, name: str) -> ConsumerGroupDescription:
@@ -107,7 +109,7 @@ def _etag(group: ConsumerGroupDescription) -> str:
     return str(ticks_of(group.updated_at_ms))
 
 
-def _entry_at(place: Place, group: ConsumerGroupDescription) -> str:
+def _entry_at(place: EntryAddress, group: ConsumerGroupDescription) -> str:
     metadata = "" if group.user_metadata is None else xml_escaped(group.user_metadata)
     content = (
         f'<{_DESCRIPTION} xmlns="{CONNECT}" xmlns:i="{INSTANCE}"><CreatedAt>{timestamp(group.created_at_ms)}'

@@ -49,7 +49,7 @@ class PartitionsRoute:
         if known is not None and wait_s > 0 and _next_numbers(found) == known:
             await self._news(call, found, wait_s)
             found = self._hubs.hub(hub)  # it may be another one by now, or none
-        return JSONResponse(_told(found), headers={"Cache-Control": "no-store"})
+        return JSONResponse(_partitions_json(found), headers={"Cache-Control": "no-store"})
 
     def close(self) -> None:
         """Whoever waits is answered now."""
@@ -91,7 +91,7 @@ def _next_numbers(hub: EventHub) -> list[int]:
     return [hub.partition(name).durable_end for name in hub.partition_ids()]
 
 
-def _told(hub: EventHub) -> Json:
+def _partitions_json(hub: EventHub) -> Json:
     partitions: list[Json] = []
     for name in hub.partition_ids():
         info = hub.partition(name).info()

@@ -40,9 +40,9 @@ class MessageEntities:
         if address.dead_letter or address.transfer_dead_letter:
             raise InvalidOperation(f"Nobody can send to '{path}': messages enter it by dead-lettering only.")
         found = self._namespace.sender(address.path)
-        visitor = _Visitor()
-        found.attach(visitor, sends=True)
-        found.detach(visitor)
+        check = _SendCheck()
+        found.attach(check, sends=True)
+        found.detach(check)
         return found
 
     def receive_point(self, path: str, *, with_sessions: bool = False) -> ReceivePoint:
@@ -74,7 +74,7 @@ class MessageEntities:
         return address
 
 
-class _Visitor(Attachment):
+class _SendCheck(Attachment):
     """Asks whether sending is allowed, and is gone before anything can happen to it."""
 
     def evict(self, error: BrokerError) -> None: ...

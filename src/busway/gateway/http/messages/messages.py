@@ -77,7 +77,7 @@ _INVALID_OPERATION: Final = 40301
 _VERBS: Final = {"DELETE": Verb.COMPLETE, "PUT": Verb.ABANDON}
 
 
-class MessageCodec(Protocol):
+class WireCodec(Protocol):
     """Between payloads in AMQP's form and the broker's messages; the AMQP side has one."""
 
     def message(self, payload: bytes, wants_message_id: bool, limits: Limits) -> Message: ...
@@ -93,7 +93,7 @@ def is_lock(_: object, __: str, message_id: str, token: str) -> bool:
 class Messages:
     """The routes of messages."""
 
-    def __init__(self, namespace: ManagedNamespace, clock: Clock, codec: MessageCodec) -> None:
+    def __init__(self, namespace: ManagedNamespace, clock: Clock, codec: WireCodec) -> None:
         self._limits = namespace.limits
         self._entities = MessageEntities(namespace)
         self._clock = clock
@@ -215,7 +215,7 @@ class Messages:
     async def settle(self, call: Call, entity: str, id: str, token: str) -> Response:
         settlement = Settlement(_VERBS[call.method])
         self._require(call, entity, LISTEN)
-        with _refused_as_bad_request(), _told_as_missing(id, token):
+        with _refused_as_bad_request(), _lost_as_missing(id, token):
             outlet, lock = await self._locked(call, entity, id, token)
             await _done(lambda done: outlet.settle([lock], settlement, done))
         return Response(status_code=200)
@@ -223,7 +223,7 @@ class Messages:
     async def renew(self, call: Call, entity: str, id: str, token: str) -> Response:
         """R-30: the answer tells the lock's new end."""
         self._require(call, entity, LISTEN)
-        with _refused_as_bad_request(), _told_as_missing(id, token):
+        with _refused_as_bad_request(), _lost_as_missing(id, token):
             outlet, lock = await self._locked(call, entity, id, token)
             (locked_until_ms,) = await outlet.renew([lock])
         return Response(headers={BROKER_PROPERTIES: json.dumps(described_lock(lock, locked_until_ms))})
@@ -333,7 +333,7 @@ def _refused_as_bad_request() -> Iterator[None]:
 
 
 @contextmanager
-def _told_as_missing(message_id: str, token: str) -> Iterator[None]:
+def _lost_as_missing(message_id: str, token: str) -> Iterator[None]:
     """A lock that is not there, or is there no longer."""
     try:
         yield

@@ -145,7 +145,7 @@ def _sentence(told: Mapping[str, object]) -> str:
 # -- telling
 
 
-def told_of(table: Pipelines, pipeline: Pipeline, lags: list[SourceLag], *, fully: bool) -> Json:
+def pipeline_json(table: Pipelines, pipeline: Pipeline, lags: list[SourceLag], *, fully: bool) -> Json:
     """`fully`: each partition too."""
     report = pipeline.report
     known = [lag.seconds for lag in lags if lag.seconds is not None]
@@ -168,11 +168,11 @@ def told_of(table: Pipelines, pipeline: Pipeline, lags: list[SourceLag], *, full
         "lagEvents": sum(lag.events for lag in lags),
         "lagBytes": sum(lag.bytes for lag in lags),
         "lagSeconds": max(known) if known else None,
-        "sources": [_told_source(lag, fully=fully) for lag in lags],
+        "sources": [_source_json(lag, fully=fully) for lag in lags],
     }
 
 
-def _told_source(lag: SourceLag, *, fully: bool) -> Json:
+def _source_json(lag: SourceLag, *, fully: bool) -> Json:
     told: Json = {
         "entity": lag.source.entity,
         "consumerGroup": lag.source.consumer_group,
@@ -182,10 +182,10 @@ def _told_source(lag: SourceLag, *, fully: bool) -> Json:
         "lagSeconds": lag.seconds,
         "problem": lag.problem,
     }
-    return {**told, "partitions": [_told_partition(each) for each in lag.partitions]} if fully else told
+    return {**told, "partitions": [_partition_json(each) for each in lag.partitions]} if fully else told
 
 
-def _told_partition(lag: PartitionLag) -> Json:
+def _partition_json(lag: PartitionLag) -> Json:
     return {
         "partition": lag.partition,
         "next": lag.next_number,

@@ -26,7 +26,7 @@ from busway.broker.entity_path import path_key, shown
 from busway.broker.errors import AuthenticationFailed, BadArgument, EntityNotFound, Unauthorized
 from busway.gateway.http.call import Call
 from busway.gateway.http.json_input import parse_json
-from busway.gateway.http.operator.pipeline_report import report_of, told_of
+from busway.gateway.http.operator.pipeline_report import pipeline_json, report_of
 from busway.gateway.http.statuses import HttpRefusal
 from busway.signals.pipeline_figures import MeasuredPipelines
 from busway.signals.pipeline_lag import Reads
@@ -58,12 +58,12 @@ class PipelinesRoute:
         for pipeline in self._table.all():
             if _is_visible(pipeline, entity):
                 lags = await self._meter.of(pipeline, reads)
-                told.append(told_of(self._table, pipeline, lags, fully=False))
+                told.append(pipeline_json(self._table, pipeline, lags, fully=False))
             await asyncio.sleep(0)
         return JSONResponse(told, headers=_NO_STORE)
 
     async def pipeline(self, call: Call, name: str) -> Response:
-        return await self._told(self._found(call, name))
+        return await self._answer(self._found(call, name))
 
     async def delete(self, call: Call, name: str) -> Response:
         return JSONResponse({"forgotten": self._table.delete(self._found(call, name).name)})
@@ -80,11 +80,11 @@ class PipelinesRoute:
             pipeline = self._table.put(name, told)
         except (NameTaken, Unauthorized, AuthenticationFailed) as error:
             raise HttpRefusal(409, f"Another pipeline has the name {shown(name)}.") from error
-        return await self._told(pipeline)
+        return await self._answer(pipeline)
 
-    async def _told(self, pipeline: Pipeline) -> Response:
+    async def _answer(self, pipeline: Pipeline) -> Response:
         lags = await self._meter.of(pipeline, Reads())
-        return JSONResponse(told_of(self._table, pipeline, lags, fully=True), headers=_NO_STORE)
+        return JSONResponse(pipeline_json(self._table, pipeline, lags, fully=True), headers=_NO_STORE)
 
     def _found(self, call: Call, name: str) -> Pipeline:
         """What one may not see is not there. Raises 401s, EntityNotFound."""

@@ -29,7 +29,7 @@ from busway.broker.entity_path import check_path, shown
 from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation, Unauthorized
 from busway.broker.namespace.entity_changes import NewEntity
 from busway.clock import Clock
-from busway.gateway.http.atom.atom import Place, entry_of, namespace_entry
+from busway.gateway.http.atom.atom import EntryAddress, entry_of, namespace_entry
 from busway.gateway.http.atom.atom_answers import (
     check_match,
     deleted_answer,
@@ -50,7 +50,7 @@ _MISSING_TITLE: Final = "Publicly Listed Services"
 NOT_HOSTED: Final = "No service is hosted at the specified address."
 
 
-class Management:
+class EntityRoutes:
     """The routes of entities: of every path that is nobody else's."""
 
     def __init__(self, namespace: ManagedNamespace, clock: Clock) -> None:
@@ -133,7 +133,9 @@ class Management:
 
     def _list_entry(self, call: Call, description: Description, numbers: RuntimeNumbers) -> str:
         name_and_query = f"{description.path}?api-version={call.api_version}"
-        place = Place(f"{call.root}/{name_and_query}", self._namespace.name, call.url, f"../{name_and_query}")
+        place = EntryAddress(
+            f"{call.root}/{name_and_query}", self._namespace.name, call.url, f"../{name_and_query}"
+        )
         return _entry_at(place, call, description, numbers)
 
     # -- one queue or topic --
@@ -189,7 +191,7 @@ class Management:
         return deleted_answer(etag_of(present))
 
     def _written(self, call: Call, description: Description, numbers: RuntimeNumbers | None) -> str:
-        place = Place(entry_url(call, description.path), self._namespace.name)
+        place = EntryAddress(entry_url(call, description.path), self._namespace.name)
         return _entry_at(place, call, description, numbers)
 
     async def _numbers(self, description: Description) -> RuntimeNumbers:
@@ -209,7 +211,9 @@ def _first_label(host: str) -> str | None:
     return None
 
 
-def _entry_at(place: Place, call: Call, description: Description, numbers: RuntimeNumbers | None) -> str:
+def _entry_at(
+    place: EntryAddress, call: Call, description: Description, numbers: RuntimeNumbers | None
+) -> str:
     return entry_of(
         entity_element(description, numbers, call.root, call.api_version),
         place,
