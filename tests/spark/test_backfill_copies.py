@@ -191,7 +191,8 @@ def test_messages_as_they_are_make_no_messages_of_ours(monkeypatch: pytest.Monke
 
 
 def write(folder: Path, name: str, numbers: Sequence[int]) -> None:
-    rows = [{**random_rows(0)[0], "sequenceNumber": number, "messageId": f"m{number}"} for number in numbers]
+    first = random_rows(0)[0]
+    rows = [{**first, "sequenceNumber": number, "messageId": f"m{number}"} for number in numbers]
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), folder / name, row_group_size=10)
 
 

@@ -207,4 +207,24 @@ PROMISES: Final = (
         "",
         ("tests/spark/test_reports.py",),
     ),
+    Fault(
+        "give a subscription what it got when it was published",
+        "T-4: one copy for all rules without an action, also where one of them has seen the message",
+        "busway_spark/pipeline/backfill/backfill_copies.py",
+        """        return is_wanted & ~was_selected & ~alone, alone
+""",
+        """        return is_wanted & ~alone, alone
+""",
+        ("tests/spark/test_backfill_copies.py",),
+    ),
+    Fault(
+        "send history out of its order",
+        "Backfill: copies that an action changed stand among the others, by the numbers of their messages",
+        "busway_spark/pipeline/backfill/backfill_copies.py",
+        """    order = np.argsort(np.concatenate([rows, [each.row for each in others]]), kind="stable")
+""",
+        """    order = np.arange(len(rows) + len(others))
+""",
+        ("tests/spark/test_backfill_copies.py",),
+    ),
 )

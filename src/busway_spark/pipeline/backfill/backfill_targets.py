@@ -98,9 +98,10 @@ class SubscriptionTarget:
         """In order: a lot goes when the one before it was answered."""
         if not self._waiting:
             return
-        self._join()
-        self._under_way = self._sending.submit(self._door.store, self._fragment, b"".join(self._waiting))
+        lot = b"".join(self._waiting)
         self._waiting, self._count, self._bytes = [], 0, 0
+        self._join()
+        self._under_way = self._sending.submit(self._door.store, self._fragment, lot)
 
     def _join(self) -> None:
         under_way, self._under_way = self._under_way, None
