@@ -1,6 +1,5 @@
 """Event hubs in configuration files: the emulator's, and ours."""
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -19,6 +18,7 @@ from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import ConsumerGroupDescription, EventHubDescription
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore
+from tests.harness.scene import NamespaceWorld, play
 
 OFFICIAL = {
     "UserConfig": {
@@ -42,7 +42,7 @@ def ours(*hubs: dict[str, Any], **namespace: Any) -> str:
     return json.dumps({"Format": "busway/1", "UserConfig": {"Namespaces": [entry]}})
 
 
-class Bus:
+class Bus(NamespaceWorld):
     def __init__(self) -> None:
         clock = ManualClock()
         stores = [MemoryStore("store-0"), MemoryStore("store-1")]
@@ -57,15 +57,7 @@ class Bus:
 
 
 def run(work: Callable[[Bus], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        bus = Bus()
-        await bus.namespace.open()
-        try:
-            await work(bus)
-        finally:
-            await bus.namespace.close()
-
-    asyncio.run(whole())
+    play(Bus, work)
 
 
 def test_the_emulator_s_file_is_taken_as_it_is() -> None:

@@ -12,9 +12,10 @@ from busway.message.message import Message
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore
 from tests.harness.quiet_loop import is_quiet
+from tests.harness.scene import NamespaceWorld, play
 
 
-class NamespaceBench:
+class NamespaceBench(NamespaceWorld):
     """Inside `on_a_bench` only. `restart` begins a new life on the same stores."""
 
     def __init__(self, store_count: int = 1, limits: Limits | None = None) -> None:
@@ -107,12 +108,4 @@ async def settle(turns: int = 30) -> None:
 def on_a_bench(
     test: Callable[[NamespaceBench], Awaitable[None]], store_count: int = 1, limits: Limits | None = None
 ) -> None:
-    async def run() -> None:
-        bench = NamespaceBench(store_count, limits)
-        await bench.namespace.open()
-        try:
-            await test(bench)
-        finally:
-            await bench.namespace.close()
-
-    asyncio.run(run())
+    play(lambda: NamespaceBench(store_count, limits), test)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -16,6 +15,7 @@ from busway.broker.fragment.receiver import Delivery
 from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
 from busway.message.message import Message
+from tests.harness.scene import play
 from tests.unit.broker.namespace_bench import NamespaceBench, settle
 from tests.unit.broker.rig import Answer, Recorder
 
@@ -113,13 +113,17 @@ def on_partitions(
     limits: Limits | None = None,
     **values: object,
 ) -> None:
-    async def run() -> None:
-        bench = PartitionBench(stores, replace(limits or Limits(), partition_count=COUNT))
-        await bench.namespace.open()
-        try:
-            await bench.make(**values)
-            await test(bench)
-        finally:
-            await bench.namespace.close()
+    """With a partitioned queue of these properties."""
 
-    asyncio.run(run())
+    async def scenario(bench: PartitionBench) -> None:
+        await bench.make(**values)
+        await test(bench)
+
+    on_stores(scenario, stores=stores, limits=limits)
+
+
+def on_stores(
+    test: Callable[[PartitionBench], Awaitable[None]], *, stores: int = COUNT, limits: Limits | None = None
+) -> None:
+    """Without any entity."""
+    play(lambda: PartitionBench(stores, replace(limits or Limits(), partition_count=COUNT)), test)

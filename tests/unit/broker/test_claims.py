@@ -27,6 +27,7 @@ from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.limits import Limits
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
 from busway.store.sqlite.store import SqliteStore
+from tests.harness.scene import play as play_scene
 from tests.harness.skipping_loop import SkippingLoop
 from tests.unit.broker.namespace_bench import NamespaceBench, settle
 from tests.unit.broker.rig import Answer, Recorder
@@ -160,17 +161,15 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def play(kind: str, tmp_path: Path) -> Callable[..., None]:
     def run(scenario: Scenario, store_count: int = 1, **description: object) -> None:
-        async def live() -> None:
-            bench = ClaimBench(kind, tmp_path, store_count)
-            await bench.namespace.open()
-            try:
-                await bench.create(QUEUE, **description)
-                await scenario(bench)
-            finally:
-                await bench.namespace.close()
+        async def with_queue(bench: ClaimBench) -> None:
+            await bench.create(QUEUE, **description)
+            await scenario(bench)
 
-        with asyncio.Runner(loop_factory=lambda: SkippingLoop(stands_still=True)) as runner:
-            runner.run(live())
+        play_scene(
+            lambda: ClaimBench(kind, tmp_path, store_count),
+            with_queue,
+            loop_factory=lambda: SkippingLoop(stands_still=True),
+        )
 
     return run
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -18,7 +15,7 @@ from busway.broker.limits import Limits
 from busway.message.message import Message
 from busway.rules.rule import Rule, SqlFilter
 from tests.unit.broker.namespace_bench import settle
-from tests.unit.broker.partition_bench import COUNT, PartitionBench, bodies, index_of, spread, text
+from tests.unit.broker.partition_bench import COUNT, PartitionBench, bodies, index_of, on_stores, spread, text
 from tests.unit.broker.rig import Answer, Recorder, numbers
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, sql
 
@@ -57,18 +54,6 @@ async def taken(bench: PartitionBench, path: str, *, dead_letter: bool = False) 
         await settle()
         assert answer.refused == []
     return recorder.deliveries
-
-
-def on_stores(test: Callable[[PartitionBench], Awaitable[None]], limits: Limits | None = None) -> None:
-    async def run() -> None:
-        bench = PartitionBench(COUNT, replace(limits or Limits(), partition_count=COUNT))
-        await bench.namespace.open()
-        try:
-            await test(bench)
-        finally:
-            await bench.namespace.close()
-
-    asyncio.run(run())
 
 
 def partitioned_topic() -> TopicDescription:

@@ -19,6 +19,7 @@ from busway.broker.limits import Limits
 from busway.gateway.amqp.wire.message_mapping import message_of, peeked_payload
 from busway.message.message import Message
 from busway.rules.rule import Filter, Rule, SqlAction, SqlFilter
+from tests.harness.scene import play
 from tests.unit.broker.namespace_bench import NamespaceBench, settle
 
 
@@ -113,12 +114,4 @@ def rule(filter_: Filter, name: str = "rule", action: str | None = None) -> Rule
 def on_a_topic_bench(
     test: Callable[[TopicBench], Awaitable[None]], store_count: int = 1, limits: Limits | None = None
 ) -> None:
-    async def run() -> None:
-        bench = TopicBench(store_count, limits)
-        await bench.namespace.open()
-        try:
-            await test(bench)
-        finally:
-            await bench.namespace.close()
-
-    asyncio.run(run())
+    play(lambda: TopicBench(store_count, limits), test)

@@ -22,6 +22,7 @@ from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.gateway.tracking import Tracking
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore
+from tests.harness.scene import NamespaceWorld, play
 
 ROOT = "RootManageSharedAccessKey"
 ROOT_KEY = "root key of the tests, long enough"
@@ -71,7 +72,7 @@ class Taker(Receiver):
             await asyncio.sleep(0)
 
 
-class NodeBench:
+class NodeBench(NamespaceWorld):
     """Inside `on_a_bench` only."""
 
     def __init__(self, limits: Limits) -> None:
@@ -141,16 +142,11 @@ class NodeBench:
 def on_a_bench(test: Callable[[NodeBench], Awaitable[None]], limits: Limits | None = None) -> None:
     """Runs the test with an open namespace; a token for everything is put already."""
 
-    async def run() -> None:
-        bench = NodeBench(limits or Limits())
-        await bench.namespace.open()
-        try:
-            assert status(await bench.put_token("sb://bus/")) == 202
-            await test(bench)
-        finally:
-            await bench.namespace.close()
+    async def scenario(bench: NodeBench) -> None:
+        assert status(await bench.put_token("sb://bus/")) == 202
+        await test(bench)
 
-    asyncio.run(run())
+    play(lambda: NodeBench(limits or Limits()), scenario)
 
 
 def request(properties: dict[str, object], body: object, message_id: object = None) -> AmqpMessage:

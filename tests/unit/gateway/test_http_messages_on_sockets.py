@@ -13,7 +13,6 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
-import uvloop
 
 from busway.broker.description_checks import default_queue
 from busway.broker.descriptions import NewEntity
@@ -33,15 +32,6 @@ PLAIN = Service(plain=True, tls=False, amqp=True, http=True)
 TOKEN = sas_token("http://localhost")
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    def work(coroutine: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(asyncio.wait_for(coroutine, 100))
-
-    return work
 
 
 class Client:

@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from busway.clock import Clock, Entropy
 from busway.gateway.certificates import TlsFiles, ensure_certificates, server_context
@@ -30,18 +29,6 @@ REQUEST = b"GET / HTTP/1.1\r\n\r\n"
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
     return ensure_certificates(Path(tmp_path_factory.mktemp("tls")), Clock(), Entropy())
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
-    """Every test runs on both event loops."""
-    factory = uvloop.new_event_loop if request.param == "uvloop" else None
-
-    def running(work: Awaitable[None]) -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(work, 100))
-
-    return running
 
 
 class Gateway(asyncio.Protocol):

@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
-import uvloop
 
 from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
@@ -22,18 +21,6 @@ from tests.unit.gateway.http_exchange import ROOT_KEY, sas_token
 
 PLAIN = Service(plain=True, tls=False, amqp=True, http=True)
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
-    """Every test runs on both event loops."""
-    factory = uvloop.new_event_loop if request.param == "uvloop" else None
-
-    def running(work: Awaitable[None]) -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(work, 100))
-
-    return running
 
 
 class Echo:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from struct import pack
 
@@ -19,6 +18,7 @@ from busway.store.contract import Store
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.harness.manual_clock import SeededEntropy
+from tests.harness.scene import play
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.topic_bench import TopicBench, encoded
 
@@ -149,15 +149,7 @@ async def patiently(action: Callable[[], Awaitable[object]], bench: StagingBench
 def on_a_staging_bench(
     test: Callable[[StagingBench], Awaitable[None]], store_count: int = 1, limits: Limits | None = None
 ) -> None:
-    async def run() -> None:
-        bench = StagingBench(store_count, limits)
-        await bench.namespace.open()
-        try:
-            await test(bench)
-        finally:
-            await bench.namespace.close()
-
-    asyncio.run(run())
+    play(lambda: StagingBench(store_count, limits), test)
 
 
 __all__ = ["JOB", "STREAM", "WRITE", "StagingBench", "on_a_staging_bench", "texts"]

@@ -16,20 +16,14 @@ from busway.store.contract import CommitRefused, StoreError, StoreState
 from busway.store.sqlite.commit_batch import ROWS_PER_TURN
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock
+from tests.harness.scene import play as play_scene
 from tests.store_contract.scenario import add_fragment, delete, message, put
 
 ROWS = 4 * ROWS_PER_TURN + 7
 
 
 def play_on(store: SqliteStore, play: Any) -> None:
-    async def scene() -> None:
-        await store.open()
-        try:
-            await play()
-        finally:
-            await store.close()
-
-    asyncio.run(scene())
+    play_scene(lambda: store, lambda _: play())
 
 
 async def turns_until(is_so: Any) -> int:

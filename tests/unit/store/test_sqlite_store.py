@@ -14,6 +14,7 @@ from busway.message.message import PLACE_ACTIVE
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock
 from tests.harness.measured import check_within, measured
+from tests.harness.scene import play as play_scene
 from tests.store_contract.scenario import (
     HoldableSqliteStore,
     add_fragment,
@@ -27,14 +28,7 @@ MIB = 1 << 20
 
 
 def play_on(store: SqliteStore, play: Any) -> None:
-    async def scene() -> None:
-        await store.open()
-        try:
-            await play()
-        finally:
-            await store.close()
-
-    asyncio.run(scene())
+    play_scene(lambda: store, lambda _: play())
 
 
 async def chores_done(store: SqliteStore) -> None:

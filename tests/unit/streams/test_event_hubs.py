@@ -29,10 +29,11 @@ from busway.streams.hub_descriptions import (
 )
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore
+from tests.harness.scene import NamespaceWorld, play
 from tests.unit.gateway.http_exchange import sas_token
 
 
-class Bus:
+class Bus(NamespaceWorld):
     """A namespace with hubs over stores that outlast it."""
 
     def __init__(self, stores: list[MemoryStore], limits: Limits) -> None:
@@ -56,15 +57,7 @@ class Bus:
 
 
 def run(work: Callable[[Bus], Awaitable[None]], *, limits: Limits | None = None, count: int = 2) -> None:
-    async def whole() -> None:
-        bus = Bus([MemoryStore(f"store-{index}") for index in range(count)], limits or Limits())
-        await bus.namespace.open()
-        try:
-            await work(bus)
-        finally:
-            await bus.namespace.close()
-
-    asyncio.run(whole())
+    play(lambda: Bus([MemoryStore(f"store-{index}") for index in range(count)], limits or Limits()), work)
 
 
 def test_partitions_lie_in_different_stores() -> None:
