@@ -53,7 +53,7 @@ class Attacker:
             + make_frame(Open("attacker"))
             + make_frame(Begin(None, 0, WINDOW, WINDOW))
         )
-        assert self.connection.carrier.is_authenticated
+        assert not self.connection.carrier.is_stranger
 
     def say(self, data: bytes) -> None:
         for at in range(0, len(data), READ_BYTES):

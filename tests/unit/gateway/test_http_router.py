@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 from starlette.requests import Request
@@ -16,6 +17,15 @@ TOKEN = "0f0e0d0c-0b0a-4908-8706-050403020100"
 EXAMPLES = {"hub": "clicks", "token": TOKEN, "partition": "0", "rest": "a/b/c/d"}
 #: Headers by which a browser, a scraper and a program are told apart.
 ASKING = [{"accept": "text/html"}, {}, {"authorization": "a token"}]
+#: Methods and addresses that the how-to pages name.
+PAGES = Path(__file__).parents[3] / "docs" / "how-to"
+DOCUMENTED = sorted(
+    {
+        (method, path)
+        for page in PAGES.glob("*.md")
+        for method, path in re.findall(r"`(GET|HEAD|POST|PUT|DELETE) (/[^`?\s]*)", page.read_text())
+    }
+)
 
 
 @pytest.fixture
@@ -83,6 +93,16 @@ def test_no_address_stands_there_twice_for_the_same_requests(gateway: HttpGatewa
     """House style: one row lists all methods of an address; a second one needs a condition."""
     unconditional = [row.address for row in rows(gateway) if row.meant is None]
     assert len(unconditional) == len(set(unconditional))
+
+
+@pytest.mark.parametrize(("method", "path"), DOCUMENTED)
+def test_what_the_pages_promise_is_answered(gateway: HttpGateway, method: str, path: str) -> None:
+    """Documentation: each address of a how-to page has somebody who answers it, and not as a queue of that name."""
+    for name, stands_for in {"HUB": "clicks", "E": "orders", "TOKEN": TOKEN, "N": "0"}.items():
+        path = re.sub(rf"(?<=/){name}\b", stands_for, path)
+    who, _ = found(gateway, method, path)
+    assert who != "nobody"
+    assert not who.startswith("EntityRoutes.")
 
 
 def test_few_rows_are_tried_for_a_request(gateway: HttpGateway) -> None:

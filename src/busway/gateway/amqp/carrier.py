@@ -36,11 +36,10 @@ from busway.loop_entries import LOOP, Steps, name_of
 if TYPE_CHECKING:
     from busway.broker.authorization import Grant
     from busway.broker.forward.send_via import SendVia
-    from busway.broker.limits import Limits
-    from busway.broker.transaction.transactions import Transactions
     from busway.gateway.amqp.admission import Visit
     from busway.gateway.amqp.links.link_host import Alarm, AttachedLink, OutputWaiter
     from busway.gateway.amqp.shared import Shared
+    from busway.gateway.connection_budget import ConnectionBudget
 
 _log = logging.getLogger("busway.gateway.amqp")
 
@@ -101,19 +100,15 @@ class Carrier:
         self.requests = ConnectionRequests(self)
         self.transactions = shared.namespace.transactions()
         self.transport = transport
-        self.engine = engine = Connection(Role.SERVER, shared.engine_settings, self.now())
-        self.holdings = Holdings(
-            engine, transport, self.requests, self.transactions, self.tokens, self.limits
-        )
+        self.engine = Connection(Role.SERVER, shared.engine_settings, self.now())
         self.links = AttachedLinks(shared.clock, shared.settings)
-        self.waiting = shared.waiting_attaches.of_one_client()
         self._work: set[asyncio.Task[None]] = set()
         # Its end.
         self.is_over = False
         #: We have said good-bye and wait for the peer's answer; the engine knows how long.
         self.is_closing = False
-        #: True once it counts among the namespace's connections (L-11).
-        self.is_authenticated = False
+        #: False once it has shown a token and counts among the namespace's connections (L-11).
+        self.is_stranger = True
         #: By which the client knows this namespace, as it says itself.
         self.asked_host = ""
         #: Monotonic; the gateway calls `tick` then.
@@ -125,21 +120,15 @@ class Carrier:
         self.stalled_since: float | None = None
         self._output_waiters: set[OutputWaiter] = set()
         self._is_reading = True
-        # Memory.
         self._budget = shared.budget
-        self.booked_bytes = 0
-        self.unbooked_bytes = 0  # what went to and fro since
-
-    @property
-    def is_stranger(self) -> bool:
-        return not self.is_authenticated
+        self.holdings = Holdings(self, shared.budget)
 
     def recognise(self) -> None:
         """A-7, L-11: it has shown a token, on `$cbs` or inside a request. Strangers have their own bounds."""
-        if self.is_authenticated or self.is_over:
+        if not self.is_stranger or self.is_over:
             return
         if self._visit.recognise():
-            self.is_authenticated = True
+            self.is_stranger = False
             self.namespace.flows.connections.opened += 1
             self.engine.trust()
             return
@@ -165,7 +154,7 @@ class Carrier:
             self.forget_link(link)
         self.engine.close(error)
         self.output_waits()
-        self.book()
+        self.holdings.book()
 
     def lose(self) -> None:
         """The transport is gone: everything that stands on it goes."""
@@ -175,10 +164,10 @@ class Carrier:
         self.requests.close()
         for task in list(self._work):
             task.cancel()
-        if self.is_authenticated:
+        if not self.is_stranger:
             self.namespace.flows.connections.closed += 1
         self._visit.leave()
-        self._budget.forget(self)
+        self._budget.forget(self.holdings)
         self.engine.transport_lost()
 
     # -- links
@@ -235,14 +224,15 @@ class Carrier:
         """Everything the engine has to say, in one write."""
         if self.is_over:
             return
+        holdings = self.holdings
         data = self.engine.bytes_to_send()
         self._unflushed_bytes = 0
         if data:
             self.transport.write(data)
-            self._balance_reading()
-            self.unbooked_bytes += len(data)
-        if self.unbooked_bytes >= BOOK_EVERY_BYTES:
-            self.book()
+            self.balance_reading()
+            holdings.unbooked_bytes += len(data)
+        if holdings.unbooked_bytes >= BOOK_EVERY_BYTES:
+            holdings.book()
         if self._output_waiters and self.stalled_since is None:
             asyncio.get_running_loop().call_soon(self._wake_output_waiters)
 
@@ -250,7 +240,7 @@ class Carrier:
         if self.stalled_since is not None or self.is_over:
             return 0
         kept_bytes = 0 if is_kept else self.holdings.kept_bytes + self.engine.allowance.waiting_bytes
-        if kept_bytes > KEPT_FREE_BYTES or (self._budget.is_over and self._budget.brakes(self)):
+        if kept_bytes > KEPT_FREE_BYTES or (self._budget.is_over and self._budget.brakes(self.holdings)):
             return 0
         return max(0, OUTPUT_HIGH_BYTES - self._unflushed_bytes - self.transport.get_write_buffer_size())
 
@@ -276,37 +266,14 @@ class Carrier:
         self.stalled_since = None
         self.eased()
 
-    # -- memory
-
     def keep(self, size_bytes: int) -> None:
         self.holdings.kept_bytes += size_bytes
         if size_bytes < 0 and self._output_waiters:
             self.output_waits()
 
-    def book(self) -> None:
-        if self.is_over:
-            return
-        self.unbooked_bytes = 0
-        total_bytes = self.holdings.total()
-        if total_bytes >= SMALL_BYTES or self.booked_bytes:
-            self._budget.book(self, total_bytes)
-            if self._budget.is_over:
-                self._balance_reading()
-            if total_bytes > self.holdings.bytes_max:
-                self._close_greedy(f"This connection holds {total_bytes} bytes of memory")
-
-    def idle_bytes(self) -> int:
-        return self.holdings.idle()
-
-    def close_for_memory(self, all_bytes: int, bytes_max: int) -> None:
-        told = f"All connections hold {all_bytes} bytes of memory, more than {bytes_max}"
-        self._close_greedy(f"{told} (--connections-bytes-max), and this one the most")
-
-    def _close_greedy(self, reason: str) -> None:
-        self.close(AmqpError(Condition.RESOURCE_LIMIT_EXCEEDED, f"{reason}: {self.holdings.described()}."))
-
     def eased(self) -> None:
-        self._balance_reading()
+        """Whatever was braked goes on."""
+        self.balance_reading()
         self._wake_output_waiters()
 
     # -- input
@@ -314,19 +281,19 @@ class Carrier:
     def hold_input(self, size_bytes: int) -> None:
         self.holdings.input_bytes += size_bytes
         if self._is_reading and self.holdings.input_bytes > INPUT_HIGH_BYTES:
-            self._balance_reading()
+            self.balance_reading()
 
     def release_input(self, size_bytes: int) -> None:
         self.holdings.input_bytes -= size_bytes
         if self._budget.is_over:
-            self.book()
+            self.holdings.book()
         if not self._is_reading:
-            self._balance_reading()
+            self.balance_reading()
 
     def is_crowded(self) -> bool:
         return self.holdings.input_bytes > INPUT_FULL_BYTES
 
-    def _balance_reading(self) -> None:
+    def balance_reading(self) -> None:
         """Reads on or not, by what waits on either side."""
         if self.is_over:
             return
@@ -334,7 +301,7 @@ class Carrier:
         reads = (
             self.holdings.input_bytes <= input_bytes_max
             and self.transport.get_write_buffer_size() <= OUTPUT_FULL_BYTES
-            and not self._budget.brakes(self)
+            and not self._budget.brakes(self.holdings)
         )
         if reads and not self._is_reading:
             self.transport.resume_reading()
@@ -344,59 +311,78 @@ class Carrier:
 
 
 class Holdings:
-    """What one connection makes the server hold, by kind, in bytes."""
+    """What one connection makes the server hold, by kind, in bytes; booked with the budget of all connections."""
 
     __slots__ = (
-        "_engine",
-        "_requests",
-        "_tokens",
-        "_transactions",
-        "_transport",
+        "_budget",
+        "_carrier",
+        "booked_bytes",
         "bytes_max",
         "input_bytes",
         "kept_bytes",
+        "peer",
+        "unbooked_bytes",
     )
 
-    def __init__(
-        self,
-        engine: Connection,
-        transport: ByteTransport,
-        requests: ConnectionRequests,
-        transactions: Transactions,
-        tokens: TokenHolder,
-        limits: Limits,
-    ) -> None:
-        self._engine = engine
-        self._transport = transport
-        self._requests = requests
-        self._transactions = transactions
-        self._tokens = tokens
-        self.bytes_max = HELD_BYTES_MAX + limits.fetch_bytes_max
+    def __init__(self, carrier: Carrier, budget: ConnectionBudget) -> None:
+        self._carrier = carrier
+        self._budget = budget
+        self.peer = carrier.peer
+        self.bytes_max = HELD_BYTES_MAX + carrier.limits.fetch_bytes_max
         #: Messages that wait for the store, and requests that wait for their turn or are worked on.
         self.input_bytes = 0
         #: What readers of event hubs have fetched and not yet sent.
         self.kept_bytes = 0
+        #: What the budget knows, and what went to and fro since it was told.
+        self.booked_bytes = 0
+        self.unbooked_bytes = 0
 
     def total(self) -> int:
-        return self.input_bytes + self.idle()
+        return self.input_bytes + self.idle_bytes()
 
-    def idle(self) -> int:
+    def idle_bytes(self) -> int:
         """What does not go by itself, and goes with the connection."""
+        carrier = self._carrier
         return (
-            held_bytes(self._engine)
-            + self._transport.get_write_buffer_size()
-            + self._requests.unsent_bytes
-            + self._transactions.held_bytes
-            + self._tokens.held_bytes
+            held_bytes(carrier.engine)
+            + carrier.transport.get_write_buffer_size()
+            + carrier.requests.unsent_bytes
+            + carrier.transactions.held_bytes
+            + carrier.tokens.held_bytes
             + self.kept_bytes
         )
 
+    def book(self) -> None:
+        if self._carrier.is_over:
+            return
+        self.unbooked_bytes = 0
+        total_bytes = self.total()
+        if total_bytes >= SMALL_BYTES or self.booked_bytes:
+            self._budget.book(self, total_bytes)
+            if self._budget.is_over:
+                self._carrier.balance_reading()
+            if total_bytes > self.bytes_max:
+                self._close(f"This connection holds {total_bytes} bytes of memory")
+
+    def eased(self) -> None:
+        self._carrier.eased()
+
+    def close_for_memory(self, all_bytes: int, bytes_max: int) -> None:
+        told = f"All connections hold {all_bytes} bytes of memory, more than {bytes_max}"
+        self._close(f"{told} (--connections-bytes-max), and this one the most")
+
+    def _close(self, reason: str) -> None:
+        self._carrier.close(AmqpError(Condition.RESOURCE_LIMIT_EXCEEDED, f"{reason}: {self.described()}."))
+
     def described(self) -> str:
         """In words, for whoever is closed because of it."""
+        carrier = self._carrier
+        unsent_bytes = carrier.transport.get_write_buffer_size() + carrier.requests.unsent_bytes
+        allowance = carrier.engine.allowance
         return (
             f"{self.input_bytes} bytes that are not stored yet,"
-            f" {self._engine.allowance.partial_bytes()} of unfinished deliveries,"
-            f" {self._transactions.held_bytes} in open transactions,"
-            f" {self._transport.get_write_buffer_size() + self._requests.unsent_bytes} of output that is not taken,"
-            f" {self.kept_bytes + self._engine.allowance.waiting_bytes} that wait for windows"
+            f" {allowance.partial_bytes()} of unfinished deliveries,"
+            f" {carrier.transactions.held_bytes} in open transactions,"
+            f" {unsent_bytes} of output that is not taken,"
+            f" {self.kept_bytes + allowance.waiting_bytes} that wait for windows"
         )

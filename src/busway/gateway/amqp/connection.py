@@ -88,7 +88,7 @@ class AmqpConnection:
 
     def data_received(self, data: bytes) -> None:
         carrier = self.carrier
-        if carrier.is_authenticated or len(data) <= STRANGER_SLICE_BYTES:
+        if not carrier.is_stranger or len(data) <= STRANGER_SLICE_BYTES:
             self._take(data)
         else:
             self._take_slices(data)
@@ -116,7 +116,7 @@ class AmqpConnection:
         if carrier.is_over:
             return
         began_s = LOOP.now()
-        carrier.unbooked_bytes += len(data)
+        carrier.holdings.unbooked_bytes += len(data)
         events: list[Event] = []
         carrier.in_turn = True
         try:
@@ -327,7 +327,7 @@ class AmqpConnection:
         carrier = self.carrier
         if event.error is not None:
             # Strangers and scanners, who never proved anything, do not fill the log.
-            level, error = logging.INFO if carrier.is_authenticated else logging.DEBUG, event.error
+            level, error = logging.DEBUG if carrier.is_stranger else logging.INFO, event.error
             reason = (error.description or "")[:_LOGGED_CHARACTERS_MAX]
             _log.log(
                 level, "connection closed: peer=%s condition=%s: %r", carrier.peer, error.condition, reason

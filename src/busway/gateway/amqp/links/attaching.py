@@ -92,6 +92,8 @@ class Attaching:
         self._hubs = hubs
         self._events = None if hubs is None else EventAttaching(carrier, hubs)
         self._cbs = CbsNode(carrier.tokens, carrier.namespace, carrier.tracking, hubs)
+        #: Those of this connection that wait for changes of the namespace.
+        self.waiting = carrier.shared.waiting_attaches.of_one_client()
         #: The one sender that a connection may have on it.
         self._cbs_sender: Link | None = None
         #: Browsers of the connection read one after the other.

@@ -60,8 +60,8 @@ class TemporaryNodes:
         if link.is_sender:
             check_unselected(link.source, "a temporary queue")
         description = _description(link, path)
-        self._carrier.waiting.check()
-        self._carrier.waiting.spawn(self._make(link, node, description))
+        self._attaching.waiting.check()
+        self._attaching.waiting.spawn(self._make(link, node, description))
 
     def _check_right(self, node: LinkNode) -> None:
         try:

@@ -99,8 +99,8 @@ class TopicSubscriptions:
             self._receive(link, wish)
         else:
             self._check_may_make(wish)
-            self._carrier.waiting.check()
-            self._carrier.waiting.spawn(self._make(link, wish))
+            self._attaching.waiting.check()
+            self._attaching.waiting.spawn(self._make(link, wish))
         return True
 
     def _wish(self, link: Link, topic_path: str) -> _Wish:
@@ -183,12 +183,12 @@ class TopicSubscriptions:
         name = _name(base, _client_of(link), is_global=suffix.startswith(_GLOBAL), is_durable=True)
         if not self._carrier.tokens.has_any():
             raise Unauthorized("Unauthorized access. Put a token for the entity on '$cbs' first.")
-        self._carrier.waiting.check()
-        self._carrier.waiting.spawn(self._end(link, name))
+        self._attaching.waiting.check()
+        self._attaching.waiting.spawn(self._end(link, name))
 
     async def _end(self, link: Link, name: str) -> None:
         try:
-            async with self._carrier.waiting.looking:
+            async with self._attaching.waiting.looking:
                 if not link.is_live():
                     return
                 paths = await self._found(name)
