@@ -60,9 +60,14 @@ def matches(topic: CapturedTopic, rules: tuple[Rule, ...]) -> Iterator[pa.Record
         yield pa.RecordBatch.from_pylist(found[first : first + 100], schema=schema)
 
 
-def told(topic: CapturedTopic, rules: tuple[Rule, ...]) -> tuple[int, int]:
-    (answer,) = sending(topic, rules).send(matches(topic, rules))
+def told_by(task: Sending, topic: CapturedTopic) -> dict[str, Any]:
+    (answer,) = task.send(matches(topic, task.rules))
     (row,) = answer.to_pylist()
+    return row
+
+
+def told(topic: CapturedTopic, rules: tuple[Rule, ...]) -> tuple[int, int]:
+    row = told_by(sending(topic, rules), topic)
     return row["new"], row["known"]
 
 
@@ -93,5 +98,19 @@ def test_a_task_to_which_nothing_is_left_sends_nothing(topic: CapturedTopic) -> 
     """Backfill: every message was selected by a rule that has seen it."""
     rules = (Rule("old", TrueFilter()), Rule("new", TrueFilter()))
     seen = replace(sending(topic, rules), cuts=((0,), (MESSAGES,)))
-    (answer,) = seen.send(matches(topic, rules))
-    assert answer.to_pylist() == [{"new": 0, "known": 0, "failed": 0, "staged": None}]
+    assert told_by(seen, topic) == {"new": 0, "known": 0, "failed": 0, "staged": None}
+
+
+def test_a_queue_that_detects_duplicates_gets_history_once_by_amqp_alone(topic: CapturedTopic) -> None:
+    """S-40: as of services that stage nothing; ids tell copies of one message apart, however they were made."""
+    queue = f"{topic.name}-q"
+    with topic.administration() as client:
+        client.create_queue(queue, {"RequiresDuplicateDetection": True})
+    into = replace(sending(topic, RULES), into=queue, detects_duplicates=True)
+    counted = [told_by(into, topic)["new"] for _ in range(2)]
+    found = topic.take(queue)
+    assert counted == [len(found)] * 2
+    numbers = {str(each.message_id): each.application_properties.get("marked") for each in found}
+    assert len(numbers) == len(found) > MESSAGES
+    assert all((("~mark" in name) == (marked == 1)) for name, marked in numbers.items())
+    assert {name.partition("~")[0] for name in numbers} == {f"id-{at}" for at in range(1, MESSAGES + 1)}
