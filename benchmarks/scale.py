@@ -17,14 +17,14 @@ from benchmarks.generator import Load
 from benchmarks.measurement import Figure, cpu_s, measure, middle
 from benchmarks.parts import Bench
 from benchmarks.report import Report
-from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.broker.fragment.fragment import Fragment
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.client.service_bus_client import ServiceBusClient
 from busway.clock import Clock, Entropy
 from busway.data_directory import DataDirectory
 from busway.message.message import NEVER_MS, PLACE_ACTIVE, PLACE_DEFERRED, Message
+from busway.model.descriptions import NewEntity, QueueDescription
+from busway.model.limits import Limits
 from busway.server import STORES_DEFAULT
 from busway.store.sqlite.store import SqliteStore
 

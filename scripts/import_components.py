@@ -95,18 +95,21 @@ def _visit(start: str, graph: Graph, seen: set[str], order: list[str]) -> None:
             path.append((target, iter(sorted(graph[target]))))
 
 
-def between_packages(graph: Graph, depth: int = 3) -> Graph:
-    """Packages of up to so many names, with a module above them as one of its own."""
+def between_packages(graph: Graph) -> Graph:
+    """The modules of a package as one; where it has packages within it, each of its own modules by itself."""
+    nested = {name.rpartition(".")[0].rpartition(".")[0] for name in graph}
+
+    def part(name: str) -> str:
+        package = name.rpartition(".")[0]
+        return name if not package or package in nested or name in nested else package
+
+    packages = {name.rpartition(".")[0] for name in graph}
     cut: Graph = {}
     for name, targets in graph.items():
-        own = _package(name, depth)
-        cut.setdefault(own, set()).update(_package(each, depth) for each in targets)
+        own = name if name in packages else part(name)
+        cut.setdefault(own, set()).update(each if each in packages else part(each) for each in targets)
         cut[own].discard(own)
     return cut
-
-
-def _package(name: str, depth: int) -> str:
-    return ".".join(name.split(".")[:depth])
 
 
 def imported_from_outside(graph: Graph, package: str) -> set[str]:

@@ -10,6 +10,7 @@ gateway        AMQP and HTTP on one port; wire names ↔ the broker's words
 signals        what the outside learns of a running server: figures and log lines
 streams        event hubs: partitions as logs, positions, readers, retention, capture
 broker         namespace, queues, fragments: everything that is decided
+model          what a bus is made of, in words: names, descriptions, limits, rights, errors
 store          what is remembered: the contract, SQLite, memory
 client         a small client; knows the server by the wire only
 amqp           the AMQP 1.0 engine without I/O
@@ -18,6 +19,7 @@ subject        a message as rules see it
 message        messages and events as bytes
 clock          time and chance as arguments
 background     work that nobody waits for
+timers         what rings by the monotonic clock
 loop_entries   where the event loop enters our code: what takes long is noted with its name
 redaction      secrets taken out of text
 host_addresses where the name of a host leads, asked once

@@ -15,10 +15,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.connection_string import compose
 from busway.data_directory import DataDirectory, write_private
 from busway.gateway.certificates import dns_names
+from busway.model.sas_keys import ROOT_RULE_NAME
 
 AMQPS_PORT: Final = 5671
 HTTPS_PORT: Final = 443

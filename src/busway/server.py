@@ -24,9 +24,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from busway.announcement import AMQPS_PORT, HTTPS_PORT, Announcement, public_host
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
-from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.clock import Clock, Entropy
 from busway.data_directory import DataDirectory
 from busway.gateway import listener
@@ -35,6 +33,8 @@ from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.gateway.certificates import ensure_certificates, server_context
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.entrance import Entrance
+from busway.model.limits import Limits
+from busway.model.sas_keys import ROOT_RULE_NAME
 from busway.serve_options import ServeOptions
 from busway.signals.log_lines import log_to_stream, prepare
 from busway.signals.measured_process import MeasuredProcess

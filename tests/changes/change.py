@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from busway.broker.descriptions import Description
+from busway.model.descriptions import Description
 from busway.rules.rule import Rule
 from busway.streams.hub_descriptions import EventHubDescription
 

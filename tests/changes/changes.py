@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from busway.broker.descriptions import SubscriptionDescription
-from busway.broker.entity_path import subscription_path
+from busway.model.descriptions import SubscriptionDescription
+from busway.model.entity_path import subscription_path
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, SqlFilter, TrueFilter
 from tests.changes.change import Administrator as Administrator
 from tests.changes.change import Change as Change

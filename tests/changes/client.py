@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.receiver import Attachment
+from busway.model.errors import BrokerError
 
 if TYPE_CHECKING:
     from tests.changes.world import World

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError, EntityNotFound
 from busway.message.event_chunk import Chunk
 from busway.message.event_record import Event
+from busway.model.errors import BrokerError, EntityNotFound
 from busway.streams.cursor import Cursor, EventReader
 from busway.streams.event_hub import EventHub
 from busway.streams.hub_descriptions import DEFAULT_GROUP

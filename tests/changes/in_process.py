@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from busway.broker.descriptions import NewEntity, SubscriptionDescription
-from busway.broker.errors import EntityAlreadyExists, EntityNotFound
 from busway.broker.namespace.namespace import Namespace
-from busway.broker.sas_keys import random_key
 from busway.clock import Entropy
+from busway.model.descriptions import NewEntity, SubscriptionDescription
+from busway.model.errors import EntityAlreadyExists, EntityNotFound
+from busway.model.sas_keys import random_key
 from busway.rules.rule import Rule
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import EventHubDescription

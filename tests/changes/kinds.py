@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from busway.broker.descriptions import (
+from busway.model.descriptions import (
     Description,
     QueueDescription,
     SubscriptionDescription,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from busway.broker.descriptions import MADE_FOR_A_LINK, QueueDescription, SubscriptionDescription
-from busway.broker.entity_path import subscription_path
+from busway.model.descriptions import MADE_FOR_A_LINK, QueueDescription, SubscriptionDescription
+from busway.model.entity_path import subscription_path
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, SqlFilter
 from tests.changes.change import Administrator, Change, Step, Subject
 from tests.changes.in_process import InProcess

@@ -6,17 +6,17 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from busway.broker.descriptions import Description, NewEntity
 from busway.broker.entity.queue import Queue
-from busway.broker.errors import (
+from busway.broker.fragment.receiver import Attachment
+from busway.broker.namespace.namespace import Namespace
+from busway.model.descriptions import Description, NewEntity
+from busway.model.errors import (
     BrokerError,
     EntityAlreadyExists,
     EntityNotFound,
     InvalidOperation,
     ServerBusy,
 )
-from busway.broker.fragment.receiver import Attachment
-from busway.broker.namespace.namespace import Namespace
 from busway.rules.rule import Rule
 
 #: How long a client that unsubscribes needs to close its link.

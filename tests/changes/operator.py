@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError
+from busway.model.errors import BrokerError
 from tests.changes.change import Step
 from tests.changes.client import GaveUp
 from tests.changes.kinds import is_topic

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Final
 
-from busway.broker.descriptions import FOREVER_MS, PROPERTIES, Kind, Property
+from busway.model.descriptions import FOREVER_MS, PROPERTIES, Kind, Property
 from busway.streams.hub_descriptions import (
     COMPACT,
     DELETE_OR_COMPACT,

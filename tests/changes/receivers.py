@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.entity.queue import Queue
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery, Receiver
-from busway.broker.fragment.settlement import Settlement, Verb
+from busway.model.errors import BrokerError
+from busway.model.settlement import Settlement, Verb
 from tests.changes.client import Answer, Client
 from tests.changes.messages import value_of
 from tests.changes.record import Work

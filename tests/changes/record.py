@@ -3,7 +3,7 @@ the checker), and what was wrong at once."""
 
 from __future__ import annotations
 
-from busway.broker.errors import BrokerError, StoreOutcomeUnknown
+from busway.model.errors import BrokerError, StoreOutcomeUnknown
 from tests.chaos.history import FAIL, INFO, OK, History, Operation
 from tests.chaos.stream_checker import Publication, Reading, Seen
 from tests.simulator.virtual_time import VirtualClock

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from busway.broker.entity.queue import Queue
 from busway.broker.entity.topic import Topic
-from busway.broker.errors import BrokerError
+from busway.model.errors import BrokerError
 from tests.changes.client import Answer, Client, SendLink
 from tests.changes.messages import Draft
 from tests.chaos.history import FAIL, INFO

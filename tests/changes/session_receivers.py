@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from busway.broker.errors import BrokerError, SessionLockLost
 from busway.broker.fragment.message_sessions import MessageSession
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.settlement import Verb
+from busway.model.errors import BrokerError, SessionLockLost
+from busway.model.settlement import Verb
 from tests.changes.receivers import Deferrer, Held, ReceiveLink
 from tests.chaos.history import OK, Operation
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from busway.broker.entity.queue import Queue
 from busway.broker.entity.topic import Topic
-from busway.broker.errors import BrokerError, ServerBusy
-from busway.broker.limits import Limits
 from busway.message.message import Message
+from busway.model.errors import BrokerError, ServerBusy
+from busway.model.limits import Limits
 from busway.staging.decider import WriteName
 from busway.staging.decisions import STREAM
 from busway.staging.refusals import StagingRefused

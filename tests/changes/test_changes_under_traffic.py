@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.descriptions import PROPERTIES, Kind, Property, QueueDescription
 from busway.broker.entity.attachments import Attachments
+from busway.model.descriptions import PROPERTIES, Kind, Property, QueueDescription
 from busway.store.contract import CommitBatch, StoreError
 from tests.changes import property_changes
 from tests.changes.cell import Report, run_cell

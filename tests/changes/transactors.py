@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from busway.broker.errors import BrokerError, MessageLockLost, SessionLockLost, TransactionRolledBack
-from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.transaction.transaction import Transaction
 from busway.broker.transaction.transactions import Transactions
+from busway.model.errors import BrokerError, MessageLockLost, SessionLockLost, TransactionRolledBack
+from busway.model.settlement import Settlement, Verb
 from tests.changes.kinds import is_queue
 from tests.changes.messages import Draft
 from tests.changes.receivers import Consumer, Held

@@ -8,7 +8,8 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from busway.broker.descriptions import (
+from busway.broker.namespace.namespace import Namespace
+from busway.model.descriptions import (
     ALL_RIGHTS,
     AuthorizationRule,
     NewEntity,
@@ -16,9 +17,8 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.entity_path import subscription_path
-from busway.broker.limits import Limits
-from busway.broker.namespace.namespace import Namespace
+from busway.model.entity_path import subscription_path
+from busway.model.limits import Limits
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, TrueFilter
 from busway.staging.stagings import Stagings
 from busway.streams.event_hubs import EventHubs

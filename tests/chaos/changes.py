@@ -16,10 +16,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from busway.broker.descriptions import QueueDescription
-from busway.broker.entity_path import subscription_path
 from busway.client.entity_entry import BadAnswer
 from busway.client.errors import ClientError
+from busway.model.descriptions import QueueDescription
+from busway.model.entity_path import subscription_path
 from tests.changes.changes import CHANGES, WATCHED, Change, Subject
 from tests.chaos.changing_load import Line
 from tests.chaos.checker import Verdict

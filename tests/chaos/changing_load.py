@@ -19,13 +19,13 @@ from typing import Final
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from busway.broker.descriptions import (
+from busway.model.descriptions import (
     Description,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.entity_path import subscription_path
+from busway.model.entity_path import subscription_path
 from tests.changes.changes import WATCHED, Made
 from tests.chaos.checker import Verdict, check
 from tests.chaos.draining import NotDrained, drain

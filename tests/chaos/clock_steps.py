@@ -10,9 +10,9 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from busway.broker.errors import BrokerError
-from busway.broker.fragment.settlement import Settlement, Verb
 from busway.message.message import Message
+from busway.model.errors import BrokerError
+from busway.model.settlement import Settlement, Verb
 from tests.chaos.crash_scenarios import START_MS, text
 from tests.chaos.crash_world import CrashWorld, NeverAnswered, queue
 from tests.chaos.scenario import Outcome

@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
-from busway.broker.descriptions import SubscriptionDescription, TopicDescription
 from busway.broker.entity.queue import Queue
 from busway.broker.forward.send_via import is_transfer_key
 from busway.broker.fragment.outlet import Outlet
@@ -19,6 +18,7 @@ from busway.broker.fragment.receiver import Receiver
 from busway.broker.namespace.entity_table import routes
 from busway.broker.namespace.namespace import Namespace
 from busway.message.message import Message
+from busway.model.descriptions import SubscriptionDescription, TopicDescription
 from tests.store_contract.scenario import fields_of
 
 _PEEK_MAX: Final = 250

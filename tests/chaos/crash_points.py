@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from busway.broker.errors import BrokerError, StoreOutcomeUnknown
+from busway.model.errors import BrokerError, StoreOutcomeUnknown
 from busway.store.contract import StoreError
 from tests.chaos.crash_picture import Picture
 from tests.chaos.crash_scenarios import SCENARIOS, START_MS, CrashScenario

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from busway.amqp.types import Int
 from busway.broker.bulk.claims import Claims
-from busway.broker.descriptions import AuthorizationRule, Description, QueueDescription
-from busway.broker.errors import ServerBusy
-from busway.broker.fragment.settlement import Settlement, Verb
 from busway.message.message import Message
+from busway.model.descriptions import AuthorizationRule, Description, QueueDescription
+from busway.model.errors import ServerBusy
+from busway.model.settlement import Settlement, Verb
 from tests.chaos.crash_world import QUEUE, CrashWorld, queue
 
 Act = Callable[[CrashWorld], Awaitable[None]]

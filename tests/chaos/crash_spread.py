@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from busway.broker.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from busway.broker.fragment.settlement import Settlement, Verb
 from busway.message.message import Message
+from busway.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from busway.model.settlement import Settlement, Verb
 from busway.rules.rule import Rule, SqlFilter
 from tests.chaos.crash_scenarios import Act, CrashScenario, Step, steps, text, texts
 from tests.chaos.crash_world import QUEUE, CrashWorld, queue

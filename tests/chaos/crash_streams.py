@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from busway.broker.errors import BrokerError, ServerBusy
 from busway.message.event_chunk import Chunk
 from busway.message.event_record import Event, event_of
+from busway.model.errors import BrokerError, ServerBusy
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import (
     COMPACT,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from busway.broker.descriptions import QueueDescription, TopicDescription
-from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.transaction.transaction import Transaction
 from busway.message.message import Message
+from busway.model.descriptions import QueueDescription, TopicDescription
+from busway.model.settlement import Settlement, Verb
 from tests.chaos.crash_scenarios import START_MS, Act, CrashScenario, steps, text, texts
 from tests.chaos.crash_spread import LAST, MOVE, TOPIC, keyed, on, sends
 from tests.chaos.crash_world import QUEUE, CrashWorld, queue

@@ -12,17 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from busway.broker.descriptions import Description, NewEntity, QueueDescription
 from busway.broker.entity.queue import Queue
-from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
 from busway.broker.fragment.message_sessions import MessageSession
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery, Receiver
-from busway.broker.fragment.settlement import Settlement
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.broker.transaction.transaction import Transaction
 from busway.message.message import Message
+from busway.model.descriptions import Description, NewEntity, QueueDescription
+from busway.model.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement
 from busway.store.contract import StoreState
 from busway.store.sqlite.store import SqliteStore
 from tests.chaos.crash_picture import Picture, is_at_rest, picture_of

@@ -30,8 +30,8 @@ from busway.amqp.events import (
 from busway.amqp.performatives import ACCEPTED, decode_performative
 from busway.amqp.section_order import split_batch
 from busway.amqp.sections import decode_message
-from busway.broker.errors import BrokerError
 from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.model.errors import BrokerError
 from tests.chaos.scenario import Outcome
 from tests.harness.engine_pair import EnginePair
 from tests.unit.amqp.test_codec_fuzz import FRAMES, MESSAGES, mutant

@@ -7,7 +7,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from busway.broker.descriptions import (
+from busway.client.administration import ServiceBusAdministrationClient
+from busway.client.entity_entry import QUEUE, SUBSCRIPTION, TOPIC, EntityEntry
+from busway.client.entity_properties import Value
+from busway.client.errors import EntityExists, EntityMissing
+from busway.model.descriptions import (
     PROPERTIES,
     Description,
     Kind,
@@ -16,11 +20,7 @@ from busway.broker.descriptions import (
     TopicDescription,
     properties_json,
 )
-from busway.broker.durations import format_duration
-from busway.client.administration import ServiceBusAdministrationClient
-from busway.client.entity_entry import QUEUE, SUBSCRIPTION, TOPIC, EntityEntry
-from busway.client.entity_properties import Value
-from busway.client.errors import EntityExists, EntityMissing
+from busway.model.durations import format_duration
 from busway.rules.rule import Rule
 from tests.changes.change import Entity
 

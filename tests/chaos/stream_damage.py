@@ -19,12 +19,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from busway.broker.errors import BrokerError, EventsLost
 from busway.client.errors import ClientError
 from busway.client.event_reader import StartPosition
 from busway.client.messages import ServiceBusMessage
 from busway.client.service_bus_client import ServiceBusClient
 from busway.message.event_record import Event, event_of
+from busway.model.errors import BrokerError, EventsLost
 from busway.store.contract import StoreError
 from busway.streams.cursor import Cursor, EventReader
 from busway.streams.hub_descriptions import EventHubDescription

@@ -19,8 +19,8 @@ from busway.amqp.performatives import (
     SaslInit,
 )
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import LISTEN, SEND
 from busway.client.sas_token import sas_token
+from busway.model.descriptions import LISTEN, SEND
 from tests.cost.amqp_client import WINDOW, AmqpClient, logged_in
 from tests.cost.row import AMQP, FLAT, MANAGEMENT, NOBODY, WEBSOCKET, row
 from tests.cost.rows_management import locked

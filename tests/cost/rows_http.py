@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from busway.broker.descriptions import (
+from busway.model.descriptions import (
     LISTEN,
     MANAGE,
     QueueDescription,

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from busway.amqp.encode import encode_value
 from busway.amqp.type_table import Disposition, Rejected
-from busway.broker.descriptions import LISTEN, MANAGE, SEND
+from busway.model.descriptions import LISTEN, MANAGE, SEND
 from busway.streams.hub_descriptions import ConsumerGroupDescription
 from tests.cost.http_client import VERSION
 from tests.cost.row import HTTP, row

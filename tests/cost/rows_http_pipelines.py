@@ -6,9 +6,9 @@ import json
 from typing import Any
 from uuid import uuid4
 
-from busway.broker.descriptions import LISTEN
 from busway.gateway.http.operator.pipeline_report import PARTITIONS_MAX, SOURCES_MAX
 from busway.message.event_record import Event
+from busway.model.descriptions import LISTEN
 from tests.cost.http_client import HttpClient
 from tests.cost.row import FLAT, HTTP, NOBODY, row
 from tests.cost.scene import Scene, payload

@@ -6,7 +6,7 @@ import json
 from struct import pack
 from uuid import uuid4
 
-from busway.broker.descriptions import MANAGE, SEND
+from busway.model.descriptions import MANAGE, SEND
 from tests.cost.row import HTTP, row
 from tests.cost.scene import Scene, payload
 

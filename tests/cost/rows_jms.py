@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from busway.amqp.performatives import Close, Detach, Flow, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
-from busway.broker.descriptions import LISTEN, MANAGE, SubscriptionDescription, TopicDescription
 from busway.gateway.amqp.links.topic_subscriptions import MADE_HERE
+from busway.model.descriptions import LISTEN, MANAGE, SubscriptionDescription, TopicDescription
 from tests.cost.amqp_client import SESSION_LINKS, WINDOW, AmqpClient
 from tests.cost.row import AMQP, row
 from tests.cost.scene import Scene, payload

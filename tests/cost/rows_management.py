@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 from busway.amqp.performatives import Disposition, Modified
 from busway.amqp.types import Array, Int, Long, Symbol, Timestamp
-from busway.broker.descriptions import LISTEN, MANAGE, SEND
+from busway.model.descriptions import LISTEN, MANAGE, SEND
 from busway.rules.rule import CorrelationFilter, Rule, SqlFilter, TypedValue
 from tests.cost.amqp_client import AmqpClient, Desk
 from tests.cost.row import FLAT, MANAGEMENT, row

@@ -11,7 +11,7 @@ from busway.amqp.performatives import (
     encode_performative,
 )
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
-from busway.broker.descriptions import LISTEN, SEND
+from busway.model.descriptions import LISTEN, SEND
 from busway.rules.rule import Rule, SqlAction, SqlFilter
 from tests.cost.amqp_client import AmqpClient
 from tests.cost.row import AMQP, FLAT, row

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from busway.amqp.performatives import Close, Properties
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
-from busway.broker.descriptions import (
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.message.message import Message
+from busway.model.descriptions import (
     Description,
     NewEntity,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.errors import BrokerError
-from busway.gateway.amqp.wire.message_mapping import message_of
-from busway.message.message import Message
+from busway.model.errors import BrokerError
 from busway.rules.rule import Rule
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.cost.amqp_client import AmqpClient, Desk, WebSocketClient

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from busway.broker.descriptions import LISTEN
 from busway.message.event_record import Event
+from busway.model.descriptions import LISTEN
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.cost.http_client import HttpClient
 from tests.cost.instruments import Bytes, Turns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from busway.broker.descriptions import ALL_RIGHTS
+from busway.model.descriptions import ALL_RIGHTS
 from tests.cost.row import AMQP, HTTP, MANAGEMENT, NOBODY, WEBSOCKET
 from tests.cost.table import ROWS
 from tests.cost.verbs import ASKED, CHOOSERS, PARTS, REFUSALS, composites, operations, routes

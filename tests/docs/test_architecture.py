@@ -66,7 +66,7 @@ def in_force(where: str) -> object:
 
 def test_every_limit_of_the_bus_is_in_the_table() -> None:
     """L-22: none is forgotten."""
-    from busway.broker.limits import Limits
+    from busway.model.limits import Limits
 
     told = {where.removeprefix("broker.limits.Limits.") for _, _, where in LIMITS}
     assert set(inspect.signature(Limits).parameters) - told == {"sku"}

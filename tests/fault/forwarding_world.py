@@ -11,17 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from busway.broker.descriptions import (
+from busway.broker.namespace.namespace import Namespace
+from busway.message.message import Message
+from busway.model.descriptions import (
     Description,
     NewEntity,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.errors import BrokerError
-from busway.broker.limits import Limits
-from busway.broker.namespace.namespace import Namespace
-from busway.message.message import Message
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
 from busway.store.contract import StoreError, StoreState
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy

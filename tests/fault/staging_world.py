@@ -11,18 +11,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from busway.broker.descriptions import (
+from busway.broker.namespace.namespace import Namespace
+from busway.gateway.amqp.wire.payloads import PayloadCodec
+from busway.message.event_chunk import Chunk
+from busway.model.descriptions import (
     Description,
     NewEntity,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.errors import BrokerError
-from busway.broker.limits import Limits
-from busway.broker.namespace.namespace import Namespace
-from busway.gateway.amqp.wire.payloads import PayloadCodec
-from busway.message.event_chunk import Chunk
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
 from busway.staging.decider import WriteName
 from busway.staging.decisions import STREAM
 from busway.staging.stagings import PartName, Stagings

@@ -11,8 +11,8 @@ from statistics import median
 
 import pytest
 
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import PartitionBench, index_of, text
 from tests.unit.broker.rig import Answer, Recorder

@@ -17,13 +17,13 @@ from typing import Final
 
 import pytest
 
-from busway.broker.descriptions import Description
-from busway.broker.errors import BrokerError, StoreOutcomeUnknown
 from busway.client.errors import ClientError
 from busway.client.messages import ServiceBusMessage
 from busway.client.receiver import RECEIVE_AND_DELETE
 from busway.client.sender import ServiceBusSender
 from busway.client.service_bus_client import ServiceBusClient
+from busway.model.descriptions import Description
+from busway.model.errors import BrokerError, StoreOutcomeUnknown
 from busway.store.contract import FragmentKey, Page
 from tests.fault.forwarding_world import (
     FIRST,

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from busway.broker.limits import Limits
+from busway.model.limits import Limits
 from busway.store.contract import StoreError, StoreState
 from busway.store.sqlite.store import SqliteStore
 from tests.store_contract.faulty_disk import FaultyDisk

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from busway.broker.errors import BadArgument, ServerBusy, StoreOutcomeUnknown
-from busway.broker.limits import Limits
+from busway.model.errors import BadArgument, ServerBusy, StoreOutcomeUnknown
+from busway.model.limits import Limits
 from busway.streams.hub_descriptions import RetentionDescription
 from busway.streams.positions import LATEST, NUMBER, START, TIME, Position
 from busway.streams.retention import LOOK_EVERY_S

@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
 from busway.broker.fragment.receiver import Delivery
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
 from busway.message.message import Message
+from busway.model.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.harness.examples import examples_of
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, index_of

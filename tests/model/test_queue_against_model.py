@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from busway.broker.errors import MessageLockLost, MessageNotFound, ServerBusy, StoreOutcomeUnknown
 from busway.broker.fragment.receiver import Delivery
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
 from busway.message.message import NEVER_MS
+from busway.model.errors import MessageLockLost, MessageNotFound, ServerBusy, StoreOutcomeUnknown
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.harness.examples import examples_of
 from tests.model.plain_queue import ACTIVE, DEFERRED, SCHEDULED, PlainQueue
 from tests.unit.broker.rig import Answer, Recorder, Rig, text

@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from busway.broker.errors import (
+from busway.broker.fragment.message_sessions import MessageSession
+from busway.broker.fragment.receiver import Delivery
+from busway.model.errors import (
     MessageLockLost,
     MessageNotFound,
     OperationTimedOut,
@@ -20,10 +22,8 @@ from busway.broker.errors import (
     SessionLockLost,
     StoreOutcomeUnknown,
 )
-from busway.broker.fragment.message_sessions import MessageSession
-from busway.broker.fragment.receiver import Delivery
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.harness.examples import examples_of
 from tests.model.plain_queue import ACTIVE, DEFERRED, SCHEDULED
 from tests.model.plain_sessions import PlainSessions

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from busway.broker.errors import ServerBusy, StoreOutcomeUnknown
+from busway.model.errors import ServerBusy, StoreOutcomeUnknown
 from tests.harness.examples import examples_of
 from tests.model.sqlite_rig import SqliteRig
 from tests.model.test_queue_against_model import LIMITS, TTLS_MS, QueueMachine

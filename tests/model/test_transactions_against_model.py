@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from busway.broker.errors import BrokerError, TransactionRolledBack, TransactionTimedOut
 from busway.broker.fragment.receiver import Delivery
-from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.transaction.transaction import Transaction
 from busway.broker.transaction.transactions import Transactions
+from busway.model.errors import BrokerError, TransactionRolledBack, TransactionTimedOut
+from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.rig import Rig, play, text
 
 CONTROL = object()

@@ -6,14 +6,14 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from busway.broker.descriptions import (
+from busway.model.descriptions import (
     FOREVER_MS,
     Description,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.errors import BrokerError
+from busway.model.errors import BrokerError
 from busway.rules.rule import Rule
 from tests.changes.change import Entity
 from tests.changes.in_process import InProcess

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError
 from busway.broker.namespace.namespace import Namespace
+from busway.model.errors import BrokerError
 from tests.simulator.journal import Call, Journal
 
 if TYPE_CHECKING:

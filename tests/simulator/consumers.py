@@ -6,11 +6,11 @@ import asyncio
 from typing import Final
 
 from busway.broker.entity.queue import Queue
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery, Receiver
-from busway.broker.fragment.settlement import Settlement, Verb
 from busway.message.message import Message
+from busway.model.errors import BrokerError
+from busway.model.settlement import Settlement, Verb
 from tests.chaos.history import FAIL, INFO, OK
 from tests.simulator.client import Client, Question
 from tests.simulator.journal import Call, Ended, Hold, Seen

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError
+from busway.model.errors import BrokerError
 from tests.simulator.simulated_store import SimulatedStore
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ without an end; one that is never answered, though the broker lived, stays so an
 
 from __future__ import annotations
 
-from busway.broker.descriptions import Description
-from busway.broker.errors import BrokerError, StoreOutcomeUnknown
+from busway.model.descriptions import Description
+from busway.model.errors import BrokerError, StoreOutcomeUnknown
 from busway.rules.rule import Rule
 from tests.chaos.history import FAIL, INFO, OK
 from tests.simulator.topology import Traits

@@ -7,9 +7,9 @@ from functools import cache
 from random import Random
 from typing import Final
 
-from busway.broker.descriptions import NewEntity, TopicDescription
-from busway.broker.entity_path import path_key
 from busway.broker.namespace.namespace import Namespace
+from busway.model.descriptions import NewEntity, TopicDescription
+from busway.model.entity_path import path_key
 from busway.rules.rule import Rule, SqlFilter
 from tests.changes.changes import NEIGHBOUR, WATCHED, Made, Subject
 from tests.simulator.topology import (

@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.descriptions import PROPERTIES, SubscriptionDescription
-from busway.broker.entity_path import path_key
-from busway.broker.errors import BrokerError, EntityNotFound, StoreOutcomeUnknown
+from busway.model.descriptions import PROPERTIES, SubscriptionDescription
+from busway.model.entity_path import path_key
+from busway.model.errors import BrokerError, EntityNotFound, StoreOutcomeUnknown
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, TrueFilter
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.changes.changes import CHANGES, Change, Made, Step, Subject

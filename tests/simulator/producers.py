@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from busway.broker.errors import BrokerError
 from busway.message.message import Message
+from busway.model.errors import BrokerError
 from tests.chaos.history import FAIL, INFO, OK
 from tests.simulator.client import Client, Question
 from tests.simulator.journal import Act, Call, Ended, Sent

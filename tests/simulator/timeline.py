@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from uuid import UUID
 
-from busway.broker.descriptions import Description, NewEntity, SubscriptionDescription, TopicDescription
 from busway.message.message import Message
+from busway.model.descriptions import Description, NewEntity, SubscriptionDescription, TopicDescription
 from busway.rules.filters import compiled_filter
 from busway.rules.rule import DEFAULT_RULE_NAME, Filter, Rule, TrueFilter
 from busway.subject.message_subject import MessageSubject

@@ -12,8 +12,8 @@ from zlib import crc32
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
-from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
-from busway.broker.entity_path import subscription_path
+from busway.model.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
+from busway.model.entity_path import subscription_path
 from busway.rules.rule import CorrelationFilter, Rule, SqlFilter
 
 STORE_COUNT: Final = 4

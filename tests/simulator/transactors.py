@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from busway.broker.errors import BrokerError, TransactionRolledBack
-from busway.broker.fragment.settlement import Settlement, Verb
 from busway.broker.transaction.transaction import Transaction
 from busway.broker.transaction.transactions import Transactions
 from busway.message.message import Message
+from busway.model.errors import BrokerError, TransactionRolledBack
+from busway.model.settlement import Settlement, Verb
 from tests.chaos.history import FAIL, INFO, OK
 from tests.simulator.consumers import Consumer
 from tests.simulator.journal import Act, Ended, Seen, Sent

@@ -14,10 +14,10 @@ import traceback
 from random import Random
 from typing import Any, Final
 
-from busway.broker.errors import BrokerError
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.message.message import Message
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
 from busway.store.contract import StoreError
 from busway.ticker import Ticker
 from tests.harness.manual_clock import SeededEntropy

@@ -313,7 +313,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/fragment/timers.py",
+        "busway/timers.py",
         Timer(
             "Timers.at",
             RINGS,

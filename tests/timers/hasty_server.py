@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.broker.namespace.namespace import Namespace
-from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.connection_string import ConnectionString
 from busway.clock import Clock
 from busway.gateway.amqp.gateway import AmqpGateway
 from busway.gateway.http.app import HttpGateway
 from busway.gateway.http.entrance import Entrance
+from busway.model.descriptions import NewEntity, QueueDescription
+from busway.model.sas_keys import ROOT_RULE_NAME
 from busway.serve_options import ServeOptions
 from busway.server import Server
 from busway.streams.event_hubs import EventHubs

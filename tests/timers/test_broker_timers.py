@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.fragment.numbering import RESERVE_FROM
 from busway.broker.fragment.turns import SHARE_S, Share
+from busway.model.errors import BrokerError, ServerBusy
 from busway.store.contract import CommitBatch, StoreUnavailable
 from tests.harness.manual_clock import ManualClock
 from tests.unit.broker.namespace_bench import NamespaceBench, Reader, on_a_bench, settle

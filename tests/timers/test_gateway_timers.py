@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from busway.amqp.frames import EMPTY_FRAME
-from busway.broker.descriptions import QueueDescription
 from busway.client import client_connection
 from busway.client.messages import ServiceBusMessage
 from busway.client.sas_token import token_for
 from busway.client.service_bus_client import ServiceBusClient
 from busway.gateway.http.websocket import WebSocketTransport
 from busway.gateway.listener import ACCEPT_PAUSE_S, Listener, Service
+from busway.model.descriptions import QueueDescription
 from tests.harness.skipping_loop import SkippingLoop
 from tests.timers import websocket_wire
 from tests.timers.hasty_server import HastyServer, in_haste

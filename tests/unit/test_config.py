@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.broker.descriptions import (
+from busway.config.config import Config, ConfigError, parse_config, read_config
+from busway.config.definition import Definition, exported
+from busway.config.wish import described
+from busway.model.descriptions import (
     FOREVER_MS,
     PROPERTIES,
     AuthorizationRule,
@@ -17,9 +20,6 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.config.config import Config, ConfigError, parse_config, read_config
-from busway.config.definition import Definition, exported
-from busway.config.wish import described
 from busway.rules.rule import (
     CorrelationFilter,
     FalseFilter,

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.descriptions import (
+from busway.config.changes import apply_config, changes_of
+from busway.config.config import ConfigError, parse_config
+from busway.config.definition import definition_of, exported
+from busway.model.descriptions import (
     AuthorizationRule,
     Description,
     QueueDescription,
     SubscriptionDescription,
     description_json,
 )
-from busway.config.changes import apply_config, changes_of
-from busway.config.config import ConfigError, parse_config
-from busway.config.definition import definition_of, exported
 from busway.rules.rule import Rule, SqlFilter, TrueFilter
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench
 from tests.unit.config_texts import OFFICIAL, official, ours

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from busway.broker.fragment.timers import Timers
 from busway.ticker import PAUSE_MAX_S, PAUSE_MIN_S, Ticker
+from busway.timers import Timers
 from tests.harness.manual_clock import ManualClock
 
 

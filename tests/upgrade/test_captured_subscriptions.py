@@ -9,10 +9,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from busway.broker.descriptions import NewEntity, SubscriptionDescription
-from busway.broker.limits import Limits
 from busway.broker.namespace.catalogue_rows import EntityRow, Share
 from busway.broker.namespace.namespace import Namespace
+from busway.model.descriptions import NewEntity, SubscriptionDescription
+from busway.model.limits import Limits
 from busway.rules.rule import Rule, SqlFilter
 from busway.store.contract import FragmentKey, StoreTooNew
 from busway.store.sqlite.queries import query

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from busway.broker.descriptions import NewEntity, QueueDescription
+from busway.model.descriptions import NewEntity, QueueDescription
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.amqp_peer import MemoryTransport
 from tests.unit.gateway.event_room import EventRoom

@@ -10,8 +10,5 @@
 
 Known to all of them:
 
-  descriptions   what an entity is (`description_checks`: what it may be; `durations`; `entity_path`: names)
-  authorization  who may do what (`sas_keys`: keys of rules; `caller`: who asks)
   store_keeper   one store: in service, failed and coming back, or out of service
-  limits errors  how much there may be; what can go wrong, one class per fact
 """

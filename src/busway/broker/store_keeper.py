@@ -15,7 +15,6 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
-from busway.broker.fragment.timers import Timer, Timers
 from busway.clock import Clock
 from busway.store.contract import (
     CommitBatch,
@@ -26,6 +25,7 @@ from busway.store.contract import (
     StoreState,
     StoreUnavailable,
 )
+from busway.timers import Timer, Timers
 
 _log = logging.getLogger("busway.stores")
 

@@ -129,8 +129,8 @@ def _tell(changes: "ConfigChanges", dry_run: bool, as_json: bool) -> None:
 
 
 def _warn_of_cycles(config: "Config", present: "Definition", changes: "ConfigChanges") -> None:
-    from busway.broker.descriptions import SubscriptionDescription, TopicDescription
     from busway.cli.forward_cycles import cycle_through, warn
+    from busway.model.descriptions import SubscriptionDescription, TopicDescription
 
     entities = {wish.description.path: wish.description for wish in config.entities}
     others = [each for each in present.entities.values() if each.path not in entities]
@@ -150,7 +150,7 @@ def _warn_of_cycles(config: "Config", present: "Definition", changes: "ConfigCha
 
 
 def _warn_of_root_key(present: "Definition", changes: "ConfigChanges", dry_run: bool) -> None:
-    from busway.broker.sas_keys import ROOT_RULE_NAME
+    from busway.model.sas_keys import ROOT_RULE_NAME
 
     known = {rule.name: rule for rule in present.authorization_rules}
     wanted = {rule.name: rule for rule in changes.authorization_rules or present.authorization_rules}

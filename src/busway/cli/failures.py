@@ -11,11 +11,11 @@ class CommandFailed(Exception):
 
 def sentence_of(error: Exception) -> str:
     """One sentence, whatever it was. Our own errors bring theirs along."""
-    from busway.broker.errors import BrokerError
     from busway.client.connection_string import BadConnectionString
     from busway.client.entity_entry import BadAnswer
     from busway.client.errors import ClientError
     from busway.data_directory import DataDirectoryError
+    from busway.model.errors import BrokerError
 
     if isinstance(error, CommandFailed | ClientError | BadAnswer | BadConnectionString | DataDirectoryError):
         return str(error)

@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime
 
-from busway.broker.durations import parse_duration
-from busway.broker.errors import BadArgument
 from busway.cli.failures import WrongCall
+from busway.model.durations import parse_duration
+from busway.model.errors import BadArgument
 
 
 def parse_instant_ms(text: str, option: str, now_ms: int) -> int:

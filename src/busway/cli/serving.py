@@ -184,10 +184,10 @@ def _given(context: typer.Context) -> set[str]:
 def _run(options: ServeOptions, given: set[str]) -> None:
     """What keeps a server from starting, as a sentence."""
     from busway import server
-    from busway.broker.errors import BrokerError
     from busway.config.node import ConfigError
     from busway.gateway.certificates import CertificateError
     from busway.gateway.listener import ListenError
+    from busway.model.errors import BrokerError
     from busway.store.contract import StoreError
 
     try:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.cli.failures import CommandFailed, WrongCall
 from busway.cli.verbs import OptionGroup
 from busway.client.connection_string import BadConnectionString, ConnectionString, compose
 from busway.data_directory import DataDirectory, DataDirectoryError
+from busway.model.sas_keys import ROOT_RULE_NAME
 from busway.serve_options import default_data_directory
 
 if TYPE_CHECKING:

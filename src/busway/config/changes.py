@@ -14,20 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.descriptions import (
-    FOREVER_MS,
-    KIND_NAMES,
-    PROPERTIES,
-    AuthorizationRule,
-    Description,
-    Kind,
-    NewEntity,
-    Property,
-    SubscriptionDescription,
-    TopicDescription,
-)
-from busway.broker.durations import format_duration
-from busway.broker.entity_path import path_key
 from busway.config.config import Config
 from busway.config.definition import Definition, definition_of
 from busway.config.hubs import (
@@ -39,6 +25,20 @@ from busway.config.hubs import (
 )
 from busway.config.node import ConfigError
 from busway.config.wish import Wish, described, merged_keys
+from busway.model.descriptions import (
+    FOREVER_MS,
+    KIND_NAMES,
+    PROPERTIES,
+    AuthorizationRule,
+    Description,
+    Kind,
+    NewEntity,
+    Property,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from busway.model.durations import format_duration
+from busway.model.entity_path import path_key
 from busway.rules.rule import DEFAULT_RULE_NAME, FalseFilter, Rule
 
 if TYPE_CHECKING:

@@ -14,8 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from busway.broker.description_checks import check_creation, check_rules, default_queue, default_topic
-from busway.broker.descriptions import (
+from busway.config.hubs import HubWish, read_emulator_hubs, read_hubs
+from busway.config.node import ConfigError as ConfigError
+from busway.config.node import Node
+from busway.config.rules import read_rules
+from busway.config.wish import Wish, described
+from busway.model.description_checks import check_creation, check_rules, default_queue, default_topic
+from busway.model.descriptions import (
     PROPERTIES,
     PROPERTY_OF,
     AuthorizationRule,
@@ -25,14 +30,9 @@ from busway.broker.descriptions import (
     TopicDescription,
     property_value,
 )
-from busway.broker.entity_path import check_name, path_key, subscription_path
-from busway.broker.errors import BrokerError
-from busway.broker.limits import Limits
-from busway.config.hubs import HubWish, read_emulator_hubs, read_hubs
-from busway.config.node import ConfigError as ConfigError
-from busway.config.node import Node
-from busway.config.rules import read_rules
-from busway.config.wish import Wish, described
+from busway.model.entity_path import check_name, path_key, subscription_path
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
 
 _log = logging.getLogger("busway.config.config")
 

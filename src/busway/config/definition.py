@@ -8,7 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from busway.broker.descriptions import (
+from busway.config.config import OUR_FORMAT
+from busway.config.hubs import HubDefinition, written_hub
+from busway.config.rules import write_rule
+from busway.config.values import Json
+from busway.model.descriptions import (
     AuthorizationRule,
     Description,
     QueueDescription,
@@ -17,11 +21,7 @@ from busway.broker.descriptions import (
     properties_json,
     rule_json,
 )
-from busway.broker.entity_path import path_key
-from busway.config.config import OUR_FORMAT
-from busway.config.hubs import HubDefinition, written_hub
-from busway.config.rules import write_rule
-from busway.config.values import Json
+from busway.model.entity_path import path_key
 from busway.rules.rule import Rule
 
 if TYPE_CHECKING:

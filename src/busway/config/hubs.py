@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from busway.broker.descriptions import AuthorizationRule, Json
-from busway.broker.entity_path import path_key
-from busway.broker.errors import BadArgument, BrokerError
-from busway.broker.limits import Limits
 from busway.config.node import ConfigError, Node
 from busway.config.wish import merged_keys
+from busway.model.descriptions import AuthorizationRule, Json
+from busway.model.entity_path import path_key
+from busway.model.errors import BadArgument, BrokerError
+from busway.model.limits import Limits
 from busway.streams.hub_checks import check_group, check_hub
 from busway.streams.hub_descriptions import (
     DEFAULT_GROUP,

@@ -9,12 +9,12 @@ values (`config_values`) as `Parameters` of SQL texts.
 
 from typing import Final
 
-from busway.broker.description_checks import check_rule_text
-from busway.broker.entity_path import path_key
-from busway.broker.errors import BrokerError
-from busway.broker.limits import Limits
 from busway.config.node import ConfigError, Node
 from busway.config.values import Json, Pairs, read_pairs, write_pairs
+from busway.model.description_checks import check_rule_text
+from busway.model.entity_path import path_key
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
 from busway.rules.rule import (
     COMPATIBILITY_LEVEL,
     CorrelationFilter,

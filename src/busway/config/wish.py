@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from busway.broker.descriptions import (
+from busway.model.descriptions import (
     AuthorizationRule,
     Description,
     QueueDescription,
     TopicDescription,
     with_values,
 )
-from busway.broker.entity_path import path_key
+from busway.model.entity_path import path_key
 from busway.rules.rule import Rule
 
 

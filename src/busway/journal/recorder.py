@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from busway.broker.fragment.journal import DUPLICATE, PUBLISH, Journal, OperationRow
-from busway.broker.fragment.locks import Lock
+from busway.broker.fragment.journal import DUPLICATE, PUBLISH, Journal, Lock, OperationRow
 from busway.clock import Clock
 from busway.journal.frame import NO_NUMBER, NO_TEXT, packed
 from busway.message.event_record import Event

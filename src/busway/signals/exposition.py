@@ -13,16 +13,16 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from busway.broker.descriptions import (
+from busway.loop_entries import Steps
+from busway.model.descriptions import (
     FragmentCounts,
     QueueDescription,
     RuntimeCounts,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.errors import EntityNotFound
-from busway.broker.fragment.flow import LATENCY_STEPS_S, Flow, FlowTable
-from busway.loop_entries import Steps
+from busway.model.errors import EntityNotFound
+from busway.model.flow import LATENCY_STEPS_S, Flow, FlowTable
 from busway.signals import metric_names as names
 from busway.signals.exposition_text import ExpositionText, labels_text
 from busway.signals.hub_figures import HubFigures, MeasuredHubs

@@ -2,7 +2,7 @@
 
 from typing import Final, Protocol
 
-from busway.broker.entity_path import path_key
+from busway.model.entity_path import path_key
 from busway.signals import metric_names as names
 from busway.signals.exposition_text import ExpositionText, labels_text
 from busway.streams.capture import Captures

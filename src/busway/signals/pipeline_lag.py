@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from busway.broker.descriptions import RuntimeCounts
-from busway.broker.entity.queue import Queue
-from busway.broker.entity_path import EntityAddress, path_key
-from busway.broker.errors import BrokerError
+from busway.broker.namespace.namespace import Queue
 from busway.clock import Clock
 from busway.message.message import PLACE_SCHEDULED
+from busway.model.descriptions import RuntimeCounts
+from busway.model.entity_path import EntityAddress, path_key
+from busway.model.errors import BrokerError
 from busway.signals.pipelines import Pipeline, ReadSource
 from busway.store.contract import StoreError
 from busway.streams.event_hub import EventHub

@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from busway.broker.entity_path import path_key
-from busway.broker.errors import QuotaExceeded
 from busway.clock import Clock
+from busway.model.entity_path import path_key
+from busway.model.errors import QuotaExceeded
 
 RUNNING: Final = "running"
 STOPPED: Final = "stopped"

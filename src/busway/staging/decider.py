@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.namespace.namespace import Namespace, StoreKeeper
+from busway.model.errors import BrokerError, ServerBusy
 from busway.staging.decisions import Decision, Decisions
 from busway.staging.joined import Joined, all_durable, open_batch
 from busway.staging.publisher import Pace, Publisher

@@ -18,9 +18,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from busway.broker.descriptions import Json, integer_at, list_at, text_at
-from busway.broker.errors import BadArgument, QuotaExceeded
-from busway.broker.namespace.catalogue_rows import damaged_row, read_row
+from busway.broker.namespace.namespace import damaged_row, read_row
+from busway.model.descriptions import Json, integer_at, list_at, text_at
+from busway.model.errors import BadArgument, QuotaExceeded
 from busway.staging.refusals import BEHIND, FORGOTTEN, StagingRefused
 
 DECISION_PREFIX: Final = "decision:"

@@ -14,8 +14,8 @@ import asyncio
 import logging
 from typing import Final
 
-from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.namespace.namespace import Namespace
+from busway.model.errors import BrokerError, ServerBusy
 from busway.staging.decider import Decider
 from busway.staging.decisions import STREAM, Decision, Decisions
 from busway.staging.stage_table import StageTable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from busway.broker.errors import ServerBusy
 from busway.broker.namespace.namespace import StoreKeeper
+from busway.model.errors import ServerBusy
 from busway.store.contract import CommitBatch, StoreError, StoreUnavailable
 
 

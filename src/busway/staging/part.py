@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Final
 
 from busway.amqp.decode import DecodeError
-from busway.broker.errors import BadArgument, BrokerError
 from busway.message.event_chunk import BODY_ELSEWHERE, ChunkBuilder
+from busway.model.errors import BadArgument, BrokerError
 from busway.staging.refusals import RowRefused, TooManyRows
 from busway.staging.targets import LOOSE, Target
 

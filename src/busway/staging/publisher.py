@@ -27,11 +27,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.fragment.timers import Timer
-from busway.broker.store_keeper import StoreKeeper
+from busway.broker.namespace.namespace import StoreKeeper
 from busway.message.event_chunk import Chunk, ChunkDamaged, span
+from busway.model.errors import BrokerError, ServerBusy
 from busway.staging.slices import Slice, slice_end
 from busway.staging.stage import Stage, StageLog
 from busway.staging.stage_table import StageTable
@@ -39,6 +38,7 @@ from busway.staging.staged_record import sizes_in
 from busway.staging.targets import Target, Targets
 from busway.store.contract import CommitBatch, FragmentKey, Store, StoreError
 from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges
+from busway.timers import Timer
 
 _PAGE_BYTES: Final = 1024 * 1024
 #: A slice that joins at once, and one whose entity cuts it as it needs.

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from busway.broker.errors import BrokerError
 from busway.message.event_chunk import Chunk
 from busway.message.message import Message
+from busway.model.errors import BrokerError
 from busway.store.contract import CommitBatch
 
 _BYTES: Final = 512 * 1024

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.descriptions import Json, integer_at, list_at, text_at
-from busway.broker.errors import BadArgument
-from busway.broker.namespace.catalogue_rows import damaged_row, read_row
+from busway.broker.namespace.namespace import damaged_row, read_row
+from busway.model.descriptions import Json, integer_at, list_at, text_at
+from busway.model.errors import BadArgument
 from busway.store.contract import Counters, FragmentKey, LogCounters
 
 NOTE_PREFIX: Final = "stage:"

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from busway.broker.errors import QuotaExceeded
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.namespace.namespace import StoreKeeper
+from busway.model.errors import QuotaExceeded
 from busway.staging.stage import NOTE_PREFIX, EntityName, Stage, StageLog, StageNote, note_text, read_note
 from busway.store.contract import CommitBatch, Counters, FragmentKey, FragmentRow
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.errors import BadArgument, QuotaExceeded, ServerBusy
 from busway.broker.fragment.admission import namespace_fault
 from busway.broker.namespace.namespace import Namespace, StoreKeeper
+from busway.model.errors import BadArgument, QuotaExceeded, ServerBusy
 from busway.staging.decider import Decided, Decider, MaySend, WriteName
 from busway.staging.decisions import Decision, Decisions, read_decisions
 from busway.staging.forgetting import Forgetting, TimeLimits

@@ -11,19 +11,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Final, Protocol
 
-from busway.broker.descriptions import SubscriptionDescription, TopicDescription
-from busway.broker.entity.partition_keys import fragment_of_key, key_of
-from busway.broker.entity_path import path_key, shown
-from busway.broker.errors import BadArgument, BrokerError, EntityDisabled, InvalidOperation, ServerBusy
 from busway.broker.fragment.admission import fault_of, has_keys
 from busway.broker.fragment.fragment import Fragment
-from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.limits import Limits
-from busway.broker.namespace.catalogue_rows import EntityRow
-from busway.broker.namespace.namespace import Namespace
+from busway.broker.fragment.outlet import FragmentSettings
+from busway.broker.namespace.namespace import EntityRow, Namespace, fragment_of_key, key_of
 from busway.message.event_chunk import Chunk
 from busway.message.event_record import event_of
 from busway.message.message import Message
+from busway.model.descriptions import SubscriptionDescription, TopicDescription
+from busway.model.entity_path import path_key, shown
+from busway.model.errors import BadArgument, BrokerError, EntityDisabled, InvalidOperation, ServerBusy
+from busway.model.limits import Limits
 from busway.staging.slices import Slice
 from busway.staging.stage import EntityName
 from busway.staging.staged_record import MessageRecords, event_record, events_in, messages_in

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from busway.broker.errors import BrokerError
-from busway.broker.fragment.timers import Timer
 from busway.message.event_chunk import Chunk
+from busway.model.errors import BrokerError
 from busway.store.contract import StoreError
 from busway.streams.capture_files import SUFFIXES, write_capture
 from busway.streams.capture_window import CaptureState, CaptureWindow, FilePlan, file_name
 from busway.streams.hub_descriptions import CaptureDescription, EventHubDescription
 from busway.streams.partition_log import PartitionLog
+from busway.timers import Timer
 
 _log = logging.getLogger("busway.capture")
 

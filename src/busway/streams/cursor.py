@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from busway.broker.entity_path import path_key, shown
-from busway.broker.errors import BrokerError, EventsLost, ReceiverStolen, TooManyReaders
-from busway.broker.fragment.receiver import Attachment
+from busway.broker.fragment.outlet import Attachment
 from busway.message.event_chunk import Chunk, ChunkDamaged
+from busway.model.entity_path import path_key, shown
+from busway.model.errors import BrokerError, EventsLost, ReceiverStolen, TooManyReaders
 from busway.store.contract import StoreError
 from busway.store.log_contract import ChunkHead, ChunkPage
 

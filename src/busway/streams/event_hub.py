@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from busway.broker.entity.attachments import Attachments
-from busway.broker.entity_path import path_key, shown
-from busway.broker.errors import (
+from busway.broker.fragment.outlet import Attachment
+from busway.broker.fragment.runtime import BrokerRuntime
+from busway.broker.namespace.namespace import Attachments
+from busway.message.event_record import Event
+from busway.model.entity_path import path_key, shown
+from busway.model.errors import (
     ArgumentOutOfRange,
     BrokerError,
     EntityDisabled,
@@ -19,10 +22,7 @@ from busway.broker.errors import (
     PublisherRevoked,
     ServerBusy,
 )
-from busway.broker.fragment.flow import Flow
-from busway.broker.fragment.receiver import Attachment
-from busway.broker.fragment.runtime import BrokerRuntime
-from busway.message.event_record import Event
+from busway.model.flow import Flow
 from busway.streams.cursor import Readers
 from busway.streams.hub_descriptions import EventHubDescription
 from busway.streams.key_hash import PartitionIndex, partition_of_key

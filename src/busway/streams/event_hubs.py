@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from busway.broker.descriptions import AuthorizationRule
-from busway.broker.entity_path import not_found, path_key, shown
-from busway.broker.errors import BrokerError
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock, Entropy
+from busway.model.descriptions import AuthorizationRule
+from busway.model.entity_path import not_found, path_key, shown
+from busway.model.errors import BrokerError
 from busway.store.contract import FragmentKey
 from busway.streams.capture import Captures
 from busway.streams.event_hub import EventHub

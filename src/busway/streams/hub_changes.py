@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from busway.broker.entity_path import already_exists, not_found, path_key, shown
-from busway.broker.errors import BadArgument, EntityAlreadyExists, QuotaExceeded, ServerBusy
 from busway.broker.namespace.namespace import Namespace
-from busway.broker.sas_keys import completed_rules
 from busway.clock import Clock, Entropy
+from busway.model.entity_path import already_exists, not_found, path_key, shown
+from busway.model.errors import BadArgument, EntityAlreadyExists, QuotaExceeded, ServerBusy
+from busway.model.sas_keys import completed_rules
 from busway.store.contract import CommitBatch, Counters, FragmentKey, FragmentRow, StoreError
 from busway.streams.hub_checks import check_group, check_hub, check_hub_update, groups_max
 from busway.streams.hub_descriptions import DEFAULT_GROUP, ConsumerGroupDescription, EventHubDescription

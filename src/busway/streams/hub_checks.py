@@ -6,10 +6,10 @@ Every refusal is a `BadArgument` (400, sub-code 40000) or a `QuotaExceeded`, who
 import re
 from typing import Final
 
-from busway.broker.description_checks import BASIC, PREMIUM, check_rules
-from busway.broker.entity_path import path_key, shown
-from busway.broker.errors import BadArgument
-from busway.broker.limits import Limits
+from busway.model.description_checks import BASIC, PREMIUM, check_rules
+from busway.model.entity_path import path_key, shown
+from busway.model.errors import BadArgument
+from busway.model.limits import Limits
 from busway.streams.hub_descriptions import (
     CLEANUP_POLICIES,
     DEFAULT_GROUP,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from busway.broker.descriptions import (
+from busway.model.descriptions import (
     ACTIVE_STATUS,
     AuthorizationRule,
     Json,
@@ -18,7 +18,7 @@ from busway.broker.descriptions import (
     rules_of_json,
     text_at,
 )
-from busway.broker.errors import BadArgument
+from busway.model.errors import BadArgument
 
 DELETE: Final = "Delete"
 COMPACT: Final = "Compact"

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.descriptions import Json, integer_at, list_at, text_at
-from busway.broker.entity_path import path_key
-from busway.broker.errors import BadArgument
-from busway.broker.namespace.catalogue_rows import damaged_row, read_row, written_row
+from busway.broker.namespace.namespace import damaged_row, read_row, written_row
+from busway.model.descriptions import Json, integer_at, list_at, text_at
+from busway.model.entity_path import path_key
+from busway.model.errors import BadArgument
 from busway.store.contract import FragmentKey
 from busway.streams.hub_descriptions import (
     ConsumerGroupDescription,

@@ -16,10 +16,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from busway.broker.entity_path import path_key
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.store_keeper import StoreKeeper
+from busway.broker.namespace.namespace import StoreKeeper
+from busway.model.entity_path import path_key
+from busway.model.errors import BrokerError
 from busway.store.contract import FragmentKey, LogCounters
 from busway.streams.capture import Captures
 from busway.streams.event_hub import EventHub

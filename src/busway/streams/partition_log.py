@@ -23,7 +23,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import (
+from busway.broker.fragment.runtime import BrokerRuntime, broker_error
+from busway.message.event_chunk import Chunk, ChunkBuilder, ChunkDamaged
+from busway.message.event_record import Event, body_in_record, record_of
+from busway.model.errors import (
     BrokerError,
     EntityDisabled,
     EventsLost,
@@ -31,11 +34,7 @@ from busway.broker.errors import (
     QuotaExceeded,
     ServerBusy,
 )
-from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.fragment.write import broker_error
-from busway.broker.limits import Limits
-from busway.message.event_chunk import Chunk, ChunkBuilder, ChunkDamaged
-from busway.message.event_record import Event, body_in_record, record_of
+from busway.model.limits import Limits
 from busway.store.contract import (
     CommitBatch,
     Counters,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from busway.broker.entity_path import shown
-from busway.broker.errors import BadArgument
+from busway.model.entity_path import shown
+from busway.model.errors import BadArgument
 
 START: Final = 0
 LATEST: Final = 1

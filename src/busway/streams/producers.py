@@ -24,14 +24,14 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import (
+from busway.message.event_record import Event
+from busway.model.errors import (
     ArgumentOutOfRange,
     BadArgument,
     OutOfOrderSequence,
     ProducerStolen,
     QuotaExceeded,
 )
-from busway.message.event_record import Event
 from busway.store.contract import CommitBatch
 from busway.store.log_contract import LogChanges, ProducerRow
 

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.decode import DecodeError, skip_value
 from busway.amqp.sections import DATA, VALUE, scan
-from busway.broker.errors import BrokerError
-from busway.broker.fragment.timers import Timer
 from busway.message.bare import map_start, text_bytes
 from busway.message.event_chunk import Chunk, ChunkBuilder, ChunkDamaged
+from busway.model.errors import BrokerError
 from busway.store.contract import CommitBatch, StoreError
 from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges
 from busway.streams.cursor import PAGE_BYTES_MAX
+from busway.timers import Timer
 
 if TYPE_CHECKING:
     from busway.streams.partition_log import PartitionLog

@@ -149,7 +149,7 @@ PROMISES: Final = (
     Fault(
         "rights cached past expiry",
         "A-8: a token that is over opens nothing",
-        "busway/broker/authorization.py",
+        "busway/model/authorization.py",
         """        if grant.expires_at_ms <= self._clock.wall_ms():
             return frozenset()
 """,
@@ -159,7 +159,7 @@ PROMISES: Final = (
     Fault(
         "rights of a rotated key",
         "A-10: a key that is gone opens nothing",
-        "busway/broker/authorization.py",
+        "busway/model/authorization.py",
         """        if rule is None or not any(_equal(grant.key, key) for key in self._keys(grant.level, rule)):
             return frozenset()
 """,

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from busway.broker.descriptions import NewEntity, QueueDescription, with_values
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.receiver import Attachment, Delivery, Receiver
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.message.message import Message
+from busway.model.descriptions import NewEntity, QueueDescription, with_values
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore
 from tests.harness.quiet_loop import is_quiet

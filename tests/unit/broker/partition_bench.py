@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from busway.broker.descriptions import NewEntity, QueueDescription, with_values
 from busway.broker.entity.queue import Queue
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
 from busway.message.message import Message
+from busway.model.descriptions import NewEntity, QueueDescription, with_values
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.harness.scene import play
 from tests.unit.broker.namespace_bench import NamespaceBench, settle
 from tests.unit.broker.rig import Answer, Recorder

@@ -7,9 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from busway.broker.descriptions import QueueDescription
 from busway.broker.entity.queue import Queue
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.expiry import ExpirySweeper
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.ready_window import WindowBudget
@@ -17,11 +15,13 @@ from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.schedule import Activator
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.fragment.timers import Timers
-from busway.broker.limits import Limits
 from busway.message.message import Message
+from busway.model.descriptions import QueueDescription
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from busway.store.contract import Counters, FragmentKey, FragmentRow, Page, Store, StoreError
+from busway.timers import Timers
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore
 from tests.harness.quiet_loop import is_quiet

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.broker import authorization
-from busway.broker.authorization import Authorizer, Grant, path_segments
-from busway.broker.descriptions import ALL_RIGHTS, AuthorizationRule
-from busway.broker.entity_path import path_key, topic_key_of
-from busway.broker.errors import AuthenticationFailed, Unauthorized
+from busway.model import authorization
+from busway.model.authorization import Authorizer, Grant, path_segments
+from busway.model.descriptions import ALL_RIGHTS, AuthorizationRule
+from busway.model.entity_path import path_key, topic_key_of
+from busway.model.errors import AuthenticationFailed, Unauthorized
 from tests.harness.manual_clock import ManualClock
 
 _HOST = "sb://bus.example:5672"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.errors import BrokerError, EntityNotFound
+from busway.model.errors import BrokerError, EntityNotFound
 from tests.unit.broker.namespace_bench import Link, NamespaceBench, Reader, on_a_bench
 
 _IDLE_S = 300

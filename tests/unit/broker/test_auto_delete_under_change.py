@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription
-from busway.broker.errors import EntityNotFound
+from busway.model.descriptions import QueueDescription
+from busway.model.errors import EntityNotFound
 from tests.unit.broker.namespace_bench import NamespaceBench, Reader, on_a_bench, settle
 
 IDLE_MS = 300_000

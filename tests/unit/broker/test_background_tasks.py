@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from busway.broker.entity_path import subscription_path
-from busway.broker.errors import BrokerError, EntityUpdated, ServerBusy
 from busway.broker.fragment.numbering import NUMBER_MAX
-from busway.broker.limits import Limits
 from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.model.entity_path import subscription_path
+from busway.model.errors import BrokerError, EntityUpdated, ServerBusy
+from busway.model.limits import Limits
 from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import Reader, settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from busway.broker.errors import BrokerError, MessageNotFound, ServerBusy, StoreOutcomeUnknown
+from busway.model.errors import BrokerError, MessageNotFound, ServerBusy, StoreOutcomeUnknown
 from busway.store.contract import FragmentKey, Page
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, bodies, index_of, on_partitions, text

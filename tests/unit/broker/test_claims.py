@@ -12,20 +12,20 @@ import pytest
 from busway.broker.bulk import claims as claims_module
 from busway.broker.bulk.claims import Claims, OpenClaim
 from busway.broker.entity.queue import Queue
-from busway.broker.errors import (
+from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY, stamp_of
+from busway.broker.fragment.outlet import Outlet
+from busway.broker.fragment.property_changes import read_changes
+from busway.broker.fragment.receiver import Delivery
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
+from busway.model.errors import (
     EntityDisabled,
     MessageLockLost,
     MessageNotFound,
     ServerBusy,
     SessionCannotBeLocked,
 )
-from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY, stamp_of
-from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.property_changes import read_changes
-from busway.broker.fragment.receiver import Delivery
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
-from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.scene import play as play_scene
 from tests.harness.skipping_loop import SkippingLoop

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from busway.broker.entity_path import subscription_path
 from busway.broker.fragment.expiry import ExpirySweeper
 from busway.broker.fragment.ready_window import WindowBudget
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.fragment.timers import Timers
 from busway.broker.fragment.wall_alarm import WallAlarm
-from busway.broker.limits import Limits
 from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.message.message import NEVER_MS, Message
+from busway.model.entity_path import subscription_path
+from busway.model.limits import Limits
 from busway.store.contract import CommitBatch, FragmentKey, Page
+from busway.timers import Timers
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import settle

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from busway.broker.descriptions import Description
-from busway.broker.errors import EntityUpdated
+from busway.model.descriptions import Description
+from busway.model.errors import EntityUpdated
 from tests.unit.broker.namespace_bench import NamespaceBench, settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, on_partitions
 from tests.unit.broker.rig import Recorder

@@ -2,11 +2,11 @@
 
 import pytest
 
-from busway.broker.errors import BadArgument, EntityDisabled, InvalidOperation
 from busway.broker.fragment.property_changes import read_changes
-from busway.broker.fragment.settlement import Verb
-from busway.broker.limits import Limits
 from busway.message.message import Message
+from busway.model.errors import BadArgument, EntityDisabled, InvalidOperation
+from busway.model.limits import Limits
+from busway.model.settlement import Verb
 from tests.unit.broker.rig import Answer, Rig, bodies, numbers, play, text
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from busway.broker.errors import MessageLockLost, MessageNotFound
-from busway.broker.fragment.settlement import Verb
 from busway.message.message import PLACE_DEFERRED
+from busway.model.errors import MessageLockLost, MessageNotFound
+from busway.model.settlement import Verb
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text
 
 

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from busway.broker.description_checks import (
+from busway.model.description_checks import (
     check_creation,
     check_rules,
     check_update,
@@ -12,7 +12,7 @@ from busway.broker.description_checks import (
     default_topic,
     with_fragments,
 )
-from busway.broker.descriptions import (
+from busway.model.descriptions import (
     ALL_RIGHTS,
     FOREVER_MS,
     PROPERTIES,
@@ -27,8 +27,8 @@ from busway.broker.descriptions import (
     property_value,
     with_values,
 )
-from busway.broker.errors import BadArgument, QuotaExceeded
-from busway.broker.limits import Limits
+from busway.model.errors import BadArgument, QuotaExceeded
+from busway.model.limits import Limits
 
 _STANDARD = Limits()
 _BASIC = Limits(sku="Basic")

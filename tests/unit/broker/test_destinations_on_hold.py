@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription
 from busway.broker.entity.partition_keys import fragment_of_key
-from busway.broker.errors import BrokerError
 from busway.broker.forward.destinations_on_hold import DestinationsOnHold
 from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.message.head import read_head
 from busway.message.message import Message
+from busway.model.descriptions import QueueDescription
+from busway.model.errors import BrokerError
 from busway.store.contract import FragmentKey, Page
 from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import settle

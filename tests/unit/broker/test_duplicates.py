@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from busway.broker.errors import MessageTooLarge, ServerBusy
-from busway.broker.limits import Limits
 from busway.message.message import Message
+from busway.model.errors import MessageTooLarge, ServerBusy
+from busway.model.limits import Limits
 from tests.unit.broker.rig import Answer, Rig, bodies, numbers, play, text, unheard
 
 DETECTS: dict[str, Any] = {"requires_duplicate_detection": True}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from busway.broker.entity_path import subscription_path
-from busway.broker.errors import (
+from busway.broker.fragment.numbering import NUMBER_MAX
+from busway.broker.transaction.rules import RuleStep
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.model.entity_path import subscription_path
+from busway.model.errors import (
     BrokerError,
     EntityUpdated,
     QuotaExceeded,
     ServerBusy,
     TransactionRolledBack,
 )
-from busway.broker.fragment.numbering import NUMBER_MAX
-from busway.broker.transaction.rules import RuleStep
-from busway.gateway.amqp.wire.message_mapping import message_of
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.rig import Rig, bodies, play, text
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, sql

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.broker.durations import (
+from busway.model.durations import (
     FOREVER_MS,
     FOREVER_TEXT,
     format_duration,
     parse_duration,
     parse_duration_or_clock,
 )
-from busway.broker.errors import BadArgument
+from busway.model.errors import BadArgument
 
 _PAIRS = [
     ("PT0S", 0),

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.broker.entity_path import EntityAddress, check_path, not_found, path_key
-from busway.broker.errors import BadArgument
+from busway.model.entity_path import EntityAddress, check_path, not_found, path_key
+from busway.model.errors import BadArgument
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import pytest
 
 from busway.broker.fragment.property_changes import read_changes
-from busway.broker.fragment.settlement import Verb
-from busway.broker.limits import Limits
 from busway.message.message import NEVER_MS
+from busway.model.limits import Limits
+from busway.model.settlement import Verb
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text
 
 

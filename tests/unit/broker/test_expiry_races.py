@@ -1,8 +1,8 @@
 """Expiry while commits are on their way."""
 
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.expiry import expire_rows
 from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.model.errors import BrokerError
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.rig import Answer, Rig, play, text
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from busway.broker.errors import ServerBusy
 from busway.broker.fragment.fragment import Fragment
+from busway.model.errors import ServerBusy
 from busway.store.contract import StoreUnavailable
 from tests.unit.broker.namespace_bench import Reader
 from tests.unit.broker.rig import Rig, play

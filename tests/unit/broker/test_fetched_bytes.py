@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from busway.broker.errors import ArgumentOutOfRange, MessageNotFound
-from busway.broker.fragment.settlement import Verb
-from busway.broker.limits import Limits
 from busway.clock import Clock
 from busway.message.message import PLACE_DEFERRED
+from busway.model.errors import ArgumentOutOfRange, MessageNotFound
+from busway.model.limits import Limits
+from busway.model.settlement import Verb
 from tests.store_contract.scenario import HoldableSqliteStore, add_fragment, message, put
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, on_partitions, text
 from tests.unit.broker.rig import Rig, numbers, play

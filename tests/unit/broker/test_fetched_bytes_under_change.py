@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from busway.broker.errors import BrokerError, EntityNotFound
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
+from busway.model.errors import BrokerError, EntityNotFound
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.namespace_bench import NamespaceBench, Reader, on_a_bench, settle
 
 KIB = 1024

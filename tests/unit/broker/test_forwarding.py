@@ -3,16 +3,16 @@
 import pytest
 
 from busway.amqp.types import Timestamp
-from busway.broker.descriptions import FOREVER_MS
-from busway.broker.errors import (
+from busway.broker.namespace.namespace import Namespace
+from busway.message.message import PLACE_ACTIVE
+from busway.model.descriptions import FOREVER_MS
+from busway.model.errors import (
     BrokerError,
     EntityUpdated,
     ForwardTargetNotFound,
     InvalidOperation,
 )
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.namespace.namespace import Namespace
-from busway.message.message import PLACE_ACTIVE
+from busway.model.settlement import Settlement, Verb
 from busway.store.contract import TransferMark
 from tests.unit.broker.namespace_bench import Link, Reader, settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, sql

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from busway.broker.errors import BrokerError
 from busway.broker.namespace.catalogue_rows import EntityRow
+from busway.model.errors import BrokerError
 from busway.store.contract import StoreUnavailable
 from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import settle

@@ -6,8 +6,8 @@ import asyncio
 import pytest
 
 from busway.broker.entity.queue import Queue
-from busway.broker.errors import BrokerError
-from busway.broker.fragment.settlement import Settlement, Verb
+from busway.model.errors import BrokerError
+from busway.model.settlement import Settlement, Verb
 from busway.store.contract import FragmentKey, StoreUnavailable, TransferMark
 from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import Reader, settle

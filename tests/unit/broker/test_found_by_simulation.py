@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.limits import Limits
 from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.message.message import Message
+from busway.model.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
+from busway.model.limits import Limits
 from busway.store.contract import FragmentKey, Page, StoreError, TimedRow, TransferMark
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import PartitionBench, on_partitions, text

@@ -2,10 +2,10 @@
 
 import pytest
 
-from busway.broker.errors import EntityDisabled, MessageLockLost, ServerBusy
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
 from busway.message.message import Message
+from busway.model.errors import EntityDisabled, MessageLockLost, ServerBusy
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.rig import Answer, Rig, bodies, numbers, play, text
 
 

@@ -1,7 +1,7 @@
 """Publishing to many: a batch that is full of copies takes no more, and what copies share weighs once."""
 
-from busway.broker.errors import BrokerError, StoreOutcomeUnknown
 from busway.message.message import Message
+from busway.model.errors import BrokerError, StoreOutcomeUnknown
 from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench

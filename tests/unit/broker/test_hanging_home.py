@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from busway.broker.descriptions import NewEntity, QueueDescription
-from busway.broker.errors import BrokerError
+from busway.model.descriptions import NewEntity, QueueDescription
+from busway.model.errors import BrokerError
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench, settle
 
 HOME, OTHER = 0, 1

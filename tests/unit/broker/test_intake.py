@@ -2,7 +2,7 @@
 
 import pytest
 
-from busway.broker.errors import (
+from busway.model.errors import (
     BadArgument,
     InvalidOperation,
     MessageTooLarge,
@@ -10,8 +10,8 @@ from busway.broker.errors import (
     ServerBusy,
     StoreOutcomeUnknown,
 )
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from busway.store.contract import CommitRefused, CommitUnknown
 from tests.unit.broker.rig import Answer, Rig, bodies, numbers, play, text
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from busway.broker.entity.fragment_group import FragmentGroup
-from busway.broker.errors import BrokerError
 from busway.broker.fragment import journal as operations
-from busway.broker.fragment.settlement import Report, Settlement, Verb
 from busway.broker.transaction.transactions import Transactions
 from busway.journal.columns import OPERATIONS
+from busway.model.errors import BrokerError
+from busway.model.settlement import Report, Settlement, Verb
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, on_partitions
 from tests.unit.broker.partition_bench import text as keyed

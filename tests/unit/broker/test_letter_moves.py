@@ -11,12 +11,12 @@ import pytest
 from busway.amqp.encode import encode_value
 from busway.broker.bulk.claims import Claims
 from busway.broker.bulk.letter_moves import Letter, LetterMoves, Moved, takes_directly, target_of
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.receiver import Delivery
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
 from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.gateway.http.bulk.letters_route import RemadeLetters
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from busway.store.sqlite.store import SqliteStore
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.rig import Recorder

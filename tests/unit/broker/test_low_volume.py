@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription
 from busway.broker.entity.fragment_group import FragmentGroup
+from busway.model.descriptions import QueueDescription
 from busway.store.contract import FragmentKey, Page
 from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import settle

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from busway.broker.fragment.timers import Timers
 from busway.broker.namespace.auto_delete import SLICE_MAX, AutoDelete, Candidate
+from busway.timers import Timers
 from tests.harness.manual_clock import ManualClock
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench, settle
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from busway.broker.errors import (
+from busway.broker.fragment.message_sessions import MessageSession
+from busway.message.message import Message
+from busway.model.errors import (
     BadArgument,
     EntityNotFound,
     InvalidOperation,
@@ -17,10 +19,8 @@ from busway.broker.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
-from busway.broker.fragment.message_sessions import MessageSession
-from busway.broker.fragment.settlement import Verb
-from busway.broker.limits import Limits
-from busway.message.message import Message
+from busway.model.limits import Limits
+from busway.model.settlement import Verb
 from tests.unit.broker.rig import Recorder, Rig, bodies, numbers, play, text
 
 SESSIONS: dict[str, Any] = {"requires_session": True}

@@ -14,10 +14,10 @@ from typing import Final
 import pytest
 
 from busway.broker.bulk.claims import Claims
-from busway.broker.errors import BrokerError, MessageLockLost, MessageNotFound
 from busway.broker.fragment.receiver import Delivery
-from busway.broker.fragment.settlement import Verb
 from busway.message.message import Message
+from busway.model.errors import BrokerError, MessageLockLost, MessageNotFound
+from busway.model.settlement import Verb
 from tests.unit.broker.rig import Rig, play, text
 
 LIFE: Final = """

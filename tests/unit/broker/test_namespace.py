@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription
-from busway.broker.errors import (
+from busway.model.descriptions import AuthorizationRule, NewEntity, QueueDescription
+from busway.model.errors import (
     AuthenticationFailed,
     BadArgument,
     BrokerError,
@@ -17,8 +17,8 @@ from busway.broker.errors import (
     ForwardTargetNotFound,
     QuotaExceeded,
 )
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import Link, NamespaceBench, Reader, on_a_bench, settle
 

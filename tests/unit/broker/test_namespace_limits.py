@@ -2,11 +2,11 @@
 
 import pytest
 
-from busway.broker.descriptions import NewEntity, QueueDescription
-from busway.broker.errors import QuotaExceeded
 from busway.broker.fragment.runtime import NamespaceSize
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
+from busway.model.descriptions import NewEntity, QueueDescription
+from busway.model.errors import QuotaExceeded
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.namespace_bench import NamespaceBench, Reader, on_a_bench, settle
 
 _FULL_AT = Limits(namespace_bytes_max=1_000)

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.descriptions import NewEntity, QueueDescription
-from busway.broker.errors import (
+from busway.broker.namespace.namespace import Namespace
+from busway.model.descriptions import NewEntity, QueueDescription
+from busway.model.errors import (
     AuthenticationFailed,
     BrokerError,
     EntityNotFound,
     ServerBusy,
     StoreOutcomeUnknown,
 )
-from busway.broker.namespace.namespace import Namespace
 from busway.store.contract import StoreError, StoreState, StoreTooNew
 from tests.harness.memory_store import MemoryStore
 from tests.unit.broker.namespace_bench import Link, NamespaceBench, Reader, on_a_bench, settle

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from busway.broker.descriptions import NewEntity, QueueDescription, with_values
-from busway.broker.entity_path import subscription_path
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Delivery
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
 from busway.broker.transaction.transactions import Transactions
 from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.message.message import Message
+from busway.model.descriptions import NewEntity, QueueDescription, with_values
+from busway.model.entity_path import subscription_path
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.rig import Recorder, unheard
 from tests.unit.broker.topic_bench import TopicBench, encoded, sql

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from busway.broker.errors import QuotaExceeded, ServerBusy, StoreOutcomeUnknown
 from busway.broker.fragment.numbering import NUMBER_MAX, RESERVE_FROM
 from busway.broker.fragment.sent_run import SentRun
-from busway.broker.fragment.settlement import Settlement, Verb
+from busway.model.errors import QuotaExceeded, ServerBusy, StoreOutcomeUnknown
+from busway.model.settlement import Settlement, Verb
 from busway.store.contract import FragmentKey, Page
 from tests.model.sqlite_rig import SqliteRig
 from tests.unit.broker.rig import Answer, CountingStore, Recorder, Rig, bodies, numbers, play, text

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from busway.broker.entity.partition_keys import fragment_of_key
-from busway.broker.errors import (
+from busway.model.errors import (
     InvalidOperation,
     MessageLockLost,
     MessageNotFound,
@@ -16,8 +16,8 @@ from busway.broker.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from busway.store.contract import first_number_base
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from busway.broker.entity.partition_keys import fragment_of_key
-from busway.broker.errors import InvalidOperation, QuotaExceeded, ServerBusy, StoreOutcomeUnknown
 from busway.broker.fragment.numbering import NUMBER_MAX, RESERVE_FROM
-from busway.broker.limits import Limits
 from busway.message.message import Message
+from busway.model.errors import InvalidOperation, QuotaExceeded, ServerBusy, StoreOutcomeUnknown
+from busway.model.limits import Limits
 from busway.store.contract import first_number_base
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, index_of, on_partitions, spread, text

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.broker.entity.partition_keys import fragment_of_key
-from busway.broker.errors import QuotaExceeded, ServerBusy
 from busway.broker.fragment.receiver import Delivery
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
 from busway.message.message import Message
+from busway.model.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
+from busway.model.errors import QuotaExceeded, ServerBusy
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from busway.rules.rule import Rule, SqlFilter
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, bodies, index_of, on_stores, spread, text

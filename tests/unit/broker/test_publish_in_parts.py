@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.entity_path import subscription_path
-from busway.broker.errors import (
+from busway.broker.fragment import turns
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.model.entity_path import subscription_path
+from busway.model.errors import (
     EntityUpdated,
     MessageNotFound,
     QuotaExceeded,
     ServerBusy,
 )
-from busway.broker.fragment import turns
-from busway.broker.limits import Limits
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.model.limits import Limits
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.slices_bench import (
     LONG,

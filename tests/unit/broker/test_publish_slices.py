@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from busway.broker.entity_path import subscription_path
-from busway.broker.errors import (
+from busway.broker.fragment import turns
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.message.message import Message
+from busway.model.entity_path import subscription_path
+from busway.model.errors import (
     BrokerError,
     EntityUpdated,
     InternalError,
@@ -16,9 +19,6 @@ from busway.broker.errors import (
     ServerBusy,
     StoreOutcomeUnknown,
 )
-from busway.broker.fragment import turns
-from busway.gateway.amqp.wire.message_mapping import message_of
-from busway.message.message import Message
 from busway.rules.rule import CorrelationFilter
 from tests.store_contract.scenario import fields_of
 from tests.unit.broker.namespace_bench import settle

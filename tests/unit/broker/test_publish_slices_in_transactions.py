@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.entity_path import subscription_path
-from busway.broker.errors import BrokerError, EntityUpdated, TransactionRolledBack
 from busway.broker.fragment import turns
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
 from busway.broker.transaction.rules import RuleStep
 from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.model.entity_path import subscription_path
+from busway.model.errors import BrokerError, EntityUpdated, TransactionRolledBack
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.namespace_bench import Reader, settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, sql
 

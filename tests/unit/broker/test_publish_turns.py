@@ -11,14 +11,14 @@ from time import thread_time
 
 import pytest
 
-from busway.broker.descriptions import NewEntity, SubscriptionDescription, TopicDescription
-from busway.broker.entity_path import subscription_path
-from busway.broker.errors import BrokerError, QuotaExceeded
 from busway.broker.fragment import turns
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.message.message import Message
+from busway.model.descriptions import NewEntity, SubscriptionDescription, TopicDescription
+from busway.model.entity_path import subscription_path
+from busway.model.errors import BrokerError, QuotaExceeded
+from busway.model.limits import Limits
 from busway.rules.rule import CorrelationFilter, Rule, SqlAction, SqlFilter, TypedValue
 from busway.rules.selection import Selection
 from busway.store.sqlite.store import SqliteStore

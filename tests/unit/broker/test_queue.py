@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription
-from busway.broker.errors import BrokerError, EntityDisabled, EntityNotFound, ServerBusy
 from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settlement import Verb
+from busway.model.descriptions import QueueDescription
+from busway.model.errors import BrokerError, EntityDisabled, EntityNotFound, ServerBusy
+from busway.model.settlement import Verb
 from tests.unit.broker.rig import Rig, bodies, play, text
 
 

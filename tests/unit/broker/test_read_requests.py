@@ -2,10 +2,10 @@
 
 import pytest
 
-from busway.broker.errors import ArgumentOutOfRange, EntityDisabled
-from busway.broker.fragment.settlement import Verb
-from busway.broker.limits import Limits
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
+from busway.model.errors import ArgumentOutOfRange, EntityDisabled
+from busway.model.limits import Limits
+from busway.model.settlement import Verb
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text, unheard
 
 

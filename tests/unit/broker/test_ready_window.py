@@ -3,8 +3,8 @@
 import asyncio
 
 from busway.broker.fragment.ready_window import MESSAGE_OVERHEAD_BYTES
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text, unheard
 
 TINY = Limits(window_messages_max=4, returned_numbers_max=3, window_bytes_max=1_000_000)

@@ -1,6 +1,6 @@
 """Receive-and-delete: the deletion is durable before the message leaves."""
 
-from busway.broker.errors import MessageLockLost
+from busway.model.errors import MessageLockLost
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text
 
 

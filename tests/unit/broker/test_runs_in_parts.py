@@ -6,15 +6,15 @@ import pytest
 
 from busway.broker.entity.fragment_group import FragmentGroup
 from busway.broker.entity.partition_keys import SLICE_MESSAGES_MAX, fragment_of_key
-from busway.broker.errors import (
+from busway.message.message import Message
+from busway.model.errors import (
     BrokerError,
     EntityDisabled,
     MessageLockLost,
     MessageTooLarge,
     StoreOutcomeUnknown,
 )
-from busway.broker.fragment.settlement import Report, Settlement, Verb
-from busway.message.message import Message
+from busway.model.settlement import Report, Settlement, Verb
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, index_of, on_partitions, spread, text
 from tests.unit.broker.rig import Answer

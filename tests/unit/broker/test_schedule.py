@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from busway.broker.errors import MessageNotFound
-from busway.broker.limits import Limits
 from busway.message.message import PLACE_SCHEDULED
+from busway.model.errors import MessageNotFound
+from busway.model.limits import Limits
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text
 
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from busway.broker.descriptions import NewEntity, SubscriptionDescription, TopicDescription
-from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.message.message import Message
+from busway.model.descriptions import NewEntity, SubscriptionDescription, TopicDescription
+from busway.model.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
+from busway.model.limits import Limits
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from busway.broker.errors import ServerBusy
+from busway.model.errors import ServerBusy
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import PartitionBench, on_partitions, text
 from tests.unit.broker.rig import Answer

@@ -6,12 +6,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from busway.broker.descriptions import NewEntity, SubscriptionDescription, TopicDescription
-from busway.broker.entity_path import subscription_path
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.message.message import Message
+from busway.model.descriptions import NewEntity, SubscriptionDescription, TopicDescription
+from busway.model.entity_path import subscription_path
+from busway.model.limits import Limits
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import SeededEntropy
 from tests.unit.broker.topic_bench import encoded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from busway.broker.entity.partition_keys import fragment_of_key
-from busway.broker.errors import ServerBusy
+from busway.model.errors import ServerBusy
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, index_of, on_partitions, text
 
 KEYS = {fragment_of_key(f"key-{number}", COUNT): f"key-{number}" for number in range(100)}

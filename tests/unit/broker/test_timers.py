@@ -2,10 +2,10 @@
 
 from busway.broker.fragment.ready_window import WindowBudget
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.fragment.timers import Timers
 from busway.broker.fragment.wall_alarm import WallAlarm
-from busway.broker.limits import Limits
 from busway.message.message import NEVER_MS
+from busway.model.limits import Limits
+from busway.timers import Timers
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 
 

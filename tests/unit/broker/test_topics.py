@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from busway.amqp.types import Int, Timestamp
-from busway.broker.errors import (
+from busway.model.errors import (
     BadArgument,
     EntityAlreadyExists,
     EntityDisabled,
@@ -17,7 +17,7 @@ from busway.broker.errors import (
     TooManySqlFilters,
     TooManySubscriptions,
 )
-from busway.broker.limits import Limits
+from busway.model.limits import Limits
 from busway.rules.rule import CorrelationFilter, FalseFilter, Rule, SqlFilter, TrueFilter, TypedValue
 from tests.unit.broker.namespace_bench import Link, Reader, settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, rule, sql

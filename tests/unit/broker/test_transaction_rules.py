@@ -7,18 +7,18 @@ import json
 
 import pytest
 
-from busway.broker.errors import (
+from busway.broker.namespace.decided_rules import DECIDED_KEY, DecidedRules, to_take_over
+from busway.broker.transaction.rules import RuleStep
+from busway.broker.transaction.transaction import Transaction
+from busway.broker.transaction.transactions import Transactions
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.model.errors import (
     BrokerError,
     EntityAlreadyExists,
     InvalidOperation,
     StoreOutcomeUnknown,
     TransactionRolledBack,
 )
-from busway.broker.namespace.decided_rules import DECIDED_KEY, DecidedRules, to_take_over
-from busway.broker.transaction.rules import RuleStep
-from busway.broker.transaction.transaction import Transaction
-from busway.broker.transaction.transactions import Transactions
-from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.store.contract import StoreError
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, sql

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from busway.broker.errors import (
+from busway.broker.fragment.receiver import Delivery
+from busway.broker.transaction.transaction import Transaction
+from busway.broker.transaction.transactions import Transactions
+from busway.model.errors import (
     BrokerError,
     EntityDisabled,
     InvalidOperation,
@@ -21,11 +24,8 @@ from busway.broker.errors import (
     TransactionTimedOut,
     TransactionUnknown,
 )
-from busway.broker.fragment.receiver import Delivery
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
-from busway.broker.transaction.transaction import Transaction
-from busway.broker.transaction.transactions import Transactions
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.rig import Recorder, Rig, bodies, play, text
 
 CONTROL = object()

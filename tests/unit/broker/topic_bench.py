@@ -6,18 +6,18 @@ from dataclasses import replace
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
-from busway.broker.descriptions import (
+from busway.gateway.amqp.wire.message_mapping import message_of, peeked_payload
+from busway.message.message import Message
+from busway.model.descriptions import (
     NewEntity,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
     with_values,
 )
-from busway.broker.entity_path import subscription_path
-from busway.broker.errors import BrokerError
-from busway.broker.limits import Limits
-from busway.gateway.amqp.wire.message_mapping import message_of, peeked_payload
-from busway.message.message import Message
+from busway.model.entity_path import subscription_path
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
 from busway.rules.rule import Filter, Rule, SqlAction, SqlFilter
 from tests.harness.scene import play
 from tests.unit.broker.namespace_bench import NamespaceBench, settle

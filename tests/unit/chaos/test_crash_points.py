@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from busway.broker.descriptions import QueueDescription
-from busway.broker.fragment.settlement import Settlement, Verb
+from busway.model.descriptions import QueueDescription
+from busway.model.settlement import Settlement, Verb
 from tests.chaos.crash_points import (
     KILLED,
     WAYS,

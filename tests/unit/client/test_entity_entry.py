@@ -4,12 +4,6 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from busway.broker.descriptions import (
-    PROPERTY_OF,
-    QueueDescription,
-    SubscriptionDescription,
-    TopicDescription,
-)
 from busway.client.entity_entry import (
     ATOM,
     CONNECT,
@@ -26,6 +20,12 @@ from busway.client.entity_entry import (
     read_entry,
     target_name,
     write_entry,
+)
+from busway.model.descriptions import (
+    PROPERTY_OF,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
 )
 
 ENTRY = b"""<?xml version="1.0"?>

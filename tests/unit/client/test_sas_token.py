@@ -2,11 +2,11 @@
 
 import pytest
 
-from busway.broker.authorization import Authorizer
-from busway.broker.descriptions import ALL_RIGHTS, AuthorizationRule
-from busway.broker.errors import AuthenticationFailed
 from busway.client.connection_string import ConnectionString
 from busway.client.sas_token import LIFETIME_S, sas_token, token_for
+from busway.model.authorization import Authorizer
+from busway.model.descriptions import ALL_RIGHTS, AuthorizationRule
+from busway.model.errors import AuthenticationFailed
 from tests.harness.manual_clock import ManualClock
 
 RULE = AuthorizationRule("root rule+", ALL_RIGHTS, "first/+key=", "second")

@@ -25,13 +25,13 @@ from busway.amqp.performatives import Attach, Fields, Properties, Source, Target
 from busway.amqp.sasl import plain_response
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.session import Session
-from busway.broker.descriptions import NewEntity, QueueDescription
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
-from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.sas_token import sas_token
 from busway.gateway.amqp.gateway import AmqpGateway
 from busway.gateway.amqp.shared import GatewaySettings
+from busway.model.descriptions import NewEntity, QueueDescription
+from busway.model.limits import Limits
+from busway.model.sas_keys import ROOT_RULE_NAME
 from busway.store.contract import FragmentKey, Page
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, fromstring
 
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.presence import PRESENCE, ClientPresence
+from busway.model.limits import Limits
 from busway.staging.stagings import Stagings
 from busway.streams.event_hubs import EventHubs
 from tests.harness.manual_clock import ManualClock, SeededEntropy

@@ -6,12 +6,7 @@ from uuid import UUID, uuid4
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import VALUE, AmqpMessage, decode_message, encode_message
-from busway.broker.authorization import Grant
-from busway.broker.descriptions import NewEntity, QueueDescription
-from busway.broker.entity_path import EntityAddress
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.receiver import Delivery, Receiver
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.client.messages import ServiceBusMessage
 from busway.client.sas_token import sas_token
@@ -20,6 +15,11 @@ from busway.gateway.amqp.nodes.management_node import ManagementNode
 from busway.gateway.amqp.nodes.tokens import TokenHolder
 from busway.gateway.amqp.wire.message_mapping import message_of
 from busway.gateway.tracking import Tracking
+from busway.model.authorization import Grant
+from busway.model.descriptions import NewEntity, QueueDescription
+from busway.model.entity_path import EntityAddress
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore
 from tests.harness.scene import NamespaceWorld, play

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from busway.broker.descriptions import (
+from busway.broker.namespace.namespace import Namespace
+from busway.model.descriptions import (
     LISTEN,
     MANAGE,
     SEND,
@@ -19,7 +20,6 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.namespace.namespace import Namespace
 from busway.rules.rule import Rule, SqlFilter
 from tests.unit.gateway.http_exchange import sas_token
 

@@ -3,9 +3,9 @@
 import pytest
 
 from busway.amqp.performatives import Coordinator, Source, Target
-from busway.broker.entity_path import EntityAddress
-from busway.broker.errors import BadArgument
 from busway.gateway.amqp.links.addresses import CBS_NODE, NodeKind, node_at, path_of, text_of
+from busway.model.entity_path import EntityAddress
+from busway.model.errors import BadArgument
 
 
 @pytest.mark.parametrize(

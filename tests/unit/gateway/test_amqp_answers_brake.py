@@ -6,8 +6,8 @@ from busway.amqp.link import Link
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Int, Long
-from busway.broker.descriptions import QueueDescription
 from busway.gateway.amqp.carrier import OUTPUT_HIGH_BYTES
+from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload
 
 QUEUE = QueueDescription("q")

@@ -11,7 +11,7 @@ import pytest
 from busway.amqp.events import LinkDetached
 from busway.amqp.link import Link
 from busway.amqp.sections import decode_message
-from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription
+from busway.model.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload
 from tests.unit.gateway.test_amqp_answers_brake import MESSAGES, REQUESTS, held_bytes, peek, reads_again
 

@@ -11,9 +11,9 @@ from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Properties, Source, Target
 from busway.amqp.sections import AmqpMessage
 from busway.amqp.types import ULong
-from busway.broker.descriptions import AuthorizationRule, QueueDescription
-from busway.broker.limits import Limits
 from busway.gateway.amqp.shared import GatewaySettings
+from busway.model.descriptions import AuthorizationRule, QueueDescription
+from busway.model.limits import Limits
 from tests.unit.gateway.amqp_peer import KEY, MemoryTransport, Peer, Room, body_of, in_room, payload
 
 QUEUE = QueueDescription("q")

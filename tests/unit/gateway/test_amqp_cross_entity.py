@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from busway.amqp.performatives import Accepted, Properties, Source, Target
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
+from busway.model.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 from tests.unit.gateway.amqp_transactions import Controller, sent_in, settled_in
 

@@ -5,8 +5,6 @@ import re
 import pytest
 
 from busway.amqp.decode import DecodeError
-from busway.broker import errors
-from busway.broker.errors import BrokerError, EntityNotFound, QuotaExceeded
 from busway.gateway.amqp.wire.error_conditions import (
     CONDITIONS,
     amqp_error,
@@ -15,6 +13,8 @@ from busway.gateway.amqp.wire.error_conditions import (
     undecodable,
 )
 from busway.gateway.tracking import Tracking
+from busway.model import errors
+from busway.model.errors import BrokerError, EntityNotFound, QuotaExceeded
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from busway.amqp.sections import decode_message
 from busway.amqp.types import Short, Symbol
-from busway.broker.descriptions import QueueDescription
+from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
 from tests.unit.gateway.http_exchange import VERSION, Exchange, queue_body
 

@@ -9,8 +9,6 @@ from busway.amqp.encode import encode_value
 from busway.amqp.performatives import Header, Properties
 from busway.amqp.sections import DATA, SEQUENCE, VALUE, AmqpMessage, decode_message, encode_message, scan
 from busway.amqp.types import Array, Described, Int, Long, Short, Symbol, Timestamp, UInt, ULong
-from busway.broker.errors import ArgumentOutOfRange, BadArgument
-from busway.broker.limits import Limits
 from busway.gateway.amqp.wire.message_mapping import (
     delivery_payload,
     fetched_payload,
@@ -18,6 +16,8 @@ from busway.gateway.amqp.wire.message_mapping import (
     peeked_payload,
 )
 from busway.message.message import PLACE_DEFERRED, PLACE_SCHEDULED, Message
+from busway.model.errors import ArgumentOutOfRange, BadArgument
+from busway.model.limits import Limits
 
 TOKEN = bytes(range(16))
 ENQUEUED_MS = 1_700_000_000_123

@@ -7,8 +7,8 @@ import pytest
 
 from busway.amqp.performatives import Accepted, Modified, Properties, Released
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import QueueDescription
 from busway.message.message import Message
+from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload
 
 COUNT = 30

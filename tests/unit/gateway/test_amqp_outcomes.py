@@ -5,9 +5,9 @@ import pytest
 from busway.amqp.errors import AmqpError
 from busway.amqp.performatives import Accepted, Modified, Received, Rejected, Released
 from busway.amqp.types import Array, Described, Int, Symbol
-from busway.broker.errors import BadArgument
-from busway.broker.fragment.settlement import Settlement, Verb
 from busway.gateway.amqp.wire.outcomes import answer_to, settlement_of
+from busway.model.errors import BadArgument
+from busway.model.settlement import Settlement, Verb
 
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
 

@@ -8,9 +8,9 @@ import pytest
 
 from busway.amqp.performatives import Accepted, Properties, Rejected
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
-from busway.broker.descriptions import NewEntity, SubscriptionDescription, TopicDescription
-from busway.broker.entity_path import subscription_path
-from busway.broker.limits import Limits
+from busway.model.descriptions import NewEntity, SubscriptionDescription, TopicDescription
+from busway.model.entity_path import subscription_path
+from busway.model.limits import Limits
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
 from tests.unit.gateway.test_amqp_send_link import BATCH_FORMAT
 

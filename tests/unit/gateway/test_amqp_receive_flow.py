@@ -4,9 +4,9 @@ import pytest
 
 from busway.amqp.events import CreditDrained, DeliveriesArrived
 from busway.amqp.performatives import Accepted
-from busway.broker.descriptions import QueueDescription
-from busway.broker.limits import Limits
 from busway.gateway.amqp.carrier import OUTPUT_HIGH_BYTES
+from busway.model.descriptions import QueueDescription
+from busway.model.limits import Limits
 from tests.unit.gateway.amqp_peer import Room, body_of, delivery_count, fill, in_room, payload
 
 

@@ -10,10 +10,10 @@ from busway.amqp.link import IncomingDelivery, Link
 from busway.amqp.performatives import Accepted, Modified, Rejected, Released, TransactionalState
 from busway.amqp.sections import AmqpMessage, decode_message
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import QueueDescription
-from busway.broker.errors import BrokerError, EntityDisabled
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
+from busway.model.descriptions import QueueDescription
+from busway.model.errors import BrokerError, EntityDisabled
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, delivery_count, fill, in_room, payload
 
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")

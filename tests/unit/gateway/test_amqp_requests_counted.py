@@ -3,8 +3,8 @@
 from busway.amqp.errors import AmqpError
 from busway.amqp.performatives import ACCEPTED, Modified, Properties, Rejected
 from busway.amqp.sections import AmqpMessage
-from busway.broker.descriptions import QueueDescription
-from busway.broker.fragment.flow import Flow
+from busway.model.descriptions import QueueDescription
+from busway.model.flow import Flow
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
 from tests.unit.gateway.test_amqp_send_link import BATCH_FORMAT, batch
 from tests.unit.gateway.test_amqp_session_receive_link import accept

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from busway.broker.descriptions import NewEntity, QueueDescription
 from busway.gateway.amqp import rights_check
+from busway.model.descriptions import NewEntity, QueueDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room
 from tests.unit.gateway.test_amqp_rights_check import with_links, with_rule
 

@@ -13,15 +13,15 @@ from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Properties, Rejected, TransactionalState
 from busway.amqp.sections import decode_message
 from busway.amqp.types import Array, Symbol
-from busway.broker.descriptions import (
+from busway.broker.entity.partition_keys import fragment_of_key
+from busway.model.descriptions import (
     AuthorizationRule,
     NewEntity,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.entity.partition_keys import fragment_of_key
-from busway.broker.errors import EntityNotFound
+from busway.model.errors import EntityNotFound
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 from tests.unit.gateway.amqp_transactions import Controller, asked_in, condition_of, sent_in, settled_in
 

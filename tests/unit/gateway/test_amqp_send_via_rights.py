@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from busway.amqp.performatives import Accepted
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription
+from busway.model.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload
 
 DESTINATION = Symbol("com.microsoft:transfer-destination-address")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from busway.amqp.performatives import Accepted
-from busway.broker.descriptions import QueueDescription
 from busway.client.messages import encode_batch
 from busway.gateway.amqp.links.sender_end import ATTEMPT_S_MAX
+from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
 
 PARTITIONED = QueueDescription("p", enable_partitioning=True)

@@ -6,7 +6,7 @@ import pytest
 
 from busway.amqp.performatives import Accepted
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
+from busway.model.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 from tests.unit.gateway.amqp_transactions import Controller, condition_of, sent_in, settled_in
 

@@ -9,7 +9,7 @@ from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Attach, Properties, Rejected, Source, Target
 from busway.amqp.sections import decode_message
 from busway.amqp.types import Described, Int, Long, Symbol, UInt, ULong
-from busway.broker.descriptions import QueueDescription
+from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 
 FILTER = Symbol("com.microsoft:session-filter")

@@ -32,9 +32,9 @@ from busway.amqp.performatives import (
 )
 from busway.amqp.sasl import plain_response
 from busway.amqp.sections import AmqpMessage, encode_message
-from busway.broker.descriptions import QueueDescription
-from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.client.sas_token import sas_token
+from busway.model.descriptions import QueueDescription
+from busway.model.sas_keys import ROOT_RULE_NAME
 from tests.harness.frame_factory import make_frame, performatives, sasl
 from tests.unit.gateway.amqp_peer import KEY, MemoryTransport, Peer, Room, in_room, payload
 

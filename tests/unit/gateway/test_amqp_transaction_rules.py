@@ -6,7 +6,7 @@ import pytest
 
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Properties
-from busway.broker.descriptions import NewEntity, SubscriptionDescription, TopicDescription
+from busway.model.descriptions import NewEntity, SubscriptionDescription, TopicDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload
 from tests.unit.gateway.amqp_transactions import (
     Controller,

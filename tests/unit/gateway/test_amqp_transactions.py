@@ -22,9 +22,9 @@ from busway.amqp.performatives import (
 )
 from busway.amqp.sections import AmqpMessage, encode_composite, encode_message
 from busway.amqp.types import Array, Described, Symbol, Timestamp, ULong
-from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
-from busway.broker.limits import Limits
 from busway.client.messages import encode_batch
+from busway.model.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
+from busway.model.limits import Limits
 from tests.unit.gateway.amqp_peer import Room, body_of, in_room, payload
 from tests.unit.gateway.amqp_transactions import (
     Controller,

@@ -4,7 +4,7 @@ comes to one when nobody waits for it."""
 from __future__ import annotations
 
 from busway.amqp.performatives import Accepted, Modified, Released
-from busway.broker.descriptions import QueueDescription
+from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.amqp_peer import Room, body_of, in_room, payload
 from tests.unit.gateway.amqp_transactions import Controller, settled_in
 

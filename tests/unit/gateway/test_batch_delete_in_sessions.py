@@ -1,8 +1,8 @@
 """Batch delete with a session id: a session that somebody else holds is not touched."""
 
 from busway.amqp.types import Int, Timestamp
-from busway.broker.descriptions import QueueDescription
 from busway.client.messages import ServiceBusMessage
+from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.node_bench import NodeBench, Taker, on_a_bench, status
 
 SESSIONS = QueueDescription("orders", requires_session=True)

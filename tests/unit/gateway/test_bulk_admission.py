@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from busway.broker.errors import OperationCancelled, ServerBusy
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.bulk import admission as bulk_admission
 from busway.gateway.http.bulk import answer as bulk_answer
@@ -19,6 +18,7 @@ from busway.gateway.http.bulk.answer import BulkAnswer, slices
 from busway.gateway.http.bulk.bulk_route import _looked_at
 from busway.gateway.http.bulk.work import CORES, WORKING_MAX
 from busway.gateway.http.presence import ClientPresence
+from busway.model.errors import OperationCancelled, ServerBusy
 
 MIB = 1 << 20
 

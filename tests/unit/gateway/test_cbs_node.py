@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from busway.amqp.types import ULong
-from busway.broker.descriptions import AuthorizationRule, QueueDescription
-from busway.broker.limits import Limits
+from busway.model.descriptions import AuthorizationRule, QueueDescription
+from busway.model.limits import Limits
 from tests.unit.gateway.node_bench import NodeBench, condition, on_a_bench, request, sentence, status
 
 

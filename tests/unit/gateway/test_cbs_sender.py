@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from busway.amqp.performatives import Accepted
-from busway.broker.descriptions import QueueDescription
+from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
 
 QUEUE = QueueDescription("q")

@@ -21,9 +21,9 @@ from busway.amqp.performatives import (
 )
 from busway.amqp.sections import BATCH_FORMAT, DATA, AmqpMessage, encode_message
 from busway.amqp.types import Array, Long, UInt
-from busway.broker.limits import Limits
 from busway.gateway.amqp import carrier as carrier_module
 from busway.gateway.amqp.nodes.request_link import UNSENT_BYTES_MAX
+from busway.model.limits import Limits
 from busway.streams.hub_descriptions import ConsumerGroupDescription, EventHubDescription
 from tests.harness.frame_factory import make_frame
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room, payload

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from busway.broker.errors import OperationCancelled
 from busway.gateway.http.bulk.direct_writer import DirectWriter
+from busway.model.errors import OperationCancelled
 
 MIB = 1 << 20
 

@@ -8,10 +8,10 @@ from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Fields, Rejected, TransactionalState
 from busway.amqp.sections import BATCH_FORMAT
 from busway.amqp.types import Int, Long, Short, Symbol
-from busway.broker.descriptions import AuthorizationRule
-from busway.broker.errors import ServerBusy, StoreOutcomeUnknown
-from busway.broker.limits import Limits
 from busway.gateway.amqp.links.event_send_link import KEYLESS_EVENTS_MAX
+from busway.model.descriptions import AuthorizationRule
+from busway.model.errors import ServerBusy, StoreOutcomeUnknown
+from busway.model.limits import Limits
 from busway.streams.hub_descriptions import EventHubDescription
 from busway.streams.key_hash import partition_of_key
 from tests.unit.gateway.amqp_peer import Peer

@@ -7,10 +7,10 @@ import asyncio
 from busway.amqp.sections import AmqpMessage, decode_message, encode_message
 from busway.amqp.types import UInt
 from busway.broker.entity.awaited_settlement import settle_durably
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.limits import Limits
 from busway.client.messages import ServiceBusMessage
 from busway.gateway.amqp.nodes.node_response import long_array
+from busway.model.limits import Limits
+from busway.model.settlement import Settlement, Verb
 from tests.unit.gateway.node_bench import NodeBench, condition, on_a_bench, sentence, status
 
 KIB = 1024

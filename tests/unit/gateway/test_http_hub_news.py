@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from busway.broker.descriptions import AuthorizationRule
 from busway.gateway.http.hubs import partitions_route
 from busway.message.event_record import Event
+from busway.model.descriptions import AuthorizationRule
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.http_exchange import (
     HOST,

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from busway.broker.descriptions import ALL_RIGHTS, AuthorizationRule
 from busway.message.event_chunk import Chunk
+from busway.model.descriptions import ALL_RIGHTS, AuthorizationRule
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.http_exchange import ATOM, HOST, VERSION, Answer, Exchange, queue_body, sas_token
 

@@ -30,7 +30,7 @@ def bury(bus: Exchange, *bodies: str) -> None:
     """By a message's time that is over."""
     for body in bodies:
         assert bus.request("POST", "/orders/messages", body).status == 201
-    from busway.broker.fragment.settlement import Settlement, Verb
+    from busway.model.settlement import Settlement, Verb
     from tests.unit.broker.namespace_bench import settle
     from tests.unit.broker.rig import Recorder
 

@@ -18,7 +18,6 @@ from busway.amqp.encode import encode_value
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, SEQUENCE, VALUE, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Char, Decimal, Described, Float, Int, Symbol, Timestamp, UByte, ULong
-from busway.broker.errors import ArgumentOutOfRange, BadArgument, BrokerError
 from busway.broker.fragment.receiver import Delivery
 from busway.gateway.http.json_input import parse_json
 from busway.gateway.http.messages.broker_properties import broker_properties, http_date, instant_ms
@@ -34,6 +33,7 @@ from busway.gateway.http.messages.custom_properties import (
 from busway.gateway.http.messages.received_message import ReceivedMessage, message_id_of, received_message
 from busway.gateway.http.messages.sent_message import batch_payloads, is_batch, single_payload
 from busway.message.message import Message
+from busway.model.errors import ArgumentOutOfRange, BadArgument, BrokerError
 
 NOW_MS = 1_700_000_000_000
 token_letters = st.text("abcXYZ019-_.!#$%&'*+^`|~", min_size=1, max_size=20)

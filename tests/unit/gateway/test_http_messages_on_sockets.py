@@ -14,16 +14,16 @@ from unittest.mock import ANY
 
 import pytest
 
-from busway.broker.description_checks import default_queue
-from busway.broker.descriptions import NewEntity
 from busway.broker.entity.queue import Queue
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway
 from busway.gateway.http.messages import messages
 from busway.gateway.listener import Listener, Service
+from busway.model.description_checks import default_queue
+from busway.model.descriptions import NewEntity
+from busway.model.limits import Limits
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore
 from tests.unit.gateway.http_exchange import ROOT_KEY, sas_token

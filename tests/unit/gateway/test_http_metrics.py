@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from busway.broker.descriptions import (
+from busway.gateway.http.app import HttpSettings
+from busway.message.message import Message
+from busway.model.descriptions import (
     QueueDescription,
     RuntimeCounts,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.errors import EntityNotFound
-from busway.broker.fragment.flow import NAMESPACE_ONLY, FlowTable
-from busway.gateway.http.app import HttpSettings
-from busway.message.message import Message
+from busway.model.errors import EntityNotFound
+from busway.model.flow import NAMESPACE_ONLY, FlowTable
 from busway.signals.exposition import Exposition
 from busway.signals.measured_process import MeasuredProcess
 from busway.signals.metric_names import ABSENT, COUNTER, GAUGE, METRICS

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from busway.broker.errors import ServerBusy
 from busway.message.message import Message
+from busway.model.errors import ServerBusy
 from tests.unit.gateway.http_exchange import VERSION, Answer, Exchange, queue_body
 
 PARTITIONED = "<EnablePartitioning>true</EnablePartitioning>"

@@ -10,11 +10,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
-from busway.broker.descriptions import LISTEN, AuthorizationRule, NewEntity, QueueDescription
 from busway.gateway.http.operator.pipeline_report import PARTITIONS_MAX, SOURCES_MAX
 from busway.gateway.http.operator.pipelines_route import REPORT_BYTES_MAX
 from busway.message.event_record import Event
 from busway.message.message import Message
+from busway.model.descriptions import LISTEN, AuthorizationRule, NewEntity, QueueDescription
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.http_exchange import HOST, Answer, Exchange, sas_token
 

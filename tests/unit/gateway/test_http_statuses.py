@@ -2,9 +2,9 @@
 
 import pytest
 
-from busway.broker import errors
-from busway.broker.errors import AuthenticationFailed, BrokerError
 from busway.gateway.http.statuses import STATUSES, HttpRefusal, error_response, status_of
+from busway.model import errors
+from busway.model.errors import AuthenticationFailed, BrokerError
 
 
 def every_broker_error() -> list[type[BrokerError]]:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from busway.broker.descriptions import (
+from busway.gateway.http.atom.entity_xml import RuntimeNumbers, entity_element
+from busway.model.descriptions import (
     RuntimeCounts,
     SubscriptionDescription,
     TopicDescription,
     description_json,
     description_of_json,
 )
-from busway.gateway.http.atom.entity_xml import RuntimeNumbers, entity_element
 from tests.unit.gateway.http_exchange import ATOM, HOST, VERSION, Answer, Exchange, queue_body, sas_token
 
 FOREVER = "P10675199DT2H48M5.4775807S"

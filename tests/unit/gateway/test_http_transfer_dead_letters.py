@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from busway.broker.descriptions import NewEntity, QueueDescription, TopicDescription
-from busway.broker.errors import BrokerError
 from busway.message.message import Message
+from busway.model.descriptions import NewEntity, QueueDescription, TopicDescription
+from busway.model.errors import BrokerError
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.gateway.http_exchange import Exchange
 from tests.unit.gateway.test_http_metrics import scrape

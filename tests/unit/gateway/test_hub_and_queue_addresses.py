@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from busway.amqp.performatives import Accepted
-from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from busway.broker.namespace.hub_entities import NoHubs
+from busway.model.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.amqp_peer import payload
 from tests.unit.gateway.event_room import EventRoom, event, in_event_room

@@ -7,8 +7,8 @@ import pytest
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Modified, Properties, Released, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
-from busway.broker.descriptions import QueueDescription
-from busway.broker.limits import Limits
+from busway.model.descriptions import QueueDescription
+from busway.model.limits import Limits
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 
 SELECTOR = Symbol("apache.org:selector-filter:string")

@@ -7,7 +7,7 @@ import pytest
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
-from busway.broker.descriptions import AuthorizationRule, NewEntity, SubscriptionDescription, TopicDescription
+from busway.model.descriptions import AuthorizationRule, NewEntity, SubscriptionDescription, TopicDescription
 from busway.rules.rule import SqlFilter, TrueFilter
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 

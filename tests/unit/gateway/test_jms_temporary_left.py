@@ -11,11 +11,11 @@ from busway.amqp.events import LinkDetached
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Symbol, Timestamp
-from busway.broker.descriptions import NewEntity, TopicDescription
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.gateway import AmqpGateway
 from busway.gateway.amqp.links.waiting_attaches import WaitingAttaches
+from busway.model.descriptions import NewEntity, TopicDescription
+from busway.model.limits import Limits
 from tests.harness.manual_clock import SeededEntropy
 from tests.unit.gateway.amqp_peer import KEY, Peer, Room, in_room, payload
 

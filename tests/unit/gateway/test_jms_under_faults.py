@@ -12,10 +12,10 @@ from busway.amqp.events import LinkAttached, LinkDetached
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
-from busway.broker.descriptions import NewEntity, TopicDescription
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.gateway import AmqpGateway
+from busway.model.descriptions import NewEntity, TopicDescription
+from busway.model.limits import Limits
 from tests.harness.manual_clock import SeededEntropy
 from tests.unit.gateway.amqp_peer import KEY, Peer, Room, body_of, in_room, payload
 

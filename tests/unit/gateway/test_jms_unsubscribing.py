@@ -10,9 +10,9 @@ from busway.amqp.events import LinkAttached, LinkDetached
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
+from busway.model.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
+from busway.model.limits import Limits
 from tests.harness.manual_clock import SeededEntropy
 from tests.unit.gateway.amqp_peer import KEY, HeldStore, Peer, Room, body_of, in_room, payload
 

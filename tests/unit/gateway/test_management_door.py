@@ -10,10 +10,10 @@ from busway.amqp.connection import EngineSettings
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import AmqpMessage, encode_message
 from busway.amqp.types import Int, Long
-from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription
-from busway.broker.limits import Limits
 from busway.client.sas_token import sas_token
 from busway.gateway.amqp.shared import GatewaySettings
+from busway.model.descriptions import AuthorizationRule, NewEntity, QueueDescription
+from busway.model.limits import Limits
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.amqp_peer import KEY, Peer, Room, in_room
 from tests.unit.gateway.event_room import EventRoom, in_event_room

@@ -7,12 +7,12 @@ import pytest
 
 from busway.amqp.sections import DATA, VALUE, AmqpMessage, decode_message, encode_message, scan
 from busway.amqp.types import Array, Int, Long, Symbol, Timestamp, UInt
-from busway.broker.descriptions import AuthorizationRule, QueueDescription
-from busway.broker.fragment.settlement import Verb
-from busway.broker.limits import Limits
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.gateway.amqp.nodes.management_locks import _VERBS
 from busway.gateway.amqp.nodes.management_node import OPERATIONS
+from busway.model.descriptions import AuthorizationRule, QueueDescription
+from busway.model.limits import Limits
+from busway.model.settlement import Verb
 from tests.unit.gateway.node_bench import (
     NodeBench,
     condition,

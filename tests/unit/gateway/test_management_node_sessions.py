@@ -6,9 +6,9 @@ import pytest
 
 from busway.amqp.sections import decode_message, encode_message
 from busway.amqp.types import Array, Int, Long, Timestamp
-from busway.broker.descriptions import QueueDescription
 from busway.broker.fragment.fragment import Fragment
 from busway.client.messages import ServiceBusMessage
+from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.node_bench import (
     NodeBench,
     Taker,

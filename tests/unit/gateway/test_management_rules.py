@@ -27,9 +27,9 @@ from busway.amqp.types import (
     ULong,
     UShort,
 )
-from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
-from busway.broker.limits import Limits
 from busway.gateway.amqp.nodes.management_rules import described_rule
+from busway.model.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
+from busway.model.limits import Limits
 from busway.rules.rule import CorrelationFilter, Rule, SqlAction, SqlFilter, TypedValue
 from tests.unit.gateway.node_bench import NodeBench, condition, on_a_bench, sentence, status
 

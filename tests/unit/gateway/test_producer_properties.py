@@ -4,13 +4,13 @@ import pytest
 
 from busway.amqp.performatives import ROLE_SENDER, Attach
 from busway.amqp.types import Int, Long, Short, Symbol, Timestamp
-from busway.broker.errors import BadArgument
 from busway.gateway.amqp.links.event_attaching import (
     IDEMPOTENT_PRODUCER,
     desires,
     producer_answer,
     producer_claim,
 )
+from busway.model.errors import BadArgument
 from busway.streams.producers import Producer
 
 NAMES = (

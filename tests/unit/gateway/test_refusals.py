@@ -14,13 +14,13 @@ import pytest
 from busway.amqp.link import IncomingDelivery, Link
 from busway.amqp.performatives import Accepted, Properties, Rejected
 from busway.amqp.types import Array, Symbol
-from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.broker.entity.partition_keys import fragment_of_key
-from busway.broker.errors import ServerBusy
-from busway.broker.limits import Limits
 from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.broker.namespace.namespace import Namespace
 from busway.client.messages import encode_batch
+from busway.model.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
+from busway.model.errors import ServerBusy
+from busway.model.limits import Limits
 from tests.harness.manual_clock import SeededEntropy
 from tests.harness.memory_store import MemoryStore
 from tests.unit.gateway.amqp_peer import KEY as ROOT_KEY

@@ -7,7 +7,7 @@ import pytest
 from busway.amqp.performatives import Accepted, Properties, Rejected
 from busway.amqp.sections import BATCH_FORMAT, DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import QueueDescription
+from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.amqp_peer import Room, in_room
 from tests.unit.gateway.event_room import EventRoom, in_event_room, publish, reader
 

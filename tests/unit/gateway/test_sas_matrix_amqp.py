@@ -11,9 +11,9 @@ from busway.amqp.link import Link
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import AmqpMessage
 from busway.amqp.types import Array, Int, Long, Symbol, Timestamp, UInt
-from busway.broker.descriptions import LISTEN, MANAGE, SEND
 from busway.client.messages import ServiceBusMessage
 from busway.gateway.amqp.nodes.management_node import OPERATIONS
+from busway.model.descriptions import LISTEN, MANAGE, SEND
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room
 from tests.unit.gateway.sas_table import (
     ANY,

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from busway.broker.descriptions import LISTEN, MANAGE, SEND
 from busway.gateway.http.app import HttpSettings
+from busway.model.descriptions import LISTEN, MANAGE, SEND
 from tests.unit.gateway.http_exchange import VERSION, Answer, Exchange, queue_body
 from tests.unit.gateway.sas_table import (
     DEEP_QUEUE,

@@ -8,10 +8,10 @@ from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import Accepted, Properties, Rejected
 from busway.amqp.sections import BATCH_FORMAT, DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import QueueDescription
-from busway.broker.errors import BadArgument
 from busway.gateway.amqp.wire.message_mapping import delivery_payload, message_of
 from busway.message.event_record import event_of
+from busway.model.descriptions import QueueDescription
+from busway.model.errors import BadArgument
 from tests.unit.gateway.amqp_peer import Room, in_room
 from tests.unit.gateway.event_room import EventRoom, annotations_of, envelope, in_event_room, publish, reader
 

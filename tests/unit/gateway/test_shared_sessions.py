@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busway.amqp.types import Described, Symbol
-from busway.broker.descriptions import QueueDescription
+from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.amqp_peer import Room, in_room
 
 SHARED = Symbol("com.microsoft:non-exclusive-session-filter:list")

@@ -14,7 +14,7 @@ from busway.amqp.errors import AmqpError
 from busway.amqp.performatives import Accepted, Modified, Properties, Rejected
 from busway.amqp.sections import VALUE, AmqpMessage, decode_message
 from busway.amqp.types import Array, Char, Int, Long, Symbol, Timestamp, ULong
-from busway.broker.descriptions import QueueDescription
+from busway.model.descriptions import QueueDescription
 from busway.store.contract import StoreState
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from busway.broker.descriptions import (
+from busway.model.descriptions import (
     LISTEN,
     AuthorizationRule,
     NewEntity,

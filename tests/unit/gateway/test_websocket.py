@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 import aiohttp
 import pytest
 
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.gateway import AmqpGateway
 from busway.gateway.amqp.wire.payloads import PayloadCodec
@@ -15,6 +14,7 @@ from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, SUBPROTOCOL, ByteConnection, WebSocketTransport
 from busway.gateway.listener import Listener, Service
+from busway.model.limits import Limits
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore
 from tests.unit.gateway.http_exchange import ROOT_KEY, sas_token

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from busway.gateway.http.app import HttpSettings
-from tests.unit.gateway.test_websocket import Bus, run, serving
+from tests.unit.gateway.test_websocket import Bus, serving
 
 __all__ = ["run"]
 

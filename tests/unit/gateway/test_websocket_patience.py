@@ -20,15 +20,15 @@ from busway.amqp.performatives import (
     Transfer,
 )
 from busway.amqp.sasl import plain_response
-from busway.broker.descriptions import NewEntity, QueueDescription
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
-from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.gateway.amqp.gateway import AmqpGateway
 from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway
 from busway.gateway.http.websocket import SUBPROTOCOL
+from busway.model.descriptions import NewEntity, QueueDescription
+from busway.model.limits import Limits
+from busway.model.sas_keys import ROOT_RULE_NAME
 from tests.harness.frame_factory import make_frame, sasl
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore

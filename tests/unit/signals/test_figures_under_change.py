@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from busway.broker.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
-from busway.broker.errors import BrokerError
+from busway.model.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
+from busway.model.errors import BrokerError
 from busway.signals import exposition as exposition_module
 from busway.signals.exposition import Exposition
 from busway.streams.event_hubs import EventHubs

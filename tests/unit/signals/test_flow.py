@@ -2,9 +2,9 @@
 
 import pytest
 
-from busway.broker.errors import BrokerError, InternalError, MessageLockLost, ServerBusy, StoreOutcomeUnknown
-from busway.broker.fragment.flow import LATENCY_STEPS_S, NAMESPACE_ONLY, Flow, FlowTable
-from busway.broker.fragment.settlement import Settlement, Verb
+from busway.model.errors import BrokerError, InternalError, MessageLockLost, ServerBusy, StoreOutcomeUnknown
+from busway.model.flow import LATENCY_STEPS_S, NAMESPACE_ONLY, Flow, FlowTable
+from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.rig import Rig, play, text, unheard
 
 

@@ -9,8 +9,8 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from busway.broker.descriptions import NewEntity, QueueDescription
-from busway.broker.limits import Limits
+from busway.model.descriptions import NewEntity, QueueDescription
+from busway.model.limits import Limits
 from busway.signals.exposition import Exposition
 from tests.harness.measured import check_within, measured
 from tests.unit.broker.namespace_bench import NamespaceBench

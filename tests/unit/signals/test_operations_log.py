@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from busway.broker.caller import note_caller, present_caller
 from busway.broker.namespace.operations_log import FAILED, OperationsLog
+from busway.model.caller import note_caller, present_caller
 from busway.redaction import HIDDEN
 from busway.signals.log_lines import JsonLines, SecretsFilter
 from tests.harness.manual_clock import ManualClock, SeededEntropy

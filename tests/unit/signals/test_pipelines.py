@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busway.broker.errors import QuotaExceeded
+from busway.model.errors import QuotaExceeded
 from busway.signals import pipelines
 from busway.signals.pipelines import FAILED, RUNNING, STOPPED, NameTaken, Pipelines, ReadSource, Report
 from tests.harness.manual_clock import ManualClock

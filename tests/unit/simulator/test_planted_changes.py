@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from busway import compiled
-from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.forward.transfers import Transfers
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.runtime import Strays
@@ -18,6 +17,7 @@ from busway.broker.fragment.sent_run import SentRun
 from busway.broker.namespace.rule_rows import RuleRow
 from busway.broker.namespace.rule_table import RuleTable
 from busway.message.message import Message
+from busway.model.errors import BrokerError, ServerBusy
 from busway.store.contract import FragmentKey
 from tests.changes.changes import CHANGES
 from tests.simulator.faults import Faults

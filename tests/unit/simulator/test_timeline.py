@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from busway.broker.descriptions import Description, QueueDescription
+from busway.model.descriptions import Description, QueueDescription
 from busway.rules.rule import Rule, SqlFilter
 from tests.chaos.history import FAIL, INFO, OK
 from tests.simulator.expectations import Expectations

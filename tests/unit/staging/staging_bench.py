@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from struct import pack
 
-from busway.broker.errors import ServerBusy
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.wire.payloads import PayloadCodec
 from busway.message.event_chunk import Chunk
+from busway.model.errors import ServerBusy
+from busway.model.limits import Limits
 from busway.staging.decider import Decided, WriteName
 from busway.staging.decisions import JOB, STREAM, WRITE
 from busway.staging.stage import Stage

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from busway.broker.errors import QuotaExceeded
-from busway.broker.limits import Limits
+from busway.model.errors import QuotaExceeded
+from busway.model.limits import Limits
 from busway.staging import decisions, stage_table
 from busway.staging.decisions import JOB, Decision, read_decisions
 from busway.staging.stage import EntityName, Stage, StageLog, StageNote, note_text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from busway.broker.errors import ServerBusy
-from busway.broker.limits import Limits
+from busway.model.errors import ServerBusy
+from busway.model.limits import Limits
 from busway.staging.refusals import CHANGED, FORGOTTEN, GONE, StagingRefused
 from busway.store.contract import StoreError
 from tests.unit.broker.topic_bench import encoded

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from busway.broker.errors import ArgumentOutOfRange, EntityDisabled, InvalidOperation
-from busway.broker.limits import Limits
+from busway.model.errors import ArgumentOutOfRange, EntityDisabled, InvalidOperation
+from busway.model.limits import Limits
 from tests.unit.broker.topic_bench import encoded, sql
 from tests.unit.staging.staging_bench import StagingBench, on_a_staging_bench, patiently, texts
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from busway.broker.descriptions import AuthorizationRule, NewEntity, SubscriptionDescription, TopicDescription
-from busway.broker.errors import EntityNotFound, ServerBusy
-from busway.broker.sas_keys import ROOT_RULE_NAME
+from busway.model.descriptions import AuthorizationRule, NewEntity, SubscriptionDescription, TopicDescription
+from busway.model.errors import EntityNotFound, ServerBusy
+from busway.model.sas_keys import ROOT_RULE_NAME
 from busway.rules.rule import Rule, TrueFilter
 from busway.store.contract import StoreError
 from tests.unit.broker.namespace_bench import Reader, settle

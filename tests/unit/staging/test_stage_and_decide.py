@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.errors import QuotaExceeded, ServerBusy
-from busway.broker.limits import Limits
+from busway.model.errors import QuotaExceeded, ServerBusy
+from busway.model.limits import Limits
 from busway.staging.refusals import BEHIND, GAP, GONE, RowRefused, StagingRefused
 from tests.unit.broker.topic_bench import encoded
 from tests.unit.staging.staging_bench import StagingBench, on_a_staging_bench, texts

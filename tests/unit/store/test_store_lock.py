@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
+from busway.model.limits import Limits
 from busway.store.contract import StoreError, StoreInUse, StoreState
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy

@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.ready_window import WindowBudget
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.fragment.timers import Timers
-from busway.broker.limits import Limits
 from busway.message.event_chunk import Chunk, ChunkBuilder
 from busway.message.event_record import Event, event_of
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
 from busway.store.contract import Counters, FragmentKey, FragmentRow, Store, StoreError
 from busway.store.log_contract import ChunkHead, ChunkPage
 from busway.streams.cursor import Cursor, EventReader
 from busway.streams.event_hub import EventHub
 from busway.streams.hub_descriptions import EventHubDescription, RetentionDescription
 from busway.streams.partition_log import PartitionLog
+from busway.timers import Timers
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore
 from tests.harness.quiet_loop import is_quiet

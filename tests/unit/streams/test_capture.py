@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
-from busway.broker.errors import BrokerError
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.message.event_record import event_of
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
 from busway.streams.cursor import EventReader
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import CaptureDescription, EventHubDescription

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from busway.broker.errors import ServerBusy
 from busway.message.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
 from busway.message.event_record import Event, event_of, record_of
+from busway.model.errors import ServerBusy
 from busway.streams import retention
 from busway.streams.hub_descriptions import RetentionDescription
 from busway.streams.retention import is_tombstone, key_of

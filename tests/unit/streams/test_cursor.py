@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from busway.broker.errors import EntityDisabled, EventsLost, ServerBusy
-from busway.broker.limits import Limits
 from busway.message.event_chunk import ChunkBuilder
+from busway.model.errors import EntityDisabled, EventsLost, ServerBusy
+from busway.model.limits import Limits
 from busway.store.log_contract import LogChanges
 from tests.unit.streams.rig import HubRig, Recorder, play
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.errors import (
+from busway.broker.fragment.receiver import Attachment
+from busway.model.errors import (
     ArgumentOutOfRange,
     BrokerError,
     EntityDisabled,
@@ -15,7 +16,6 @@ from busway.broker.errors import (
     PublisherRevoked,
     ServerBusy,
 )
-from busway.broker.fragment.receiver import Attachment
 from busway.streams.key_hash import partition_of_key
 from tests.unit.streams.rig import GROUP, HubRig, Recorder, Told, event, play
 

@@ -5,8 +5,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from busway.broker.descriptions import AuthorizationRule, NewEntity, QueueDescription, TopicDescription
-from busway.broker.errors import (
+from busway.broker.namespace.hub_entities import NoHubs
+from busway.broker.namespace.namespace import Namespace
+from busway.message.event_record import Event
+from busway.model.descriptions import AuthorizationRule, NewEntity, QueueDescription, TopicDescription
+from busway.model.errors import (
     BadArgument,
     BrokerError,
     EntityAlreadyExists,
@@ -17,10 +20,7 @@ from busway.broker.errors import (
     StoreOutcomeUnknown,
     Unauthorized,
 )
-from busway.broker.limits import Limits
-from busway.broker.namespace.hub_entities import NoHubs
-from busway.broker.namespace.namespace import Namespace
-from busway.message.event_record import Event
+from busway.model.limits import Limits
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import (
     ConsumerGroupDescription,

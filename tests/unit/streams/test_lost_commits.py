@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from busway.broker.errors import BrokerError
-from busway.broker.limits import Limits
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.message.event_chunk import Chunk
 from busway.message.event_record import Event
+from busway.model.errors import BrokerError
+from busway.model.limits import Limits
 from busway.store.contract import Counters, LogCounters
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.event_hubs import EventHubs

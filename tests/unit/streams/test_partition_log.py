@@ -9,15 +9,15 @@ import pytest
 
 from busway.amqp.decode import decode_value
 from busway.amqp.sections import scan
-from busway.broker.errors import (
+from busway.message.event_chunk import Chunk
+from busway.model.errors import (
     EntityDisabled,
     MessageTooLarge,
     QuotaExceeded,
     ServerBusy,
     StoreOutcomeUnknown,
 )
-from busway.broker.limits import Limits
-from busway.message.event_chunk import Chunk
+from busway.model.limits import Limits
 from busway.streams.partition_log import CHUNK_BYTES_MAX
 from tests.unit.broker.told_journal import ToldJournal
 from tests.unit.streams.rig import HubRig, Told, body_of, event, play

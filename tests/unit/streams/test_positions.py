@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busway.broker.errors import BadArgument, ServerBusy
+from busway.model.errors import BadArgument, ServerBusy
 from busway.streams.positions import (
     LATEST,
     NUMBER,

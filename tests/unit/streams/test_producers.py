@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from busway.broker.errors import (
+from busway.message.event_record import Event
+from busway.model.errors import (
     ArgumentOutOfRange,
     BadArgument,
     BrokerError,
@@ -16,8 +17,7 @@ from busway.broker.errors import (
     ServerBusy,
     StoreOutcomeUnknown,
 )
-from busway.broker.limits import Limits
-from busway.message.event_record import Event
+from busway.model.limits import Limits
 from busway.streams.hub_descriptions import RetentionDescription
 from busway.streams.partition_log import PartitionLog
 from busway.streams.producers import GROUPS_MAX, Producer

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from busway.broker.descriptions import NewEntity, QueueDescription, TopicDescription
-from busway.broker.errors import BrokerError, EntityAlreadyExists
+from busway.model.descriptions import NewEntity, QueueDescription, TopicDescription
+from busway.model.errors import BrokerError, EntityAlreadyExists
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.streams.test_event_hubs import Bus, run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busway.broker.errors import EntityNotFound, ReceiverStolen, TooManyReaders
+from busway.model.errors import EntityNotFound, ReceiverStolen, TooManyReaders
 from busway.streams.cursor import Readers
 from tests.unit.streams.rig import Recorder
 

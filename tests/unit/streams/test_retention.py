@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from busway.broker.errors import ServerBusy
-from busway.broker.limits import Limits
+from busway.model.errors import ServerBusy
+from busway.model.limits import Limits
 from busway.streams.hub_descriptions import RetentionDescription
 from tests.unit.streams.rig import HubRig, play
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from busway.broker.errors import EventsLost, ServerBusy
-from busway.broker.limits import Limits
 from busway.clock import Clock
 from busway.message.event_chunk import Chunk, ChunkBuilder
+from busway.model.errors import EventsLost, ServerBusy
+from busway.model.limits import Limits
 from busway.store.contract import Counters, FragmentKey, FragmentRow, StoreError
 from busway.store.log_contract import LogChanges
 from busway.store.sqlite.store import SqliteStore

@@ -17,9 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.descriptions import SubscriptionDescription
 from busway.broker.entity.queue import Queue
-from busway.broker.errors import (
+from busway.broker.fragment.admission import fault_of, namespace_fault, quota_fault
+from busway.broker.fragment.dead_letter import SESSION_ID_IS_NULL, rule_failed
+from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.sent_run import SentRun
+from busway.message.message import Message
+from busway.model.descriptions import SubscriptionDescription
+from busway.model.errors import (
     BadArgument,
     BrokerError,
     InvalidOperation,
@@ -27,11 +32,6 @@ from busway.broker.errors import (
     QuotaExceeded,
     ServerBusy,
 )
-from busway.broker.fragment.admission import fault_of, namespace_fault, quota_fault
-from busway.broker.fragment.dead_letter import SESSION_ID_IS_NULL, rule_failed
-from busway.broker.fragment.fragment import Fragment
-from busway.broker.fragment.sent_run import SentRun
-from busway.message.message import Message
 from busway.store.contract import FragmentKey, StoreError
 
 #: Of one copy.

@@ -19,8 +19,8 @@ from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY, stamp_of, stamped
 from busway.broker.fragment.dead_letter import EXPIRED
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.read_requests import read
-from busway.broker.fragment.settlement import Verb
 from busway.message.message import PLACE_DEFERRED, Message
+from busway.model.settlement import Verb
 from busway.store.contract import Page
 
 if TYPE_CHECKING:

@@ -26,7 +26,14 @@ from busway.broker.bulk.claim_rows import ClaimRows, Pace, held_stamps, next_tur
 from busway.broker.entity.awaited_settlement import settle_durably
 from busway.broker.entity.partition_keys import index_of_number
 from busway.broker.entity.queue import Queue
-from busway.broker.errors import (
+from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY as CLAIM_PROPERTY
+from busway.broker.fragment.claim_stamp import stamped as stamped
+from busway.broker.fragment.claim_stamp import unstamped as unstamped
+from busway.broker.fragment.outlet import Outlet
+from busway.broker.fragment.receiver import Delivery, Receiver
+from busway.clock import Clock
+from busway.message.message import Message
+from busway.model.errors import (
     BrokerError,
     MessageLockLost,
     MessageNotFound,
@@ -34,12 +41,7 @@ from busway.broker.errors import (
     ServerBusy,
     SessionLockLost,
 )
-from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY
-from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.receiver import Delivery, Receiver
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.clock import Clock
-from busway.message.message import Message
+from busway.model.settlement import Settlement, Verb
 
 #: Messages of one claim.
 COUNT_MAX: Final = 100_000

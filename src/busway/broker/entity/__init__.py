@@ -13,5 +13,5 @@
   publication        a publish that is too large for one turn of the loop (`staged_copies`: what can be done of it
                      before it joins; `topic_line`: whoever comes meanwhile)
 
-Outside of the broker one knows `queue`, `topic`, `attachments` and `partition_keys`.
+Outside of the broker one knows none of them: the namespace names those that others work with.
 """

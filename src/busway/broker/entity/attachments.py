@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.receiver import Attachment
+from busway.model.errors import BrokerError
 
 
 class Attachments:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.settlement import Settlement
+from busway.model.errors import BrokerError
+from busway.model.settlement import Settlement
 
 
 async def settle_durably(

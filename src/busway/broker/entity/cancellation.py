@@ -12,11 +12,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from busway.broker.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
 from busway.broker.fragment.journal import CANCEL
 from busway.broker.fragment.read_requests import CANCELLED
-from busway.broker.fragment.write import broker_error
+from busway.broker.fragment.runtime import broker_error
 from busway.message.message import Message
+from busway.model.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
 from busway.store.contract import StoreError
 
 if TYPE_CHECKING:

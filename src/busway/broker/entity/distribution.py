@@ -37,14 +37,14 @@ from busway.broker.entity.topic_line import (
     WaitingTransaction,
     WaitingTurn,
 )
-from busway.broker.errors import BrokerError, NoMatchingSubscription, QuotaExceeded, ServerBusy
 from busway.broker.fragment.dead_letter import rule_failed
 from busway.broker.fragment.intake import Intake, Preparation, Prepared
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.sent_run import SentRun
-from busway.broker.fragment.settlement import RunDone
 from busway.broker.fragment.turns import HALF
 from busway.message.message import Message
+from busway.model.errors import BrokerError, NoMatchingSubscription, QuotaExceeded, ServerBusy
+from busway.model.settlement import RunDone
 from busway.rules.errors import ActionError
 from busway.rules.match import Match
 from busway.rules.selection import CHANGED_STEPS, CHARACTERS_PER_STEP, Selection

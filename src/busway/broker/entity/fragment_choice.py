@@ -24,10 +24,10 @@ from busway.broker.entity.partition_keys import (
     fragment_of_key,
     key_of,
 )
-from busway.broker.errors import BrokerError, InvalidOperation, ServerBusy
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.settings import FragmentSettings
 from busway.message.message import Message
+from busway.model.errors import BrokerError, InvalidOperation, ServerBusy
 
 _NO_KEY: Final = (
     "Message to a partitioned entity with duplicate detection enabled must have either PartitionKey or MessageId"

@@ -29,14 +29,6 @@ from busway.broker.entity.partition_keys import (
 )
 from busway.broker.entity.receiver_share import ReceiverShare
 from busway.broker.entity.session_list import listed_sessions
-from busway.broker.errors import (
-    BrokerError,
-    EntityDisabled,
-    InvalidOperation,
-    MessageLockLost,
-    MessageNotFound,
-    ServerBusy,
-)
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.message_sessions import MessageSession
 from busway.broker.fragment.moving import Origin
@@ -45,8 +37,16 @@ from busway.broker.fragment.read_requests import check_fits, read
 from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settlement import PartDone, Report, RunDone, Settlement, Verb
 from busway.message.message import NEVER_MS, Message
+from busway.model.errors import (
+    BrokerError,
+    EntityDisabled,
+    InvalidOperation,
+    MessageLockLost,
+    MessageNotFound,
+    ServerBusy,
+)
+from busway.model.settlement import PartDone, Report, RunDone, Settlement, Verb
 from busway.store.contract import Store, first_number_base
 
 T = TypeVar("T")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from busway.broker.errors import BrokerError
-from busway.broker.fragment.flow import Flow
+from busway.broker.fragment.runtime import broker_error
 from busway.broker.fragment.sent_run import SentRun
-from busway.broker.fragment.settlement import PartDone, RunDone, Verb
-from busway.broker.fragment.write import FragmentWrite, broker_error
+from busway.broker.fragment.write import FragmentWrite
+from busway.model.errors import BrokerError
+from busway.model.flow import Flow
+from busway.model.settlement import PartDone, RunDone, Verb
 from busway.store.contract import CommitBatch, StoreError
 
 

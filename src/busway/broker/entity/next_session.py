@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 
 from busway.broker.entity.receiver_share import ReceiverShare, ShareOwner
-from busway.broker.errors import BrokerError, OperationTimedOut
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.message_sessions import MessageSession
 from busway.broker.fragment.receiver import Receiver
 from busway.loop_entries import Steps
+from busway.model.errors import BrokerError, OperationTimedOut
 
 _Accepting = asyncio.Task[MessageSession]
 

@@ -24,9 +24,9 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.entity.staged_copies import Copies, StagedCopies
-from busway.broker.errors import BrokerError, NoMatchingSubscription, QuotaExceeded, ServerBusy
 from busway.broker.fragment.intake import Preparation
 from busway.message.message import Message
+from busway.model.errors import BrokerError, NoMatchingSubscription, QuotaExceeded, ServerBusy
 from busway.rules.errors import ActionError
 from busway.rules.match import Match
 from busway.rules.selection import CHANGED_STEPS, CHARACTERS_PER_STEP

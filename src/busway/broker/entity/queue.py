@@ -6,16 +6,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from busway.broker.descriptions import Receivable, RuntimeCounts, SubscriptionDescription
 from busway.broker.entity.attachments import Attachments
-from busway.broker.errors import BrokerError, EntityDisabled, InvalidOperation
-from busway.broker.fragment.flow import Flow
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settlement import Report, RunDone
 from busway.message.message import Message
+from busway.model.descriptions import Receivable, RuntimeCounts, SubscriptionDescription
+from busway.model.errors import BrokerError, EntityDisabled, InvalidOperation
+from busway.model.flow import Flow
+from busway.model.settlement import Report, RunDone
 from busway.store.contract import Counters
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.receiver import Delivery, Receiver
+from busway.model.errors import BrokerError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

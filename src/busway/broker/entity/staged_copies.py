@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.dead_letter import SESSION_ID_IS_NULL, reason_in
 from busway.broker.fragment.journal import OperationRow
 from busway.broker.fragment.property_changes import merge_changes
 from busway.broker.fragment.sent_run import PreparedRows, SentRun, expiry_ms
 from busway.message.message import PLACE_ACTIVE, Message
+from busway.model.errors import BrokerError
 from busway.store.contract import CommitBatch, FragmentKey
 
 if TYPE_CHECKING:

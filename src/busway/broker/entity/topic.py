@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from busway.broker.descriptions import TopicDescription
 from busway.broker.entity.attachments import Attachments
 from busway.broker.entity.distribution import Distribution
 from busway.broker.entity.queue import scheduled
-from busway.broker.errors import BrokerError, EntityDisabled
-from busway.broker.fragment.flow import Flow
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settlement import Report, RunDone
 from busway.message.message import Message
+from busway.model.descriptions import TopicDescription
+from busway.model.errors import BrokerError, EntityDisabled
+from busway.model.flow import Flow
+from busway.model.settlement import Report, RunDone
 from busway.rules.selection import Selection
 
 

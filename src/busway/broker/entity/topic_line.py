@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from busway.broker.entity.publication import Publication
-from busway.broker.errors import BrokerError, InternalError, ServerBusy
 from busway.broker.fragment.intake import Prepared
 from busway.broker.fragment.sent_run import SentRun
 from busway.message.message import Message
+from busway.model.errors import BrokerError, InternalError, ServerBusy
 
 if TYPE_CHECKING:
     from busway.broker.entity.distribution import Distribution

@@ -6,5 +6,5 @@
                         of these)
   send_via              messages for one entity by way of another: transfer queues
 
-Outside of the broker one knows `send_via`.
+Outside of the broker one knows none of them.
 """

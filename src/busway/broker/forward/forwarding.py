@@ -23,14 +23,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.entity.partition_keys import fragment_of_forwarded
-from busway.broker.errors import (
-    BrokerError,
-    EntityDisabled,
-    EntityNotFound,
-    QuotaExceeded,
-    ServerBusy,
-    StoreOutcomeUnknown,
-)
 from busway.broker.forward.destinations_on_hold import Destination, DestinationsOnHold
 from busway.broker.forward.transfers import FORWARDED, Departure, Transfers
 from busway.broker.fragment.dead_letter import hops_used_up, transfer_failed
@@ -40,6 +32,14 @@ from busway.broker.fragment.property_changes import DEAD_LETTER_REASON, read_cha
 from busway.message.bare import changed_bare
 from busway.message.head import read_head
 from busway.message.message import PLACE_ACTIVE, Message
+from busway.model.errors import (
+    BrokerError,
+    EntityDisabled,
+    EntityNotFound,
+    QuotaExceeded,
+    ServerBusy,
+    StoreOutcomeUnknown,
+)
 from busway.store.contract import CommitBatch, StoreError, TransferMark
 from busway.subject.message_subject import MessageSubject
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from busway.broker.entity.queue import Queue
     from busway.broker.entity.topic import Topic
     from busway.broker.fragment.fragment import Fragment
-    from busway.broker.fragment.timers import Timer
+    from busway.timers import Timer
 
 _log = logging.getLogger(__name__)
 

@@ -16,29 +16,29 @@ from typing import TYPE_CHECKING, Final
 from busway.amqp.decode import decode_value
 from busway.amqp.encode import append_value
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import (
+from busway.broker.forward.forwarding import Forwarder, Route
+from busway.broker.fragment.admission import fault_of
+from busway.message.head import Head, read_head
+from busway.message.message import Message
+from busway.model.descriptions import (
     Description,
     QueueDescription,
     SubscriptionDescription,
 )
-from busway.broker.entity_path import TRANSFER_KEYWORD
-from busway.broker.errors import BrokerError
-from busway.broker.forward.forwarding import Forwarder, Route
-from busway.broker.fragment.admission import fault_of
-from busway.broker.fragment.settlement import Report, RunDone
-from busway.message.head import Head, read_head
-from busway.message.message import Message
+from busway.model.entity_path import TRANSFER_KEYWORD
+from busway.model.errors import BrokerError
+from busway.model.settlement import Report, RunDone
 
 if TYPE_CHECKING:
     from busway.broker.entity.queue import Queue
     from busway.broker.entity.topic import Topic
-    from busway.broker.fragment.flow import Flow
     from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.outlet import Outlet
     from busway.broker.fragment.receiver import Attachment
     from busway.broker.fragment.settings import FragmentSettings
-    from busway.broker.limits import Limits
     from busway.broker.transaction.transaction import Transaction
+    from busway.model.flow import Flow
+    from busway.model.limits import Limits
 
 #: Keys of entities are in lower case; the capital keeps every address of a client from leading here.
 _KEY_ENDING: Final = f"/{TRANSFER_KEYWORD}"

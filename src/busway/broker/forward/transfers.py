@@ -30,13 +30,13 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from busway.broker.errors import BrokerError
 from busway.broker.forward.destinations_on_hold import Destination
 from busway.broker.forward.doubt import Doubt
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.store_keeper import StoreKeeper
 from busway.message.message import PLACE_ACTIVE
+from busway.model.errors import BrokerError
 from busway.store.contract import FragmentKey, StoreError, TransferMark
 
 _log = logging.getLogger(__name__)

@@ -14,20 +14,16 @@
   ready_window       the next messages to deliver, in memory, within one byte budget
   locks              receivers' claims, by token
   receiver           what a receiver offers and what it is given
-  settlement         what a receiver asks for in the end
   message_states     the life of a message as a table
   settling           how locks end (`outcomes`: returned, deferred, dead-lettered, expired)
   property_changes   application properties that settlement changed
   dead_letter        why a message is dead
   message_sessions   sessions: claims, the line for the next one, states
   read_requests      peek, receive by number, batch delete, cancellation
-  expiry schedule    what time does to messages (`store_sweep`: what both are; `timers`; `wall_alarm`: timers for wall
-                     times)
+  expiry schedule    what time does to messages (`store_sweep`: what both are; `wall_alarm`: timers for wall times)
   claim_stamp        how rows tell which claim holds them
-  flow               what flows through each entity, counted
   journal            what happens to messages, told to whoever keeps a record of it
   runtime            what all fragments share (`turns`: what one turn of the loop has room for)
 
-Outside of the broker one knows `fragment`, `outlet`, `claim_stamp`, `settings`, `receiver`, `settlement`, `locks`,
-`message_sessions`, `admission`, `write`, `property_changes`, `timers`, `flow`, `journal` and `runtime`.
+Outside of the broker one knows `outlet`, `fragment`, `admission`, `journal` and `runtime`.
 """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from busway.broker.errors import BadArgument, BrokerError, InvalidOperation, MessageTooLarge, QuotaExceeded
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.limits import Limits
 from busway.message.message import Message
+from busway.model.errors import BadArgument, BrokerError, InvalidOperation, MessageTooLarge, QuotaExceeded
+from busway.model.limits import Limits
 
 
 def has_keys(message: Message) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from busway.broker.errors import (
+from busway.broker.fragment.property_changes import DEAD_LETTER_REASON, dead_letter_properties
+from busway.model.errors import (
     BrokerError,
     EntityDisabled,
     EntityNotFound,
     QuotaExceeded,
 )
-from busway.broker.fragment.property_changes import DEAD_LETTER_REASON, dead_letter_properties
 
 #: D-11
 EXPIRED: Final = dead_letter_properties("TTLExpiredException", "The message expired and was dead lettered.")

@@ -29,12 +29,12 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.fragment.sent_run import SentRun
-from busway.broker.fragment.timers import Timer
 from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import Message
+from busway.model.errors import BrokerError, ServerBusy
 from busway.store.contract import StoreError
+from busway.timers import Timer
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

@@ -20,12 +20,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.message_states import MessageState
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.store_sweep import StoreSweep
 from busway.broker.fragment.wall_alarm import WallAlarm
 from busway.message.message import NEVER_MS, PLACE_ACTIVE, Message
+from busway.model.errors import BrokerError
 from busway.store.contract import FragmentKey, Page, Store, StoreError, TimedRow
 
 if TYPE_CHECKING:

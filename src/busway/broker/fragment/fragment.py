@@ -20,12 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from busway.broker.errors import (
-    BrokerError,
-    EntityDisabled,
-    InvalidOperation,
-    ServerBusy,
-)
 from busway.broker.fragment.duplicates import DuplicateFilter
 from busway.broker.fragment.expiry import HeadExpiry
 from busway.broker.fragment.intake import Intake
@@ -38,12 +32,18 @@ from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.read_requests import ReadRequests, read
 from busway.broker.fragment.ready_window import Horizon, ReadyWindow
 from busway.broker.fragment.receiver import Delivery, Receiver
-from busway.broker.fragment.runtime import BrokerRuntime
+from busway.broker.fragment.runtime import BrokerRuntime, broker_error
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settlement import Report, RunDone, Settlement, Verb
 from busway.broker.fragment.settling import Settling
-from busway.broker.fragment.write import FragmentWrite, broker_error
+from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import Message
+from busway.model.errors import (
+    BrokerError,
+    EntityDisabled,
+    InvalidOperation,
+    ServerBusy,
+)
+from busway.model.settlement import Report, RunDone, Settlement, Verb
 from busway.store.contract import (
     CommitBatch,
     Counters,

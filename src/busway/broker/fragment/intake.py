@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from busway.broker.errors import BrokerError, EntityDisabled, QuotaExceeded, ServerBusy
 from busway.broker.fragment.admission import batch_fault, fault_of, has_keys, namespace_fault, quota_fault
 from busway.broker.fragment.numbering import RESERVE_FROM, Numbering
 from busway.broker.fragment.sent_run import PreparedRows, SentRun, expiry_ms
-from busway.broker.fragment.settlement import RunDone
 from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import Message
+from busway.model.errors import BrokerError, EntityDisabled, QuotaExceeded, ServerBusy
+from busway.model.settlement import RunDone
 from busway.store.contract import CommitBatch
 
 if TYPE_CHECKING:

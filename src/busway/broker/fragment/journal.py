@@ -14,7 +14,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from busway.broker.fragment.locks import Lock
+from busway.broker.fragment.locks import Lock as Lock
 from busway.message.event_record import Event
 from busway.message.message import Message
 

@@ -15,7 +15,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import (
+from busway.broker.fragment.admission import namespace_fault, quota_fault
+from busway.broker.fragment.journal import SESSION_ACCEPT, SESSION_END
+from busway.broker.fragment.lane import Lane
+from busway.broker.fragment.locks import SessionLock
+from busway.broker.fragment.message_states import MessageInput
+from busway.broker.fragment.receiver import Receiver
+from busway.message.message import Message
+from busway.model.errors import (
     ArgumentOutOfRange,
     BadArgument,
     BrokerError,
@@ -27,15 +34,8 @@ from busway.broker.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
-from busway.broker.fragment.admission import namespace_fault, quota_fault
-from busway.broker.fragment.journal import SESSION_ACCEPT, SESSION_END
-from busway.broker.fragment.lane import Lane
-from busway.broker.fragment.locks import SessionLock
-from busway.broker.fragment.message_states import MessageInput
-from busway.broker.fragment.receiver import Receiver
-from busway.broker.fragment.timers import Timer
-from busway.message.message import Message
 from busway.store.contract import StoreError
+from busway.timers import Timer
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

@@ -15,8 +15,8 @@ from enum import Enum
 from typing import Final
 
 from busway.broker.fragment import journal
-from busway.broker.fragment.settlement import Verb
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
+from busway.model.settlement import Verb
 
 
 class MessageState(Enum):

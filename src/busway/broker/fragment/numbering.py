@@ -21,10 +21,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError, QuotaExceeded, ServerBusy
-from busway.broker.fragment.settlement import RunDone
-from busway.broker.fragment.write import broker_error
+from busway.broker.fragment.runtime import broker_error
 from busway.message.message import Message
+from busway.model.errors import BrokerError, QuotaExceeded, ServerBusy
+from busway.model.settlement import RunDone
 from busway.store.contract import COUNTER_BITS, StoreError
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from busway.broker.errors import BadArgument
 from busway.broker.fragment.dead_letter import EXPIRED, HEADER_SIZE_EXCEEDED, deliveries_used_up
 from busway.broker.fragment.journal import UNKNOWN
 from busway.broker.fragment.lane import Lane
@@ -16,9 +15,10 @@ from busway.broker.fragment.locks import Lock
 from busway.broker.fragment.message_sessions import MessageSession
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.property_changes import dead_letter_properties, merge_changes
-from busway.broker.fragment.settlement import Settlement
 from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import PLACE_ACTIVE
+from busway.model.errors import BadArgument
+from busway.model.settlement import Settlement
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

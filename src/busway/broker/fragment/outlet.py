@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
-from busway.broker.errors import BrokerError
+from busway.broker.fragment.message_sessions import MessageSession as MessageSession
 from busway.broker.fragment.moving import Origin
-from busway.broker.fragment.receiver import Delivery, Receiver
-from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settlement import Report, RunDone, Settlement
+from busway.broker.fragment.receiver import Attachment as Attachment
+from busway.broker.fragment.receiver import Delivery as Delivery
+from busway.broker.fragment.receiver import Receiver as Receiver
+from busway.broker.fragment.settings import FragmentSettings as FragmentSettings
 from busway.message.message import Message
+from busway.model.errors import BrokerError
+from busway.model.settlement import Report, RunDone, Settlement
 
 if TYPE_CHECKING:
-    from busway.broker.fragment.flow import Flow
     from busway.broker.fragment.fragment import Fragment
-    from busway.broker.fragment.message_sessions import MessageSession
+    from busway.model.flow import Flow
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

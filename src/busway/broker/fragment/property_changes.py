@@ -10,7 +10,7 @@ from typing import Final
 
 from busway.amqp.decode import DecodeError, decode_value
 from busway.amqp.encode import EncodeError, encode_value
-from busway.broker.errors import BadArgument, InternalError
+from busway.model.errors import BadArgument, InternalError
 
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
 DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"

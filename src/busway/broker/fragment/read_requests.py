@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from busway.broker.errors import ArgumentOutOfRange, MessageNotFound, ServerBusy, SessionLockLost
 from busway.broker.fragment.claim_stamp import stamp_of
 from busway.broker.fragment.journal import COMPLETE, RECEIVE
 from busway.broker.fragment.locks import NO_DEADLINE
 from busway.broker.fragment.message_states import MessageInput, MessageState, Step, step_of
 from busway.broker.fragment.receiver import Delivery
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Message
+from busway.model.errors import ArgumentOutOfRange, MessageNotFound, ServerBusy, SessionLockLost
 from busway.store.contract import Page, StoreError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ socket drained) the receiver's owner calls `outlet.wake(receiver)`.
 
 from mypy_extensions import mypyc_attr
 
-from busway.broker.errors import BrokerError
 from busway.message.message import Message
+from busway.model.errors import BrokerError
 
 
 class Delivery:

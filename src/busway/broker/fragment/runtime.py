@@ -5,17 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 
-from busway.broker.fragment.flow import FlowTable
 from busway.broker.fragment.journal import Journal
 from busway.broker.fragment.ready_window import WindowBudget
 from busway.broker.fragment.store_sweep import StoreSweep
-from busway.broker.fragment.timers import Timers
 from busway.broker.fragment.turns import Turns
 from busway.broker.fragment.wall_alarm import WallTimers
-from busway.broker.limits import Limits
 from busway.clock import Clock, Entropy
 from busway.message.message import Message
-from busway.store.contract import FragmentKey, Store, StoreError
+from busway.model.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
+from busway.model.flow import FlowTable
+from busway.model.limits import Limits
+from busway.store.contract import CommitUnknown, FragmentKey, Store, StoreError
+from busway.timers import Timers
 
 Spawn = Callable[[Coroutine[None, None, None]], object]
 
@@ -86,6 +87,13 @@ class NamespaceSize:
 
     def recount(self) -> None:
         self._free_bytes = self.bytes_max - self._used()
+
+
+def broker_error(error: StoreError) -> BrokerError:
+    """What a client is told when a commit failed: an unknown outcome is never called a refusal."""
+    if isinstance(error, CommitUnknown):
+        return StoreOutcomeUnknown()
+    return ServerBusy("The store refused to write just now: nothing was stored. Please try again.")
 
 
 class BrokerRuntime:

@@ -19,11 +19,11 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.expiry import FragmentOf, by_fragment
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.store_sweep import StoreSweep
 from busway.message.message import PLACE_SCHEDULED, Message
+from busway.model.errors import BrokerError
 from busway.store.contract import FragmentKey, Store, TimedRow
 
 _log = logging.getLogger(__name__)

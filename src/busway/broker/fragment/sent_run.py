@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.journal import DUPLICATE, SCHEDULE, SEND
-from busway.broker.fragment.settlement import RunDone
-from busway.broker.fragment.write import FragmentWrite, broker_error
+from busway.broker.fragment.runtime import broker_error
+from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import NEVER_MS, PLACE_ACTIVE, PLACE_SCHEDULED, Message
+from busway.model.errors import BrokerError
+from busway.model.settlement import RunDone
 from busway.store.contract import CommitBatch, FragmentKey, StoreError
 
 if TYPE_CHECKING:

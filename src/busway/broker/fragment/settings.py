@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from busway.broker.descriptions import (
+from busway.model.descriptions import (
     FOREVER_MS,
     QueueDescription,
     Receivable,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.limits import KIB, MIB, Limits
+from busway.model.limits import KIB, MIB, Limits
 
 #: Status values of an entity that is refused to senders, or to receivers (E-82).
 _SEND_REFUSED = frozenset({"Disabled", "SendDisabled"})

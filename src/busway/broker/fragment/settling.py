@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError, InvalidOperation, MessageLockLost, ServerBusy, SessionLockLost
 from busway.broker.fragment.locks import Lock
 from busway.broker.fragment.message_sessions import MessageSession
 from busway.broker.fragment.message_states import INPUT_OF_VERB, MessageInput
 from busway.broker.fragment.outcomes import Outcomes
-from busway.broker.fragment.settlement import RunDone, Settlement, Verb
-from busway.broker.fragment.timers import Timer
-from busway.broker.fragment.write import FragmentWrite, broker_error
+from busway.broker.fragment.runtime import broker_error
+from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import PLACE_ACTIVE
+from busway.model.errors import BrokerError, InvalidOperation, MessageLockLost, ServerBusy, SessionLockLost
+from busway.model.settlement import RunDone, Settlement, Verb
 from busway.store.contract import CommitBatch, StoreError
+from busway.timers import Timer
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

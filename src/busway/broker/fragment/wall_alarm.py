@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from busway.broker.fragment.timers import Timer, Timers
 from busway.clock import Clock
 from busway.message.message import NEVER_MS
+from busway.timers import Timer, Timers
 
 _LOOK_EVERY_S: Final = 1.0
 

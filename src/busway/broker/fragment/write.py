@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError, InvalidOperation, ServerBusy, StoreOutcomeUnknown
 from busway.broker.fragment.dead_letter import EXPIRED, HEADER_SIZE_EXCEEDED, reason_in
 from busway.broker.fragment.journal import DEAD_LETTER, SCHEDULE, UNKNOWN, Note, OperationRow
 from busway.broker.fragment.locks import Lock
 from busway.broker.fragment.message_states import MessageInput, MessageState, Step, step_of
 from busway.broker.fragment.property_changes import merge_changes
 from busway.message.message import NEVER_MS, PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Message
-from busway.store.contract import Change, CommitBatch, CommitUnknown, FragmentKey, Move, StoreError
+from busway.model.errors import InvalidOperation
+from busway.store.contract import Change, CommitBatch, FragmentKey, Move, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -33,13 +33,6 @@ _COMPLETED: Final = step_of(MessageState.LOCKED, MessageInput.COMPLETED)
 _COMPLETED_DEFERRED: Final = step_of(MessageState.LOCKED_DEFERRED, MessageInput.COMPLETED)
 _ACTIVATED: Final = step_of(MessageState.SCHEDULED, MessageInput.ACTIVATED)
 _CLAIM_RELEASED: Final = step_of(MessageState.DEFERRED, MessageInput.CLAIM_RELEASED)
-
-
-def broker_error(error: StoreError) -> BrokerError:
-    """What a client is told when a commit failed: an unknown outcome is never called a refusal."""
-    if isinstance(error, CommitUnknown):
-        return StoreOutcomeUnknown()
-    return ServerBusy("The store refused to write just now: nothing was stored. Please try again.")
 
 
 class FragmentWrite:

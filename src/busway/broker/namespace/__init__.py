@@ -32,5 +32,5 @@ What is written down:
   catalogue          rows, at home in the first store and copied to all
   catalogue_rows     what they say (`rule_rows`: those of rules; `decided_rules`: rules that transactions changed)
 
-Outside of the broker one knows `namespace` and `catalogue_rows`.
+Outside of the broker one knows `namespace`, which names what else is for others.
 """

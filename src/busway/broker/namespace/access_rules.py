@@ -4,13 +4,13 @@ description and change with it."""
 from collections.abc import Callable
 from dataclasses import replace
 
-from busway.broker.description_checks import check_rules
-from busway.broker.descriptions import AuthorizationRule, SubscriptionDescription
-from busway.broker.entity_path import topic_key_of
-from busway.broker.errors import BadArgument
 from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY
 from busway.broker.namespace.contents import NamespaceContents
-from busway.broker.sas_keys import ROOT_RULE_NAME, completed_rules
+from busway.model.description_checks import check_rules
+from busway.model.descriptions import AuthorizationRule, SubscriptionDescription
+from busway.model.entity_path import topic_key_of
+from busway.model.errors import BadArgument
+from busway.model.sas_keys import ROOT_RULE_NAME, completed_rules
 
 
 class AccessRules:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
-from busway.broker.fragment.timers import Timer, Timers
 from busway.clock import Clock
+from busway.timers import Timer, Timers
 
 #: How often the namespace looks around, and so how long a use that makes no event is taken to last.
 LOOK_AROUND_EVERY_S: Final = 60.0

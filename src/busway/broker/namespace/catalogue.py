@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from busway.broker.errors import ServerBusy, StoreOutcomeUnknown
 from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, StoreRow, store_rows
 from busway.broker.namespace.decided_rules import DECIDED_KEY
 from busway.broker.store_keeper import StoreKeeper
+from busway.model.errors import ServerBusy, StoreOutcomeUnknown
 from busway.store.contract import CommitBatch, CommitUnknown, StoreError
 
 _log = logging.getLogger("busway.catalogue")

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from busway.broker.descriptions import (
+from busway.broker.forward.doubt import Doubt
+from busway.model.descriptions import (
     AuthorizationRule,
     Description,
     Json,
@@ -32,8 +33,7 @@ from busway.broker.descriptions import (
     rules_of_json,
     text_at,
 )
-from busway.broker.errors import BadArgument
-from busway.broker.forward.doubt import Doubt
+from busway.model.errors import BadArgument
 from busway.store.contract import FragmentKey, StoreError, StoreTooNew
 
 _FORMAT: Final = 1

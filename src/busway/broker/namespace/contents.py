@@ -11,9 +11,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from busway.background import BackgroundWork
-from busway.broker.descriptions import KIND_NAMES, Description
-from busway.broker.entity_path import not_found, path_key, shown
-from busway.broker.errors import InvalidOperation
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.namespace.auto_delete import AutoDelete
 from busway.broker.namespace.catalogue import Catalogue, Changes
@@ -25,6 +22,9 @@ from busway.broker.namespace.idle_entities import IdleEntities
 from busway.broker.namespace.operations_log import SUCCEEDED, OperationsLog
 from busway.broker.namespace.staged_rows import NoStagedRows, StagedRows
 from busway.broker.store_keeper import StoreKeeper
+from busway.model.descriptions import KIND_NAMES, Description
+from busway.model.entity_path import not_found, path_key, shown
+from busway.model.errors import InvalidOperation
 from busway.store.contract import CommitBatch, FragmentKey
 
 #: Adds what belongs to a change to the batch that writes it.

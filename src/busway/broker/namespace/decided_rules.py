@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.descriptions import integer_at
-from busway.broker.errors import BadArgument
 from busway.broker.namespace.catalogue_rows import damaged_row, read_row, written_row
 from busway.broker.namespace.rule_rows import subscription_key_of
+from busway.model.descriptions import integer_at
+from busway.model.errors import BadArgument
 
 #: Where the text lies in a store. It is no row of the catalogue.
 DECIDED_KEY: Final = "decided-rules"

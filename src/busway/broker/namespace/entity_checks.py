@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from busway.broker.description_checks import PREMIUM, check_creation
-from busway.broker.descriptions import Description, NewEntity, SubscriptionDescription, TopicDescription
-from busway.broker.entity_path import already_exists, not_found, path_key, shown
-from busway.broker.errors import (
+from busway.broker.forward.send_via import is_transfer_key
+from busway.broker.namespace.catalogue_rows import EntityRow
+from busway.broker.namespace.contents import NamespaceContents
+from busway.model.description_checks import PREMIUM, check_creation
+from busway.model.descriptions import Description, NewEntity, SubscriptionDescription, TopicDescription
+from busway.model.entity_path import already_exists, not_found, path_key, shown
+from busway.model.errors import (
     EntityAlreadyExists,
     ForwardTargetNotFound,
     QuotaExceeded,
     TooManySubscriptions,
 )
-from busway.broker.forward.send_via import is_transfer_key
-from busway.broker.namespace.catalogue_rows import EntityRow
-from busway.broker.namespace.contents import NamespaceContents
 
 
 def check_new_entities(contents: NamespaceContents, wanted: Sequence[NewEntity]) -> None:

@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from busway.broker.descriptions import (
+from busway.broker.entity.queue import runtime_counts, total
+from busway.broker.forward.send_via import is_transfer_key, transfer_key
+from busway.broker.namespace.catalogue_rows import EntityRow, Share
+from busway.broker.namespace.entity_index import EntityIndex
+from busway.broker.store_keeper import StoreKeeper
+from busway.model.descriptions import (
     Description,
     FragmentCounts,
     RuntimeCounts,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.entity.queue import runtime_counts, total
-from busway.broker.forward.send_via import is_transfer_key, transfer_key
-from busway.broker.namespace.catalogue_rows import EntityRow, Share
-from busway.broker.namespace.entity_index import EntityIndex
-from busway.broker.store_keeper import StoreKeeper
 from busway.store.contract import Counters, FragmentKey
 
 _NOTHING: Final = Counters()

@@ -9,10 +9,6 @@ fragments in several stores, all under one row (P-60): it is created when all of
 from collections.abc import Sequence
 from dataclasses import replace
 
-from busway.broker.description_checks import check_creation, with_fragments
-from busway.broker.descriptions import Description, NewEntity, SubscriptionDescription, never_idle
-from busway.broker.entity_path import DEAD_LETTER_KEYWORD, path_key, shown, topic_key_of
-from busway.broker.errors import ServerBusy
 from busway.broker.forward.send_via import transfer_description, transfer_key
 from busway.broker.namespace.catalogue_rows import NO_FRAGMENT, EntityRow, Share
 from busway.broker.namespace.contents import Join, NamespaceContents, dropping
@@ -21,8 +17,12 @@ from busway.broker.namespace.placement import choose_store, spread_over
 from busway.broker.namespace.rule_beginnings import beginnings_of_new, last_published, note_beginnings
 from busway.broker.namespace.rule_checks import check_new_rules
 from busway.broker.namespace.rule_rows import RuleRow
-from busway.broker.sas_keys import completed_rules
 from busway.broker.store_keeper import StoreKeeper
+from busway.model.description_checks import check_creation, with_fragments
+from busway.model.descriptions import Description, NewEntity, SubscriptionDescription, never_idle
+from busway.model.entity_path import DEAD_LETTER_KEYWORD, path_key, shown, topic_key_of
+from busway.model.errors import ServerBusy
+from busway.model.sas_keys import completed_rules
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, TrueFilter
 from busway.store.contract import CommitBatch, Counters, FragmentRow, StoreError, first_number_base
 

@@ -6,13 +6,13 @@ nobody, and goes when its store is back. Whoever waited for its turn looks again
 another one.
 """
 
-from busway.broker.entity_path import not_found, path_key, shown
-from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.forward.send_via import transfer_key
 from busway.broker.fragment.receiver import Attachment
 from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.broker.namespace.contents import NamespaceContents, dropping
 from busway.broker.namespace.entity_checks import is_topic
+from busway.model.entity_path import not_found, path_key, shown
+from busway.model.errors import BrokerError, ServerBusy
 from busway.store.contract import FragmentKey
 
 

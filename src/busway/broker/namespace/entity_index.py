@@ -3,10 +3,10 @@ subscriptions a topic has, what lies below a name."""
 
 from collections.abc import Set
 
-from busway.broker.descriptions import FOREVER_MS, SubscriptionDescription, TopicDescription
-from busway.broker.entity_path import path_key
 from busway.broker.forward.send_via import is_transfer_key
 from busway.broker.namespace.catalogue_rows import EntityRow
+from busway.model.descriptions import FOREVER_MS, SubscriptionDescription, TopicDescription
+from busway.model.entity_path import path_key
 from busway.store.contract import FragmentKey
 
 

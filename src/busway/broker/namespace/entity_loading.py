@@ -6,13 +6,10 @@ A plain entity is made whole or not at all, a partitioned one of the fragments w
 from collections.abc import Callable
 from typing import TypeVar
 
-from busway.broker.descriptions import QueueDescription, Receivable, TopicDescription
 from busway.broker.entity.distribution import Distribution
 from busway.broker.entity.fragment_group import FragmentGroup
 from busway.broker.entity.queue import Queue
 from busway.broker.entity.topic import Topic
-from busway.broker.entity_path import path_key
-from busway.broker.errors import EntityNotFound, ServerBusy
 from busway.broker.forward.forwarding import Forwarder, Route
 from busway.broker.forward.send_via import TransferForwarder, is_transfer_key
 from busway.broker.forward.transfers import Transfers
@@ -25,6 +22,9 @@ from busway.broker.namespace.entity_counts import EntityCounts, routes
 from busway.broker.namespace.entity_index import EntityIndex
 from busway.broker.namespace.rule_table import RuleTable
 from busway.broker.store_keeper import StoreKeeper
+from busway.model.descriptions import QueueDescription, Receivable, TopicDescription
+from busway.model.entity_path import path_key
+from busway.model.errors import EntityNotFound, ServerBusy
 from busway.rules.selection import Selection
 from busway.store.contract import FragmentKey
 

@@ -8,12 +8,9 @@ one fragment less behind its outlets, and the fragment is made anew when the sto
 
 from collections.abc import Callable, Iterable, Iterator
 
-from busway.broker.descriptions import SubscriptionDescription, TopicDescription
 from busway.broker.entity.fragment_group import FragmentGroup
 from busway.broker.entity.queue import Queue
 from busway.broker.entity.topic import Topic
-from busway.broker.entity_path import path_key
-from busway.broker.errors import BrokerError, EntityUpdated, ServerBusy
 from busway.broker.forward.transfers import Transfers
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.receiver import Attachment
@@ -26,6 +23,9 @@ from busway.broker.namespace.entity_loading import EntityLoader, not_available
 from busway.broker.namespace.rule_rows import RuleRow
 from busway.broker.namespace.rule_table import RuleTable
 from busway.broker.store_keeper import StoreKeeper
+from busway.model.descriptions import SubscriptionDescription, TopicDescription
+from busway.model.entity_path import path_key
+from busway.model.errors import BrokerError, EntityUpdated, ServerBusy
 from busway.store.contract import FragmentKey
 
 

@@ -10,8 +10,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from busway.broker.description_checks import check_update
-from busway.broker.descriptions import (
+from busway.broker.forward.doubt import Doubt
+from busway.broker.forward.transfers import Place
+from busway.broker.namespace.catalogue_rows import EntityRow
+from busway.broker.namespace.contents import NamespaceContents
+from busway.broker.namespace.entity_checks import check_forward_targets
+from busway.broker.namespace.entity_counts import routes
+from busway.model.description_checks import check_update
+from busway.model.descriptions import (
     KIND_NAMES,
     Description,
     QueueDescription,
@@ -19,15 +25,9 @@ from busway.broker.descriptions import (
     TopicDescription,
     never_idle,
 )
-from busway.broker.entity_path import not_found, path_key, shown
-from busway.broker.errors import BadArgument, BrokerError, EntityUpdated, StoreOutcomeUnknown
-from busway.broker.forward.doubt import Doubt
-from busway.broker.forward.transfers import Place
-from busway.broker.namespace.catalogue_rows import EntityRow
-from busway.broker.namespace.contents import NamespaceContents
-from busway.broker.namespace.entity_checks import check_forward_targets
-from busway.broker.namespace.entity_counts import routes
-from busway.broker.sas_keys import completed_rules
+from busway.model.entity_path import not_found, path_key, shown
+from busway.model.errors import BadArgument, BrokerError, EntityUpdated, StoreOutcomeUnknown
+from busway.model.sas_keys import completed_rules
 from busway.store.contract import StoreError
 
 _log = logging.getLogger("busway.namespace")

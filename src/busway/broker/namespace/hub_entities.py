@@ -4,8 +4,8 @@ are told what it is told; how they work is their own affair (`streams`)."""
 from collections.abc import Mapping
 from typing import Protocol
 
-from busway.broker.descriptions import AuthorizationRule
-from busway.broker.errors import BrokerError
+from busway.model.descriptions import AuthorizationRule
+from busway.model.errors import BrokerError
 from busway.store.contract import FragmentKey
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable
 
-from busway.broker.descriptions import MADE_FOR_A_LINK
 from busway.broker.namespace.auto_delete import Candidate
 from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.broker.namespace.entity_table import EntityTable
 from busway.broker.store_keeper import StoreKeeper
+from busway.model.descriptions import MADE_FOR_A_LINK
 
 
 class IdleEntities:

@@ -16,28 +16,22 @@ import logging
 from collections.abc import Callable, Sequence
 
 from busway.background import BackgroundWork
-from busway.broker.authorization import Authorizer
-from busway.broker.descriptions import (
-    Description,
-    FragmentCounts,
-    NewEntity,
-    QueueDescription,
-    RuntimeCounts,
-    SubscriptionDescription,
-    TopicDescription,
-)
-from busway.broker.entity.queue import Queue
-from busway.broker.entity.topic import Topic
-from busway.broker.entity_path import not_found, path_key, shown
-from busway.broker.errors import InvalidOperation
+from busway.broker.entity.attachments import Attachments as Attachments
+from busway.broker.entity.partition_keys import fragment_of_key as fragment_of_key
+from busway.broker.entity.partition_keys import key_of as key_of
+from busway.broker.entity.queue import Queue as Queue
+from busway.broker.entity.topic import Topic as Topic
+from busway.broker.forward.send_via import SendVia as SendVia
 from busway.broker.forward.send_via import is_transfer_key
 from busway.broker.fragment.ready_window import WindowBudget
 from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.fragment.timers import Timers
-from busway.broker.limits import Limits
 from busway.broker.namespace.access_rules import AccessRules
-from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, EntityRow, NamespaceRow, entity_rows
+from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, entity_rows
+from busway.broker.namespace.catalogue_rows import EntityRow as EntityRow
+from busway.broker.namespace.catalogue_rows import damaged_row as damaged_row
+from busway.broker.namespace.catalogue_rows import read_row as read_row
+from busway.broker.namespace.catalogue_rows import written_row as written_row
 from busway.broker.namespace.contents import NamespaceContents as NamespaceContents
 from busway.broker.namespace.entity_creation import EntityCreation
 from busway.broker.namespace.entity_deletion import EntityDeletion
@@ -53,7 +47,21 @@ from busway.broker.namespace.upkeep import Upkeep
 from busway.broker.store_keeper import StoreKeeper as StoreKeeper
 from busway.broker.transaction.transactions import Transactions
 from busway.clock import Clock, Entropy
+from busway.model.authorization import Authorizer
+from busway.model.descriptions import (
+    Description,
+    FragmentCounts,
+    NewEntity,
+    QueueDescription,
+    RuntimeCounts,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from busway.model.entity_path import not_found, path_key, shown
+from busway.model.errors import InvalidOperation
+from busway.model.limits import Limits
 from busway.store.contract import Store, StoreError
+from busway.timers import Timers
 
 _log = logging.getLogger("busway.namespace")
 

@@ -12,14 +12,14 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from busway.broker.descriptions import AuthorizationRule
-from busway.broker.errors import BrokerError
 from busway.broker.namespace.catalogue import Catalogue, Changes
 from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, StoreRow, store_rows
 from busway.broker.namespace.contents import NamespaceContents
-from busway.broker.sas_keys import ROOT_RULE_NAME, root_rule
 from busway.broker.store_keeper import StoreKeeper
 from busway.clock import Clock, Entropy
+from busway.model.descriptions import AuthorizationRule
+from busway.model.errors import BrokerError
+from busway.model.sas_keys import ROOT_RULE_NAME, root_rule
 from busway.store.contract import StoreError, StoreInUse, StoreTooNew, StoreUnavailable
 
 _log = logging.getLogger("busway.namespace")

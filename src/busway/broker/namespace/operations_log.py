@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from busway.broker.caller import present_caller
 from busway.clock import Clock, Entropy
+from busway.model.caller import present_caller
 from busway.redaction import HIDDEN, redacted
 
 _log = logging.getLogger("busway.operations")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from busway.broker.errors import ServerBusy
+from busway.model.errors import ServerBusy
 
 
 class Place(Protocol):

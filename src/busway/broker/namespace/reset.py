@@ -19,7 +19,7 @@ from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, STORE_PREFIX, 
 from busway.broker.namespace.contents import NamespaceContents, dropping
 from busway.broker.namespace.decided_rules import TAKEN_OVER_PREFIX
 from busway.broker.namespace.stores import NamespaceStores
-from busway.broker.sas_keys import ROOT_RULE_NAME
+from busway.model.sas_keys import ROOT_RULE_NAME
 from busway.store.contract import FragmentKey
 
 #: Rows that stay.

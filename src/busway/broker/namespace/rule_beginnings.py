@@ -16,12 +16,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from busway.broker.descriptions import SubscriptionDescription
-from busway.broker.entity_path import topic_key_of
-from busway.broker.errors import BrokerError, ServerBusy
 from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.broker.namespace.contents import NamespaceContents
 from busway.broker.namespace.rule_rows import Beginnings, RuleRow
+from busway.model.descriptions import SubscriptionDescription
+from busway.model.entity_path import topic_key_of
+from busway.model.errors import BrokerError, ServerBusy
 from busway.store.contract import StoreError
 
 _log = logging.getLogger("busway.namespace")

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from busway.broker.description_checks import check_rule_text
-from busway.broker.descriptions import SubscriptionDescription
-from busway.broker.entity_path import not_found, path_key, topic_key_of
-from busway.broker.errors import BrokerError
 from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.broker.namespace.contents import NamespaceContents
 from busway.broker.namespace.decided_rules import DECIDED_KEY, DecidedRules, Text
@@ -16,6 +12,10 @@ from busway.broker.namespace.rule_beginnings import beginnings_of_new, last_publ
 from busway.broker.namespace.rule_checks import check_filter_counts, check_new_rules
 from busway.broker.namespace.rule_rows import RuleRow
 from busway.broker.transaction.rules import ChangedRules, RuleStep, RuleWork
+from busway.model.description_checks import check_rule_text
+from busway.model.descriptions import SubscriptionDescription
+from busway.model.entity_path import not_found, path_key, topic_key_of
+from busway.model.errors import BrokerError
 from busway.rules.rule import CorrelationFilter, Rule
 
 

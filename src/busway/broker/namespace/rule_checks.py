@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from busway.broker.description_checks import check_rule_text
-from busway.broker.entity_path import already_exists, shown, topic_key_of
-from busway.broker.errors import TooManyCorrelationFilters, TooManySqlFilters
-from busway.broker.limits import Limits
 from busway.broker.namespace.entity_table import EntityTable
 from busway.broker.namespace.rule_rows import RuleRow
+from busway.model.description_checks import check_rule_text
+from busway.model.entity_path import already_exists, shown, topic_key_of
+from busway.model.errors import TooManyCorrelationFilters, TooManySqlFilters
+from busway.model.limits import Limits
 from busway.rules.rule import CorrelationFilter, Rule
 
 

@@ -4,9 +4,9 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from uuid import UUID
 
-from busway.broker.entity_path import topic_key_of
 from busway.broker.namespace.rule_rows import RuleRow
 from busway.clock import Entropy
+from busway.model.entity_path import topic_key_of
 from busway.rules.rule import DEFAULT_RULE_NAME, CorrelationFilter
 from busway.rules.selection import Selection
 

@@ -22,13 +22,13 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Final
 
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.expiry import ExpirySweeper
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.schedule import Activator
 from busway.broker.namespace.contents import NamespaceContents, dropping
 from busway.broker.namespace.entity_table import EntityTable
 from busway.broker.store_keeper import StoreKeeper
+from busway.model.errors import BrokerError
 from busway.store.contract import FragmentKey, FragmentRow, StoreError
 
 _log = logging.getLogger("busway.namespace")

@@ -3,12 +3,12 @@ told when one fails or returns."""
 
 from dataclasses import replace
 
-from busway.broker.entity_path import shown
-from busway.broker.errors import BrokerError, EntityNotFound, ServerBusy, StoreOutcomeUnknown
 from busway.broker.namespace.contents import NamespaceContents
 from busway.broker.namespace.opening import public_url
 from busway.broker.namespace.placement import spread_over
 from busway.broker.store_keeper import StoreKeeper
+from busway.model.entity_path import shown
+from busway.model.errors import BrokerError, EntityNotFound, ServerBusy, StoreOutcomeUnknown
 from busway.store.contract import CommitUnknown, StoreError
 
 

@@ -1,10 +1,10 @@
 """The rules of subscriptions, for whoever manages them: read, added, replaced, removed. A change runs to its end even
 when whoever asked has gone away."""
 
-from busway.broker.entity_path import path_key
 from busway.broker.namespace.contents import NamespaceContents
 from busway.broker.namespace.rule_beginnings import shown_beginnings
 from busway.broker.namespace.rule_changes import RuleChanges
+from busway.model.entity_path import path_key
 from busway.rules.rule import Rule
 
 

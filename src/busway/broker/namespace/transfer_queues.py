@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from busway.broker.descriptions import SubscriptionDescription
 from busway.broker.entity.queue import Queue
 from busway.broker.entity.topic import Topic
-from busway.broker.entity_path import shown
-from busway.broker.errors import InvalidOperation
 from busway.broker.forward.send_via import SendVia, transfer_key
 from busway.broker.namespace.contents import NamespaceContents
 from busway.broker.namespace.entity_creation import EntityCreation
+from busway.model.descriptions import SubscriptionDescription
+from busway.model.entity_path import shown
+from busway.model.errors import InvalidOperation
 
 
 class TransferQueues:

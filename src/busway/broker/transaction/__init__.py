@@ -6,5 +6,5 @@
   place           which fragment it keeps to
   rules           rules it changes
 
-Outside of the broker one knows `transaction`, `transactions` and `rules`.
+Outside of the broker one knows `transactions`.
 """

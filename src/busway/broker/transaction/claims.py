@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from busway.broker.errors import BrokerError, MessageLockLost, MessageNotFound, SessionLockLost
 from busway.broker.fragment.locks import Lock
 from busway.broker.fragment.message_states import INPUT_OF_VERB
 from busway.broker.fragment.outcomes import Outcomes, checked_changes
 from busway.broker.fragment.read_requests import CANCELLED
-from busway.broker.fragment.settlement import Settlement, Verb
 from busway.message.message import Message
+from busway.model.errors import BrokerError, MessageLockLost, MessageNotFound, SessionLockLost
+from busway.model.settlement import Settlement, Verb
 from busway.store.contract import CommitBatch, StoreError
 
 if TYPE_CHECKING:

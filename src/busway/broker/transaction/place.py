@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.entity.partition_keys import fragment_of_key, index_of_number, index_of_token, key_of
-from busway.broker.errors import InvalidOperation, MessageLockLost, MessageNotFound
 from busway.message.message import Message
+from busway.model.errors import InvalidOperation, MessageLockLost, MessageNotFound
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

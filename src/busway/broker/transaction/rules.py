@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from busway.broker.errors import BrokerError
+from busway.model.errors import BrokerError
 from busway.rules.rule import Rule
 from busway.store.contract import CommitBatch
 

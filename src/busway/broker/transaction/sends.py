@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from busway.broker.errors import BrokerError
 from busway.broker.fragment.intake import Preparation
 from busway.broker.fragment.sent_run import SentRun
-from busway.broker.fragment.settlement import RunDone
 from busway.message.message import Message
+from busway.model.errors import BrokerError
+from busway.model.settlement import RunDone
 from busway.store.contract import CommitBatch
 
 if TYPE_CHECKING:

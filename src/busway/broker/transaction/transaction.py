@@ -22,21 +22,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.entity_path import EntityAddress, path_key, topic_path_of
-from busway.broker.errors import (
-    BrokerError,
-    InvalidOperation,
-    QuotaExceeded,
-    ServerBusy,
-    StoreOutcomeUnknown,
-    TransactionRolledBack,
-    TransactionTimedOut,
-    TransactionUnknown,
-)
 from busway.broker.fragment.intake import Preparation
+from busway.broker.fragment.runtime import broker_error
 from busway.broker.fragment.sent_run import SentRun
-from busway.broker.fragment.settlement import Settlement, Verb
-from busway.broker.fragment.write import broker_error
 from busway.broker.transaction.claims import TransactionClaims
 from busway.broker.transaction.place import (
     OTHER_FRAGMENT,
@@ -48,13 +36,25 @@ from busway.broker.transaction.place import (
 from busway.broker.transaction.rules import RuleStep, RuleWork, TransactionRules
 from busway.broker.transaction.sends import TransactionSends
 from busway.message.message import Message
+from busway.model.entity_path import EntityAddress, path_key, topic_path_of
+from busway.model.errors import (
+    BrokerError,
+    InvalidOperation,
+    QuotaExceeded,
+    ServerBusy,
+    StoreOutcomeUnknown,
+    TransactionRolledBack,
+    TransactionTimedOut,
+    TransactionUnknown,
+)
+from busway.model.settlement import Settlement, Verb
 from busway.store.contract import CommitBatch, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.outlet import Outlet
     from busway.broker.fragment.runtime import BrokerRuntime
-    from busway.broker.fragment.timers import Timer
+    from busway.timers import Timer
 
 #: Called once, when the end is certain: None for a commit that is durable.
 Discharged = Callable[[BrokerError | None], None]

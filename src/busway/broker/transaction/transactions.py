@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import InvalidOperation, QuotaExceeded, TransactionUnknown
-from busway.broker.transaction.transaction import Discharged, PayloadRoom, Transaction
+from busway.broker.transaction.rules import RuleStep as RuleStep
+from busway.broker.transaction.transaction import Discharged, PayloadRoom
+from busway.broker.transaction.transaction import Transaction as Transaction
+from busway.model.errors import InvalidOperation, QuotaExceeded, TransactionUnknown
 
 if TYPE_CHECKING:
     from busway.broker.fragment.runtime import BrokerRuntime

@@ -14,10 +14,10 @@ from busway.gateway.amqp.links.addresses import paths_of
 
 if TYPE_CHECKING:
     from busway.amqp.session import Session
-    from busway.broker.authorization import Segments
     from busway.clock import Clock
     from busway.gateway.amqp.links.link_host import AttachedLink
     from busway.gateway.amqp.shared import GatewaySettings
+    from busway.model.authorization import Segments
 
 _NEVER: Final = float("inf")
 

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from busway.amqp.connection import Connection, Role
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.session import held_bytes
-from busway.broker.errors import QuotaExceeded
 from busway.gateway.amqp.attached_links import AttachedLinks
 from busway.gateway.amqp.links.session_receive_link import SessionReceiveLink
 from busway.gateway.amqp.nodes.request_link import ConnectionRequests
@@ -32,14 +31,15 @@ from busway.gateway.amqp.nodes.tokens import TokenHolder
 from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.gateway.connection_budget import SMALL_BYTES
 from busway.loop_entries import LOOP, Steps, name_of
+from busway.model.errors import QuotaExceeded
 
 if TYPE_CHECKING:
-    from busway.broker.authorization import Grant
-    from busway.broker.forward.send_via import SendVia
+    from busway.broker.namespace.namespace import SendVia
     from busway.gateway.amqp.admission import Visit
     from busway.gateway.amqp.links.link_host import Alarm, AttachedLink, OutputWaiter
     from busway.gateway.amqp.shared import Shared
     from busway.gateway.connection_budget import ConnectionBudget
+    from busway.model.authorization import Grant
 
 _log = logging.getLogger("busway.gateway.amqp")
 

@@ -36,20 +36,20 @@ from busway.amqp.events import (
 )
 from busway.amqp.sasl import read_plain
 from busway.amqp.types import Symbol
-from busway.broker.errors import AuthenticationFailed, BrokerError, Unauthorized
-from busway.broker.fragment.receiver import Attachment
+from busway.broker.fragment.outlet import Attachment
 from busway.gateway.amqp.carrier import ByteTransport, Carrier
 from busway.gateway.amqp.deadlines import Deadlines
 from busway.gateway.amqp.links.attaching import Attaching
 from busway.gateway.amqp.nodes.tokens import may_lose
 from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.loop_entries import LOOP, shown
+from busway.model.errors import AuthenticationFailed, BrokerError, Unauthorized
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
-    from busway.broker.authorization import Grant, Segments
     from busway.gateway.amqp.links.link_host import AttachedLink
     from busway.gateway.amqp.shared import Shared
+    from busway.model.authorization import Grant, Segments
 
 _log = logging.getLogger("busway.gateway.amqp")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from busway.loop_entries import LOOP
 
 if TYPE_CHECKING:
-    from busway.broker.authorization import Grant, RuleBook, Segments
+    from busway.model.authorization import Grant, RuleBook, Segments
 
 #: Levels whose rules are compared with what they were, in one turn.
 SLICE_LEVELS: Final = 500

@@ -27,9 +27,6 @@ from starlette.websockets import WebSocket
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from busway.broker.caller import NOBODY, note_caller
-from busway.broker.errors import BrokerError, InternalError
-from busway.broker.fragment.flow import Flow
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock, Entropy
 from busway.gateway.connection_budget import ConnectionBudget
@@ -60,6 +57,9 @@ from busway.gateway.http.statuses import HttpRefusal, error_response
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve_websocket
 from busway.gateway.tracking import Tracking
 from busway.loop_entries import Steps, shown
+from busway.model.caller import NOBODY, note_caller
+from busway.model.errors import BrokerError, InternalError
+from busway.model.flow import Flow
 from busway.signals.pipeline_figures import MeasuredPipelines
 from busway.signals.pipeline_lag import LagMeter
 from busway.signals.pipelines import Pipelines

@@ -8,9 +8,12 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect, Request
 
-from busway.broker.authorization import Grant
-from busway.broker.caller import note_caller
-from busway.broker.errors import (
+from busway.gateway.connection_budget import SMALL_BYTES, ConnectionBudget
+from busway.gateway.http.atom.xml_input import BODY_BYTES_MAX
+from busway.gateway.http.statuses import HttpRefusal
+from busway.model.authorization import Grant
+from busway.model.caller import note_caller
+from busway.model.errors import (
     AuthenticationFailed,
     BadArgument,
     BrokerError,
@@ -18,9 +21,6 @@ from busway.broker.errors import (
     ServerBusy,
     Unauthorized,
 )
-from busway.gateway.connection_budget import SMALL_BYTES, ConnectionBudget
-from busway.gateway.http.atom.xml_input import BODY_BYTES_MAX
-from busway.gateway.http.statuses import HttpRefusal
 
 _BODY_S: Final = 30.0
 #: When to come back to a route that is busy for a moment only.

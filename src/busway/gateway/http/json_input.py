@@ -7,7 +7,7 @@ something that a proxy in front may read differently, or that has no place in a 
 import json
 from typing import NoReturn
 
-from busway.broker.errors import BadArgument
+from busway.model.errors import BadArgument
 
 
 def parse_json(text: bytes, what: str) -> object:

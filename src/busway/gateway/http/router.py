@@ -28,7 +28,6 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.responses import Response
 
-from busway.broker.descriptions import MANAGE
 from busway.gateway.http.atom.atom_answers import invalid_verb
 from busway.gateway.http.atom.entity_routes import EntityRoutes
 from busway.gateway.http.atom.rule_routes import RuleRoutes
@@ -50,6 +49,7 @@ from busway.gateway.http.operator.operator_routes import OperatorRoutes, ResetRo
 from busway.gateway.http.operator.pipelines_route import PipelinesRoute
 from busway.gateway.http.operator.status_page import StatusPage
 from busway.gateway.http.statuses import HttpRefusal, method_not_allowed
+from busway.model.descriptions import MANAGE
 from busway.streams.event_hubs import EventHubs
 
 #: Is given the request and what stands for the names of the address.

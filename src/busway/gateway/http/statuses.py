@@ -12,9 +12,9 @@ from xml.sax.saxutils import escape
 
 from starlette.responses import Response
 
-from busway.broker import errors
-from busway.broker.entity_path import shown
-from busway.broker.errors import AuthenticationFailed, BrokerError
+from busway.model import errors
+from busway.model.entity_path import shown
+from busway.model.errors import AuthenticationFailed, BrokerError
 
 
 class Status(NamedTuple):

@@ -20,9 +20,9 @@ from typing import Final
 from urllib.parse import unquote
 
 from busway.amqp.performatives import Coordinator, Source, Target
-from busway.broker.authorization import Segments, path_segments
-from busway.broker.entity_path import DEAD_LETTER_KEYWORD, MANAGEMENT_KEYWORD, TRANSFER_KEYWORD, EntityAddress
-from busway.broker.errors import BadArgument
+from busway.model.authorization import Segments, path_segments
+from busway.model.entity_path import DEAD_LETTER_KEYWORD, MANAGEMENT_KEYWORD, TRANSFER_KEYWORD, EntityAddress
+from busway.model.errors import BadArgument
 
 #: Longer than any address of an entity that can exist, host and escapes included.
 ADDRESS_CHARACTERS_MAX: Final = 2_048

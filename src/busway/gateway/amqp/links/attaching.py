@@ -14,15 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.performatives import SENDER_SETTLED, Coordinator, Fields
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import SEND
-from busway.broker.entity_path import not_found
-from busway.broker.errors import (
-    BadArgument,
-    BrokerError,
-    InternalError,
-    InvalidOperation,
-    Unauthorized,
-)
 from busway.gateway.amqp.links.addresses import COORDINATOR_NODE, LinkNode, NodeKind, node_at, text_of
 from busway.gateway.amqp.links.browse_link import BrowseLink, is_browser
 from busway.gateway.amqp.links.cross_entity import use_of
@@ -56,14 +47,20 @@ from busway.gateway.amqp.nodes.transaction_node import REQUEST_BYTES_MAX as CONT
 from busway.gateway.amqp.nodes.transaction_node import ControlLink
 from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.loop_entries import Steps, shown
+from busway.model.descriptions import SEND
+from busway.model.entity_path import not_found
+from busway.model.errors import (
+    BadArgument,
+    BrokerError,
+    InternalError,
+    InvalidOperation,
+    Unauthorized,
+)
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
-    from busway.broker.entity.queue import Queue
-    from busway.broker.entity.topic import Topic
-    from busway.broker.forward.send_via import SendVia
-    from busway.broker.fragment.message_sessions import MessageSession
-    from busway.broker.fragment.outlet import Outlet
+    from busway.broker.fragment.outlet import MessageSession, Outlet
+    from busway.broker.namespace.namespace import Queue, SendVia, Topic
     from busway.gateway.amqp.carrier import Carrier
 
 _log = logging.getLogger("busway.gateway.amqp")

@@ -15,17 +15,17 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from busway.amqp.performatives import SENDER_SETTLED
-from busway.broker.errors import BrokerError
-from busway.broker.fragment.receiver import Attachment
+from busway.broker.fragment.outlet import Attachment
 from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.gateway.amqp.wire.message_mapping import peeked_payload
 from busway.gateway.amqp.wire.outcomes import answer_to
+from busway.model.errors import BrokerError
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.amqp.performatives import Source
-    from busway.broker.entity.queue import Queue
     from busway.broker.fragment.outlet import Outlet
+    from busway.broker.namespace.namespace import Queue
     from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost
     from busway.gateway.amqp.links.selector import Selector

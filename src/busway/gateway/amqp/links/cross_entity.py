@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.entity_path import path_key, topic_path_of
-from busway.broker.errors import InvalidOperation
 from busway.gateway.amqp.links.addresses import LinkNode, NodeKind
+from busway.model.entity_path import path_key, topic_path_of
+from busway.model.errors import InvalidOperation
 
 if TYPE_CHECKING:
     from busway.amqp.session import Session

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.performatives import SENDER_SETTLED, Attach, Fields, Source
 from busway.amqp.types import Char, Described, Int, Long, Short, Symbol, Timestamp, ULong
-from busway.broker.entity_path import EntityAddress, not_found, path_key
-from busway.broker.errors import (
+from busway.gateway.amqp.links.addresses import EventAddress, event_address, hub_path_of
+from busway.gateway.amqp.links.event_receive_link import RUNTIME_METRIC, EventReceiveLink
+from busway.gateway.amqp.links.event_send_link import EventSendLink
+from busway.gateway.amqp.wire.error_conditions import amqp_error
+from busway.model.entity_path import EntityAddress, not_found, path_key
+from busway.model.errors import (
     ArgumentOutOfRange,
     BadArgument,
     BrokerError,
     InvalidOperation,
     NotImplementedByServer,
 )
-from busway.gateway.amqp.links.addresses import EventAddress, event_address, hub_path_of
-from busway.gateway.amqp.links.event_receive_link import RUNTIME_METRIC, EventReceiveLink
-from busway.gateway.amqp.links.event_send_link import EventSendLink
-from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.streams.positions import (
     START,
     Position,

@@ -20,9 +20,9 @@ from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import TransactionalState
 from busway.amqp.section_order import scan_in_order
 from busway.amqp.sections import BATCH_FORMAT, DATA, batch_contents
-from busway.broker.errors import BadArgument, BrokerError, InvalidOperation, ServerBusy, StoreOutcomeUnknown
 from busway.gateway.amqp.links.sender_end import MESSAGE_BYTES, SenderEnd, SendWatch
 from busway.message.event_record import Event, event_of
+from busway.model.errors import BadArgument, BrokerError, InvalidOperation, ServerBusy, StoreOutcomeUnknown
 from busway.streams.event_hub import put_publisher
 from busway.streams.key_hash import PartitionIndex
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
-    from busway.broker.forward.send_via import SendVia
-    from busway.broker.limits import Limits
+    from busway.broker.namespace.namespace import SendVia
     from busway.broker.transaction.transactions import Transactions
     from busway.clock import Entropy
     from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.tracking import Tracking
+    from busway.model.limits import Limits
 
 
 class Alarm(Protocol):

@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from busway.amqp.performatives import Performative, Rejected, TransactionalState
-from busway.broker.errors import BadArgument, BrokerError, StoreOutcomeUnknown
-from busway.broker.fragment.receiver import Delivery, Receiver
+from busway.broker.fragment.outlet import Delivery, Receiver
 from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.gateway.amqp.wire.message_mapping import delivery_payload
 from busway.gateway.amqp.wire.outcomes import answer_to, settlement_of
+from busway.model.errors import BadArgument, BrokerError, StoreOutcomeUnknown
 
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
-    from busway.broker.entity.queue import Queue
     from busway.broker.fragment.outlet import Outlet
-    from busway.broker.transaction.transaction import Transaction
+    from busway.broker.namespace.namespace import Queue
+    from busway.broker.transaction.transactions import Transaction
     from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import Alarm, LinkHost
 

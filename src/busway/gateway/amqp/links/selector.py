@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 from busway.amqp.types import Char, Described, Symbol
-from busway.broker.errors import BadArgument, NotImplementedByServer
+from busway.model.errors import BadArgument, NotImplementedByServer
 from busway.rules.errors import FilterError, RuleSyntaxError, shown
 from busway.rules.expression import Expression, Property, nodes_of
 from busway.rules.filters import compiled_filter

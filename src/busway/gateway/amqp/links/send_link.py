@@ -18,8 +18,12 @@ from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import ACCEPTED, TransactionalState
 from busway.amqp.section_order import split_batch
 from busway.amqp.sections import BATCH_FORMAT
-from busway.broker.entity.partition_keys import key_of
-from busway.broker.errors import (
+from busway.broker.namespace.namespace import SendVia, key_of
+from busway.gateway.amqp.links.sender_end import MESSAGE_BYTES, SenderEnd, SendWatch
+from busway.gateway.amqp.wire.message_ids import ensure_message_id
+from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.message.message import Message
+from busway.model.errors import (
     BadArgument,
     BrokerError,
     EntityNotFound,
@@ -27,19 +31,13 @@ from busway.broker.errors import (
     ServerBusy,
     StoreOutcomeUnknown,
 )
-from busway.broker.forward.send_via import SendVia
-from busway.broker.fragment.settlement import Report
-from busway.broker.limits import Limits
-from busway.gateway.amqp.links.sender_end import MESSAGE_BYTES, SenderEnd, SendWatch
-from busway.gateway.amqp.wire.message_ids import ensure_message_id
-from busway.gateway.amqp.wire.message_mapping import message_of
-from busway.message.message import Message
+from busway.model.limits import Limits
+from busway.model.settlement import Report
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link
-    from busway.broker.entity.queue import Queue
-    from busway.broker.entity.topic import Topic
-    from busway.broker.transaction.transaction import Transaction
+    from busway.broker.namespace.namespace import Queue, Topic
+    from busway.broker.transaction.transactions import Transaction
     from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.cross_entity import SessionUse
     from busway.gateway.amqp.links.link_host import LinkHost

@@ -26,10 +26,10 @@ from mypy_extensions import mypyc_attr
 from busway.amqp.decode import DecodeError
 from busway.amqp.errors import AmqpError
 from busway.amqp.performatives import ACCEPTED, Rejected
-from busway.broker.errors import BrokerError, MessageTooLarge, StoreOutcomeUnknown
-from busway.broker.fragment.flow import Flow
-from busway.broker.fragment.receiver import Attachment
+from busway.broker.fragment.outlet import Attachment
 from busway.gateway.amqp.wire.error_conditions import amqp_error, undecodable
+from busway.model.errors import BrokerError, MessageTooLarge, StoreOutcomeUnknown
+from busway.model.flow import Flow
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from busway.amqp.performatives import Fields, Source
 from busway.amqp.types import Char, Described, Long, Symbol
-from busway.broker.errors import BadArgument, NotImplementedByServer, OperationCancelled
 from busway.gateway.amqp.links.receive_link import ReceiveLink
 from busway.gateway.dotnet_ticks import ticks_of
+from busway.model.errors import BadArgument, NotImplementedByServer, OperationCancelled
 
 if TYPE_CHECKING:
-    from busway.broker.fragment.message_sessions import MessageSession
+    from busway.broker.fragment.outlet import MessageSession
 
 SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
 #: By which .NET asks for a session that several receivers share and take over from one another.

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Final, cast
 
 from busway.amqp.performatives import Source, Target
 from busway.amqp.types import Described, Symbol
-from busway.broker.descriptions import MADE_FOR_A_LINK, MANAGE, NewEntity, QueueDescription, TopicDescription
-from busway.broker.entity.queue import Queue
-from busway.broker.entity_path import EntityAddress
-from busway.broker.errors import BrokerError, NotImplementedByServer, Unauthorized
+from busway.broker.namespace.namespace import Queue
 from busway.gateway.amqp.links.addresses import LinkNode, NodeKind
 from busway.gateway.amqp.links.cross_entity import use_of
 from busway.gateway.amqp.links.selector import check_unselected
 from busway.gateway.amqp.links.waiting_attaches import accepted_late
+from busway.model.descriptions import MADE_FOR_A_LINK, MANAGE, NewEntity, QueueDescription, TopicDescription
+from busway.model.entity_path import EntityAddress
+from busway.model.errors import BrokerError, NotImplementedByServer, Unauthorized
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
-    from busway.broker.fragment.receiver import Attachment
+    from busway.broker.fragment.outlet import Attachment
     from busway.gateway.amqp.carrier import Carrier
     from busway.gateway.amqp.links.attaching import Attaching
 

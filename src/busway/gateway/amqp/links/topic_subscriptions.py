@@ -21,34 +21,33 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from busway.amqp.performatives import Source
 from busway.amqp.types import Symbol
-from busway.broker.descriptions import (
+from busway.broker.fragment.outlet import Attachment
+from busway.gateway.amqp.links.addresses import LinkNode, NodeKind
+from busway.gateway.amqp.links.selector import Selector, selector_of
+from busway.gateway.amqp.links.temporary_nodes import IDLE_MS
+from busway.gateway.amqp.links.waiting_attaches import accepted_late
+from busway.gateway.amqp.wire.error_conditions import amqp_error
+from busway.model.descriptions import (
     FOREVER_MS,
     MANAGE,
     NewEntity,
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.entity_path import EntityAddress, check_name, path_key, shown, subscription_path
-from busway.broker.errors import (
+from busway.model.entity_path import EntityAddress, check_name, path_key, shown, subscription_path
+from busway.model.errors import (
     BrokerError,
     EntityAlreadyExists,
     EntityNotFound,
     InvalidOperation,
     Unauthorized,
 )
-from busway.broker.fragment.receiver import Attachment
-from busway.gateway.amqp.links.addresses import LinkNode, NodeKind
-from busway.gateway.amqp.links.selector import Selector, selector_of
-from busway.gateway.amqp.links.temporary_nodes import IDLE_MS
-from busway.gateway.amqp.links.waiting_attaches import accepted_late
-from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, SqlFilter, TrueFilter
 
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
-    from busway.broker.entity.queue import Queue
-    from busway.broker.namespace.namespace import Namespace
+    from busway.broker.namespace.namespace import Namespace, Queue
     from busway.gateway.amqp.carrier import Carrier
     from busway.gateway.amqp.links.attaching import Attaching
     from busway.gateway.amqp.links.link_host import LinkHost

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.errors import BrokerError, InvalidOperation, MessageLockLost, MessageNotFound
-from busway.broker.fragment.receiver import Attachment
+from busway.broker.fragment.outlet import Attachment
 from busway.gateway.amqp.nodes.node_response import Answer, nothing
 from busway.gateway.amqp.wire.error_conditions import amqp_error
+from busway.model.errors import BrokerError, InvalidOperation, MessageLockLost, MessageNotFound
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
-    from busway.broker.entity.queue import Queue
+    from busway.broker.namespace.namespace import Queue
     from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Final, cast
 
 from busway.background import BackgroundWork
-from busway.broker.errors import ServerBusy
+from busway.model.errors import ServerBusy
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link

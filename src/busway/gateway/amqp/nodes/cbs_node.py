@@ -11,19 +11,19 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from busway.amqp.sections import AmqpMessage
-from busway.broker.authorization import MALFORMED
-from busway.broker.entity_path import EntityAddress
-from busway.broker.errors import (
+from busway.gateway.amqp.links.addresses import hub_path_of, path_of
+from busway.gateway.amqp.nodes.management_request import symbol_or_text
+from busway.gateway.amqp.nodes.node_response import refuse, respond
+from busway.gateway.tracking import Tracking
+from busway.model.authorization import MALFORMED
+from busway.model.entity_path import EntityAddress
+from busway.model.errors import (
     AuthenticationFailed,
     BadArgument,
     BrokerError,
     InternalError,
     NotImplementedByServer,
 )
-from busway.gateway.amqp.links.addresses import hub_path_of, path_of
-from busway.gateway.amqp.nodes.management_request import symbol_or_text
-from busway.gateway.amqp.nodes.node_response import refuse, respond
-from busway.gateway.tracking import Tracking
 
 if TYPE_CHECKING:
     from busway.broker.namespace.namespace import Namespace

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.sections import AmqpMessage
 from busway.amqp.types import Int, Long, Timestamp
-from busway.broker.errors import (
+from busway.gateway.amqp.links.addresses import path_of
+from busway.gateway.amqp.nodes.management_request import symbol_or_text
+from busway.gateway.amqp.nodes.node_response import DESCRIPTIONS, OK, refuse, respond, string_array
+from busway.gateway.tracking import Tracking
+from busway.model.errors import (
     BadArgument,
     BrokerError,
     InternalError,
     NotImplementedByServer,
 )
-from busway.gateway.amqp.links.addresses import path_of
-from busway.gateway.amqp.nodes.management_request import symbol_or_text
-from busway.gateway.amqp.nodes.node_response import DESCRIPTIONS, OK, refuse, respond, string_array
-from busway.gateway.tracking import Tracking
 
 if TYPE_CHECKING:
-    from busway.broker.authorization import Grant
     from busway.broker.namespace.namespace import Namespace
+    from busway.model.authorization import Grant
     from busway.streams.event_hub import EventHub
     from busway.streams.event_hubs import EventHubs
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from busway.broker.errors import InvalidOperation, SessionLockLost
+from busway.model.errors import InvalidOperation, SessionLockLost
 
 if TYPE_CHECKING:
-    from busway.broker.entity.queue import Queue
-    from busway.broker.entity.topic import Topic
     from busway.broker.fragment.outlet import Outlet
-    from busway.broker.limits import Limits
-    from busway.broker.namespace.namespace import Namespace
-    from busway.broker.transaction.transaction import Transaction
+    from busway.broker.namespace.namespace import Namespace, Queue, Topic
+    from busway.broker.transaction.transactions import Transaction
     from busway.clock import Entropy
     from busway.gateway.amqp.links.link_host import LinkLookup
+    from busway.model.limits import Limits
 
 
 class ManagedEntity:

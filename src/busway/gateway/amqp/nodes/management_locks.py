@@ -6,11 +6,11 @@ from typing import Final
 
 from busway.amqp.errors import Condition
 from busway.amqp.types import Int, Timestamp
-from busway.broker.errors import BadArgument, BrokerError
-from busway.broker.fragment.settlement import Settlement, Verb
 from busway.gateway.amqp.nodes.managed_entity import ManagedEntity
 from busway.gateway.amqp.nodes.management_request import INT_MAX, RequestBody
 from busway.gateway.amqp.nodes.node_response import Answer, done, nothing, string_array, timestamp_array
+from busway.model.errors import BadArgument, BrokerError
+from busway.model.settlement import Settlement, Verb
 
 #: `defered` is how the clients spell it (R-18).
 _VERBS: Final = {

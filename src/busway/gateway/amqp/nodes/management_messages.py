@@ -12,13 +12,13 @@ from busway.amqp.decode import DecodeError
 from busway.amqp.encode import append_map, encode_value
 from busway.amqp.sections import scan
 from busway.amqp.types import Int, Long, Symbol
-from busway.broker.errors import BadArgument, InvalidOperation, MessageTooLarge
 from busway.gateway.amqp.nodes.managed_entity import ManagedEntity
 from busway.gateway.amqp.nodes.management_request import INT_MAX, LONG_MAX, LONG_MIN, RequestBody
 from busway.gateway.amqp.nodes.node_response import Answer, done, long_array, nothing, uuid_of_token
 from busway.gateway.amqp.wire.message_ids import ensure_message_id
 from busway.gateway.amqp.wire.message_mapping import fetched_payload, message_of, peeked_payload
 from busway.message.message import Message
+from busway.model.errors import BadArgument, InvalidOperation, MessageTooLarge
 
 _RECEIVE_AND_DELETE: Final = 0
 _PEEK_LOCK: Final = 1

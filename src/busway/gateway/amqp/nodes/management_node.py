@@ -19,20 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from busway.amqp.sections import AmqpMessage
-from busway.broker.authorization import MALFORMED
-from busway.broker.caller import note_caller
-from busway.broker.descriptions import LISTEN, MANAGE, SEND, SubscriptionDescription
-from busway.broker.entity.queue import Queue
-from busway.broker.entity_path import EntityAddress
-from busway.broker.errors import (
-    AuthenticationFailed,
-    BadArgument,
-    BrokerError,
-    InternalError,
-    InvalidOperation,
-    NotImplementedByServer,
-    TransactionUnknown,
-)
+from busway.broker.namespace.namespace import Queue
 from busway.gateway.amqp.links.addresses import LinkNode, NodeKind
 from busway.gateway.amqp.links.link_host import LinkLookup
 from busway.gateway.amqp.links.transfer_dead_letter import answer_of_empty
@@ -57,18 +44,30 @@ from busway.gateway.amqp.nodes.management_request import RequestBody, symbol_or_
 from busway.gateway.amqp.nodes.management_rules import add_rule, enumerate_rules, remove_rule
 from busway.gateway.amqp.nodes.node_response import DESCRIPTIONS, Answer, refuse, respond
 from busway.gateway.tracking import Tracking
+from busway.model.authorization import MALFORMED
+from busway.model.caller import note_caller
+from busway.model.descriptions import LISTEN, MANAGE, SEND, SubscriptionDescription
+from busway.model.entity_path import EntityAddress
+from busway.model.errors import (
+    AuthenticationFailed,
+    BadArgument,
+    BrokerError,
+    InternalError,
+    InvalidOperation,
+    NotImplementedByServer,
+    TransactionUnknown,
+)
 
 if TYPE_CHECKING:
     from busway.amqp.sections import AmqpMessage
-    from busway.broker.authorization import Grant
-    from busway.broker.fragment.flow import Flow
     from busway.broker.namespace.namespace import Namespace
-    from busway.broker.transaction.transaction import Transaction
-    from busway.broker.transaction.transactions import Transactions
+    from busway.broker.transaction.transactions import Transaction, Transactions
     from busway.clock import Entropy
     from busway.gateway.amqp.carrier import Carrier
     from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.nodes.request_link import RequestNode
+    from busway.model.authorization import Grant
+    from busway.model.flow import Flow
 
 _log = logging.getLogger(__name__)
 _PREFIX: Final = "com.microsoft:"

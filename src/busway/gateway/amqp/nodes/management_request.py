@@ -8,7 +8,7 @@ from typing import Final, TypeGuard
 from uuid import UUID
 
 from busway.amqp.types import Array, Char, Symbol, Timestamp
-from busway.broker.errors import ArgumentOutOfRange, BadArgument
+from busway.model.errors import ArgumentOutOfRange, BadArgument
 
 INT_MAX: Final = (1 << 31) - 1
 LONG_MIN: Final = -(1 << 63)

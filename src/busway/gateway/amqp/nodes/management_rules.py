@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from busway.amqp.types import Described, Int, Timestamp, ULong
-from busway.broker.description_checks import check_rule_text
-from busway.broker.descriptions import SubscriptionDescription
-from busway.broker.errors import ArgumentOutOfRange, BadArgument, EntityNotFound, InvalidOperation
-from busway.broker.transaction.rules import RuleStep
+from busway.broker.transaction.transactions import RuleStep
 from busway.gateway.amqp.nodes.managed_entity import ManagedEntity
 from busway.gateway.amqp.nodes.management_request import INT_MAX, RequestBody
 from busway.gateway.amqp.nodes.node_response import NO_CONTENT, Answer, done
+from busway.model.description_checks import check_rule_text
+from busway.model.descriptions import SubscriptionDescription
+from busway.model.errors import ArgumentOutOfRange, BadArgument, EntityNotFound, InvalidOperation
 from busway.rules.check import RULE_CHARACTERS_MAX, rule_characters
 from busway.rules.errors import RuleSyntaxError
 from busway.rules.rule import (

@@ -17,9 +17,9 @@ from uuid import UUID
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import VALUE, AmqpMessage
 from busway.amqp.types import Array, Int, Long, Symbol, Timestamp
-from busway.broker.errors import BrokerError
 from busway.gateway.amqp.wire.error_conditions import condition_of, status_of
 from busway.gateway.tracking import Tracking
+from busway.model.errors import BrokerError
 
 OK: Final = 200
 NO_CONTENT: Final = 204

@@ -23,10 +23,10 @@ from busway.amqp.decode import DecodeError
 from busway.amqp.deliveries import shortened_state
 from busway.amqp.performatives import ACCEPTED, Rejected, TransactionalState
 from busway.amqp.sections import AmqpMessage, decode_message, encode_message
-from busway.broker.errors import ServerBusy
 from busway.gateway.amqp.links.addresses import text_of
 from busway.gateway.amqp.wire.error_conditions import amqp_error, undecodable
 from busway.loop_entries import Steps, shown
+from busway.model.errors import ServerBusy
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.authorization import path_segments
-from busway.broker.errors import QuotaExceeded
+from busway.model.authorization import path_segments
+from busway.model.errors import QuotaExceeded
 
 if TYPE_CHECKING:
-    from busway.broker.authorization import Grant, Segments
+    from busway.model.authorization import Grant, Segments
 
 #: What a segment of a path weighs in memory.
 _SEGMENT_BYTES: Final = 72

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import ACCEPTED, Declare, Declared, Discharge, Rejected, compose
 from busway.amqp.sections import decode_message
-from busway.broker.errors import BrokerError, NotImplementedByServer, QuotaExceeded, StoreOutcomeUnknown
 from busway.gateway.amqp.links.cross_entity import SessionUse
 from busway.gateway.amqp.wire.error_conditions import amqp_error, undecodable
+from busway.model.errors import BrokerError, NotImplementedByServer, QuotaExceeded, StoreOutcomeUnknown
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
-    from busway.broker.fragment.flow import Flow
     from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost
+    from busway.model.flow import Flow
 
 CREDIT_MAX: Final = 1_000
 #: Of a client that has shown no token yet: some declare their first one before.

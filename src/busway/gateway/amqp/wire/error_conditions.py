@@ -8,7 +8,8 @@ from typing import Final
 
 from busway.amqp.decode import DecodeError
 from busway.amqp.errors import AmqpError, Condition
-from busway.broker.errors import (
+from busway.gateway.tracking import Tracking
+from busway.model.errors import (
     ArgumentOutOfRange,
     AuthenticationFailed,
     BadArgument,
@@ -48,7 +49,6 @@ from busway.broker.errors import (
     Unauthorized,
     UpdateConflict,
 )
-from busway.gateway.tracking import Tracking
 
 #: Failure → (condition, status code of a management answer).
 CONDITIONS: Final[dict[type[BrokerError], tuple[str, int]]] = {

@@ -20,8 +20,6 @@ from busway.amqp.decode import DecodeError, skip_value
 from busway.amqp.encode import append_map, encode_value
 from busway.amqp.section_order import in_order
 from busway.amqp.sections import OutOfOrder, Sections, compound_start, is_simple_value, scan
-from busway.broker.errors import ArgumentOutOfRange, BadArgument
-from busway.broker.limits import Limits
 from busway.message.bare import changed_bare, map_start, text_bytes
 from busway.message.head import (
     DURABLE,
@@ -34,6 +32,8 @@ from busway.message.head import (
     read_head,
 )
 from busway.message.message import PLACE_SCHEDULED, Message
+from busway.model.errors import ArgumentOutOfRange, BadArgument
+from busway.model.limits import Limits
 from busway.store.contract import INDEX_SHIFT
 
 DEFAULT_LIMITS: Final = Limits()

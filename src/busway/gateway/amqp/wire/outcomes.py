@@ -23,8 +23,8 @@ from busway.amqp.performatives import (
     Released,
 )
 from busway.amqp.types import Array, Described
-from busway.broker.errors import BadArgument
-from busway.broker.fragment.settlement import Settlement, Verb
+from busway.model.errors import BadArgument
+from busway.model.settlement import Settlement, Verb
 
 _COMPLETE: Final = Settlement(Verb.COMPLETE)
 _RELEASE: Final = Settlement(Verb.RELEASE)

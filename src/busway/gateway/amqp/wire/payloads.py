@@ -1,10 +1,10 @@
 """Payloads ↔ messages for the other gateway, which speaks of the same messages in HTTP's words."""
 
-from busway.broker.limits import Limits
 from busway.clock import Entropy
 from busway.gateway.amqp.wire.message_ids import ensure_message_id
 from busway.gateway.amqp.wire.message_mapping import delivery_payload, message_of
 from busway.message.message import Message
+from busway.model.limits import Limits
 
 
 class PayloadCodec:

@@ -6,13 +6,13 @@ from typing import Final, Generic, TypeVar
 
 from starlette.responses import Response
 
-from busway.broker.descriptions import Description
-from busway.broker.entity_path import shown
-from busway.broker.errors import BadArgument, UpdateConflict
 from busway.gateway.dotnet_ticks import ticks_of
 from busway.gateway.http.atom.atom import feed_of
 from busway.gateway.http.call import Call
 from busway.gateway.http.statuses import HttpRefusal
+from busway.model.descriptions import Description
+from busway.model.entity_path import shown
+from busway.model.errors import BadArgument, UpdateConflict
 
 PAGE_MAX: Final = 100
 _SKIP_MAX: Final = 1_000_000_000

@@ -19,15 +19,6 @@ from typing import Final
 
 from starlette.responses import Response
 
-from busway.broker.description_checks import default_queue, default_topic
-from busway.broker.descriptions import (
-    Description,
-    NewEntity,
-    SubscriptionDescription,
-    TopicDescription,
-)
-from busway.broker.entity_path import check_path, shown
-from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation, Unauthorized
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.gateway.http.atom.atom import EntryAddress, entry_of, namespace_entry
@@ -46,6 +37,15 @@ from busway.gateway.http.atom.manage_right import check_address, check_targets, 
 from busway.gateway.http.atom.topic_address import TopicAddress
 from busway.gateway.http.call import Call, host_of
 from busway.gateway.http.statuses import HttpRefusal
+from busway.model.description_checks import default_queue, default_topic
+from busway.model.descriptions import (
+    Description,
+    NewEntity,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from busway.model.entity_path import check_path, shown
+from busway.model.errors import BadArgument, EntityNotFound, InvalidOperation, Unauthorized
 
 _MISSING_TITLE: Final = "Publicly Listed Services"
 NOT_HOSTED: Final = "No service is hosted at the specified address."

@@ -19,7 +19,10 @@ from busway.atom_names import (
     SUBSCRIPTION_ELEMENTS,
     TOPIC_ELEMENTS,
 )
-from busway.broker.descriptions import (
+from busway.gateway.http.atom.atom import described, is_nil, local_name, text_of, timestamp, xml_escaped
+from busway.gateway.http.atom.rule_xml import parse_rule
+from busway.gateway.http.atom.xml_input import flag_of, integer_of
+from busway.model.descriptions import (
     PROPERTIES,
     PROPERTY_OF,
     AuthorizationRule,
@@ -32,12 +35,9 @@ from busway.broker.descriptions import (
     TopicDescription,
     with_values,
 )
-from busway.broker.durations import format_duration, parse_duration
-from busway.broker.entity_path import shown
-from busway.broker.errors import BadArgument, NotImplementedByServer
-from busway.gateway.http.atom.atom import described, is_nil, local_name, text_of, timestamp, xml_escaped
-from busway.gateway.http.atom.rule_xml import parse_rule
-from busway.gateway.http.atom.xml_input import flag_of, integer_of
+from busway.model.durations import format_duration, parse_duration
+from busway.model.entity_path import shown
+from busway.model.errors import BadArgument, NotImplementedByServer
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule
 
 Value = int | bool | str | None

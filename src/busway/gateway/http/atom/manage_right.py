@@ -8,14 +8,14 @@ header. Else the manager of one queue could fill, or watch the errors of, any ot
 
 from typing import Final
 
-from busway.broker.authorization import path_segments
-from busway.broker.descriptions import LISTEN, MANAGE
-from busway.broker.entity_path import check_path, path_key
-from busway.broker.errors import Unauthorized
-from busway.broker.limits import Limits
 from busway.gateway.http.atom.entity_xml import EntityInput
 from busway.gateway.http.atom.topic_address import TopicAddress
 from busway.gateway.http.call import Call
+from busway.model.authorization import path_segments
+from busway.model.descriptions import LISTEN, MANAGE
+from busway.model.entity_path import check_path, path_key
+from busway.model.errors import Unauthorized
+from busway.model.limits import Limits
 
 #: Method → sentence about a queue, a topic or a list of them.
 _SENTENCES: Final = {

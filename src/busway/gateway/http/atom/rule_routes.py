@@ -14,7 +14,6 @@ from hashlib import sha256
 
 from starlette.responses import Response
 
-from busway.broker.errors import BadArgument, EntityNotFound
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.gateway.http.atom.atom import EntryAddress, described, entry_of, local_name
@@ -32,6 +31,7 @@ from busway.gateway.http.atom.rule_xml import RULE_DESCRIPTION, parse_rule, rule
 from busway.gateway.http.atom.topic_address import TopicAddress
 from busway.gateway.http.call import Call
 from busway.gateway.http.statuses import HttpRefusal, missing_below_topic
+from busway.model.errors import BadArgument, EntityNotFound
 from busway.rules.rule import Rule
 
 

@@ -10,9 +10,6 @@ A subscription's rights are its topic's (A-2): a rule of the topic opens everyth
 
 from starlette.responses import Response
 
-from busway.broker.descriptions import Description, NewEntity, SubscriptionDescription
-from busway.broker.entity_path import subscription_path
-from busway.broker.errors import EntityNotFound
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.gateway.http.atom.atom import EntryAddress, entry_of
@@ -31,6 +28,9 @@ from busway.gateway.http.atom.manage_right import check_targets, require_below_t
 from busway.gateway.http.atom.topic_address import TopicAddress
 from busway.gateway.http.call import Call
 from busway.gateway.http.statuses import missing_below_topic
+from busway.model.descriptions import Description, NewEntity, SubscriptionDescription
+from busway.model.entity_path import subscription_path
+from busway.model.errors import EntityNotFound
 
 
 class SubscriptionRoutes:

@@ -9,9 +9,9 @@ The keywords are known in any case; T may have several segments. JS ends the add
 from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.entity_path import check_name, check_path, subscription_path
-from busway.broker.errors import BadArgument
-from busway.broker.limits import Limits
+from busway.model.entity_path import check_name, check_path, subscription_path
+from busway.model.errors import BadArgument
+from busway.model.limits import Limits
 
 _SUBSCRIPTIONS: Final = "subscriptions"
 _RULES: Final = "rules"

@@ -10,9 +10,9 @@ from datetime import date
 from typing import Final
 
 from busway.atom_names import SCHEMA, SERIALIZATION
-from busway.broker.errors import BadArgument
 from busway.gateway.http.atom.atom import xml_escaped
 from busway.gateway.http.atom.xml_input import flag_of, integer_of
+from busway.model.errors import BadArgument
 from busway.rules.rule import VALUE_TYPES, TypedValue
 
 _TICKS_PER_SECOND: Final = 10_000_000

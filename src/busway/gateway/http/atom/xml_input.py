@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, ParseError, TreeBuilder
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
-from busway.broker.errors import BadArgument
+from busway.model.errors import BadArgument
 
 BODY_BYTES_MAX: Final = 64 * 1024
 _DEPTH_MAX: Final = 32

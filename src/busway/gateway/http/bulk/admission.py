@@ -33,10 +33,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from busway.broker.errors import OperationCancelled, ServerBusy
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.bulk.work import FairLine, Waiter, WorkLines
 from busway.gateway.http.presence import ClientPresence
+from busway.model.errors import OperationCancelled, ServerBusy
 
 BYTES_MAX_DEFAULT: Final = 32 * 1024 * 1024
 REQUESTS_MAX: Final = 512

@@ -17,9 +17,9 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from busway.broker.errors import OperationCancelled
 from busway.gateway.http.bulk.admission import SLICE_BYTES, STALLED_S, BulkPlace
 from busway.gateway.http.bulk.direct_writer import DirectWriter
+from busway.model.errors import OperationCancelled
 
 #: Where they work who write; no store or entity has such a name.
 _SOCKETS: Final = " sockets"

@@ -19,15 +19,15 @@ from starlette.responses import JSONResponse, Response
 
 from busway.amqp.decode import DecodeError
 from busway.broker.bulk.backfill import Backfill, HistoricCopy, Stored
-from busway.broker.descriptions import MANAGE
-from busway.broker.entity_path import shown
-from busway.broker.errors import BadArgument, EntityNotFound
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.http.atom.topic_address import TopicAddress
 from busway.gateway.http.bulk.admission import BulkAdmission, BulkPlace
 from busway.gateway.http.call import SOON_S, Call
 from busway.gateway.http.messages.messages import WireCodec
 from busway.gateway.http.presence import presence_of
+from busway.model.descriptions import MANAGE
+from busway.model.entity_path import shown
+from busway.model.errors import BadArgument, EntityNotFound
 
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 COPIES_MAX: Final = 10_000

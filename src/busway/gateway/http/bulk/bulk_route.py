@@ -29,14 +29,14 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
-from busway.broker.descriptions import LISTEN
-from busway.broker.entity_path import path_key, shown
-from busway.broker.errors import BadArgument, EventsLost
 from busway.gateway.http.bulk.admission import BulkAdmission, BulkPlace
 from busway.gateway.http.bulk.answer import BulkAnswer, Page
 from busway.gateway.http.call import SOON_S, Call
 from busway.gateway.http.presence import presence_of
 from busway.message.event_chunk import ALL, HEADS, NUMBERS, PARTS, heads_of, numbers_of, span
+from busway.model.descriptions import LISTEN
+from busway.model.entity_path import path_key, shown
+from busway.model.errors import BadArgument, EventsLost
 from busway.store.log_contract import ChunkPage
 from busway.streams.cursor import first_damage
 from busway.streams.event_hubs import EventHubs

@@ -29,12 +29,7 @@ from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from busway.broker.authorization import path_segments
-from busway.broker.bulk.claims import COUNT_MAX, Claims, available
-from busway.broker.descriptions import LISTEN
-from busway.broker.entity_path import EntityAddress, check_path, shown
-from busway.broker.errors import BadArgument
-from busway.broker.fragment.claim_stamp import stamped, unstamped
+from busway.broker.bulk.claims import COUNT_MAX, Claims, available, stamped, unstamped
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
@@ -48,6 +43,10 @@ from busway.gateway.http.statuses import HttpRefusal
 from busway.message.bare import changed_bare
 from busway.message.claimed_run import claimed_frame
 from busway.message.message import Message
+from busway.model.authorization import path_segments
+from busway.model.descriptions import LISTEN
+from busway.model.entity_path import EntityAddress, check_path, shown
+from busway.model.errors import BadArgument
 
 CLAIMS_KEYWORD: Final = "$claims"
 FRAMES_TYPE: Final = "application/vnd.busway.claimed"

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Final
 
-from busway.broker.errors import OperationCancelled
+from busway.model.errors import OperationCancelled
 
 #: Pieces that the kernel takes in one call.
 _PIECES_MAX: Final = 512

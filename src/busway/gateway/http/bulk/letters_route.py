@@ -27,7 +27,10 @@ from starlette.responses import JSONResponse, Response
 
 from busway.amqp.decode import DecodeError, decode_value
 from busway.amqp.encode import EncodeError
+from busway.broker.bulk.claims import CLAIM_PROPERTY
 from busway.broker.bulk.letter_moves import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
     HELD_BYTES,
     Letter,
     LetterMoves,
@@ -36,14 +39,7 @@ from busway.broker.bulk.letter_moves import (
     takes_directly,
     target_of,
 )
-from busway.broker.descriptions import LISTEN, SEND, SubscriptionDescription
-from busway.broker.entity.queue import Queue
-from busway.broker.entity_path import EntityAddress, check_path, path_key, shown
-from busway.broker.errors import BadArgument, EntityNotFound
-from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY
-from busway.broker.fragment.property_changes import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
-from busway.broker.limits import Limits
-from busway.broker.namespace.namespace import Namespace
+from busway.broker.namespace.namespace import Namespace, Queue
 from busway.clock import Clock
 from busway.gateway.http.bulk.admission import BulkAdmission
 from busway.gateway.http.call import SOON_S, Call
@@ -54,6 +50,10 @@ from busway.message.bare import entries_by_name, with_application_properties
 from busway.message.changed_payload import SCHEDULED, changed_payload, is_part
 from busway.message.head import FORWARDED, read_head
 from busway.message.message import Message
+from busway.model.descriptions import LISTEN, SEND, SubscriptionDescription
+from busway.model.entity_path import EntityAddress, check_path, path_key, shown
+from busway.model.errors import BadArgument, EntityNotFound
+from busway.model.limits import Limits
 
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 LETTERS_MAX: Final = 5_000

@@ -32,12 +32,12 @@ from typing import Concatenate, Final, ParamSpec
 
 from starlette.responses import JSONResponse, Response
 
-from busway.broker.descriptions import MANAGE, SEND
-from busway.broker.entity_path import path_key, shown
-from busway.broker.errors import BadArgument
 from busway.gateway.http.call import Call
 from busway.gateway.http.json_input import parse_json
 from busway.gateway.http.statuses import HttpRefusal
+from busway.model.descriptions import MANAGE, SEND
+from busway.model.entity_path import path_key, shown
+from busway.model.errors import BadArgument
 from busway.staging.decider import WriteName
 from busway.staging.decisions import KINDS, WRITE
 from busway.staging.refusals import RowRefused, StagingRefused, TooManyRows

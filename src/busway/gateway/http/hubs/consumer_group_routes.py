@@ -14,9 +14,6 @@ from xml.etree.ElementTree import Element
 from starlette.responses import Response
 
 from busway.atom_names import CONNECT, INSTANCE
-from busway.broker.descriptions import MANAGE
-from busway.broker.entity_path import path_key
-from busway.broker.errors import BadArgument
 from busway.clock import Clock
 from busway.gateway.dotnet_ticks import ticks_of
 from busway.gateway.http.atom.atom import (
@@ -39,6 +36,9 @@ from busway.gateway.http.atom.atom_answers import (
     page_of,
 )
 from busway.gateway.http.call import Call
+from busway.model.descriptions import MANAGE
+from busway.model.entity_path import path_key
+from busway.model.errors import BadArgument
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import ConsumerGroupDescription, group_of_json
 

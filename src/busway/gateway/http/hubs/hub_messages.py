@@ -12,14 +12,14 @@ from typing import Final
 from starlette.responses import Response
 
 from busway.amqp.decode import DecodeError
-from busway.broker.descriptions import SEND
-from busway.broker.entity_path import path_key
-from busway.broker.errors import BadArgument, BrokerError, InvalidOperation, MessageTooLarge
 from busway.clock import Clock
 from busway.gateway.http.call import Call
 from busway.gateway.http.messages.sent_message import batch_payloads, is_batch, single_payload
 from busway.gateway.http.presence import spelled_headers
 from busway.message.event_record import Event, event_of
+from busway.model.descriptions import SEND
+from busway.model.entity_path import path_key
+from busway.model.errors import BadArgument, BrokerError, InvalidOperation, MessageTooLarge
 from busway.streams.event_hub import EventHub, put_publisher
 from busway.streams.event_hubs import EventHubs
 

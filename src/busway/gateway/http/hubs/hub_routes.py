@@ -17,12 +17,12 @@ from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from busway.broker.descriptions import Json, rule_json
-from busway.broker.entity_path import shown
-from busway.broker.errors import BadArgument, EntityNotFound
 from busway.gateway.http.atom.atom import timestamp
 from busway.gateway.http.call import Call
 from busway.gateway.http.json_input import parse_json
+from busway.model.descriptions import Json, rule_json
+from busway.model.entity_path import shown
+from busway.model.errors import BadArgument, EntityNotFound
 from busway.streams.event_hub import EventHub
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import (

@@ -21,11 +21,11 @@ from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from busway.broker.descriptions import LISTEN, SEND, Json
-from busway.broker.entity_path import path_key, shown
-from busway.broker.errors import BadArgument, Unauthorized
 from busway.gateway.http.call import Call
 from busway.gateway.http.presence import presence_of
+from busway.model.descriptions import LISTEN, SEND, Json
+from busway.model.entity_path import path_key, shown
+from busway.model.errors import BadArgument, Unauthorized
 from busway.streams.event_hub import EventHub
 from busway.streams.event_hubs import EventHubs
 

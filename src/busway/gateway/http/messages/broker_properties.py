@@ -17,10 +17,10 @@ from typing import Final
 from uuid import UUID
 
 from busway.amqp.performatives import Properties
-from busway.broker.durations import FOREVER_MS, parse_duration_or_clock
-from busway.broker.errors import ArgumentOutOfRange, BadArgument
 from busway.gateway.http.json_input import is_text
 from busway.message.message import Message
+from busway.model.durations import FOREVER_MS, parse_duration_or_clock
+from busway.model.errors import ArgumentOutOfRange, BadArgument
 
 #: Member → field of the AMQP properties.
 _PROPERTIES: Final[Mapping[str, str]] = {

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from busway.amqp.types import Array, Decimal, Described, Timestamp
-from busway.broker.errors import BadArgument
 from busway.gateway.http.json_input import is_text, parse_json
 from busway.gateway.http.messages.broker_properties import http_date
+from busway.model.errors import BadArgument
 
 BROKER_PROPERTIES: Final = "BrokerProperties"
 #: Never application properties, in either direction.

@@ -2,13 +2,10 @@
 
 from dataclasses import dataclass
 
-from busway.broker.entity.queue import Queue
-from busway.broker.entity.topic import Topic
-from busway.broker.entity_path import EntityAddress, not_found
-from busway.broker.errors import BrokerError, InvalidOperation
-from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.receiver import Attachment
-from busway.broker.namespace.namespace import Namespace
+from busway.broker.fragment.outlet import Attachment, Outlet
+from busway.broker.namespace.namespace import Namespace, Queue, Topic
+from busway.model.entity_path import EntityAddress, not_found
+from busway.model.errors import BrokerError, InvalidOperation
 
 
 @dataclass(frozen=True)

@@ -31,22 +31,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from busway.amqp.decode import DecodeError
-from busway.broker.authorization import path_segments
-from busway.broker.descriptions import LISTEN, SEND
-from busway.broker.entity_path import EntityAddress, check_path, shown
-from busway.broker.errors import (
-    BadArgument,
-    BrokerError,
-    InvalidOperation,
-    MessageLockLost,
-    MessageNotFound,
-    MessageTooLarge,
-    ServerBusy,
-)
-from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.receiver import Delivery
-from busway.broker.fragment.settlement import RunDone, Settlement, Verb
-from busway.broker.limits import Limits
+from busway.broker.fragment.outlet import Delivery, Outlet
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock
 from busway.gateway.http.call import Call
@@ -59,6 +44,20 @@ from busway.gateway.http.messages.sent_message import batch_payloads, is_batch, 
 from busway.gateway.http.presence import ClientPresence, presence_of, spelled_headers
 from busway.gateway.http.statuses import HttpRefusal
 from busway.message.message import Message
+from busway.model.authorization import path_segments
+from busway.model.descriptions import LISTEN, SEND
+from busway.model.entity_path import EntityAddress, check_path, shown
+from busway.model.errors import (
+    BadArgument,
+    BrokerError,
+    InvalidOperation,
+    MessageLockLost,
+    MessageNotFound,
+    MessageTooLarge,
+    ServerBusy,
+)
+from busway.model.limits import Limits
+from busway.model.settlement import RunDone, Settlement, Verb
 
 #: L-5: over HTTP no message is larger, whatever the entity allows.
 MESSAGE_BYTES_MAX: Final = 1024 * 1024

@@ -9,9 +9,8 @@ more: what comes too late goes back to the outlet, unlocked or put back, without
 import asyncio
 from typing import Final
 
-from busway.broker.errors import BrokerError
-from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.receiver import Delivery, Receiver
+from busway.broker.fragment.outlet import Delivery, Outlet, Receiver
+from busway.model.errors import BrokerError
 
 #: How long a store may take to finish what it began before the time was over.
 _GRACE_S: Final = 2.0

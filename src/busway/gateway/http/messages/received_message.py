@@ -21,7 +21,7 @@ from busway.amqp.sections import (
     scan,
     scan_properties,
 )
-from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.outlet import Delivery
 from busway.gateway.http.messages.broker_properties import described_lock, described_message
 from busway.gateway.http.messages.custom_properties import BROKER_PROPERTIES, headers_of, json_form
 

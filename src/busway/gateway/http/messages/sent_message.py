@@ -12,10 +12,10 @@ from busway.amqp.encode import EncodeError
 from busway.amqp.performatives import Header, Properties
 from busway.amqp.sections import BODY_SECTIONS_MAX, DATA, AmqpMessage, encode_message
 from busway.amqp.types import Symbol, Timestamp
-from busway.broker.errors import BadArgument, MessageTooLarge
 from busway.gateway.http.json_input import is_text, parse_json
 from busway.gateway.http.messages.broker_properties import NO_PROPERTIES, BrokerProperties, broker_properties
 from busway.gateway.http.messages.custom_properties import checked_value, properties_of
+from busway.model.errors import BadArgument, MessageTooLarge
 
 BATCH_CONTENT_TYPE: Final = "application/vnd.microsoft.servicebus.json"
 #: What header.ttl can hold; a longer time is told by the absolute expiry besides, as AMQP clients do.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
-from busway.broker.descriptions import LISTEN, MANAGE
 from busway.gateway.http.call import Call
+from busway.model.descriptions import LISTEN, MANAGE
 
 if TYPE_CHECKING:
     from busway.signals.exposition import Exposition, MeasuredNamespace

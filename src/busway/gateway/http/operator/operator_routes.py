@@ -24,21 +24,21 @@ from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from busway.broker.descriptions import (
+from busway.broker.namespace.namespace import Namespace
+from busway.clock import Clock, Entropy
+from busway.gateway.http.atom.atom import timestamp
+from busway.gateway.http.call import Call
+from busway.gateway.http.statuses import HttpRefusal
+from busway.model.descriptions import (
     ALL_RIGHTS,
     MANAGE,
     RIGHTS_ORDER,
     AuthorizationRule,
     FragmentCounts,
 )
-from busway.broker.entity_path import path_key, shown
-from busway.broker.errors import BadArgument, EntityNotFound, InvalidOperation
-from busway.broker.namespace.namespace import Namespace
-from busway.broker.sas_keys import random_key
-from busway.clock import Clock, Entropy
-from busway.gateway.http.atom.atom import timestamp
-from busway.gateway.http.call import Call
-from busway.gateway.http.statuses import HttpRefusal
+from busway.model.entity_path import path_key, shown
+from busway.model.errors import BadArgument, EntityNotFound, InvalidOperation
+from busway.model.sas_keys import random_key
 from busway.signals.pipelines import Pipelines
 
 _RULE_KEYS: Final = frozenset({"rights", "primaryKey", "secondaryKey"})

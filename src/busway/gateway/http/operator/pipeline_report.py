@@ -17,10 +17,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from busway.broker.authorization import path_segments
-from busway.broker.entity_path import shown
-from busway.broker.errors import BadArgument
 from busway.gateway.http.json_input import is_text
+from busway.model.authorization import path_segments
+from busway.model.entity_path import shown
+from busway.model.errors import BadArgument
 from busway.redaction import redacted
 from busway.signals.pipeline_lag import PartitionLag, SourceLag
 from busway.signals.pipelines import RUNNING, STATES, Pipeline, Pipelines, ReadSource, Report

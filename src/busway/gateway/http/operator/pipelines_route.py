@@ -21,13 +21,13 @@ from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from busway.broker.descriptions import LISTEN
-from busway.broker.entity_path import path_key, shown
-from busway.broker.errors import AuthenticationFailed, BadArgument, EntityNotFound, Unauthorized
 from busway.gateway.http.call import Call
 from busway.gateway.http.json_input import parse_json
 from busway.gateway.http.operator.pipeline_report import pipeline_json, report_of
 from busway.gateway.http.statuses import HttpRefusal
+from busway.model.descriptions import LISTEN
+from busway.model.entity_path import path_key, shown
+from busway.model.errors import AuthenticationFailed, BadArgument, EntityNotFound, Unauthorized
 from busway.signals.pipeline_figures import MeasuredPipelines
 from busway.signals.pipeline_lag import Reads
 from busway.signals.pipelines import NameTaken, Pipeline, Report

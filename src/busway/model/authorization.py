@@ -27,12 +27,12 @@ from hashlib import sha256
 from typing import Final, Protocol
 from urllib.parse import unquote
 
-from busway.broker.descriptions import ALL_RIGHTS, MANAGE, AuthorizationRule
-from busway.broker.entity_path import MANAGEMENT_KEYWORD, EntityAddress, path_key
-from busway.broker.errors import AuthenticationFailed, Unauthorized
-from busway.broker.sas_keys import ROOT_RULE_NAME
 from busway.clock import Clock
 from busway.message.message import NEVER_MS
+from busway.model.descriptions import ALL_RIGHTS, MANAGE, AuthorizationRule
+from busway.model.entity_path import MANAGEMENT_KEYWORD, EntityAddress, path_key
+from busway.model.errors import AuthenticationFailed, Unauthorized
+from busway.model.sas_keys import ROOT_RULE_NAME
 
 #: The placeholder that the official emulator's documentation tells people to write.
 DEVELOPMENT_KEY: Final = "SAS_KEY_VALUE"

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Final, TypeVar
 
-from busway.broker.durations import FOREVER_MS as FOREVER_MS
-from busway.broker.durations import format_duration, parse_duration_or_clock
-from busway.broker.errors import BadArgument
+from busway.model.durations import FOREVER_MS as FOREVER_MS
+from busway.model.durations import format_duration, parse_duration_or_clock
+from busway.model.errors import BadArgument
 from busway.rules.rule import Rule
 
 MANAGE: Final = "Manage"

@@ -5,7 +5,7 @@ from enum import Enum
 
 from mypy_extensions import mypyc_attr
 
-from busway.broker.errors import BrokerError
+from busway.model.errors import BrokerError
 
 
 class Verb(Enum):

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.errors import BadArgument, EntityAlreadyExists, EntityNotFound
+from busway.model.errors import BadArgument, EntityAlreadyExists, EntityNotFound
 from busway.rules.rule import DEFAULT_RULE_NAME
 
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._~-]+")

@@ -4,8 +4,8 @@ import base64
 from dataclasses import replace
 from typing import Final
 
-from busway.broker.descriptions import ALL_RIGHTS, AuthorizationRule
 from busway.clock import Entropy
+from busway.model.descriptions import ALL_RIGHTS, AuthorizationRule
 
 ROOT_RULE_NAME: Final = "RootManageSharedAccessKey"
 _KEY_BYTES: Final = 32

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from busway.broker.entity_path import TRANSFER_KEYWORD, EntityAddress, path_key
-from busway.broker.errors import BrokerError, InternalError, QuotaExceeded, ServerBusy, StoreOutcomeUnknown
-from busway.broker.fragment.settlement import Verb
+from busway.model.entity_path import TRANSFER_KEYWORD, EntityAddress, path_key
+from busway.model.errors import BrokerError, InternalError, QuotaExceeded, ServerBusy, StoreOutcomeUnknown
+from busway.model.settlement import Verb
 
 #: O-2: the entity's name of what concerns the namespace as a whole.
 NAMESPACE_ONLY: Final = "-NamespaceOnlyMetric-"

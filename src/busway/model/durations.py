@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from busway.broker.errors import BadArgument
+from busway.model.errors import BadArgument
 
 #: .NET's TimeSpan maximum in whole milliseconds, and as every client writes it.
 FOREVER_MS: Final = 922_337_203_685_477

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from busway.broker.descriptions import (
+from busway.model.descriptions import (
     ALL_RIGHTS,
     FOREVER_MS,
     KIND_NAMES,
@@ -22,10 +22,10 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.broker.durations import format_duration
-from busway.broker.entity_path import check_name, check_path, path_key, shown
-from busway.broker.errors import BadArgument, QuotaExceeded
-from busway.broker.limits import Limits
+from busway.model.durations import format_duration
+from busway.model.entity_path import check_name, check_path, path_key, shown
+from busway.model.errors import BadArgument, QuotaExceeded
+from busway.model.limits import Limits
 from busway.rules.check import check_rule
 from busway.rules.errors import RuleSyntaxError
 from busway.rules.rule import Rule
