@@ -7,8 +7,6 @@ import pytest
 from busway.gateway.http.app import HttpSettings
 from tests.unit.gateway.test_websocket import Bus, serving
 
-__all__ = ["run"]
-
 PATH = "/$servicebus/websocket"
 NETWORK = HttpSettings.for_host("0.0.0.0", is_loopback=False)
 #: RFC 6455 1.3: the key and what is to be answered.
