@@ -15,10 +15,9 @@ from busway.broker.entity.queue import Queue
 from busway.broker.forward.send_via import is_transfer_key
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.receiver import Receiver
-from busway.broker.namespace.entity_table import routes
 from busway.broker.namespace.namespace import Namespace
 from busway.message.message import Message
-from busway.model.descriptions import SubscriptionDescription, TopicDescription
+from busway.model.descriptions import SubscriptionDescription, TopicDescription, routes
 from tests.store_contract.scenario import fields_of
 
 _PEEK_MAX: Final = 250

@@ -10,11 +10,11 @@ from busway.broker.namespace.catalogue_rows import EntityRow, Share
 from busway.broker.namespace.entity_index import EntityIndex
 from busway.broker.store_keeper import StoreKeeper
 from busway.model.descriptions import (
-    Description,
     FragmentCounts,
     RuntimeCounts,
     SubscriptionDescription,
     TopicDescription,
+    routes,
 )
 from busway.store.contract import Counters, FragmentKey
 
@@ -120,10 +120,3 @@ class EntityCounts:
             if key in wanted
         ]
         return [counters for counters in found if counters is not None]
-
-
-def routes(description: Description) -> tuple[str | None, str | None]:
-    """Where its messages go by themselves, and where its dead letters do."""
-    if isinstance(description, TopicDescription):
-        return None, None
-    return description.forward_to, description.forward_dead_lettered_messages_to

@@ -18,11 +18,11 @@ from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.namespace.catalogue_rows import EntityRow, Share
-from busway.broker.namespace.entity_counts import EntityCounts, routes
+from busway.broker.namespace.entity_counts import EntityCounts
 from busway.broker.namespace.entity_index import EntityIndex
 from busway.broker.namespace.rule_table import RuleTable
 from busway.broker.store_keeper import StoreKeeper
-from busway.model.descriptions import QueueDescription, Receivable, TopicDescription
+from busway.model.descriptions import QueueDescription, Receivable, TopicDescription, routes
 from busway.model.entity_path import path_key
 from busway.model.errors import EntityNotFound, ServerBusy
 from busway.rules.selection import Selection

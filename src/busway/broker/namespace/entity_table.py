@@ -17,13 +17,13 @@ from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.namespace.catalogue_rows import EntityRow
-from busway.broker.namespace.entity_counts import EntityCounts, routes
+from busway.broker.namespace.entity_counts import EntityCounts
 from busway.broker.namespace.entity_index import EntityIndex
 from busway.broker.namespace.entity_loading import EntityLoader, not_available
 from busway.broker.namespace.rule_rows import RuleRow
 from busway.broker.namespace.rule_table import RuleTable
 from busway.broker.store_keeper import StoreKeeper
-from busway.model.descriptions import SubscriptionDescription, TopicDescription
+from busway.model.descriptions import SubscriptionDescription, TopicDescription, routes
 from busway.model.entity_path import path_key
 from busway.model.errors import BrokerError, EntityUpdated, ServerBusy
 from busway.store.contract import FragmentKey

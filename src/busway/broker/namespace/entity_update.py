@@ -15,7 +15,6 @@ from busway.broker.forward.transfers import Place
 from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.broker.namespace.contents import NamespaceContents
 from busway.broker.namespace.entity_checks import check_forward_targets
-from busway.broker.namespace.entity_counts import routes
 from busway.model.description_checks import check_update
 from busway.model.descriptions import (
     KIND_NAMES,
@@ -24,6 +23,7 @@ from busway.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
     never_idle,
+    routes,
 )
 from busway.model.entity_path import not_found, path_key, shown
 from busway.model.errors import BadArgument, BrokerError, EntityUpdated, StoreOutcomeUnknown
