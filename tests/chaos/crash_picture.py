@@ -11,12 +11,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
-from busway.broker.descriptions import SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import SubscriptionDescription, TopicDescription, routes
 from busway.broker.entity.outlet import Outlet
 from busway.broker.entity.queue import Queue
 from busway.broker.forward.send_via import is_transfer_key
 from busway.broker.fragment.receiver import Receiver
-from busway.broker.namespace.entity_table import routes
 from busway.broker.namespace.namespace import Namespace
 from busway.message.message import Message
 from tests.store_contract.scenario import fields_of

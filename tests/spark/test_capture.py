@@ -125,6 +125,9 @@ def test_a_topic_is_captured_through_a_subscription_of_its_own(
     admin.create_topic(topic)
     admin.create_subscription(topic, "other")
     assert run(server, tmp_path, topic) == {topic: 0}
+    made = admin.get_subscription(topic, "busway-capture").properties
+    assert made["CapturesHistory"] is True
+    assert "busway pipeline capture" in str(made["UserMetadata"]), "servers of earlier versions know it by that"
     properties = {
         "id": UUID(int=5),
         "at": Timestamp(1_700_000_000_000),

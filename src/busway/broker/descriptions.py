@@ -195,6 +195,13 @@ def never_idle(wanted: SubscriptionDescription) -> SubscriptionDescription:
     return wanted if wanted.forward_to is None else replace(wanted, auto_delete_on_idle_ms=FOREVER_MS)
 
 
+def routes(description: Description) -> tuple[str | None, str | None]:
+    """Where its messages go by themselves, and where its dead letters do."""
+    if isinstance(description, TopicDescription):
+        return None, None
+    return description.forward_to, description.forward_dead_lettered_messages_to
+
+
 @dataclass(frozen=True)
 class RuntimeCounts:
     """Read-only numbers of an entity (E-40, E-100…E-102)."""

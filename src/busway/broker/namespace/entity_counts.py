@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Final
 
 from busway.broker.descriptions import (
-    Description,
     FragmentCounts,
     RuntimeCounts,
     SubscriptionDescription,
     TopicDescription,
+    routes,
 )
 from busway.broker.entity.queue import runtime_counts, total
 from busway.broker.forward.send_via import is_transfer_key, transfer_key
@@ -120,10 +120,3 @@ class EntityCounts:
             if key in wanted
         ]
         return [counters for counters in found if counters is not None]
-
-
-def routes(description: Description) -> tuple[str | None, str | None]:
-    """Where its messages go by themselves, and where its dead letters do."""
-    if isinstance(description, TopicDescription):
-        return None, None
-    return description.forward_to, description.forward_dead_lettered_messages_to

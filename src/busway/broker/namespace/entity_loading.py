@@ -6,7 +6,7 @@ A plain entity is made whole or not at all, a partitioned one of the fragments w
 from collections.abc import Callable
 from typing import TypeVar
 
-from busway.broker.descriptions import QueueDescription, Receivable, TopicDescription
+from busway.broker.descriptions import QueueDescription, Receivable, TopicDescription, routes
 from busway.broker.entity.distribution import Distribution
 from busway.broker.entity.fragment_group import FragmentGroup
 from busway.broker.entity.outlet import Outlet
@@ -21,7 +21,7 @@ from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.namespace.catalogue_rows import EntityRow, Share
-from busway.broker.namespace.entity_counts import EntityCounts, routes
+from busway.broker.namespace.entity_counts import EntityCounts
 from busway.broker.namespace.entity_index import EntityIndex
 from busway.broker.namespace.rule_table import RuleTable
 from busway.broker.store_keeper import StoreKeeper

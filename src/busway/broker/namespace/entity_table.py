@@ -8,7 +8,7 @@ one fragment less behind its outlets, and the fragment is made anew when the sto
 
 from collections.abc import Callable, Iterable, Iterator
 
-from busway.broker.descriptions import SubscriptionDescription, TopicDescription
+from busway.broker.descriptions import SubscriptionDescription, TopicDescription, routes
 from busway.broker.entity.fragment_group import FragmentGroup
 from busway.broker.entity.queue import Queue
 from busway.broker.entity.topic import Topic
@@ -21,7 +21,7 @@ from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.fragment.strays import put_strays_back
 from busway.broker.namespace.catalogue_rows import EntityRow
-from busway.broker.namespace.entity_counts import EntityCounts, routes
+from busway.broker.namespace.entity_counts import EntityCounts
 from busway.broker.namespace.entity_index import EntityIndex
 from busway.broker.namespace.entity_loading import EntityLoader, not_available
 from busway.broker.namespace.rule_rows import RuleRow

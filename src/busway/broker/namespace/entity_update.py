@@ -18,6 +18,7 @@ from busway.broker.descriptions import (
     SubscriptionDescription,
     TopicDescription,
     never_idle,
+    routes,
 )
 from busway.broker.entity_path import not_found, path_key, shown
 from busway.broker.errors import BadArgument, BrokerError, EntityUpdated, StoreOutcomeUnknown
@@ -26,7 +27,6 @@ from busway.broker.forward.transfers import Place
 from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.broker.namespace.contents import NamespaceContents
 from busway.broker.namespace.entity_checks import check_forward_targets
-from busway.broker.namespace.entity_counts import routes
 from busway.broker.sas_keys import completed_rules
 from busway.store.contract import StoreError
 
