@@ -28,7 +28,6 @@ KEYS: Final = {
 USUAL_KEYS: Final = ("entity", "reason", "fingerprint")
 GROUPS_MAX: Final = 200
 _BARS_MAX: Final = 12
-_SLOTS: Final = 48
 _REASONS_MAX: Final = 8
 
 
@@ -95,7 +94,7 @@ def survey(
     found.groups, found.group_count = _groups(letters, sources, by, samples)
     if draws:
         found.breakdowns = _breakdowns(letters, sources)
-        found.slot_s = slot_seconds(int(row[4] or 0) - int(row[3] or 0), _SLOTS)
+        found.slot_s = slot_seconds(int(row[4] or 0) - int(row[3] or 0))
         reasons = [reason for reason, _, _ in found.breakdowns["reason"][:_REASONS_MAX]]
         found.slots = _slots(letters, found.slot_s, reasons)
     return found

@@ -76,7 +76,7 @@ def time_ticks(low_s: float, high_s: float, count: int = 6) -> list[float]:
     return found or [low_s]
 
 
-def slot_seconds(span_s: int, slots: int) -> int:
+def slot_seconds(span_s: int, slots: int = 48) -> int:
     """A width that people count in, so that the span has at most so many."""
     widths = (60, 300, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
     return next((width for width in widths if span_s / width < slots), 31_536_000)
