@@ -11,7 +11,7 @@ import pytest
 from busway.amqp.performatives import Attach, Detach, Transfer
 from busway.amqp.sections import decode_message
 from busway.amqp.types import Described
-from busway.gateway.amqp.links.event_attaching import SELECTOR_FILTER
+from busway.gateway.amqp.attach.event_attaching import SELECTOR_FILTER
 from busway.message.event_chunk import Chunk
 from busway.streams.key_hash import partition_of_key
 from tests.harness.frame_factory import performatives, split_frames

@@ -56,9 +56,7 @@ class CarriedSource(DataSource):
 
 def _archive() -> Path:
     """Where the package lies, wherever in it this file does."""
-    import busway_spark
-
-    return Path(busway_spark.__path__[0]).parent
+    return Path(sys.modules["busway_spark"].__path__[0]).parent
 
 
 def _is_installed_beside(archive: Path) -> bool:

@@ -96,7 +96,7 @@ DEFECTS: Final = (
     Fault(
         "the key of a queue opens the hub",
         "C19: rights are those of what is attached",
-        "busway/gateway/amqp/links/attaching.py",
+        "busway/gateway/amqp/attach/attaching.py",
         """            owner_key = self._events.owner_key(node.path)
 """,
         """            owner_key = None
@@ -160,7 +160,7 @@ def addresses_of""",
     Fault(
         "a browser takes what it shows",
         "JMS: a queue browser locks nothing",
-        "busway/gateway/amqp/links/attaching.py",
+        "busway/gateway/amqp/attach/attaching.py",
         """        if is_browser(link.source):
             self._attach_browser(link, node, queue, outlet)
             return
@@ -181,7 +181,7 @@ def addresses_of""",
     Fault(
         "a temporary queue is made for nobody",
         "JMS: it goes with its link, also when that goes while it is made",
-        "busway/gateway/amqp/links/temporary_nodes.py",
+        "busway/gateway/amqp/attach/temporary_nodes.py",
         """        if link.owner is None:
             self._namespace.release(path)
 """,

@@ -10,8 +10,8 @@ from busway.amqp.link import IncomingDelivery, Link
 from busway.amqp.performatives import Fields, Source, Target
 from busway.amqp.sections import BATCH_FORMAT, DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Described, Long, Symbol
+from busway.gateway.amqp.attach.event_attaching import SELECTOR_FILTER
 from busway.gateway.amqp.gateway import AmqpGateway
-from busway.gateway.amqp.links.event_attaching import SELECTOR_FILTER
 from busway.gateway.amqp.shared import GatewaySettings
 from busway.model.limits import Limits
 from busway.streams.event_hubs import EventHubs

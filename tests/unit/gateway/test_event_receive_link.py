@@ -5,7 +5,7 @@ import pytest
 from busway.amqp.events import CreditDrained, LinkDetached
 from busway.amqp.performatives import ACCEPTED, Source, Target
 from busway.amqp.types import Long, Symbol, Timestamp
-from busway.gateway.amqp.links.event_attaching import SELECTOR_FILTER
+from busway.gateway.amqp.attach.event_attaching import SELECTOR_FILTER
 from busway.model.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from busway.streams.hub_descriptions import ConsumerGroupDescription, EventHubDescription
 from tests.unit.gateway.amqp_peer import body_of

@@ -4,7 +4,7 @@ import pytest
 
 from busway.amqp.performatives import Source
 from busway.amqp.types import Described, Symbol, ULong
-from busway.gateway.amqp.links.event_attaching import SELECTOR_FILTER, position_in, position_of
+from busway.gateway.amqp.attach.event_attaching import SELECTOR_FILTER, position_in, position_of
 from busway.model.errors import BadArgument, NotImplementedByServer
 from busway.streams.positions import LATEST, NUMBER, START, TIME, Position
 

@@ -4,7 +4,7 @@ import pytest
 
 from busway.amqp.performatives import ROLE_SENDER, Attach
 from busway.amqp.types import Int, Long, Short, Symbol, Timestamp
-from busway.gateway.amqp.links.event_attaching import (
+from busway.gateway.amqp.attach.event_attaching import (
     IDEMPOTENT_PRODUCER,
     desires,
     producer_answer,

@@ -11,6 +11,7 @@
 
 Then one of these:
 
+  attach          who may attach what, and which kind of link comes of it
   links           what clients send and receive by: queues, topics, subscriptions, event hubs
   nodes           what clients ask: `$cbs`, `$management`, the coordinator of transactions
   wire            messages, outcomes and errors, in AMQP's words and the broker's

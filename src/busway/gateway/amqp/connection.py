@@ -37,9 +37,9 @@ from busway.amqp.events import (
 from busway.amqp.sasl import read_plain
 from busway.amqp.types import Symbol
 from busway.broker.fragment.outlet import Attachment
+from busway.gateway.amqp.attach.attaching import Attaching
 from busway.gateway.amqp.carrier import ByteTransport, Carrier
 from busway.gateway.amqp.deadlines import Deadlines
-from busway.gateway.amqp.links.attaching import Attaching
 from busway.gateway.amqp.nodes.tokens import may_lose
 from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.loop_entries import LOOP, shown

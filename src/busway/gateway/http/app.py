@@ -33,7 +33,6 @@ from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.atom.entity_routes import EntityRoutes
 from busway.gateway.http.atom.rule_routes import RuleRoutes
 from busway.gateway.http.atom.subscription_routes import SubscriptionRoutes
-from busway.gateway.http.atom.xml_input import BODY_BYTES_MAX
 from busway.gateway.http.bulk.admission import BYTES_MAX_DEFAULT, BulkAdmission, is_bulk
 from busway.gateway.http.bulk.backfill_route import BackfillRoute
 from busway.gateway.http.bulk.bulk_route import BulkRoute
@@ -55,6 +54,7 @@ from busway.gateway.http.protocol import HttpProtocol, Idlers
 from busway.gateway.http.router import Answering, HubsAnswering, Router, table
 from busway.gateway.http.statuses import HttpRefusal, error_response
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve_websocket
+from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.gateway.tracking import Tracking
 from busway.loop_entries import Steps, shown
 from busway.model.caller import NOBODY, note_caller

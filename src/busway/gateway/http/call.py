@@ -9,8 +9,8 @@ from urllib.parse import unquote_to_bytes
 from starlette.requests import ClientDisconnect, Request
 
 from busway.gateway.connection_budget import SMALL_BYTES, ConnectionBudget
-from busway.gateway.http.atom.xml_input import BODY_BYTES_MAX
 from busway.gateway.http.statuses import HttpRefusal
+from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.model.authorization import Grant
 from busway.model.caller import note_caller
 from busway.model.errors import (

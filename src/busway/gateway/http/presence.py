@@ -10,7 +10,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from busway.gateway.http.bulk.direct_writer import DirectWriter
+from busway.gateway.http.direct_writer import DirectWriter
 
 #: Under these names the connection's account and the headers' own spelling lie in a request's state.
 PRESENCE: Final = "presence"

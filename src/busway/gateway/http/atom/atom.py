@@ -12,8 +12,8 @@ from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape, quoteattr
 
 from busway.atom_names import ATOM, CONNECT, INSTANCE
-from busway.gateway.http.atom.xml_input import parse_xml
 from busway.gateway.http.statuses import xml_text
+from busway.gateway.http.xml_input import parse_xml
 from busway.model.errors import BadArgument
 
 _NEVER: Final = "0001-01-01T00:00:00Z"

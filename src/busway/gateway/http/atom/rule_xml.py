@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 from busway.atom_names import CONNECT, CORRELATION_ELEMENTS, INSTANCE
 from busway.gateway.http.atom.atom import is_nil, local_name, text_of, timestamp, xml_escaped
 from busway.gateway.http.atom.typed_value_xml import parse_typed_value, value_element
-from busway.gateway.http.atom.xml_input import flag_of, integer_of
+from busway.gateway.http.xml_input import flag_of, integer_of
 from busway.model.entity_path import path_key, shown
 from busway.model.errors import BadArgument
 from busway.rules.rule import (

@@ -11,7 +11,7 @@ from typing import Final
 
 from busway.atom_names import SCHEMA, SERIALIZATION
 from busway.gateway.http.atom.atom import xml_escaped
-from busway.gateway.http.atom.xml_input import flag_of, integer_of
+from busway.gateway.http.xml_input import flag_of, integer_of
 from busway.model.errors import BadArgument
 from busway.rules.rule import VALUE_TYPES, TypedValue
 

@@ -1,7 +1,7 @@
 """Many messages in one request:
 
 admission        who may move megabytes, when, and how many at once (`work`: callers in turn, and cores)
-answer           an answer of megabytes (`direct_writer`: past the loop, from memory to the socket)
+answer           an answer of megabytes
 bulk_route       a range of a partition as it lies in the store (`arrow_stream`: or as Arrow)
 claims_route     many messages taken, read and settled together
 letters_route    dead letters back to work, and what each becomes

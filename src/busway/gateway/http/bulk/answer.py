@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from busway.gateway.http.bulk.admission import SLICE_BYTES, STALLED_S, BulkPlace
-from busway.gateway.http.bulk.direct_writer import DirectWriter
+from busway.gateway.http.direct_writer import DirectWriter
 from busway.model.errors import OperationCancelled
 
 #: Where they work who write; no store or entity has such a name.

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.performatives import SENDER_SETTLED, Coordinator, Fields
 from busway.amqp.types import Symbol
+from busway.gateway.amqp.attach.event_attaching import EventAttaching
+from busway.gateway.amqp.attach.management_address import ManagementAddress, RequestRights
+from busway.gateway.amqp.attach.temporary_nodes import TemporaryNodes, is_dynamic
+from busway.gateway.amqp.attach.topic_subscriptions import TopicSubscriptions, is_subscriber
 from busway.gateway.amqp.links.addresses import COORDINATOR_NODE, LinkNode, NodeKind, node_at, text_of
 from busway.gateway.amqp.links.browse_link import BrowseLink, is_browser
 from busway.gateway.amqp.links.cross_entity import use_of
-from busway.gateway.amqp.links.event_attaching import EventAttaching
 from busway.gateway.amqp.links.receive_link import ReceiveLink
 from busway.gateway.amqp.links.selector import check_unselected, has_selector, selector_of
 from busway.gateway.amqp.links.send_link import SendLink
@@ -28,13 +31,9 @@ from busway.gateway.amqp.links.session_receive_link import (
     session_wish,
     wait_s,
 )
-from busway.gateway.amqp.links.temporary_nodes import TemporaryNodes, is_dynamic
-from busway.gateway.amqp.links.topic_subscriptions import TopicSubscriptions, is_subscriber
-from busway.gateway.amqp.links.transfer_dead_letter import EmptyReceiveLink
 from busway.gateway.amqp.links.waiting_attaches import SelectingAttaches
 from busway.gateway.amqp.nodes.cbs_node import CbsNode
 from busway.gateway.amqp.nodes.event_management import EventManagementNode
-from busway.gateway.amqp.nodes.management_node import ManagementAddress, RequestRights
 from busway.gateway.amqp.nodes.request_link import (
     MAX_MESSAGE_SIZE,
     REQUEST_BYTES_MAX,
@@ -45,6 +44,7 @@ from busway.gateway.amqp.nodes.request_link import (
 )
 from busway.gateway.amqp.nodes.transaction_node import REQUEST_BYTES_MAX as CONTROL_BYTES_MAX
 from busway.gateway.amqp.nodes.transaction_node import ControlLink
+from busway.gateway.amqp.nodes.transfer_dead_letter import EmptyReceiveLink
 from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.loop_entries import Steps, shown
 from busway.model.descriptions import SEND

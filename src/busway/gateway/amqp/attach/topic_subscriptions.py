@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from busway.amqp.performatives import Source
 from busway.amqp.types import Symbol
 from busway.broker.fragment.outlet import Attachment
+from busway.gateway.amqp.attach.temporary_nodes import IDLE_MS
 from busway.gateway.amqp.links.addresses import LinkNode, NodeKind
 from busway.gateway.amqp.links.selector import Selector, selector_of
-from busway.gateway.amqp.links.temporary_nodes import IDLE_MS
 from busway.gateway.amqp.links.waiting_attaches import accepted_late
 from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.model.descriptions import (
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.broker.namespace.namespace import Namespace, Queue
+    from busway.gateway.amqp.attach.attaching import Attaching
     from busway.gateway.amqp.carrier import Carrier
-    from busway.gateway.amqp.links.attaching import Attaching
     from busway.gateway.amqp.links.link_host import LinkHost
 
 #: The user metadata by which a subscription is known again that was made here.

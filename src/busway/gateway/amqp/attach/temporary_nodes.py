@@ -26,8 +26,8 @@ from busway.model.errors import BrokerError, NotImplementedByServer, Unauthorize
 if TYPE_CHECKING:
     from busway.amqp.link import Link
     from busway.broker.fragment.outlet import Attachment
+    from busway.gateway.amqp.attach.attaching import Attaching
     from busway.gateway.amqp.carrier import Carrier
-    from busway.gateway.amqp.links.attaching import Attaching
 
 #: E-30: the shortest that there is.
 IDLE_MS: Final = 300_000
