@@ -68,7 +68,7 @@ def test_every_limit_of_the_bus_is_in_the_table() -> None:
     """L-22: none is forgotten."""
     from busway.model.limits import Limits
 
-    told = {where.removeprefix("broker.limits.Limits.") for _, _, where in LIMITS}
+    told = {where.removeprefix("model.limits.Limits.") for _, _, where in LIMITS}
     assert set(inspect.signature(Limits).parameters) - told == {"sku"}
 
 

@@ -84,7 +84,7 @@ class EventHub:
         return self._logs[index]
 
     def index_of_key(self, key: str) -> PartitionIndex:
-        """H-10."""
+        """H-10: the partition that events with this key go to."""
         return partition_of_key(key, len(self._logs))
 
     def index_of(self, partition_id: str) -> PartitionIndex:

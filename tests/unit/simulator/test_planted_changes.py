@@ -65,7 +65,7 @@ def test_ids_that_are_remembered_although_their_messages_are_refused_are_found(
 
     def remember_and_fail(self: SentRun, error: BrokerError) -> None:
         if self.ids is not None and isinstance(error, ServerBusy) and self.fragment.is_usable():
-            self.fragment.duplicates.remember(self.fragment.batch(), self.ids)
+            self.fragment.duplicates.remember(self.fragment.write(), self.ids)
         fail(self, error)
 
     monkeypatch.setattr(SentRun, "fail", remember_and_fail)

@@ -355,7 +355,7 @@ class FragmentWrite:
     # -- what else belongs to it
 
     def set_session_state(self, session_id: str, state: bytes | None, growth_bytes: int) -> None:
-        """X-15."""
+        """X-15: counts in the size of the entity."""
         fragment = self.fragment
         now_ms = fragment.runtime.clock.wall_ms()
         self.batch.session_states.append((fragment.key, session_id, state, now_ms))
