@@ -30,6 +30,7 @@ from typing import Final
 
 HOT_MODULES: Final = (
     "busway.message.message",
+    "busway.message.dotnet_time",
     "busway.message.head",
     "busway.message.bare",
     "busway.message.event_chunk",
@@ -180,7 +181,7 @@ def _source(file: str, package: Path) -> bytes | None:
     try:
         if package.is_dir():
             return (package / file).read_bytes()
-        import pkgutil  # dear, and hardly ever needed
+        import pkgutil  # slow to load, and hardly ever needed
 
         return pkgutil.get_data("busway", file)
     except OSError:

@@ -316,16 +316,16 @@ class Server:
         if certificate is None or key is None:
             files = ensure_certificates(self._directory.tls, self._clock, self._entropy, [options.host])
             certificate, key, self._ca_file = files.server, files.server_key, files.ca
-        door = listener.Listener(lambda: AmqpProtocol(amqp), http.protocol, server_context(certificate, key))
-        stack.push_async_callback(door.close)
+        ports = listener.Listener(lambda: AmqpProtocol(amqp), http.protocol, server_context(certificate, key))
+        stack.push_async_callback(ports.close)
         if options.is_loopback:
-            self._port = await door.start(options.host, options.port)
+            self._port = await ports.start(options.host, options.port)
             return
         self._host = public_host(options.host, certificate)
         tls_port = AMQPS_PORT if options.tls_port is None else options.tls_port
         https_port = HTTPS_PORT if options.https_port is None else options.https_port
-        self._port = await door.start(options.host, tls_port, listener.EVERYTHING_OVER_TLS)
-        self._https_port = await door.start(options.host, https_port, listener.EVERYTHING_OVER_TLS)
+        self._port = await ports.start(options.host, tls_port, listener.EVERYTHING_OVER_TLS)
+        self._https_port = await ports.start(options.host, https_port, listener.EVERYTHING_OVER_TLS)
 
     def announce(self) -> None:
         """Tells where the bus is: ready file, server.json for the other verbs, and the terminal."""

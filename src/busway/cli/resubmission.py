@@ -26,9 +26,10 @@ from uuid import UUID
 from busway.client.errors import ClientError, LockLost
 from busway.client.kept_locks import renewed, slices
 from busway.client.resubmitted_id import resubmitted_id
+from busway.message.dotnet_time import TICKS_PER_MS
 from busway.rules.subject import Subject, folded
 from busway.rules.values import MISSING, Missing, Span, Value
-from busway.subject.message_subject import TICKS_PER_MS, instant_of_ms, value_of_amqp
+from busway.subject.message_subject import instant_of_ms, value_of_amqp
 
 if TYPE_CHECKING:
     from busway.client.messages import ServiceBusReceivedMessage

@@ -1,6 +1,7 @@
 """Messages and events as bytes, whoever has them:
 
 message           a message as the broker holds it
+dotnet_time       times as clients write them
 head              its first sections, taken apart
 bare              the part of it that no broker changes
 changed_payload   an encoded message with parts of it changed

@@ -17,7 +17,7 @@ PLACE_ACTIVE: Final = 0
 PLACE_DEFERRED: Final = 1
 PLACE_SCHEDULED: Final = 2
 
-#: Expiry of a message that never expires: past every date a client can write (year 9999 is 253_402_300_799_999).
+#: Expiry of a message that never expires: past every date a client can write (`dotnet_time`).
 NEVER_MS: Final = 1 << 60
 
 

@@ -28,6 +28,7 @@ from typing import Final, Protocol
 from urllib.parse import unquote
 
 from busway.clock import Clock
+from busway.message.dotnet_time import LAST_INSTANT_MS
 from busway.message.message import NEVER_MS
 from busway.model.descriptions import ALL_RIGHTS, MANAGE, AuthorizationRule
 from busway.model.entity_path import MANAGEMENT_KEYWORD, EntityAddress, path_key
@@ -305,7 +306,7 @@ def _place(uri: str) -> _Place | None:
     if segments is None:
         return None
     if len(segments) > 1 and segments[-1] == MANAGEMENT_KEYWORD:
-        # The management node of X is X by another door: a token for it is a token for X.
+        # The management node of X is X under another name: a token for it is a token for X.
         segments = segments[:-1]
     return _Place(_host(authority), segments, scheme is None)
 
@@ -350,7 +351,7 @@ def _equal(first: str, second: str) -> bool:
 
 
 def _time(at_ms: int) -> str:
-    if at_ms >= 253_402_300_800_000:
+    if at_ms > LAST_INSTANT_MS:
         return "9999-12-31T23:59:59Z"
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -1,7 +1,7 @@
 """Who asked for what is being done: the name of the authorization rule, for the operations log (O-7).
 
-It travels with the context of the task that serves the request, so nothing between the door and the namespace has
-to carry it: a door notes it when it has authorised, whoever writes a record reads it. Tasks that a request starts
+It travels with the context of the task that serves the request, so nothing between the gateway and the namespace has
+to carry it: a gateway notes it when it has authorised, whoever writes a record reads it. Tasks that a request starts
 have it too; work that nobody asked for (auto-delete, the configuration file at start) has none.
 """
 

@@ -23,13 +23,14 @@ from busway.message.bare import (
     with_application_properties,
     with_properties,
 )
+from busway.message.dotnet_time import EPOCH_TICKS, TICKS_PER_MS
 from busway.message.head import read_head
 from busway.message.message import Message
 from busway.rules.errors import ActionError
 from busway.rules.match import ActingRule
 from busway.rules.subject import ChangeableSubject, folded
 from busway.rules.values import MISSING, Instant, Missing, Span, Value
-from busway.subject.message_subject import EPOCH_TICKS, TICKS_PER_MS, MessageSubject
+from busway.subject.message_subject import MessageSubject
 
 #: T-4: the property that tells which rule made a copy.
 RULE_NAME: Final = "RuleName"

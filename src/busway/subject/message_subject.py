@@ -20,14 +20,11 @@ from busway.message.bare import (
     application_properties,
     property_fields,
 )
+from busway.message.dotnet_time import EPOCH_TICKS, TICKS_PER_MS
 from busway.message.head import read_head
 from busway.message.message import NEVER_MS, Message
 from busway.rules.subject import Subject, folded
 from busway.rules.values import MISSING, Instant, Missing, Span, Value
-
-#: 1970-01-01 in .NET's ticks since the year 1, and ticks in a millisecond.
-EPOCH_TICKS: Final = 621_355_968_000_000_000
-TICKS_PER_MS: Final = 10_000
 
 _FIELD_OF: Final[dict[str, int]] = {
     "MessageId": MESSAGE_ID,

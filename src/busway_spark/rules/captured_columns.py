@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
+from busway.message.dotnet_time import EPOCH_TICKS
 from busway.rules.subject import folded
 from busway_spark.rules import sql_text
 from busway_spark.rules.forms import (
@@ -36,8 +37,6 @@ from busway_spark.rules.sql_text import Unsupported
 
 _PATTERN_CHARACTERS_MAX: Final = 4_000
 _FOLD_CHARACTERS_MAX: Final = 3
-#: 1970-01-01 in ticks, and ticks in a microsecond.
-_EPOCH_TICKS: Final = 621_355_968_000_000_000
 _TEXT_COLUMNS: Final = {
     "MessageId": "messageId",
     "SessionId": "sessionId",
@@ -55,7 +54,7 @@ _OTHERS: Final[dict[str, tuple[Form, tuple[str, ...]]]] = {
         ("expiresAt", "enqueuedTime"),
     ),
     "ScheduledEnqueueTimeUtc": (
-        OneKind(MOMENT, f"(unix_micros(`scheduledEnqueueTime`) * 10L + {_EPOCH_TICKS}L)"),
+        OneKind(MOMENT, f"(unix_micros(`scheduledEnqueueTime`) * 10L + {EPOCH_TICKS}L)"),
         ("scheduledEnqueueTime",),
     ),
     "EnqueuedSequenceNumber": (OneKind(INTEGER, "`enqueuedSequenceNumber`"), ("enqueuedSequenceNumber",)),
@@ -81,7 +80,7 @@ _SORT: Final = f"""CASE
   AND NOT r.k RLIKE '^DECIMAL\\\\((19|[23][0-9]),0')) THEN 'd' END"""
 _WORDS: Final = "try_variant_get(f.v, '$', 'string')"
 _NO_NUMBER: Final = f"try_cast({_WORDS} AS DOUBLE)"
-_TIME: Final = f"unix_micros(try_cast({_WORDS} AS TIMESTAMP)) * 10L + {_EPOCH_TICKS}L"
+_TIME: Final = f"unix_micros(try_cast({_WORDS} AS TIMESTAMP)) * 10L + {EPOCH_TICKS}L"
 _BINARY: Final = f"try_to_binary({_WORDS}, 'base64')"
 _UNREAD: Final = (
     f"CASE f.c WHEN 'n' THEN {_NO_NUMBER} IS NULL WHEN 'm' THEN ({_TIME}) IS NULL"

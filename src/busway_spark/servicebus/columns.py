@@ -30,6 +30,7 @@ from busway.amqp.performatives import Properties
 from busway.amqp.sections import decode_message, encode_message
 from busway.amqp.types import Symbol, Timestamp, UInt
 from busway.client.messages import ServiceBusReceivedMessage
+from busway.message.dotnet_time import LAST_INSTANT_MS
 from busway_spark.amqp_arrays import arrow, encoding
 from busway_spark.amqp_arrays.message_cut import Column
 from busway_spark.bodies.body_columns import BODY, CORRUPT, NUMBER
@@ -37,7 +38,7 @@ from busway_spark.given_options import WrongColumns
 from busway_spark.servicebus.options import JSON, ServiceBusOptions, WrongOption
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TIME_MS_MAX: Final = 253_402_300_799_999
+_TIME_MS_MAX: Final = LAST_INSTANT_MS
 _UINT_MAX: Final = (1 << 32) - 1
 _TIMESTAMP_FORM: Final = b"\x83"
 _UINT_FORM: Final = b"\x70"

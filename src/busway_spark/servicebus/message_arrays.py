@@ -24,6 +24,7 @@ from busway.client.messages import (
     SEQUENCE_NUMBER,
     STATES,
 )
+from busway.message.dotnet_time import LAST_INSTANT_MS
 from busway_spark.amqp_arrays import arrow
 from busway_spark.amqp_arrays.message_cut import (
     ANNOTATIONS,
@@ -56,7 +57,7 @@ from busway_spark.servicebus.variant import SCALAR_METADATA, json_values, varian
 STRING: Final = pa.string()
 _BINARY: Final = pa.binary()
 #: The last instant that a timestamp of Spark shows without an overflow: the end of the year 9999.
-TIME_MS_MAX: Final = 253_402_300_799_999
+TIME_MS_MAX: Final = LAST_INSTANT_MS
 #: How many bits of a sequence number count inside a fragment (P-55).
 FRAGMENT_SHIFT: Final = 48
 _TTL: Final = 2

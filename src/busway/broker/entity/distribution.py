@@ -19,7 +19,7 @@ is kept, and nobody else gives out numbers to copies.
 A publish to many subscriptions is many rows. So that a batch does not grow without end, a full one takes no further
 publish: the line waits for the next, and senders wait for their runs.
 
-The topic's size is the size of all copies (E-56). Adding them up for every run would be dear with two thousand
+The topic's size is the size of all copies (E-56). Adding them up for every run costs too much with two thousand
 subscriptions, so the sum is taken at most every quarter of a second and what was published since is added.
 """
 

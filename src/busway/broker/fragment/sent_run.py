@@ -12,11 +12,12 @@ before are there: each pays an entry, and nothing else grows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from busway.broker.fragment.journal import DUPLICATE, SCHEDULE, SEND
 from busway.broker.fragment.runtime import broker_error
 from busway.broker.fragment.write import FragmentWrite
+from busway.message.dotnet_time import LAST_INSTANT_MS
 from busway.message.message import NEVER_MS, PLACE_ACTIVE, PLACE_SCHEDULED, Message
 from busway.model.errors import BrokerError
 from busway.model.settlement import RunDone
@@ -26,14 +27,11 @@ if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.moving import Origin
 
-#: 9999-12-31T23:59:59.999Z, the last instant a client can write. What expires later never does.
-_LAST_INSTANT_MS: Final = 253_402_300_799_999
-
 
 def expiry_ms(wall_ms: int, ttl_ms: int) -> int:
     """M-41; a time that no client could write is never."""
     expires_ms = wall_ms + ttl_ms
-    return NEVER_MS if expires_ms > _LAST_INSTANT_MS else expires_ms
+    return NEVER_MS if expires_ms > LAST_INSTANT_MS else expires_ms
 
 
 class PreparedRows:

@@ -68,7 +68,7 @@ class OperationsLog:
         caller: str | None = None,
         properties: Mapping[str, object] | None = None,
     ) -> OperationRecord:
-        """`caller`: None takes the one that the request's door has noted. A failure is logged as a warning."""
+        """`caller`: None takes the one that the request's gateway has noted. A failure is logged as a warning."""
         made = OperationRecord(
             activity_id=str(uuid.UUID(bytes=self._entropy.bytes(16), version=4)),
             event_name=event_name,

@@ -27,7 +27,7 @@ class Transactions:
     def __init__(self, runtime: BrokerRuntime) -> None:
         self._runtime = runtime
         self._room = PayloadRoom(runtime.limits.transaction_bytes_per_connection_max)
-        #: Random bytes for ids to come: asking for each alone would be dear.
+        #: Random bytes for ids to come: asking for each alone costs more.
         self._draw = b""
         self._open: dict[bytes, Transaction] = {}
         self._owners: dict[bytes, object] = {}

@@ -17,6 +17,7 @@ from busway.gateway.amqp.links.addresses import path_of
 from busway.gateway.amqp.nodes.management_request import symbol_or_text
 from busway.gateway.amqp.nodes.node_response import DESCRIPTIONS, OK, refuse, respond, string_array
 from busway.gateway.tracking import Tracking
+from busway.message.dotnet_time import FIRST_INSTANT_MS
 from busway.model.errors import (
     BadArgument,
     BrokerError,
@@ -34,8 +35,6 @@ _log = logging.getLogger(__name__)
 HUB_TYPE: Final = "com.microsoft:eventhub"
 PARTITION_TYPE: Final = "com.microsoft:partition"
 _READ: Final = "read"
-#: H-16: the time of the last event where there was none, the first day of the year 1.
-_NEVER_AT_MS: Final = -62_135_596_800_000
 #: Which copy in another region gave out a number: none did. Rust's client wants the field (H-26).
 _NO_EPOCH: Final = -1
 
@@ -121,7 +120,7 @@ def partition_information(hub: EventHub, partition_id: str) -> dict[str, object]
         "last_enqueued_sequence_number": Long(info.last_number),
         "last_enqueued_sequence_number_epoch": Int(_NO_EPOCH),
         "last_enqueued_offset": info.last_offset,
-        "last_enqueued_time_utc": Timestamp(_NEVER_AT_MS if info.last_number < 0 else info.last_at_ms),
+        "last_enqueued_time_utc": Timestamp(FIRST_INSTANT_MS if info.last_number < 0 else info.last_at_ms),
         "is_partition_empty": info.is_empty,
     }
 

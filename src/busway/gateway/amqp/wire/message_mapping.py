@@ -21,6 +21,7 @@ from busway.amqp.encode import append_map, encode_value
 from busway.amqp.section_order import in_order
 from busway.amqp.sections import OutOfOrder, Sections, compound_start, is_simple_value, scan
 from busway.message.bare import changed_bare, map_start, text_bytes
+from busway.message.dotnet_time import LAST_INSTANT_MS
 from busway.message.head import (
     DURABLE,
     DURABLE_SET,
@@ -45,8 +46,6 @@ _TEXTS: Final = b"\xa1\xb1\xa0\xb0"
 #: JMS writes a delivery time as a long, in its short form too.
 _MOMENTS: Final = b"\x81\x55\x83"
 
-#: The last millisecond of the year 9999: later times cannot be written by clients (M-17).
-_LATEST_MS: Final = 253_402_300_799_999
 
 _KEPT: Final = 0
 _OWNED: Final = 1
@@ -263,7 +262,7 @@ def _read_annotation(front: _Front, kind: int, data: bytes, at: int, after: int,
 def _moment(data: bytes, at: int, after: int, name: str) -> int:
     """A time before 1970 is simply past (S-32)."""
     moment_ms = int.from_bytes(data[at + 1 : after], "big", signed=True)
-    if moment_ms > _LATEST_MS:
+    if moment_ms > LAST_INSTANT_MS:
         raise ArgumentOutOfRange(f"{name} is later than the year 9999.")
     return max(0, moment_ms)
 

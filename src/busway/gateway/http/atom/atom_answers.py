@@ -6,10 +6,10 @@ from typing import Final, Generic, TypeVar
 
 from starlette.responses import Response
 
-from busway.gateway.dotnet_ticks import ticks_of
 from busway.gateway.http.atom.atom import feed_of
 from busway.gateway.http.call import Call
 from busway.gateway.http.statuses import HttpRefusal
+from busway.message.dotnet_time import ticks_of
 from busway.model.descriptions import Description
 from busway.model.entity_path import shown
 from busway.model.errors import BadArgument, UpdateConflict

@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from busway.atom_names import CONNECT, INSTANCE
 from busway.clock import Clock
-from busway.gateway.dotnet_ticks import ticks_of
 from busway.gateway.http.atom.atom import (
     EntryAddress,
     described,
@@ -36,6 +35,7 @@ from busway.gateway.http.atom.atom_answers import (
     page_of,
 )
 from busway.gateway.http.call import Call
+from busway.message.dotnet_time import ticks_of
 from busway.model.descriptions import MANAGE
 from busway.model.entity_path import path_key
 from busway.model.errors import BadArgument

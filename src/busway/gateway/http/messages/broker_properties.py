@@ -18,6 +18,7 @@ from uuid import UUID
 
 from busway.amqp.performatives import Properties
 from busway.gateway.http.json_input import is_text
+from busway.message.dotnet_time import LAST_INSTANT_MS
 from busway.message.message import Message
 from busway.model.durations import FOREVER_MS, parse_duration_or_clock
 from busway.model.errors import ArgumentOutOfRange, BadArgument
@@ -54,7 +55,7 @@ _ISO: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}\S*")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 #: The last whole second of the year 9999.
-_LATEST_S: Final = 253_402_300_799
+_LATEST_S: Final = LAST_INSTANT_MS // 1000
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from typing import Any, Final
 from busway.amqp.types import Array, Decimal, Described, Timestamp
 from busway.gateway.http.json_input import is_text, parse_json
 from busway.gateway.http.messages.broker_properties import http_date
+from busway.message.dotnet_time import EPOCH_TICKS
 from busway.model.errors import BadArgument
 
 BROKER_PROPERTIES: Final = "BrokerProperties"
@@ -47,7 +48,6 @@ _WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, "null": Non
 _LONG_MIN: Final = -(1 << 63)
 _LONG_MAX: Final = (1 << 63) - 1
 _TICKS_PER_S: Final = 10_000_000
-_TICKS_OF_EPOCH: Final = 621_355_968_000_000_000
 
 
 def is_reserved(name: str) -> bool:
@@ -167,7 +167,7 @@ def _described(value: Described) -> object:
     inner = value.value
     ticks = inner if isinstance(inner, int) and not isinstance(inner, bool) else None
     if ticks is not None and value.descriptor == "com.microsoft:datetime-offset":
-        return http_date((ticks - _TICKS_OF_EPOCH) // (_TICKS_PER_S // 1000))
+        return http_date((ticks - EPOCH_TICKS) // (_TICKS_PER_S // 1000))
     if ticks is not None and value.descriptor == "com.microsoft:timespan":
         return _timespan(ticks)
     return json_form(inner)

@@ -15,13 +15,12 @@ from busway.amqp.types import Symbol, Timestamp
 from busway.gateway.http.json_input import is_text, parse_json
 from busway.gateway.http.messages.broker_properties import NO_PROPERTIES, BrokerProperties, broker_properties
 from busway.gateway.http.messages.custom_properties import checked_value, properties_of
+from busway.message.dotnet_time import LAST_INSTANT_MS
 from busway.model.errors import BadArgument, MessageTooLarge
 
 BATCH_CONTENT_TYPE: Final = "application/vnd.microsoft.servicebus.json"
 #: What header.ttl can hold; a longer time is told by the absolute expiry besides, as AMQP clients do.
 _TTL_MS_MAX: Final = 0xFFFF_FFFF
-#: The last millisecond of the year 9999.
-_LATEST_MS: Final = 253_402_300_799_999
 _PARSED_AT_ONCE_BYTES: Final = 64 * 1024
 _MADE_AT_ONCE: Final = 500
 _MEDIA_TYPE: Final = re.compile(r"[\x20-\x7e]{1,1024}")
@@ -120,5 +119,5 @@ def _properties(known: BrokerProperties, now_ms: int) -> Properties | None:
         fields["content_type"] = Symbol(fields["content_type"])
     if known.ttl_ms is not None and known.ttl_ms > _TTL_MS_MAX:
         fields["creation_time"] = Timestamp(now_ms)
-        fields["absolute_expiry_time"] = Timestamp(min(now_ms + known.ttl_ms, _LATEST_MS))
+        fields["absolute_expiry_time"] = Timestamp(min(now_ms + known.ttl_ms, LAST_INSTANT_MS))
     return Properties(**fields) if fields else None
