@@ -14,8 +14,8 @@ import pytest
 from busway.rules.rule import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from busway_spark.pipeline.backfill import backfill as job
 from busway_spark.pipeline.backfill.backfill import backfill
+from busway_spark.pipeline.backfill.backfill_client import BackfillClient
 from busway_spark.pipeline.backfill.backfill_copies import repeat_id
-from busway_spark.pipeline.backfill.backfill_door import BackfillDoor
 from busway_spark.pipeline.backfill.backfill_plan import plan
 from busway_spark.pipeline.job import JobFailed, Progress
 from busway_spark.pipeline.places.capture_root import CaptureRoot
@@ -183,7 +183,7 @@ def test_the_door_for_history_is_for_managers_alone(topic: CapturedTopic) -> Non
     """A-9: Send and Listen are not enough; what is no copy is refused."""
     topic.subscribe("late", Rule("all", TrueFilter()))
     path = f"{topic.name}/Subscriptions/late"
-    door = BackfillDoor(Bus(topic.connection_string), path)
+    door = BackfillClient(Bus(topic.connection_string), path)
     assert door.store(0, b"") == (0, 0)
     with pytest.raises(JobFailed, match="one fragment"):
         door.store(7, _copy(b"id", b"", b""))

@@ -24,6 +24,8 @@ PURE = [
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 700
 BUCKETS = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
+#: Furniture and archaisms that once had several meanings each.
+BANNED_WORDS = re.compile(r"(?<![a-z])(doors?|desks?|anterooms?|dear)(?![a-z])", re.IGNORECASE)
 #: Calls that read the machine's clock or chance: below the gateways they come as arguments.
 CLOCKS = {
     "time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter",
@@ -70,6 +72,12 @@ def imported(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             yield node.module
+
+
+@every_file
+def test_words_are_plain(path: Path) -> None:
+    """House style: a stranger guesses right what a word means."""
+    assert BANNED_WORDS.findall(path.read_text()) == []
 
 
 @every_file

@@ -3,7 +3,7 @@
 Theory of operation. An entity has one `Flow` of plain integers, shared by its fragments and its dead-letter
 fragments. Two kinds of things are counted, by those who know them:
 
-  requests   at the doors (AMQP links, request nodes, HTTP), once for each run, when their answers are known. So
+  requests   at the gateways (AMQP links, request nodes, HTTP), once for each run, when their answers are known. So
              the four results always add up to the requests there were
   messages   in the fragment: taken in when they are durable, handed out when a receiver has taken them
 

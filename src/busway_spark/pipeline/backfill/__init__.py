@@ -8,5 +8,5 @@ backfill_rows        rows of captured files by their places
 backfill_copies      the copies of each message, by rules and verdicts
 backfill_payloads    messages as they are, encoded by columns
 backfill_targets     where copies go, each once
-backfill_door        the server's door for them
+backfill_client      the server's route for them
 """

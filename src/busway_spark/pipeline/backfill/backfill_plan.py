@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from busway.client.errors import ClientError, Unreachable
 from busway.rules.rule import Rule
-from busway_spark.pipeline.backfill.backfill_door import BackfillDoor
+from busway_spark.pipeline.backfill.backfill_client import BackfillClient
 from busway_spark.pipeline.captured.captured_files import SpannedFile, listed_files, spanned
 from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.pipeline.places.capture_root import CaptureRoot
@@ -109,7 +109,7 @@ def _cuts(
         raise JobFailed(str(error)) from error
     if kind != BUSWAY:
         raise JobFailed("This server does not tell when rules began: say --before TIME, and --into QUEUE.")
-    told = BackfillDoor(place.bus, options.path).beginnings()
+    told = BackfillClient(place.bus, options.path).beginnings()
     captured = {name.lower(): facts for name, facts in told["captured"].items()}
     facts = captured.get(options.through.lower())
     if facts is None:

@@ -27,8 +27,8 @@ from busway.client.sender import ServiceBusSender, batches
 from busway_spark.amqp_arrays import arrow, encoding
 from busway_spark.amqp_arrays.encoded_rows import EncodedRows
 from busway_spark.amqp_arrays.message_cut import Column
+from busway_spark.pipeline.backfill.backfill_client import BackfillClient
 from busway_spark.pipeline.backfill.backfill_copies import CopyColumns
-from busway_spark.pipeline.backfill.backfill_door import BackfillDoor
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.wire.bus import Bus, BusFailure
 from busway_spark.writing.two_phase import Stage
@@ -59,7 +59,7 @@ class Target(Protocol):
 
 class SubscriptionTarget:
     def __init__(self, bus: Bus, subscription_path: str, through: str) -> None:
-        self._door = BackfillDoor(bus, subscription_path)
+        self._client = BackfillClient(bus, subscription_path)
         self._through = through.lower()
         self._sending = ThreadPoolExecutor(1, "busway-backfill")
         self._under_way: Future[tuple[int, int]] | None = None
@@ -101,7 +101,7 @@ class SubscriptionTarget:
         lot = b"".join(self._waiting)
         self._waiting, self._count, self._bytes = [], 0, 0
         self._join()
-        self._under_way = self._sending.submit(self._door.store, self._fragment, lot)
+        self._under_way = self._sending.submit(self._client.store, self._fragment, lot)
 
     def _join(self) -> None:
         under_way, self._under_way = self._under_way, None
@@ -121,7 +121,7 @@ class SubscriptionTarget:
 
 
 def _framed(copies: CopyColumns, through: str) -> Column:
-    """As the server's door takes them: each piece behind its length."""
+    """As the server's route takes them: each piece behind its length."""
     numbers = pa.array(copies.numbers).cast(pa.string())
     ids = encoding.as_binary(arrow.joined_texts(f"{through}/", numbers, "/", copies.rules))
     failures = encoding.as_binary(copies.failures)
