@@ -144,7 +144,8 @@ class HttpProtocol(H11Protocol):
     async def _drained(self) -> bool:
         transport, drains = self.transport, self._drains
         transport.set_write_buffer_limits(0)
-        if not self.flow.write_paused:
+        if not self.flow.write_paused or transport.get_write_buffer_size() == 0:
+            # Over TLS a bound of nothing pauses the protocol although nothing waits, until the bound is lifted below.
             is_drained = True
         else:
             await self.flow.drain()
