@@ -13,7 +13,7 @@ LOST: Final = (
         "busway/broker/fragment/duplicates.py",
         """        run.ids = new_ids or None
 """,
-        """        self.remember(fragment.batch(), new_ids)
+        """        self.remember(fragment.write(), new_ids)
 """,
         ("tests/unit/broker/test_duplicates_under_change.py",),
     ),
