@@ -132,8 +132,9 @@ class HttpProtocol(H11Protocol):
         return framed
 
     async def flush(self) -> bool:
-        """True when what was written has gone to the socket; False when the connection ends before, or is ended here
-        because that takes too long. To be called right after writing, before anything else can happen."""
+        """True when what was written has gone to the socket, or over TLS to the transport below the encryption, which
+        tells no more; False when the connection ends before, or is ended here because that takes too long. To be
+        called right after writing, before anything else can happen."""
         try:
             async with asyncio.timeout(FLUSH_S):
                 return await (self._closed() if self.transport.is_closing() else self._drained())
