@@ -231,6 +231,15 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(made: Tree, tmp_path: Pat
     assert tree.runs() == ("at most 7", "compiled")
 
 
+def test_what_hot_modules_import_may_want_a_package_that_is_not_there(made: Tree, tmp_path: Path) -> None:
+    """`make setup` compiles while the packages of development are still being installed."""
+    tree = made.copy(tmp_path / "checkout")
+    absent = "    import no_such_package\n\n    no_such_package.write()\n"
+    tree.edit("limits", f"from typing import Final\n\nMOST: Final = 7\n\n\ndef write() -> None:\n{absent}")
+    assert tree.compile() == (0, "compiled 2 modules\n")
+    assert tree.runs() == ("at most 7", "compiled")
+
+
 def test_sources_that_mypyc_refuses_are_told(made: Tree, tmp_path: Path) -> None:
     """Bad input: a type that is wrong is shown with its place."""
     tree = made.copy(tmp_path / "checkout")

@@ -104,6 +104,19 @@ def test_a_version_is_written_on_a_condition(s3: S3Server) -> None:
     assert versions == [f"CREATE /{BUCKET}/lake/_delta_log/{at:020}.json" for at in range(4)]
 
 
+def test_a_batch_that_comes_again_is_known_by_the_last_versions(s3: S3Server) -> None:
+    """Delta: by a request for each, behind those that open the table; other threads go on meanwhile (the store's own
+    is one of them)."""
+    sink = CaptureStreamWriter(filled("lake"), "clicks", DELTA, ZSTD)
+    versions = sorted(key for key in s3.objects() if "_delta_log" in key)
+    rows = events(range(20, 30))
+    s3.arm()
+    sink.commit([sink.write_batch(BatchName("q", 2), iter([rows]))], 2)
+    assert sorted(key for key in s3.objects() if "_delta_log" in key) == versions
+    with pytest.raises(JobFailed, match="comes again with other messages"):
+        sink.commit([sink.write_batch(BatchName("q", 2), iter([events(range(25, 35))]))], 2)
+
+
 def test_a_request_that_fails_loses_and_doubles_nothing_of_a_table(s3: S3Server) -> None:
     """Delta: a busy store, a broken connection, a lost answer, a kill; `abort`, and a new start."""
     count = good_requests(s3, HUB)

@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
+from busway_spark.pipeline.captured.delta_table import open_table
 from busway_spark.pipeline.job import hadoop_version
+from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.harness.running_server import BUSWAY, RunningServer
 from tests.spark.hub_traffic import expected, fill
 from tests.spark.s3_server import BUCKET, S3Server, s3, s3_server
@@ -66,3 +71,23 @@ def test_a_driver_that_is_missing_is_told(s3: S3Server, server: RunningServer, h
     assert done.returncode == 1
     assert f"spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop_version()}" in done.stderr
     assert bodies(s3) == []
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("s3")
+def test_a_report_counts_a_table_of_objects(server: RunningServer, hub: str, tmp_path: Path) -> None:
+    """Places: a Delta table, by its log: what an optimize has put together is counted once."""
+    lake = f"s3://{BUCKET}/x"
+    for first in (0, 10):
+        fill(server.connection_string, hub, 10, first=first)
+        keeping = ("--checkpoint", str(tmp_path / "checkpoint"), "--master", "local[1]")
+        done = busway(server, "capture", hub, "--to", lake, "--format", "delta", *keeping)
+        assert done.returncode == 0, done.stderr
+    table = open_table(CaptureRoot(lake))
+    assert isinstance(table, DeltaTable)
+    assert table.optimize.compact()["numFilesRemoved"] > 0
+    out = tmp_path / "report"
+    done = busway(server, "report", "--captured", lake, "--out", str(out), "--json", conf=(DRIVER,))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["events"] == len(expected(20))
+    assert (out / "report.html").is_file()

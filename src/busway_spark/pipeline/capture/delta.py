@@ -68,6 +68,7 @@ from busway_spark.pipeline.captured.captured import (
     parse_path,
 )
 from busway_spark.pipeline.captured.delta_table import (
+    LOG,
     delta_error,
     keep_columns_up,
     made_table,
@@ -218,9 +219,16 @@ class DeltaLedger:
         return -1 if known is None else int(known)
 
     def _extents(self, table: Any, name: BatchName) -> Extents | None:
-        """Which rows a batch had that is in the log; None where its version is too long ago to tell."""
-        for version in table.history(_VERSIONS_MAX):
-            note = json.loads(version.get(self._application(name.query), "{}"))
+        """Which rows a batch had that is in the log; None where its version is too long ago to tell. The versions are
+        read here, the last first: a batch that comes again is mostly one of them, and the package's own history
+        reads all of them and keeps every other thread of this process waiting meanwhile."""
+        last = int(table.version())
+        for version in range(last, max(last - _VERSIONS_MAX, -1), -1):
+            actions = self._root.read_text(LOG / f"{version:020}.json")
+            if actions is None:
+                return None  # tidied away
+            told = _commit_information(actions).get(self._application(name.query))
+            note = json.loads(told) if told else {}
             if note.get("batch") == name.batch:
                 return of_note(note)
         return None
@@ -258,6 +266,16 @@ def _action(file: StagedFile) -> dict[str, object]:
         "data_change": True,
         "stats": json.dumps(stats),
     }
+
+
+def _commit_information(actions: str) -> dict[str, Any]:
+    """What whoever wrote a version says of it, beside what it does."""
+    for line in actions.splitlines():
+        action = json.loads(line)
+        if "commitInfo" in action:
+            found: dict[str, Any] = action["commitInfo"]
+            return found
+    return {}
 
 
 def _instant(milliseconds: int) -> str:
