@@ -21,8 +21,7 @@ from benchmarks.generator import Load, run
 from benchmarks.measurement import Figure, cpu_s, measure, middle
 from benchmarks.parts import Bench
 from benchmarks.report import Report
-from busway.client.connection_string import ConnectionString
-from busway.client.sas_token import token_for
+from busway.client.connection_string import ConnectionString, token_for
 
 BODY_BYTES = 1024
 BATCH = 100

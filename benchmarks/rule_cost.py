@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from busway.rules.filters import compiled_filter
+from busway.rules.compiled_rule import compiled_filter
 from busway.rules.rule import CorrelationFilter, Rule, SqlFilter, TrueFilter
 from busway.rules.selection import Selection
-from busway.rules.subject import Subject
-from busway.rules.values import MISSING, Missing, Value
+from busway.rules.subject import MISSING, Missing, Subject, Value
 
 _ROUNDS: Final = 5
 _FILTERS: Final = (

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from benchmarks.busway_server import BuswayServer
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.amqp_arrays.encoded_rows import ENVELOPE_BYTES, EncodedRows
+from busway_spark.amqp_arrays.encoding import ENVELOPE_BYTES, EncodedRows
 from busway_spark.servicebus.row_messages import encode_rows
 from busway_spark.start.session import spark_session
 

@@ -35,11 +35,11 @@ from busway.model.descriptions import (  # noqa: E402
 from tests.unit.gateway.amqp_peer import Room, in_room, payload  # noqa: E402
 
 #: Of everybody, not of a message.
-FOR_ALL: Final = ("clock.py", "loop_entries.py", "timers.py", "ticker.py")
+FOR_ALL: Final = ("clock.py", "event_loop.py", "timers.py")
 
 #: Storeys by their folders: those that decide, and those that only carry out.
 STOREYS: Final = {
-    "gateway and broker": ("gateway", "broker", "subject"),
+    "gateway and broker": ("gateway", "broker"),
     "engine": ("amqp",),
     "rules": ("rules",),
     "store": ("store",),

@@ -1,13 +1,12 @@
 """Busway: a message bus you run yourself, wire-compatible with Azure Service Bus and Event Hubs.
 
 cli            the command line; one file per verb family
-server         assembly: options → data directory → stores → namespace → gateways → listener
+server         assembly: options → data directory → stores → namespace → gateways → listener; where the bus is to be
+               found
 config         the emulator's Config.json and our superset of it
-tick_text      times of rules as text
-announcement   where the bus is to be found: connection string, ready file
-data_directory serve_options ticker
+data_directory serve_options
 gateway        AMQP and HTTP on one port; wire names ↔ the broker's words
-signals        what the outside learns of a running server: figures and log lines
+signals        what the outside learns of a running server: figures
 streams        event hubs: partitions as logs, positions, readers, retention, capture
 broker         namespace, queues, fragments: everything that is decided
 model          what a bus is made of, in words: names, descriptions, limits, rights, errors
@@ -15,13 +14,12 @@ store          what is remembered: the contract, SQLite, memory
 client         a small client; knows the server by the wire only
 amqp           the AMQP 1.0 engine without I/O
 rules          the language of subscription rules
-subject        a message as rules see it
-message        messages and events as bytes
+message        messages and events as bytes, and a message as rules see it
 clock          time and chance as arguments
-background     work that nobody waits for
+event_loop     our code on the event loop: what takes long is noted with its name; work that nobody waits for;
+               deadlines
 timers         what rings by the monotonic clock
-loop_entries   where the event loop enters our code: what takes long is noted with its name
-redaction      secrets taken out of text
+log_lines      the lines of the log, without secrets
 host_addresses where the name of a host leads, asked once
 atom_names     names of the management API that both ends write
 compiled       whether the hot modules run compiled

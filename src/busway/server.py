@@ -1,6 +1,11 @@
 """Assembly: what a server is made of, in the order it is put together. Nothing is decided here.
 
 data directory → stores → namespace → config → certificates → gateways → listener → ready file
+
+An `Announcement` is where a bus is to be found: connection string, console address, and the files that repeat
+them. Beyond loopback the official SDKs look at port 5671 for AMQP and at 443 for HTTPS, whatever the endpoint
+says, so the endpoint has no port when these two are served. Other ports are for clients that take one; both serve
+AMQP and HTTPS, so one endpoint does for all of them.
 """
 
 from __future__ import annotations
@@ -10,45 +15,134 @@ import contextlib
 import ctypes
 import gc
 import hmac
+import json
 import logging
 import os
 import platform
 import signal
+import socket
 import struct
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import ip_address
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
-from busway.announcement import AMQPS_PORT, HTTPS_PORT, Announcement, public_host
 from busway.broker.namespace.namespace import Namespace
+from busway.client.connection_string import compose
 from busway.clock import Clock, Entropy
-from busway.data_directory import DataDirectory
+from busway.data_directory import DataDirectory, write_private
+from busway.event_loop import Ticker
 from busway.gateway import listener
 from busway.gateway.amqp.gateway import AmqpGateway, AmqpProtocol
-from busway.gateway.amqp.wire.payloads import PayloadCodec
-from busway.gateway.certificates import ensure_certificates, server_context
+from busway.gateway.amqp.message_mapping import PayloadCodec
+from busway.gateway.certificates import dns_names, ensure_certificates, server_context
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.entrance import Entrance
+from busway.log_lines import log_to_stream, prepare
+from busway.model.descriptions import ROOT_RULE_NAME
 from busway.model.limits import Limits
-from busway.model.sas_keys import ROOT_RULE_NAME
 from busway.serve_options import ServeOptions
-from busway.signals.log_lines import log_to_stream, prepare
-from busway.signals.measured_process import MeasuredProcess
-from busway.signals.stall_meter import StallMeter
+from busway.signals.measured_process import MeasuredProcess, StallMeter
 from busway.staging.stagings import Stagings
 from busway.store.contract import Store
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.event_hubs import EventHubs
-from busway.ticker import Ticker
 
 if TYPE_CHECKING:
     from busway.config.config import Config
     from busway.gateway.http.app import HttpGateway
     from busway.journal.feed import Feed
+
+AMQPS_PORT: Final = 5671
+HTTPS_PORT: Final = 443
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """Where a bus is to be found: connection string, console address, and the files that repeat them."""
+
+    host: str  # as clients name it
+    port: int
+    root_key: str = field(repr=False)
+    is_loopback: bool
+    https_port: int | None = None  # beyond loopback
+    ca_file: Path | None = None
+    key_file: Path | None = None
+
+    @property
+    def endpoint_port(self) -> int | None:
+        is_usual = (self.port, self.https_port) == (AMQPS_PORT, HTTPS_PORT)
+        return None if is_usual and not self.is_loopback else self.port
+
+    @property
+    def connection_string(self) -> str:
+        return compose(
+            self.host, self.endpoint_port, ROOT_RULE_NAME, self.root_key, emulator=self.is_loopback
+        )
+
+    @property
+    def shown(self) -> str:
+        """The connection string for the terminal. Beyond loopback what a server prints ends in somebody's log:
+        there the key stays in its file."""
+        if self.is_loopback:
+            return self.connection_string
+        key = f"(the key in {self.key_file})"
+        return compose(self.host, self.endpoint_port, ROOT_RULE_NAME, key, emulator=False)
+
+    @property
+    def console_url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        if self.https_port is None:
+            return f"http://{host}:{self.port}/$console"
+        return f"https://{host}{'' if self.https_port == HTTPS_PORT else f':{self.https_port}'}/$console"
+
+    def facts(self) -> dict[str, object]:
+        """Without secrets."""
+        return {
+            "host": self.host,
+            "port": self.port,
+            "console_url": self.console_url,
+            "ca_file": _absolute(self.ca_file),
+            "pid": os.getpid(),
+        }
+
+    def record(self, directory: DataDirectory) -> None:
+        """For the verbs that look for the server of a data directory."""
+        directory.write_server(
+            {
+                **self.facts(),
+                "port": self.endpoint_port,
+                "emulator": self.is_loopback,
+                "key_file": _absolute(self.key_file),
+            }
+        )
+
+    def write_ready_file(self, path: Path) -> None:
+        """Whole or not at all: who waits for the file may read it the moment it exists. It holds a key."""
+        text = json.dumps({"connection_string": self.connection_string, **self.facts()}, indent=2)
+        write_private(path, text + "\n")
+
+
+def public_host(host: str, certificate: Path) -> str:
+    """An address that means "all of them" names no server: then the certificate's first name does, else the
+    machine's."""
+    try:
+        is_all = ip_address(host).is_unspecified
+    except ValueError:
+        return host
+    if not is_all:
+        return host
+    return next((name for name in dns_names(certificate) if "*" not in name), socket.gethostname())
+
+
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
+
 
 _log = logging.getLogger("busway.server")
 
@@ -171,7 +265,7 @@ class Server:
         name = None if config is None else config.namespace_name
         namespace, hubs = await self._open_namespace(stack, name or NAMESPACE_DEFAULT)
         if config is not None:
-            from busway.config.changes import apply_config  # as above
+            from busway.config.definition import apply_config  # as above
 
             await apply_config(config, namespace, hubs)
         budget = ConnectionBudget(options.connections_bytes_max)
@@ -207,8 +301,8 @@ class Server:
 
         await namespace.reset()
         if self._options.config is not None:
-            from busway.config.changes import apply_config
             from busway.config.config import read_config
+            from busway.config.definition import apply_config
 
             config = await asyncio.to_thread(read_config, self._options.config, _limits(self._options))
             await apply_config(config, namespace, hubs)

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
-from busway.loop_entries import LOOP, name_of
+from busway.event_loop import LOOP, name_of
 
 #: Below this many entries a heap full of cancelled timers is not worth rebuilding.
 _REBUILD_MIN: Final = 256

@@ -22,8 +22,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from busway_spark.bodies.body_options import BodyOptions, WrongBodyOption, read_body_options
-from busway_spark.wire.bus import Bus, authority_text
-from busway_spark.wire.connection_strings import CONNECTION, find_connection, over_websocket, parsed
+from busway_spark.wire.bus import CONNECTION, Bus, authority_text, find_connection, over_websocket, parsed
 from busway_spark.wire.patience import OPERATION_S
 from busway_spark.writing.write_names import BATCH_MAX, WRITE_ID_CHARACTERS_MAX
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.fragment.receiver import Attachment
+from busway.broker.fragment.locks import Attachment
 from busway.model.errors import BrokerError
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Entropy
-from busway.model.descriptions import NewEntity, SubscriptionDescription
+from busway.model.descriptions import NewEntity, SubscriptionDescription, random_key
 from busway.model.errors import EntityAlreadyExists, EntityNotFound
-from busway.model.sas_keys import random_key
 from busway.rules.rule import Rule
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import EventHubDescription

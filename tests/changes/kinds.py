@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from busway.model.descriptions import (
-    Description,
-    QueueDescription,
-    SubscriptionDescription,
-    TopicDescription,
-)
+from busway.model.descriptions import Description, QueueDescription, SubscriptionDescription, TopicDescription
 
 HUB: Final = "hub"
 _PLAIN: Final[dict[str, type[Description]]] = {

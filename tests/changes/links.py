@@ -7,7 +7,7 @@ import asyncio
 from typing import Final
 
 from busway.broker.entity.queue import Queue
-from busway.broker.fragment.receiver import Attachment
+from busway.broker.fragment.locks import Attachment
 from busway.broker.namespace.namespace import Namespace
 from busway.model.descriptions import Description, NewEntity
 from busway.model.errors import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from busway.broker.transaction.transaction import Transaction
-from busway.broker.transaction.transactions import Transactions
+from busway.broker.transaction.transactions import Transaction, Transactions
 from busway.model.errors import BrokerError, MessageLockLost, SessionLockLost, TransactionRolledBack
 from busway.model.settlement import Settlement, Verb
 from tests.changes.kinds import is_queue

@@ -9,6 +9,7 @@ from random import Random
 from typing import Final
 
 from busway.broker.namespace.namespace import Namespace
+from busway.event_loop import Ticker
 from busway.model.descriptions import (
     ALL_RIGHTS,
     AuthorizationRule,
@@ -23,7 +24,6 @@ from busway.rules.rule import DEFAULT_RULE_NAME, Rule, TrueFilter
 from busway.staging.stagings import Stagings
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import EventHubDescription
-from busway.ticker import Ticker
 from tests.changes.change import Made, Subject
 from tests.changes.changes import WATCHED
 from tests.changes.in_process import InProcess

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from busway.client.entity_entry import BadAnswer
+from busway.client.atom_entries import BadAnswer
 from busway.client.errors import ClientError
 from busway.model.descriptions import QueueDescription
 from busway.model.entity_path import subscription_path

@@ -19,12 +19,7 @@ from typing import Final
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from busway.model.descriptions import (
-    Description,
-    QueueDescription,
-    SubscriptionDescription,
-    TopicDescription,
-)
+from busway.model.descriptions import Description, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.model.entity_path import subscription_path
 from tests.changes.changes import WATCHED, Made
 from tests.chaos.checker import Verdict, check

@@ -13,8 +13,8 @@ from typing import Final
 
 from busway.broker.entity.queue import Queue
 from busway.broker.forward.send_via import is_transfer_key
+from busway.broker.fragment.locks import Receiver
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.receiver import Receiver
 from busway.broker.namespace.namespace import Namespace
 from busway.message.message import Message
 from busway.model.descriptions import SubscriptionDescription, TopicDescription, routes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from busway.broker.transaction.transaction import Transaction
+from busway.broker.transaction.transactions import Transaction
 from busway.message.message import Message
 from busway.model.descriptions import QueueDescription, TopicDescription
 from busway.model.settlement import Settlement, Verb

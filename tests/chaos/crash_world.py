@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from busway.broker.entity.queue import Queue
+from busway.broker.fragment.locks import Delivery, Receiver
 from busway.broker.fragment.message_sessions import MessageSession
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.namespace.namespace import Namespace
-from busway.broker.transaction.transaction import Transaction
+from busway.broker.transaction.transactions import Transaction
 from busway.message.message import Message
 from busway.model.descriptions import Description, NewEntity, QueueDescription
 from busway.model.errors import BrokerError, ServerBusy, StoreOutcomeUnknown

@@ -28,9 +28,8 @@ from busway.amqp.events import (
     SaslInitArrived,
 )
 from busway.amqp.performatives import ACCEPTED, decode_performative
-from busway.amqp.section_order import split_batch
-from busway.amqp.sections import decode_message
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.amqp.sections import decode_message, split_batch
+from busway.gateway.amqp.message_mapping import message_of
 from busway.model.errors import BrokerError
 from tests.chaos.scenario import Outcome
 from tests.harness.engine_pair import EnginePair

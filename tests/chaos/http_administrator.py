@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from busway.client.administration import ServiceBusAdministrationClient
-from busway.client.entity_entry import QUEUE, SUBSCRIPTION, TOPIC, EntityEntry
+from busway.client.atom_entries import QUEUE, SUBSCRIPTION, TOPIC, EntityEntry
 from busway.client.entity_properties import Value
 from busway.client.errors import EntityExists, EntityMissing
 from busway.model.descriptions import (

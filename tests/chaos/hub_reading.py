@@ -10,7 +10,7 @@ from zlib import crc32
 
 from busway.amqp.sections import decode_message
 from busway.client.administration import ServiceBusAdministrationClient
-from busway.client.event_reader import StartPosition
+from busway.client.events import StartPosition
 from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
 from busway.message.event_chunk import Chunk

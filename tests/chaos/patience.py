@@ -25,11 +25,10 @@ from azure.servicebus.aio import ServiceBusClient as SdkClient
 
 from busway.client import service_bus_client
 from busway.client.administration import ServiceBusAdministrationClient
-from busway.client.connection_string import ConnectionString
+from busway.client.connection_string import ConnectionString, token_for
 from busway.client.errors import TimedOut
-from busway.client.event_reader import StartPosition
+from busway.client.events import StartPosition
 from busway.client.messages import ServiceBusMessage
-from busway.client.sas_token import token_for
 from busway.client.service_bus_client import ServiceBusClient
 from busway.client.wire import Wire, open_wire
 from tests.chaos.scenario import Outcome

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from tests.chaos.checker import Verdict, check
 from tests.chaos.draining import drain
 from tests.chaos.history import OK, History, Operation, merged

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from busway.client.errors import ClientError
-from busway.client.event_reader import StartPosition
+from busway.client.events import StartPosition
 from busway.client.messages import ServiceBusMessage
 from busway.client.service_bus_client import ServiceBusClient
 from busway.message.event_record import Event, event_of

@@ -18,7 +18,7 @@ from typing import Final
 from busway.amqp.errors import Condition
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
-from busway.client.event_reader import StartPosition
+from busway.client.events import StartPosition
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
 from tests.chaos.checker import Verdict

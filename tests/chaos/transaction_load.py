@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from azure.servicebus.management import CorrelationRuleFilter, ServiceBusAdministrationClient
 
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from busway.client.errors import ClientError, TransactionRolledBack
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.receiver import ServiceBusReceiver

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
-from busway.client.sas_token import sas_token
+from busway.client.connection_string import sas_token
 from tests.harness.running_server import RunningServer
 
 #: Retries as a user has them, without the long pauses between them.

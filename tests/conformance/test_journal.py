@@ -20,7 +20,7 @@ from azure.servicebus import (
 )
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from busway.journal.columns import COLUMNS
+from busway.journal.files import COLUMNS
 from tests.conformance.event_traffic import Hub
 from tests.harness.running_server import RunningServer
 

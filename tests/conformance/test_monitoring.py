@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from busway.client.sas_token import sas_token
+from busway.client.connection_string import sas_token
 from tests.conformance.traffic import dead_letters, receive_all
 from tests.harness.running_server import RunningServer
 

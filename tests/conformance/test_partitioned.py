@@ -19,7 +19,7 @@ from azure.servicebus import (
 from azure.servicebus.exceptions import MessageNotFoundError, ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient, SqlRuleFilter
 
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from busway.client.administration import ServiceBusAdministrationClient as OwnAdministration
 from tests.conformance.traffic import bodies, dead_letters, receive_all, send
 from tests.harness.running_server import RunningServer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from tests.conformance.node_program import needs_node, run_node
 from tests.conformance.topic_traffic import Topic
 from tests.harness.running_server import RunningServer

@@ -24,7 +24,7 @@ from azure.servicebus import (
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
 from azure.servicebus.exceptions import MessageNotFoundError, ServiceBusError, SessionLockLostError
 
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from tests.conformance.proton_peer import ProtonPeer, needs_proton
 from tests.conformance.topic_traffic import NamedRule, Topic
 from tests.conformance.traffic import bodies

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusSubQueue
 
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from tests.conformance.node_program import needs_node, run_node
 from tests.conformance.proton_peer import (
     ACCEPTED,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from struct import pack
 from typing import TYPE_CHECKING
 
-from busway.amqp.frames import AMQP_HEADER, SASL_HEADER
+from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
 from busway.amqp.performatives import (
     ROLE_RECEIVER,
     ROLE_SENDER,

@@ -9,7 +9,7 @@ from io import BufferedReader
 from time import time
 from typing import TYPE_CHECKING
 
-from busway.client.sas_token import sas_token
+from busway.client.connection_string import sas_token
 from tests.cost.world import WAIT_S, rule_of
 
 if TYPE_CHECKING:

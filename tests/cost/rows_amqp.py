@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import time
 
-from busway.amqp.frames import AMQP_HEADER, SASL_HEADER
+from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
 from busway.amqp.performatives import (
     Accepted,
     Begin,
@@ -19,7 +19,7 @@ from busway.amqp.performatives import (
     SaslInit,
 )
 from busway.amqp.types import Symbol
-from busway.client.sas_token import sas_token
+from busway.client.connection_string import sas_token
 from busway.model.descriptions import LISTEN, SEND
 from tests.cost.amqp_client import WINDOW, AmqpClient, logged_in
 from tests.cost.row import AMQP, FLAT, MANAGEMENT, NOBODY, WEBSOCKET, row

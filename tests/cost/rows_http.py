@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 
-from busway.model.descriptions import (
-    LISTEN,
-    MANAGE,
-    QueueDescription,
-)
+from busway.model.descriptions import LISTEN, MANAGE, QueueDescription
 from busway.rules.rule import CorrelationFilter, Rule, SqlFilter, TypedValue
 from tests.cost.amqp_client import AmqpClient, web_frame
 from tests.cost.http_client import VERSION

@@ -6,7 +6,7 @@ import json
 from typing import Any
 from uuid import uuid4
 
-from busway.gateway.http.operator.pipeline_report import PARTITIONS_MAX, SOURCES_MAX
+from busway.gateway.http.pipelines_route import PARTITIONS_MAX, SOURCES_MAX
 from busway.message.event_record import Event
 from busway.model.descriptions import LISTEN
 from tests.cost.http_client import HttpClient

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from busway.amqp.performatives import Close, Detach, Flow, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
-from busway.gateway.amqp.attach.topic_subscriptions import MADE_HERE
+from busway.gateway.amqp.attach.client_made_entities import MADE_HERE
 from busway.model.descriptions import LISTEN, MANAGE, SubscriptionDescription, TopicDescription
 from tests.cost.amqp_client import SESSION_LINKS, WINDOW, AmqpClient
 from tests.cost.row import AMQP, row

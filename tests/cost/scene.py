@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from busway.amqp.performatives import Close, Properties
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.gateway.amqp.message_mapping import message_of
 from busway.message.message import Message
 from busway.model.descriptions import (
     Description,

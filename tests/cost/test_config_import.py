@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from busway.config.changes import apply_config
 from busway.config.config import parse_config
+from busway.config.definition import apply_config
 from tests.cost.conftest import prepared
 from tests.cost.instruments import Steps
 from tests.cost.world import World

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import apsw
 
 from busway.broker.namespace.namespace import Namespace
-from busway.model.descriptions import ALL_RIGHTS, LISTEN, MANAGE, SEND, AuthorizationRule
-from busway.model.sas_keys import ROOT_RULE_NAME
+from busway.model.descriptions import ALL_RIGHTS, LISTEN, MANAGE, ROOT_RULE_NAME, SEND, AuthorizationRule
 from busway.serve_options import ServeOptions
 from busway.server import Server, slow_the_collector
 from busway.streams.event_hubs import EventHubs

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from busway.broker.namespace.namespace import Namespace
-from busway.gateway.amqp.wire.payloads import PayloadCodec
+from busway.gateway.amqp.message_mapping import PayloadCodec
 from busway.message.event_chunk import Chunk
 from busway.model.descriptions import (
     Description,

@@ -24,7 +24,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from busway.amqp.frames import AMQP_HEADER, SASL_HEADER
+from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
 from busway.amqp.performatives import (
     ROLE_RECEIVER,
     ROLE_SENDER,
@@ -40,8 +40,7 @@ from busway.amqp.performatives import (
     Target,
     Transfer,
 )
-from busway.client.connection_string import ConnectionString
-from busway.client.sas_token import token_for
+from busway.client.connection_string import ConnectionString, token_for
 from tests.conformance.traffic import bodies, receive_all
 from tests.harness.frame_factory import make_frame, sasl, split_frames
 from tests.harness.running_server import RunningServer

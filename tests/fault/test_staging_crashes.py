@@ -21,9 +21,8 @@ from uuid import uuid4
 
 import pytest
 
-from busway.client.connection_string import ConnectionString
+from busway.client.connection_string import ConnectionString, token_for
 from busway.client.receiver import RECEIVE_AND_DELETE
-from busway.client.sas_token import token_for
 from busway.client.service_bus_client import ServiceBusClient
 from tests.fault.staging_world import (
     PART_ROWS,

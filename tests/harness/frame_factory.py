@@ -5,8 +5,8 @@ from __future__ import annotations
 from struct import pack, unpack_from
 
 from busway.amqp.connection import Connection, EngineSettings, Role
+from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
 from busway.amqp.events import ConnectionOpened, Event, SaslInitArrived
-from busway.amqp.frames import AMQP_HEADER, SASL_HEADER
 from busway.amqp.performatives import (
     ROLE_RECEIVER,
     ROLE_SENDER,

@@ -1,9 +1,9 @@
-"""Logs as the memory store keeps them: the executable specification of `log_contract`."""
+"""Logs as the memory store keeps them: the executable specification of what `contract` says of logs."""
 
 from __future__ import annotations
 
 from busway.message.event_chunk import Chunk, ChunkBuilder
-from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges, ProducerRow
+from busway.store.contract import ChunkHead, ChunkPage, LogChanges, ProducerRow
 from tests.harness.undo_log import NumberUsedTwice, UndoLog
 
 

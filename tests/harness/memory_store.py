@@ -20,14 +20,18 @@ from busway.store.callbacks import report, resolving
 from busway.store.contract import (
     COUNTER_MASK,
     Change,
+    ChunkHead,
+    ChunkPage,
     CommitBatch,
     CommitRefused,
     CommitUnknown,
     Counters,
     FragmentKey,
     FragmentRow,
+    LogChanges,
     Move,
     Page,
+    ProducerRow,
     SessionRow,
     StoreError,
     StoreState,
@@ -35,7 +39,6 @@ from busway.store.contract import (
     TimedRow,
     TransferMark,
 )
-from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges, ProducerRow
 from busway.store.shadow import Shadow, Shadows
 from tests.harness.memory_logs import MemoryLog, closed
 from tests.harness.undo_log import NumberUsedTwice, UndoLog

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.locks import Delivery
 from busway.message.message import Message
 from busway.model.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
 from busway.model.limits import Limits

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from busway.broker.fragment.locks import Delivery
 from busway.broker.fragment.message_sessions import MessageSession
-from busway.broker.fragment.receiver import Delivery
 from busway.model.errors import (
     MessageLockLost,
     MessageNotFound,

@@ -6,9 +6,8 @@ from random import Random
 
 import pytest
 
-from busway.broker.fragment.receiver import Delivery
-from busway.broker.transaction.transaction import Transaction
-from busway.broker.transaction.transactions import Transactions
+from busway.broker.fragment.locks import Delivery
+from busway.broker.transaction.transactions import Transaction, Transactions
 from busway.model.errors import BrokerError, TransactionRolledBack, TransactionTimedOut
 from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.rig import Rig, play, text

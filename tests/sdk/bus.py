@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from busway.client.sas_token import sas_token
+from busway.client.connection_string import sas_token
 from busway.clock import Clock, Entropy
 from busway.gateway.certificates import ensure_certificates
 from tests.harness.running_server import RunningServer

@@ -6,8 +6,7 @@ import http.client
 import json
 import time
 
-from busway.client.connection_string import ConnectionString
-from busway.client.sas_token import token_for
+from busway.client.connection_string import ConnectionString, token_for
 from tests.harness.running_server import RunningServer
 from tests.harness.shell import Shell
 

@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
+from busway.client.atom_entries import KeyRule
 from busway.client.connection_string import ConnectionString
-from busway.client.entity_entry import KeyRule
 from busway.client.entity_properties import Value
 from busway.client.errors import EntityExists, EntityMissing, LockLost, NotAuthorised, Refused, TimedOut
 from busway.client.messages import ServiceBusMessage

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
-from busway.client.connection_string import ConnectionString
-from busway.client.sas_token import token_for
+from busway.client.connection_string import ConnectionString, token_for
 from tests.harness.running_server import RunningServer
 from tests.harness.shell import Shell
 

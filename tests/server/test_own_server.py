@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from busway.cli import health, own_server
-from busway.cli.failures import CommandFailed
 from busway.cli.own_server import OwnServer
+from busway.cli.verbs import CommandFailed
 from busway.data_directory import DataDirectory
 from tests.harness.shell import Shell
 

@@ -7,8 +7,7 @@ import time
 from http.client import HTTPConnection
 from pathlib import Path
 
-from busway.client.connection_string import ConnectionString
-from busway.client.sas_token import token_for
+from busway.client.connection_string import ConnectionString, token_for
 from tests.harness.running_server import RunningServer
 from tests.unit.gateway.http_exchange import queue_body
 from tests.unit.staging.staging_bench import part_of, stage_id, texts

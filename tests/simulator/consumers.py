@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from busway.broker.entity.queue import Queue
+from busway.broker.fragment.locks import Delivery, Receiver
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.message.message import Message
 from busway.model.errors import BrokerError
 from busway.model.settlement import Settlement, Verb

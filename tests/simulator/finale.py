@@ -11,8 +11,8 @@ from typing import Final
 
 from busway.broker.entity.queue import Queue
 from busway.broker.entity.topic import Topic
+from busway.broker.fragment.locks import Delivery, Receiver
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.message.message import PLACE_DEFERRED
 from busway.model.errors import BrokerError
 from busway.model.settlement import Settlement, Verb

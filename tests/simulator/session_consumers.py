@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from busway.broker.fragment.locks import Delivery
 from busway.broker.fragment.message_sessions import MessageSession
-from busway.broker.fragment.receiver import Delivery
 from busway.model.errors import BrokerError, SessionLockLost
 from tests.chaos.history import FAIL, OK
 from tests.simulator.consumers import Consumer, Tap

@@ -16,10 +16,10 @@ from functools import cache
 from uuid import UUID
 
 from busway.message.message import Message
+from busway.message.message_subject import MessageSubject
 from busway.model.descriptions import Description, NewEntity, SubscriptionDescription, TopicDescription
-from busway.rules.filters import compiled_filter
+from busway.rules.compiled_rule import compiled_filter
 from busway.rules.rule import DEFAULT_RULE_NAME, Filter, Rule, TrueFilter
-from busway.subject.message_subject import MessageSubject
 from tests.chaos.history import FAIL, OK
 from tests.simulator.journal import NEVER, Changed, Outage, on_a_copy
 from tests.simulator.topology import Traits, bare_of

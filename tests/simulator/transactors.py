@@ -6,8 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from busway.broker.transaction.transaction import Transaction
-from busway.broker.transaction.transactions import Transactions
+from busway.broker.transaction.transactions import Transaction, Transactions
 from busway.message.message import Message
 from busway.model.errors import BrokerError, TransactionRolledBack
 from busway.model.settlement import Settlement, Verb

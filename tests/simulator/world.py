@@ -15,11 +15,11 @@ from random import Random
 from typing import Any, Final
 
 from busway.broker.namespace.namespace import Namespace
+from busway.event_loop import Ticker
 from busway.message.message import Message
 from busway.model.errors import BrokerError
 from busway.model.limits import Limits
 from busway.store.contract import StoreError
-from busway.ticker import Ticker
 from tests.harness.manual_clock import SeededEntropy
 from tests.simulator.client import Client
 from tests.simulator.consumers import Consumer

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
-from busway_spark.pipeline.places.capture_root import CaptureRoot
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 
 NINE = datetime(2026, 11, 15, 9, tzinfo=UTC)
 _TEXTS = pa.map_(pa.string(), pa.string())

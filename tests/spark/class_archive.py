@@ -25,8 +25,7 @@ from pathlib import Path
 
 import pyspark
 
-from busway_spark.start.quick_home import SPARK_HOME, quick_home
-from busway_spark.start.session import JavaMissing, java_home
+from busway_spark.start.session import SPARK_HOME, JavaMissing, java_home, quick_home
 
 #: Many short lives of Java, two cores: compiling well costs more than it gives.
 SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

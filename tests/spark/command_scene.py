@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from busway.client.messages import ServiceBusMessage
-from busway.journal import columns as journal
+from busway.journal import files as journal
 from busway.rules.rule import Rule, SqlAction, SqlFilter
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from tests.harness.running_server import RunningServer

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from busway.client.client_connection import ControlEnd
 from busway.client.management import Management
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.sender import SendingEnd
 from busway.client.service_bus_client import ServiceBusClient
-from busway.client.transaction import ControlEnd
 from busway_spark.pipeline.deadletters.move import Mover
-from busway_spark.pipeline.deadletters.plan import Plan
-from busway_spark.pipeline.deadletters.route import (
+from busway_spark.pipeline.deadletters.plan import (
     DEAD_LETTER,
     DUPLICATE_DETECTION,
     TRANSACTION,
+    Plan,
     Route,
     find_route,
 )

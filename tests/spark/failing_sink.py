@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureSink, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import parse_path
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 
 
 class FailingRoot(CaptureRoot):

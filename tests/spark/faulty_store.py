@@ -20,9 +20,8 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from busway_spark.pipeline.capture import delta
-from busway_spark.pipeline.captured import delta_table
-from busway_spark.pipeline.places import capture_root
-from busway_spark.pipeline.places.capture_root import CaptureRoot
+from busway_spark.pipeline.captured import capture_root, delta_table
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 
 
 class Killed(BaseException):

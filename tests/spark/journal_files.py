@@ -10,18 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from busway.journal import columns
+from busway.journal import files
 from busway_spark.pipeline.captured.captured import SCHEMA, CapturedFile
 
 START = datetime(2026, 11, 15, 9, 0, tzinfo=UTC)
 _TYPES: dict[str, pa.DataType] = {
-    columns.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    columns.TEXT: pa.string(),
-    columns.WORD: pa.dictionary(pa.int32(), pa.string()),
-    columns.LONG: pa.int64(),
-    columns.INTEGER: pa.int32(),
+    files.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    files.TEXT: pa.string(),
+    files.WORD: pa.dictionary(pa.int32(), pa.string()),
+    files.LONG: pa.int64(),
+    files.INTEGER: pa.int32(),
 }
-_SCHEMA = pa.schema([pa.field(name, _TYPES[kind]) for name, kind in columns.COLUMNS.items()])
+_SCHEMA = pa.schema([pa.field(name, _TYPES[kind]) for name, kind in files.COLUMNS.items()])
 
 
 def at(seconds: float) -> datetime:
@@ -30,7 +30,7 @@ def at(seconds: float) -> datetime:
 
 def operation(seconds: float, name: str, entity: str, **known: Any) -> dict[str, Any]:
     """A row of the journal, so many seconds after START; what is not said is null."""
-    row: dict[str, Any] = dict.fromkeys(columns.COLUMNS)
+    row: dict[str, Any] = dict.fromkeys(files.COLUMNS)
     return {**row, "time": at(seconds), "operation": name, "entity": entity, "fragment": 0, **known}
 
 

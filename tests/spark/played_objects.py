@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
-from busway_spark.pipeline.places.capture_root import CaptureRoot
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from tests.spark.played_capture import Key, PlayedBus, PlayedCapture, travelled
 from tests.spark.s3_server import BUCKET, S3Server
 

@@ -23,8 +23,7 @@ from busway.amqp.types import (
     ULong,
     UShort,
 )
-from busway.rules.check import check_rule
-from busway.rules.errors import RuleSyntaxError
+from busway.model.description_checks import check_rule
 from busway.rules.expression import (
     And,
     Arithmetic,
@@ -50,6 +49,7 @@ from busway.rules.rule import (
     FalseFilter,
     Filter,
     Rule,
+    RuleSyntaxError,
     SqlAction,
     SqlFilter,
     TrueFilter,

@@ -134,7 +134,7 @@ def s3_server() -> Iterator[S3Server]:
 @pytest.fixture
 def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     """An empty bucket, the environment that leads to it, a client that tries once, and no lease to wait for."""
-    from busway_spark.pipeline.places import object_lock, object_store
+    from busway_spark.pipeline.captured import object_store
 
     for name, value in {
         "AWS_ENDPOINT_URL": s3_server.url,
@@ -144,6 +144,6 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(object_store, "RETRIES", 0)
-    monkeypatch.setattr(object_lock, "LEASE_S", 0.0)
+    monkeypatch.setattr(object_store, "LEASE_S", 0.0)
     s3_server.begin()
     return s3_server

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from busway.client.administration import ServiceBusAdministrationClient
-from busway.client.entity_entry import KeyRule
+from busway.client.atom_entries import KeyRule
 from busway.client.entity_properties import Value
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.receiver import RECEIVE_AND_DELETE

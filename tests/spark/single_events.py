@@ -8,9 +8,8 @@ import pyarrow as pa
 
 from busway.amqp.sections import AmqpMessage
 from busway.client.messages import PARTITION_KEY
-from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
-from busway_spark.eventhubs.columns import body_of
-from busway_spark.eventhubs.heads import OFFSET, PUBLISHER, TOLD_ELSEWHERE, json_text
+from busway_spark.eventhubs.columns import OFFSET, PUBLISHER, TOLD_ELSEWHERE, body_of, json_text
+from busway_spark.eventhubs.options import ALL_COLUMNS, WantedColumns
 from busway_spark.property_types import types_of
 
 _TEXTS = pa.map_(pa.string(), pa.string())

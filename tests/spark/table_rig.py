@@ -15,10 +15,10 @@ from deltalake import DeltaTable, Schema
 
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_sink import DELTA
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import FOLDERS, SCHEMA
-from busway_spark.pipeline.captured.captured_history import History
+from busway_spark.pipeline.captured.captured_files import History
 from busway_spark.pipeline.captured.delta_table import TABLE_SCHEMA
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.spark.capture_rig import NINE, events, writer
 
 #: A column that a later version, or somebody's own job, might add.

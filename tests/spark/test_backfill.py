@@ -14,11 +14,10 @@ import pytest
 from busway.rules.rule import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from busway_spark.pipeline.backfill import backfill as job
 from busway_spark.pipeline.backfill.backfill import backfill
-from busway_spark.pipeline.backfill.backfill_client import BackfillClient
 from busway_spark.pipeline.backfill.backfill_copies import repeat_id
-from busway_spark.pipeline.backfill.backfill_plan import plan
+from busway_spark.pipeline.backfill.backfill_plan import BackfillClient, plan
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.job import JobFailed, Progress
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.captured_topic import CapturedTopic

@@ -16,15 +16,13 @@ from busway.amqp.sections import decode_message
 from busway.message.message import Message
 from busway.rules.rule import Rule, SqlAction, SqlFilter, TrueFilter
 from busway_spark.amqp_arrays.encoding import NotEncodable
-from busway_spark.pipeline.backfill import backfill_payloads, backfill_rows
+from busway_spark.pipeline.backfill import backfill_rows
 from busway_spark.pipeline.backfill.backfill_copies import CopyColumns, Copying
-from busway_spark.pipeline.backfill.backfill_matches import FILE, FRAGMENT, NUMBER, PLACE
-from busway_spark.pipeline.backfill.backfill_payloads import payloads
-from busway_spark.pipeline.backfill.backfill_plan import FRAGMENT_SHIFT
-from busway_spark.pipeline.backfill.backfill_rows import CapturedRows, MatchedRows
+from busway_spark.pipeline.backfill.backfill_plan import FILE, FRAGMENT, FRAGMENT_SHIFT, NUMBER, PLACE
+from busway_spark.pipeline.backfill.backfill_rows import CapturedRows, MatchedRows, payloads
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import SCHEMA
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.rules.row_evaluator import captured_message, payload_of
 from busway_spark.rules.rule_columns import SELECTED, verdict_name
 from tests.spark.random_rules import TEXTS, RandomRules
@@ -167,7 +165,7 @@ def test_copies_are_the_same_by_columns_and_one_by_one(
         encoded += rows.num_rows
         raise NotEncodable
 
-    monkeypatch.setattr(backfill_payloads, "payloads", refuse)
+    monkeypatch.setattr(backfill_rows, "payloads", refuse)
     alone = shown(by_rows.copies(found), is_exact=not tells_repeats)
     assert together == alone
     assert by_columns.failed == by_rows.failed > 0

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from busway.rules.rule import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
-from busway_spark.pipeline.backfill import backfill_targets
-from busway_spark.pipeline.backfill.backfill_matches import FILE, FRAGMENT, NUMBER, PLACE
+from busway_spark.pipeline.backfill import backfill_sending
+from busway_spark.pipeline.backfill.backfill_plan import FILE, FRAGMENT, NUMBER, PLACE
 from busway_spark.pipeline.backfill.backfill_sending import Sending
 from busway_spark.rules.row_evaluator import RowEvaluator, captured_message
 from busway_spark.rules.rule_columns import ASK, verdict_name
@@ -75,7 +75,7 @@ def test_copies_arrive_in_the_order_of_their_messages_and_once(
     topic: CapturedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E-70, T-4: plain copies and those of actions mixed, in many requests; a task that is repeated adds nothing."""
-    monkeypatch.setattr(backfill_targets, "_LOT_COPIES", 7)
+    monkeypatch.setattr(backfill_sending, "_LOT_COPIES", 7)
     new, known = told(topic, RULES)
     assert known == 0
     assert MESSAGES < new < 2 * MESSAGES

@@ -29,8 +29,7 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.variant_utils import VariantUtils
 
-from busway_spark.bodies.avro_bodies import MAGIC
-from busway_spark.bodies.avro_shape import fingerprint_of, parse_avro_schema, shape_of
+from busway_spark.bodies.avro_bodies import MAGIC, fingerprint_of, parse_avro_schema, shape_of
 from busway_spark.bodies.body_columns import BadRecord, BodyColumns, with_bodies
 from busway_spark.bodies.body_options import BodyOptions, WrongBodyOption, read_body_options
 from busway_spark.bodies.ddl import BadSchema, parse_ddl

@@ -19,9 +19,9 @@ from busway.client.messages import ServiceBusMessage
 from busway_spark.pipeline.capture.capture import CaptureOptions, capture
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_sink import DELTA
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import last_numbers
 from busway_spark.pipeline.job import JobFailed, Place, Progress
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.property_types import properties_of
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer

@@ -26,9 +26,9 @@ from busway_spark.pipeline.capture.capture_commit import (
     check_source,
     store_sentence,
 )
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import SCHEMA
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.chaos.disk_full import SmallDisk
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import (

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET
-from busway_spark.pipeline.compact.compact import CompactOptions, compact
+from busway_spark.pipeline.compaction import CompactOptions, compact
 from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
 from busway_spark.pipeline.job import JobFailed, Progress
 from tests.spark.capture_rig import NINE

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from busway_spark.pipeline.capture.capture_commit import BatchName, CaptureFailed
 from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET, FilesWritten, ledger_of
 from busway_spark.pipeline.capture.captured_writer import Extent
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.spark.capture_rig import data_files, events, numbers, writer
 
 LAYOUTS = pytest.mark.parametrize("layout", [PARQUET, DELTA])

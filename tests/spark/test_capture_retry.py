@@ -16,7 +16,6 @@ import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway_spark.pipeline.capture import capture as capturing
-from busway_spark.pipeline.capture import capture_retry
 from busway_spark.pipeline.capture.capture import CaptureOptions, _Capture, _watch, capture
 from busway_spark.pipeline.entity_kind import HUB, EntityFacts
 from busway_spark.pipeline.job import JobFailed, Place, Progress
@@ -56,7 +55,6 @@ class Scene:
         self.answers: dict[str, list[Query | JobFailed]] = {}
         self.progress = Progress(lambda sentence, _: self.told.append((round(self.now), sentence)))
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        monkeypatch.setattr(capture_retry, "time", clock)
         monkeypatch.setattr(capturing, "time", clock)
 
         def wait(seconds: float) -> bool:

@@ -12,12 +12,11 @@ import pytest
 from deltalake import DeltaTable
 
 from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import SCHEMA, check_columns, fitted
-from busway_spark.pipeline.captured.captured_files import listed_files
-from busway_spark.pipeline.captured.captured_history import History
-from busway_spark.pipeline.compact.compact import CompactOptions, compact
+from busway_spark.pipeline.captured.captured_files import History, listed_files
+from busway_spark.pipeline.compaction import CompactOptions, compact
 from busway_spark.pipeline.job import JobFailed, Progress
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.spark.capture_rig import NINE
 from tests.spark.table_rig import NEW, OLD, TRACE, columns_of, make_table, optimise, put, replayed, rewrite
 

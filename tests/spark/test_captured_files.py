@@ -14,12 +14,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from busway_spark.pipeline.capture.capture_sink import PARQUET
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import SCHEMA, folder_of
 from busway_spark.pipeline.captured.captured_files import last_numbers, listed_files, spanned
 from busway_spark.pipeline.captured.manifests import FileSpan, RecordedFile, span_of, write_manifest
-from busway_spark.pipeline.compact.compact import CompactOptions, compact
+from busway_spark.pipeline.compaction import CompactOptions, compact
 from busway_spark.pipeline.job import JobFailed, Progress
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.cost.machine import slowness
 from tests.spark.capture_rig import NINE
 from tests.spark.table_rig import action, note, optimise, put, replayed, rewrite

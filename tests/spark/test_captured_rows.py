@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from busway.amqp.types import Byte, Char, Decimal, Float, Int, Symbol, Timestamp, UInt, ULong
-from busway_spark.pipeline.capture.captured_rows import UnfitRows, captured_batch, captured_runs
+from busway_spark.pipeline.capture.captured_writer import UnfitRows, captured_batch, captured_runs
 from busway_spark.pipeline.captured.captured import SCHEMA, CapturedFile, parse_path
 from busway_spark.property_types import UnknownProperties, properties_of, types_of
 from busway_spark.servicebus.variant import json_of

@@ -10,23 +10,30 @@ from pathlib import Path
 
 import pytest
 
-from busway_spark.pipeline.report.charts import (
+from busway_spark.pipeline.report.page import (
     Bar,
     Scale,
     Series,
     bar_chart,
     bytes_text,
+    card,
+    details,
     duration_text,
     heat_map,
     histogram,
     line_chart,
+    notes,
     number_text,
     number_ticks,
+    page,
+    section,
+    table,
     text_of,
+    tiles,
     time_text,
     time_ticks,
+    write_whole,
 )
-from busway_spark.pipeline.report.page import card, details, notes, page, section, table, tiles, write_whole
 
 HOSTILE = "</title><script>alert('x')</script><img src=\"//evil\" onerror=a>&amp;\x00\x1b]]>\ud800"
 SVG = "{http://www.w3.org/2000/svg}"

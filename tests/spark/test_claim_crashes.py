@@ -29,7 +29,7 @@ from busway_spark.servicebus.claim import Claim
 from busway_spark.servicebus.claim_reader import ClaimStreamReader
 from busway_spark.servicebus.columns import readable_schema
 from busway_spark.servicebus.options import read_options
-from busway_spark.wire.bridge import close_bridge
+from busway_spark.wire.bus import close_bridge
 from tests.harness.running_server import RunningServer
 from tests.spark.servicebus_rig import ServiceBusRig, Sink, numbers
 

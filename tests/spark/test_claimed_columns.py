@@ -15,10 +15,10 @@ from busway.amqp.sections import SEQUENCE, VALUE, AmqpMessage, encode_message
 from busway.amqp.types import Char, Described, Float, Int, Long, Symbol, Timestamp, UByte, UInt, ULong
 from busway.client.errors import Unreachable
 from busway.client.messages import NO_BODY, ServiceBusMessage, ServiceBusReceivedMessage
-from busway.gateway.amqp.wire.message_mapping import message_of, peeked_payload
+from busway.gateway.amqp.message_mapping import message_of, peeked_payload
 from busway.message.claimed_run import HEAD, LENGTH, claimed_frame
 from busway.message.message import PLACE_DEFERRED, Message
-from busway_spark.servicebus.claimed_columns import (
+from busway_spark.servicebus.bulk_claims import (
     ClaimedColumns,
     ClaimedFrameDamaged,
     claimed_run,
@@ -145,7 +145,7 @@ def test_rows_in_bulk_are_the_rows_of_single_messages(given: dict[str, str], odd
 
 def test_a_message_that_was_forwarded_shows_where_it_began() -> None:
     """M-15, M-21: details that the server writes beside the columns."""
-    from busway.message.head import Head
+    from busway.message.message import Head
 
     options = _options(columns="enqueuedSequenceNumber,deadLetterSource,sequenceNumber")
     head = Head()

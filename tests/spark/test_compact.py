@@ -11,11 +11,17 @@ import pytest
 
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.captured import swap
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import listed_files
-from busway_spark.pipeline.compact.compact import CompactOptions, CompactResult, Merging, compact, merge_here
-from busway_spark.pipeline.compact.compact_tasks import SparkMerging
+from busway_spark.pipeline.compaction import (
+    CompactOptions,
+    CompactResult,
+    Merging,
+    SparkMerging,
+    compact,
+    merge_here,
+)
 from busway_spark.pipeline.job import JobFailed, Progress
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.spark.capture_rig import (
     NINE,
     Crash,
@@ -173,7 +179,7 @@ def test_a_compaction_that_dies_anywhere_loses_and_doubles_nothing(
 ) -> None:
     """Compact: kill -9 with each change of the disk. A stranger misses nothing, and sees nothing twice where folders
     change in one step; our readers see each message once; the next run finishes."""
-    monkeypatch.setattr("busway_spark.pipeline.compact.compact.CaptureRoot", CrashingRoot)
+    monkeypatch.setattr("busway_spark.pipeline.compaction.CaptureRoot", CrashingRoot)
     exchange = swap._exchange_names
     if protocol == "exchange":
         monkeypatch.setattr(
@@ -227,7 +233,7 @@ def test_a_swap_that_fails_keeps_what_it_needs(tmp_path: Path, monkeypatch: pyte
 
     filled(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("busway_spark.pipeline.compact.compact.carry_out", fail)
+        patched.setattr("busway_spark.pipeline.compaction.carry_out", fail)
         with pytest.raises(JobFailed, match="No space left"):
             run(tmp_path)
     (note,) = (tmp_path / "_capture/compaction").glob("*.json")

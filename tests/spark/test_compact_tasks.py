@@ -16,9 +16,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from busway.cli.app import run as busway
-from busway_spark.pipeline.compact.compact import CompactOptions, CompactResult, Merging, compact
-from busway_spark.pipeline.compact.compact_merge import FolderMerge, FolderPlan, MergedFolder, MergedFolders
-from busway_spark.pipeline.compact.compact_tasks import SparkMerging
+from busway_spark.pipeline.compaction import (
+    CompactOptions,
+    CompactResult,
+    FolderMerge,
+    FolderPlan,
+    MergedFolder,
+    MergedFolders,
+    Merging,
+    SparkMerging,
+    compact,
+)
 from busway_spark.pipeline.job import JobFailed, Progress
 from tests.harness.running_server import BUSWAY
 from tests.spark.capture_rig import NINE, data_files, numbers, numbers_in

@@ -14,8 +14,16 @@ import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
-from busway_spark.pipeline.deadletters.plan import GONE, LOCKED, REFUSED, RESUBMITTED
-from busway_spark.pipeline.deadletters.route import DUPLICATE_DETECTION, TRANSACTION, Route, find_route
+from busway_spark.pipeline.deadletters.plan import (
+    DUPLICATE_DETECTION,
+    GONE,
+    LOCKED,
+    REFUSED,
+    RESUBMITTED,
+    TRANSACTION,
+    Route,
+    find_route,
+)
 from busway_spark.pipeline.job import JobFailed, Progress
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer

@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from busway_spark.pipeline.deadletters.policy import Policy, PolicyRule, WrongPolicy, quarantine, resubmission
-from busway_spark.pipeline.deadletters.triage import LEAVE, QUARANTINE, RESUBMIT, action_of
+from busway_spark.pipeline.deadletters.triage import (
+    LEAVE,
+    QUARANTINE,
+    RESUBMIT,
+    Policy,
+    PolicyRule,
+    WrongPolicy,
+    action_of,
+    quarantine,
+    resubmission,
+)
 from tests.harness.shell import Shell
 
 WHOLE = """

@@ -11,11 +11,17 @@ import pytest
 
 from busway_spark.pipeline.deadletters import tasks as deadletters_tasks
 from busway_spark.pipeline.deadletters import triage as deadletters_triage
-from busway_spark.pipeline.deadletters.plan import LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
-from busway_spark.pipeline.deadletters.policy import Policy, PolicyRule
-from busway_spark.pipeline.deadletters.route import TRANSACTION, Route
+from busway_spark.pipeline.deadletters.plan import (
+    LOCKED,
+    PLANNED,
+    REFUSED,
+    RESUBMITTED,
+    TRANSACTION,
+    Plan,
+    Route,
+)
 from busway_spark.pipeline.deadletters.tasks import LettersOutcome, Parcel, ParcelOutcome, TaskMover
-from busway_spark.pipeline.deadletters.triage import Round, TriageOptions, _followed
+from busway_spark.pipeline.deadletters.triage import Policy, PolicyRule, Round, TriageOptions, _followed
 from busway_spark.pipeline.job import JobFailed, Progress
 
 

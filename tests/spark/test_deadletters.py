@@ -16,13 +16,12 @@ from pyspark.sql import SparkSession
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway_spark.pipeline.deadletters import deadletters
-from busway_spark.pipeline.deadletters.columns import fingerprint
+from busway_spark.pipeline.deadletters.columns import BODY, Fix, WrongFix, fingerprint
 from busway_spark.pipeline.deadletters.deadletters import DeadLetters, run
-from busway_spark.pipeline.deadletters.fix import BODY, Fix, WrongFix
-from busway_spark.pipeline.deadletters.groups import Survey
 from busway_spark.pipeline.deadletters.plan import RESUBMITTED
+from busway_spark.pipeline.deadletters.report import Survey
 from busway_spark.pipeline.job import JobFailed, Place
-from busway_spark.pipeline.report.charts import slot_seconds
+from busway_spark.pipeline.report.page import slot_seconds
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer

@@ -23,12 +23,11 @@ from busway_spark.eventhubs.ranges import BulkReader
 from busway_spark.pipeline.backfill.backfill import backfill
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import FOLDERS
-from busway_spark.pipeline.captured.captured_files import captured_frame, listed_files
-from busway_spark.pipeline.captured.captured_history import History
+from busway_spark.pipeline.captured.captured_files import History, captured_frame, listed_files
 from busway_spark.pipeline.job import Place, Progress
-from busway_spark.pipeline.places.capture_root import CaptureRoot
-from busway_spark.pipeline.replay.replay_state import ReplayState, chosen, history_schema
+from busway_spark.pipeline.replay.replay import ReplayState, chosen, history_schema
 from busway_spark.pipeline.report.report import Report, ReportResult, run
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer

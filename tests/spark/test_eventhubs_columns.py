@@ -13,8 +13,8 @@ from busway.amqp.types import Int, Long, Symbol, Timestamp, UInt
 from busway.client.messages import ServiceBusMessage
 from busway.message.event_chunk import ChunkBuilder, ChunkDamaged, heads_of, numbers_of
 from busway.message.event_record import body_in_record, event_of, record_of
-from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.columns import batch_of_payloads, batch_of_run, event_run
+from busway_spark.eventhubs.options import ALL_COLUMNS, WantedColumns
 from tests.spark.single_events import batch_of_messages
 
 VALUES = [

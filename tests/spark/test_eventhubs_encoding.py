@@ -14,9 +14,8 @@ from busway.amqp.sections import DATA, AmqpMessage, Properties, decode_message
 from busway.amqp.types import Decimal as AmqpDecimal
 from busway.amqp.types import Int, Long, Symbol, Timestamp, UInt, ULong
 from busway.streams.key_hash import partition_of_key
-from busway_spark.eventhubs.chosen_columns import SCHEMA, WantedColumns
-from busway_spark.eventhubs.sink import Router, by_partition, encode_events
-from busway_spark.eventhubs.written_columns import BadRows, WrittenColumns
+from busway_spark.eventhubs.options import SCHEMA, WantedColumns
+from busway_spark.eventhubs.sink import BadRows, Router, WrittenColumns, by_partition, encode_events
 from tests.spark.single_events import batch_of_messages
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from busway_spark.eventhubs import stream_reader
-from busway_spark.eventhubs.facts import HubFacts, PartitionFacts
-from busway_spark.eventhubs.offsets import DataLoss, EventRange, HubOffset
+from busway_spark.eventhubs import reader as stream_reader
+from busway_spark.eventhubs.offsets import DataLoss, EventRange, HubFacts, HubOffset, PartitionFacts
 from busway_spark.eventhubs.options import BULK, EventHubsOptions
 from busway_spark.eventhubs.ranges import RangePartition
-from busway_spark.eventhubs.stream_reader import EventHubsStreamReader, HubWatch
+from busway_spark.eventhubs.reader import EventHubsStreamReader, HubWatch
 
 CONNECTION = "Endpoint=sb://localhost;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true"
 

@@ -15,8 +15,7 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway.streams.key_hash import partition_of_key
 from busway_spark.eventhubs import sink
 from busway_spark.eventhubs.options import EventHubsOptions
-from busway_spark.eventhubs.sink import EventHubsWriter, EventsSent, stage_rows
-from busway_spark.eventhubs.written_columns import WrittenColumns
+from busway_spark.eventhubs.sink import EventHubsWriter, EventsSent, WrittenColumns, stage_rows
 from busway_spark.wire.bus import BusFailure
 from busway_spark.writing.two_phase import decide, drop_stages
 from busway_spark.writing.write_names import STREAM, WriteName

@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from busway_spark.bodies.body_options import FORMATS, POLICIES
-from busway_spark.eventhubs.chosen_columns import SCHEMA
-from busway_spark.eventhubs.options import KNOWN, PORTED, REFUSED
+from busway_spark.eventhubs.options import KNOWN, PORTED, REFUSED, SCHEMA
 from busway_spark.servicebus import writer
 from busway_spark.servicebus.columns import readable_schema
 from busway_spark.servicebus.options import KNOWN as SERVICEBUS_KNOWN

@@ -16,15 +16,13 @@ import pytest
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import EntityMissing, Refused, Unreachable
 from busway.client.messages import ServiceBusMessage
-from busway_spark.eventhubs.facts import read_hub
-from busway_spark.eventhubs.offsets import EventRange
+from busway_spark.eventhubs.offsets import EventRange, read_hub
 from busway_spark.eventhubs.ranges import AmqpReader, BulkReader
 from busway_spark.servicebus.bulk_claims import ClaimRoutes
 from busway_spark.servicebus.claim_reader import ReadingTarget
 from busway_spark.wire import http_client as keeping
 from busway_spark.wire import patience
-from busway_spark.wire.bridge import bridge, close_bridge
-from busway_spark.wire.bus import Bus
+from busway_spark.wire.bus import Bus, bridge, close_bridge
 from busway_spark.wire.http_client import HttpClient, connection_pool
 from tests.harness.running_server import RunningServer
 from tests.spark.scripted_door import HANG_UP, answer, scripted

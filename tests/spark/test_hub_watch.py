@@ -14,11 +14,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from busway.client.administration import ServiceBusAdministrationClient
-from busway_spark.eventhubs import stream_reader
+from busway_spark.eventhubs import reader as stream_reader
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
-from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
+from busway_spark.eventhubs.reader import EventHubsStreamReader
 from busway_spark.wire import http_client as keeping
-from busway_spark.wire.bridge import close_bridge
+from busway_spark.wire.bus import close_bridge
 from busway_spark.wire.http_client import HttpClient
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import fill, stream

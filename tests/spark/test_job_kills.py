@@ -17,7 +17,7 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.pipeline.capture.capture_commit import BatchName
-from busway_spark.pipeline.deadletters.route import DEAD_LETTER
+from busway_spark.pipeline.deadletters.plan import DEAD_LETTER
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import events, writer

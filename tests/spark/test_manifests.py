@@ -15,6 +15,7 @@ import pytest
 from busway_spark.pipeline.capture.capture_commit import COMMITTED, BatchName, notes_of, span_of
 from busway_spark.pipeline.capture.capture_sink import PARQUET
 from busway_spark.pipeline.captured import manifests
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import NOT_TOLD, CapturedFile
 from busway_spark.pipeline.captured.manifests import (
     FileSpan,
@@ -27,7 +28,6 @@ from busway_spark.pipeline.captured.manifests import (
     write_manifest,
 )
 from busway_spark.pipeline.entity_kind import HUB
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.cost.machine import slowness
 from tests.harness.measured import check_within, measured
 from tests.spark.capture_rig import NINE, data_files, events, writer

@@ -7,19 +7,22 @@ from contextlib import ExitStack
 
 import pytest
 
-from busway_spark.pipeline.capture.capture_commit import BatchName, CaptureFailed, notes_of, span_of
+from busway_spark.pipeline.capture.capture_commit import (
+    BatchName,
+    CaptureFailed,
+    capture_ledger,
+    notes_of,
+    span_of,
+)
 from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
-from busway_spark.pipeline.capture.object_commit import capture_ledger
-from busway_spark.pipeline.captured import manifests
-from busway_spark.pipeline.captured.captured_files import listed_files
-from busway_spark.pipeline.captured.captured_history import History
+from busway_spark.pipeline.captured import manifests, object_store
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
+from busway_spark.pipeline.captured.captured import note_text
+from busway_spark.pipeline.captured.captured_files import History, listed_files
 from busway_spark.pipeline.captured.manifests import recorded_spans
-from busway_spark.pipeline.captured.notes import note_text
 from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.places import object_store
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.spark.capture_rig import batch, event, events
 from tests.spark.played_capture import GivenUp, PlayedBus, travelled
 from tests.spark.played_objects import PlayedObjects

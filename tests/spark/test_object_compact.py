@@ -12,13 +12,12 @@ import pytest
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
-from busway_spark.pipeline.captured.captured_files import listed_files
-from busway_spark.pipeline.captured.captured_history import History
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
+from busway_spark.pipeline.captured.captured_files import History, listed_files
 from busway_spark.pipeline.captured.manifests import recorded_spans, span_of
 from busway_spark.pipeline.captured.swap import COMPACTION
-from busway_spark.pipeline.compact.compact import CompactOptions, CompactResult, compact
+from busway_spark.pipeline.compaction import CompactOptions, CompactResult, compact
 from busway_spark.pipeline.job import JobFailed, Progress
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.spark.capture_rig import NINE, events
 from tests.spark.s3_server import BUCKET, HAPPENINGS, Happening, S3Server, s3, s3_server
 

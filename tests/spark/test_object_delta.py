@@ -15,12 +15,12 @@ from busway_spark.eventhubs.ranges import BulkReader
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_sink import DELTA, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
-from busway_spark.pipeline.captured.captured_history import History
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
+from busway_spark.pipeline.captured.captured_files import History
 from busway_spark.pipeline.captured.delta_table import open_table
-from busway_spark.pipeline.compact.compact import CompactOptions, compact
+from busway_spark.pipeline.compaction import CompactOptions, compact
 from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
 from busway_spark.pipeline.job import JobFailed, Place, Progress, hadoop_version
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.pipeline.replay.replay import MAX, ReplayOptions, replay
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer

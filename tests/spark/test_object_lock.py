@@ -7,11 +7,10 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from busway_spark.pipeline.captured import object_store
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
+from busway_spark.pipeline.captured.object_store import ObjectLock, ObjectStore, StoreFailed
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.places import object_lock
-from busway_spark.pipeline.places.capture_root import CaptureRoot
-from busway_spark.pipeline.places.object_lock import ObjectLock
-from busway_spark.pipeline.places.object_store import ObjectStore, StoreFailed
 from tests.spark.s3_server import BUCKET, LOST, RESET, Happening, S3Server, s3, s3_server
 
 __all__ = ["s3", "s3_server"]
@@ -42,7 +41,7 @@ def lock(watch: Watch | None = None) -> ObjectLock:
 @pytest.fixture(autouse=True)
 def lease(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     del s3  # has set it to nothing
-    monkeypatch.setattr(object_lock, "LEASE_S", 30.0)
+    monkeypatch.setattr(object_store, "LEASE_S", 30.0)
 
 
 def test_an_owner_that_speaks_keeps_its_lock() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from busway_spark.pipeline.capture.capture import CaptureOptions, _checkpoint, _stopped
+from busway_spark.pipeline.captured.capture_root import CaptureRoot, spark_location
 from busway_spark.pipeline.job import JobFailed, driver_sentence, hadoop_settings, hadoop_version
-from busway_spark.pipeline.places.capture_root import CaptureRoot
-from busway_spark.pipeline.places.places import spark_location
 
 
 @pytest.mark.parametrize("spelled", ["s3://lake/x", "s3a://lake/x/", "S3A://lake/x", "s3n://lake/x"])

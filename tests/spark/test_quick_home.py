@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from busway_spark.start import quick_home as module
-from busway_spark.start.quick_home import SPARK_HOME, lead_to_quick_home, quick_home
+from busway_spark.start import session as module
+from busway_spark.start.session import SPARK_HOME, lead_to_quick_home, quick_home
 from tests.spark import class_archive
 
 if TYPE_CHECKING:

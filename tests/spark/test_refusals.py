@@ -16,8 +16,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from busway.amqp.sections import AmqpMessage, encode_message
-from busway.client.entity_entry import KeyRule
-from busway_spark.eventhubs.facts import read_hub
+from busway.client.atom_entries import KeyRule
+from busway_spark.eventhubs.offsets import read_hub
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.faults import ROWS, WAIT

@@ -24,18 +24,24 @@ from busway_spark.eventhubs.offsets import EventRange
 from busway_spark.eventhubs.ranges import BulkReader
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWriter
-from busway_spark.pipeline.capture.captured_rows import captured_batch
-from busway_spark.pipeline.capture.captured_writer import ZSTD
-from busway_spark.pipeline.captured.captured_history import History, Mark
+from busway_spark.pipeline.capture.captured_writer import ZSTD, captured_batch
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
+from busway_spark.pipeline.captured.captured_files import History, Mark
 from busway_spark.pipeline.job import JobFailed, Place, Progress
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.pipeline.replay import replay as replay_module
-from busway_spark.pipeline.replay.replay import MAX, ReplayOptions, ReplayResult, replay
-from busway_spark.pipeline.replay.replay_state import REPLAYS, ReplayState, load_state
+from busway_spark.pipeline.replay.replay import (
+    MAX,
+    REPLAYS,
+    ReplayOptions,
+    ReplayResult,
+    ReplayState,
+    load_state,
+    replay,
+)
 from busway_spark.property_types import types_of
 from busway_spark.servicebus.variant import json_of
 from busway_spark.wire.bus import Bus
-from busway_spark.writing.staging import StagingRoutes
+from busway_spark.writing.two_phase import StagingRoutes
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import NINE, Crash, batch, event, events, writer
 from tests.spark.s3_server import BUCKET, S3Server, s3, s3_server

@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from busway.journal import columns as journal
+from busway.journal import files as journal
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.pipeline.report.figures import Figures, fill_concurrency, gini, skew_of
-from busway_spark.pipeline.report.remarks import remarks
-from busway_spark.pipeline.report.report import Report, ReportResult, run
+from busway_spark.pipeline.report.report import Report, ReportResult, remarks, run
 from busway_spark.pipeline.report.report_page import report_page
 from tests.harness.shell import Shell
 from tests.spark.journal_files import START, at, operation, write_capture, write_journal

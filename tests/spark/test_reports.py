@@ -15,10 +15,15 @@ import pytest
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway_spark.watching import reporter as reporting
-from busway_spark.watching.figures import figures_text
-from busway_spark.watching.listener import BusListener
-from busway_spark.watching.reporter import Reporter
-from busway_spark.watching.watched import QUERIES_MAX, RUNNING, ReadPosition, Watched, positions_of
+from busway_spark.watching.reporter import Reporter, figures_text
+from busway_spark.watching.watched import (
+    QUERIES_MAX,
+    RUNNING,
+    BusListener,
+    ReadPosition,
+    Watched,
+    positions_of,
+)
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 

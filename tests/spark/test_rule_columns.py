@@ -12,23 +12,23 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from busway.message.message import Message
-from busway.rules.check import check_rule
-from busway.rules.compiled_rule import CompiledRule
-from busway.rules.errors import ActionError, RuleSyntaxError
+from busway.message.message_subject import changed_copy
+from busway.model.description_checks import check_rule
+from busway.rules.compiled_rule import ActingRule, CompiledRule
 from busway.rules.expression import nodes_of
-from busway.rules.match import ActingRule
 from busway.rules.parse import parse_filter
 from busway.rules.printed import printed
 from busway.rules.rule import (
+    ActionError,
     CorrelationFilter,
     FalseFilter,
     Rule,
+    RuleSyntaxError,
     SqlAction,
     SqlFilter,
     TrueFilter,
     TypedValue,
 )
-from busway.subject.copies import changed_copy
 from busway_spark.pipeline.captured.captured import SCHEMA
 from busway_spark.rules.captured_columns import CapturedColumns, name_pattern
 from busway_spark.rules.row_evaluator import Copy, Failure, RowEvaluator, captured_message

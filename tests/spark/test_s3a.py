@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.delta_table import open_table
 from busway_spark.pipeline.job import hadoop_version
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from tests.harness.running_server import BUSWAY, RunningServer
 from tests.spark.hub_traffic import expected, fill
 from tests.spark.s3_server import BUCKET, S3Server, s3, s3_server

@@ -21,12 +21,10 @@ from busway_spark.servicebus import claim_reader
 from busway_spark.servicebus.bulk_claims import ClaimRoutes
 from busway_spark.servicebus.claim import Claim
 from busway_spark.servicebus.claim_reader import ClaimedNumbers, ClaimStreamReader, ReadingTarget
-from busway_spark.servicebus.claim_steps import ClaimSteps
 from busway_spark.servicebus.columns import readable_schema
 from busway_spark.servicebus.options import ServiceBusOptions, read_options
-from busway_spark.servicebus.stock_claims import StockClaims
-from busway_spark.wire.bridge import bridge, close_bridge
-from busway_spark.wire.bus import Bus
+from busway_spark.servicebus.stock_claims import ClaimSteps, StockClaims
+from busway_spark.wire.bus import Bus, bridge, close_bridge
 from tests.harness.running_server import RunningServer
 
 QUEUE = "claims"

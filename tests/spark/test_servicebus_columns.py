@@ -13,11 +13,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import Header, Properties
-from busway.amqp.section_order import split_batch
-from busway.amqp.sections import DATA, VALUE, AmqpMessage, decode_message, encode_message
+from busway.amqp.sections import DATA, VALUE, AmqpMessage, decode_message, encode_message, split_batch
 from busway.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
 from busway.client.messages import ServiceBusReceivedMessage
-from busway_spark.amqp_arrays.encoded_rows import EncodedRows, pieces
+from busway_spark.amqp_arrays.encoding import EncodedRows, pieces
 from busway_spark.servicebus.columns import check_writable, readable_schema
 from busway_spark.servicebus.message_columns import _READINGS, MessageColumns, message_of
 from busway_spark.servicebus.options import ServiceBusOptions, read_options

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
 from busway.amqp.sections import AmqpMessage, encode_message
-from busway_spark.eventhubs.facts import read_hub
-from busway_spark.eventhubs.offsets import HubOffset, limited
+from busway_spark.eventhubs.offsets import HubOffset, limited, read_hub
 from busway_spark.eventhubs.options import EventHubsOptions
-from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
-from busway_spark.pipeline.captured.notes import note_text, read_note
+from busway_spark.eventhubs.reader import EventHubsStreamReader
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
+from busway_spark.pipeline.captured.captured import note_text, read_note
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.servicebus.claim import OFFSET_BYTES_MAX, Claim, WrongOffset
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer

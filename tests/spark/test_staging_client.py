@@ -11,12 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from busway_spark.amqp_arrays.encoded_rows import EncodedRows
+from busway_spark.amqp_arrays.encoding import EncodedRows
 from busway_spark.wire.bus import Bus, BusFailure
 from busway_spark.wire.http_client import connection_pool
 from busway_spark.writing import two_phase
-from busway_spark.writing.staging import StagingRoutes, WriteRefused
-from busway_spark.writing.two_phase import RowsRefused, RowsStaged, Stage, decide, drop_stages
+from busway_spark.writing.two_phase import (
+    RowsRefused,
+    RowsStaged,
+    Stage,
+    StagingRoutes,
+    WriteRefused,
+    decide,
+    drop_stages,
+)
 from busway_spark.writing.write_names import (
     JOB,
     STREAM,

@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage
-from busway_spark.pipeline.deadletters.policy import Policy
-from busway_spark.pipeline.deadletters.triage import TriageOptions, triage
+from busway_spark.pipeline.deadletters.triage import Policy, TriageOptions, triage
 from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from busway.message.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
-from busway.store.contract import FragmentKey
-from busway.store.log_contract import ChunkHead, LogChanges, ProducerRow
+from busway.store.contract import ChunkHead, FragmentKey, LogChanges, ProducerRow
 
 HEAD_FIELDS = ("first_number", "last_number", "first_at_ms", "last_at_ms", "events", "size_bytes")
 PRODUCER_FIELDS = ("producer_id", "epoch", "last_sequence", "used_at_ms")

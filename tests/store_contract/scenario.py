@@ -15,7 +15,7 @@ from busway.clock import Clock
 from busway.message.message import PLACE_ACTIVE, Message
 from busway.store.contract import Counters, FragmentKey, FragmentRow, Page, StoreError, StoreState
 from busway.store.shadow import Shadow
-from busway.store.sqlite.payloads import REFERENCE_WEIGHT
+from busway.store.sqlite.commit_batch import REFERENCE_WEIGHT
 from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.spans import ReaderPool
 from busway.store.sqlite.store import SqliteStore

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
 from busway.store.contract import Change, Counters, FragmentKey, FragmentRow, Move, TransferMark
-from busway.store.sqlite.rows import SHARING_SAVES_BYTES_MIN
+from busway.store.rows import SHARING_SAVES_BYTES_MIN
 from tests.harness.memory_store import copy_message
 from tests.store_contract.scenario import LOTS, World, check_references, fields_of, message
 

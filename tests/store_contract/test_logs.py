@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 
 from busway.message.event_chunk import ChunkBuilder
-from busway.store.contract import (
-    CommitRefused,
-    CommitUnknown,
-    FragmentKey,
-    StoreState,
-    StoreUnavailable,
-)
+from busway.store.contract import CommitRefused, CommitUnknown, FragmentKey, StoreState, StoreUnavailable
 from tests.harness.memory_store import MemoryStore
 from tests.store_contract.log_scenario import (
     append,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
 from busway.store.contract import Change, CommitRefused, FragmentKey, Move
-from busway.store.sqlite.payloads import REFERENCE_WEIGHT, payload_number
-from busway.store.sqlite.rows import SHARED_BYTES_MIN, SHARING_SAVES_BYTES_MIN
+from busway.store.rows import SHARED_BYTES_MIN, SHARING_SAVES_BYTES_MIN
+from busway.store.sqlite.commit_batch import REFERENCE_WEIGHT, payload_number
 from tests.store_contract.scenario import (
     LOTS,
     World,

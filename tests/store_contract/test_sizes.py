@@ -3,7 +3,7 @@
 from typing import Any
 
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Message
-from busway.store.sqlite.rows import SHARING_SAVES_BYTES_MIN
+from busway.store.rows import SHARING_SAVES_BYTES_MIN
 from tests.store_contract.scenario import World, add_fragment, delete, message, put
 
 KIB = 1024

@@ -24,7 +24,7 @@ from busway.store.contract import (
     StoreState,
     TransferMark,
 )
-from busway.store.sqlite.rows import SHARING_SAVES_BYTES_MIN
+from busway.store.rows import SHARING_SAVES_BYTES_MIN
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.memory_store import MemoryStore
 from tests.harness.shares import SHARES, one_of_them

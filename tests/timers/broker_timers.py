@@ -106,7 +106,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/fragment/expiry.py",
+        "busway/broker/fragment/expiry_and_schedule.py",
         Timer(
             "HeadExpiry.__init__",
             RINGS,
@@ -254,7 +254,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/namespace/upkeep.py",
+        "busway/broker/namespace/namespace.py",
         Timer(
             "Upkeep._look_around",
             RINGS,
@@ -278,7 +278,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/fragment/store_sweep.py",
+        "busway/broker/fragment/expiry_and_schedule.py",
         Timer(
             "StoreSweep.__init__",
             RINGS,
@@ -289,7 +289,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/namespace/store_entry.py",
+        "busway/broker/namespace/stores.py",
         Timer(
             "StoreEntry._take_over_soon",
             RINGS,
@@ -332,7 +332,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/transaction/transaction.py",
+        "busway/broker/transaction/transactions.py",
         Timer(
             "Transaction._begin",
             RINGS,
@@ -359,7 +359,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/broker/fragment/wall_alarm.py",
+        "busway/broker/fragment/expiry_and_schedule.py",
         Timer(
             "WallAlarm.no_later_than",
             RINGS,
@@ -479,7 +479,7 @@ BROKER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/staging/forgetting.py",
+        "busway/staging/decider.py",
         Timer(
             "TimeLimits._look_later",
             RINGS,

@@ -121,7 +121,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/client/event_reader.py",
+        "busway/client/events.py",
         Timer(
             "_ReadingEnd.receive",
             WAITS,
@@ -132,7 +132,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/client/link_end.py",
+        "busway/client/wire.py",
         Timer(
             "LinkEnd.attach",
             WAITS,
@@ -191,7 +191,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/client/request_links.py",
+        "busway/client/client_connection.py",
         Timer(
             "RequestLinks.ask",
             WAITS,
@@ -218,7 +218,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/client/transaction.py",
+        "busway/client/client_connection.py",
         Timer(
             "ControlEnd._ask",
             WAITS,
@@ -281,7 +281,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/eventhubs/stream_reader.py",
+        "busway_spark/eventhubs/reader.py",
         Timer(
             "HubWatch.wait",
             WAITS,
@@ -337,7 +337,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/capture/capture_retry.py",
+        "busway_spark/pipeline/capture/capture.py",
         Timer(
             "Retry.failed",
             LOOKS,
@@ -358,7 +358,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/compact/compact_merge.py",
+        "busway_spark/pipeline/compaction.py",
         Timer(
             "_is_over",
             LOOKS,
@@ -427,7 +427,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/places/object_lock.py",
+        "busway_spark/pipeline/captured/object_store.py",
         Timer(
             "ObjectLock._renew_until_the_end",
             WAITS,
@@ -493,7 +493,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/servicebus/claim_steps.py",
+        "busway_spark/servicebus/stock_claims.py",
         Timer(
             "ClaimSteps._session",
             LOOKS,
@@ -589,7 +589,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/writing/staging.py",
+        "busway_spark/writing/two_phase.py",
         Timer(
             "can_stage",
             WAITS,

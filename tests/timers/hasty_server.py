@@ -16,8 +16,7 @@ from busway.clock import Clock
 from busway.gateway.amqp.gateway import AmqpGateway
 from busway.gateway.http.app import HttpGateway
 from busway.gateway.http.entrance import Entrance
-from busway.model.descriptions import NewEntity, QueueDescription
-from busway.model.sas_keys import ROOT_RULE_NAME
+from busway.model.descriptions import ROOT_RULE_NAME, NewEntity, QueueDescription
 from busway.serve_options import ServeOptions
 from busway.server import Server
 from busway.streams.event_hubs import EventHubs

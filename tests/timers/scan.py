@@ -28,7 +28,7 @@ _SECONDS: Final = ("_s", "_S", "_MS", "seconds")
 _NOW: Final = frozenset({"now", "now_s", "_now"})
 #: Who measures how long a turn of the loop took looks at a clock, and waits for nothing.
 _STOPWATCH: Final = "LOOP."
-_STOPWATCHES: Final = frozenset({"busway/loop_entries.py", "busway/signals/stall_meter.py"})
+_STOPWATCHES: Final = frozenset({"busway/event_loop.py", "busway/signals/measured_process.py"})
 
 
 @dataclass(frozen=True, order=True)

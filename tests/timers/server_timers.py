@@ -24,7 +24,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/amqp/deadlines.py",
+        "busway/gateway/amqp/connection.py",
         Timer(
             "Deadlines.idle_links",
             LOOKS,
@@ -139,7 +139,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/amqp/links/sender_end.py",
+        "busway/gateway/amqp/links/send_link.py",
         Timer(
             "SendWatch._look",
             RINGS,
@@ -203,7 +203,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/http/messages/one_receive.py",
+        "busway/gateway/http/messages/messages.py",
         Timer(
             "OneReceive._fall_due",
             RINGS,
@@ -243,7 +243,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/http/bulk/work.py",
+        "busway/gateway/http/bulk/admission.py",
         Timer(
             "WorkLines._go_on",
             RINGS,
@@ -273,7 +273,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/gateway/http/hubs/partitions_route.py",
+        "busway/gateway/http/event_hubs.py",
         Timer(
             "PartitionsRoute._news",
             WAITS,
@@ -577,7 +577,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/store/sqlite/upkeep.py",
+        "busway/store/sqlite/database_file.py",
         Timer(
             "Upkeep.is_due",
             LOOKS,
@@ -589,7 +589,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/ticker.py",
+        "busway/event_loop.py",
         Timer(
             "Ticker._arm",
             RINGS,

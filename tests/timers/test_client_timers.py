@@ -14,7 +14,7 @@ from busway.client import client_connection
 from busway.client.administration import TIMEOUT_S, ServiceBusAdministrationClient, _connection
 from busway.client.connection_string import ConnectionString
 from busway.client.errors import ClientError, LockLost, TimedOut, Unreachable
-from busway.client.event_reader import StartPosition
+from busway.client.events import StartPosition
 from busway.client.messages import ServiceBusMessage
 from busway.client.service_bus_client import ServiceBusClient
 from busway.client.wire import Wire, open_wire

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from busway.amqp.frames import EMPTY_FRAME
+from busway.amqp.decode import EMPTY_FRAME
 from busway.client import client_connection
+from busway.client.connection_string import token_for
 from busway.client.messages import ServiceBusMessage
-from busway.client.sas_token import token_for
 from busway.client.service_bus_client import ServiceBusClient
 from busway.gateway.http.websocket import WebSocketTransport
 from busway.gateway.listener import ACCEPT_PAUSE_S, Listener, Service

@@ -11,10 +11,10 @@ from typing import Final
 import pytest
 
 from busway.client import client_connection
+from busway.client.connection_string import token_for
 from busway.client.errors import ClientError, TimedOut
-from busway.client.event_reader import StartPosition
+from busway.client.events import StartPosition
 from busway.client.messages import ServiceBusMessage
-from busway.client.sas_token import token_for
 from busway.client.service_bus_client import ServiceBusClient
 from busway.gateway.http.app import _KEEP_ALIVE_S
 from tests.timers import websocket_wire

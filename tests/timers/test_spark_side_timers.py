@@ -20,13 +20,13 @@ from busway.client.errors import LockLost, Refused, Unreachable
 from busway_spark.pipeline.deadletters import move as deadletters_move
 from busway_spark.pipeline.deadletters.move import Mover
 from busway_spark.pipeline.job import Progress
-from busway_spark.servicebus import bulk_claims, claim_steps
+from busway_spark.servicebus import bulk_claims, stock_claims
 from busway_spark.servicebus.bulk_claims import BulkReading, _Renewal
-from busway_spark.servicebus.claim_steps import ClaimSteps
+from busway_spark.servicebus.stock_claims import ClaimSteps
 from busway_spark.start import session
 from busway_spark.wire import patience
 from busway_spark.wire.bus import HTTP_TIMEOUT_S, Bus
-from busway_spark.writing import staging
+from busway_spark.writing import two_phase
 
 
 class Naps:
@@ -53,7 +53,7 @@ class Naps:
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> Naps:
     made = Naps()
-    for module in (patience, staging, deadletters_move, bulk_claims, claim_steps, resubmission):
+    for module in (patience, two_phase, deadletters_move, bulk_claims, stock_claims, resubmission):
         monkeypatch.setattr(module, "time", made, raising=False)
     monkeypatch.setattr(patience.random, "random", lambda: 0.0)
     monkeypatch.setattr(asyncio, "sleep", made.sleep_async)
@@ -108,7 +108,7 @@ def test_renewing_goes_on_unless_the_lock_is_lost(error: Exception, tries: int, 
             raise error
         raise LockLost("gone")
 
-    asyncio.run(claim_steps._renew(renew, 20.0))
+    asyncio.run(stock_claims._renew(renew, 20.0))
     assert (len(asked), naps.slept) == (tries, [20.0] * tries)
 
 
@@ -208,11 +208,11 @@ def test_who_answers_by_amqp_alone_is_asked_twice_before_rows_may_come_twice(
     """Two-phase sinks: a server that is just being started opens its doors one after the other."""
     told = list(kinds)
     monkeypatch.setattr(Bus, "kind", lambda *_: told.pop(0))
-    monkeypatch.setattr(staging, "_silent", set())
+    monkeypatch.setattr(two_phase, "_silent", set())
     bus = Bus("Endpoint=sb://localhost:5671;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0")
-    assert staging.can_stage(bus) is can
+    assert two_phase.can_stage(bus) is can
     assert naps.slept == [0.5]
     if not can:
         told.append("azure")
-        assert not staging.can_stage(bus)
+        assert not two_phase.can_stage(bus)
         assert naps.slept == [0.5], "that is remembered"

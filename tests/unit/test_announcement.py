@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from busway.announcement import Announcement, public_host
 from busway.clock import Entropy
 from busway.data_directory import DataDirectory
 from busway.gateway.certificates import ensure_certificates
+from busway.server import Announcement, public_host
 from tests.harness.manual_clock import ManualClock
 
 LOOPBACK = Announcement(host="127.0.0.1", port=5672, root_key="secret=", is_loopback=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from busway.config.config import Config, ConfigError, parse_config, read_config
 from busway.config.definition import Definition, exported
-from busway.config.wish import described
+from busway.config.wishes import described
 from busway.model.descriptions import (
     FOREVER_MS,
     PROPERTIES,

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from busway.config.changes import apply_config, changes_of
 from busway.config.config import ConfigError, parse_config
-from busway.config.definition import definition_of, exported
+from busway.config.definition import apply_config, changes_of, definition_of, exported
 from busway.model.descriptions import (
     AuthorizationRule,
     Description,

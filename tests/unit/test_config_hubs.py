@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from busway.broker.namespace.namespace import Namespace
-from busway.config.changes import apply_config, changes_of
 from busway.config.config import parse_config
-from busway.config.definition import Definition, definition_of, exported
-from busway.config.hubs import hub_definitions
+from busway.config.definition import Definition, apply_config, changes_of, definition_of, exported
 from busway.config.node import ConfigError
+from busway.config.wishes import hub_definitions
 from busway.model.limits import Limits
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import ConsumerGroupDescription, EventHubDescription

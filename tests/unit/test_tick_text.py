@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busway.rules.rule import TypedValue
-from busway.rules.time_text import instant_of
-from busway.tick_text import format_span, has_zone, moment_text, parse_span
+from busway.rules.time_text import format_span, has_zone, instant_of, moment_text, parse_span
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1))

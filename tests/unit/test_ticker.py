@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from busway.ticker import PAUSE_MAX_S, PAUSE_MIN_S, Ticker
+from busway.event_loop import PAUSE_MAX_S, PAUSE_MIN_S, Ticker
 from busway.timers import Timers
 from tests.harness.manual_clock import ManualClock
 

@@ -10,10 +10,8 @@ import pytest
 from busway.clock import Clock
 from busway.message.event_chunk import Chunk, ChunkBuilder
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED
-from busway.store.contract import FragmentKey, StoreError
-from busway.store.log_contract import LogChanges
-from busway.store.sqlite.database_file import apply_migrations, open_for_writing
-from busway.store.sqlite.first_rows import teach
+from busway.store.contract import FragmentKey, LogChanges, StoreError
+from busway.store.sqlite.database_file import apply_migrations, open_for_writing, teach
 from busway.store.sqlite.queries import SCHEMA_VERSION, migrations, query, sql_file
 from busway.store.sqlite.store import SqliteStore
 from tests.store_contract.faulty_disk import FaultyDisk, reboot

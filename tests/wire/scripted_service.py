@@ -17,8 +17,7 @@ from busway.amqp.events import (
 )
 from busway.amqp.link import Link
 from busway.amqp.performatives import ACCEPTED, Accepted, Properties, Rejected
-from busway.amqp.section_order import split_batch
-from busway.amqp.sections import VALUE, AmqpMessage, decode_message, encode_message
+from busway.amqp.sections import VALUE, AmqpMessage, decode_message, encode_message, split_batch
 from busway.amqp.types import Int
 
 BATCH_FORMAT = 0x80013700

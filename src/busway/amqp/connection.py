@@ -24,11 +24,7 @@ from enum import IntEnum
 from typing import Final
 
 from busway.amqp.allowance import Allowance
-from busway.amqp.connection_events import ConnectionClosed, ConnectionOpened, Event
-from busway.amqp.decode import DecodeError
-from busway.amqp.engine_settings import EngineSettings as EngineSettings
-from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
-from busway.amqp.frames import (
+from busway.amqp.decode import (
     AMQP_HEADER,
     EMPTY_FRAME,
     FRAME_HEAD,
@@ -40,10 +36,14 @@ from busway.amqp.frames import (
     OPEN_FRAME_BYTES_MAX,
     SASL_FRAME_BYTES_MAX,
     SASL_HEADER,
+    DecodeError,
     FrameBuffer,
     frame,
     head_fault,
 )
+from busway.amqp.engine_settings import EngineSettings as EngineSettings
+from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
+from busway.amqp.events import ConnectionClosed, ConnectionOpened, Event
 from busway.amqp.link import Link
 from busway.amqp.performatives import (
     Attach,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from busway.amqp.frames import MIN_MAX_FRAME_BYTES
+from busway.amqp.decode import MIN_MAX_FRAME_BYTES
 
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"

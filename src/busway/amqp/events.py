@@ -2,25 +2,61 @@
 
 One event per run, not per frame: all transfers that arrive together on a link are one `DeliveriesArrived`, all
 equal outcomes that arrive together for a link are one `OutcomesArrived`. Events are read after the whole read has
-been worked through, so a link or session may already be gone when its event is looked at; every command on something
-gone is a no-op.
+been worked through, so a link or session may already be gone when its event is looked at; every command on
+something gone is a no-op.
+
+First what happens on the connection itself, whatever sessions and links it has; then what happens on these.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
-
-from busway.amqp.connection_events import ConnectionClosed as ConnectionClosed
-from busway.amqp.connection_events import ConnectionOpened as ConnectionOpened
-from busway.amqp.connection_events import Event as Event
-from busway.amqp.connection_events import SaslFinished as SaslFinished
-from busway.amqp.connection_events import SaslInitArrived as SaslInitArrived
 
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.performatives import Open
     from busway.amqp.session import Session
+
+
+class Event:
+    """Any of the facts here and in `events`."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class SaslInitArrived(Event):
+    """The client chose a mechanism. Answer with `connection.sasl_outcome(ok=…)`; what the client pipelined
+    behind it waits until then."""
+
+    mechanism: str
+    #: May hold a key: never shown, never logged.
+    response: bytes = field(repr=False)
+    hostname: str | None
+
+
+@dataclass(frozen=True)
+class SaslFinished(Event):
+    """Client role: the server's verdict."""
+
+    ok: bool
+
+
+@dataclass(frozen=True)
+class ConnectionOpened(Event):
+    """The peer's open arrived (server: answer with `connection.open()`; pipelined frames follow as events)."""
+
+    open: Open
+
+
+@dataclass(frozen=True)
+class ConnectionClosed(Event):
+    """The connection is over: the peer closed it, broke the protocol, or fell silent. Told exactly once and last.
+    Send what is left in `bytes_to_send()`, then close the transport."""
+
+    error: AmqpError | None
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from busway.amqp.allowance import PART_BYTES, address_bytes
-from busway.amqp.deliveries import IncomingDelivery as IncomingDelivery
-from busway.amqp.deliveries import PartialDelivery
+from busway.amqp.decode import FRAME_HEAD, FRAME_HEAD_BYTES, FRAME_TYPE_AMQP
 from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
 from busway.amqp.events import CreditArrived, CreditDrained, DeliveriesArrived, LinkAttached, LinkDetached
-from busway.amqp.frames import FRAME_HEAD, FRAME_HEAD_BYTES, FRAME_TYPE_AMQP
 from busway.amqp.performatives import (
     ROLE_RECEIVER,
     ROLE_SENDER,
@@ -35,12 +33,14 @@ from busway.amqp.performatives import (
     Detach,
     Fields,
     Flow,
+    PartialDelivery,
     Source,
     Target,
     Transfer,
     encode_transfer_prefix,
     settled_transfer_head,
 )
+from busway.amqp.performatives import IncomingDelivery as IncomingDelivery
 from busway.amqp.states import LINK_TABLE, LinkInput, LinkState, advance
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from busway.amqp.connection_events import Event, SaslFinished, SaslInitArrived
+from busway.amqp.decode import SASL_HEADER, sasl_frame
 from busway.amqp.engine_settings import ANONYMOUS
 from busway.amqp.errors import Condition, ProtocolViolation, Scope
-from busway.amqp.frames import SASL_HEADER, sasl_frame
+from busway.amqp.events import Event, SaslFinished, SaslInitArrived
 from busway.amqp.performatives import (
     SASL_AUTH,
     SASL_OK,

@@ -2,18 +2,22 @@
 
 Theory of operation. Two counters run per direction. Transfer ids count frames and belong to the windows; delivery
 ids count deliveries and belong to settlement. Ours are `next_outgoing_id` and `next_delivery_id`. Of the peer's we
-keep only `_next_incoming_id`, counted by ourselves: one SDK counts its own transfer ids per delivery instead of per
-frame, so the peer's arithmetic is never checked, only its windows are obeyed and ours are refilled (`_incoming_left`)
-before anybody can run dry.
+keep only `_next_incoming_id`, counted by ourselves: one SDK counts its own transfer ids per delivery instead of
+per frame, so the peer's arithmetic is never checked, only its windows are obeyed and ours are refilled
+(`_incoming_left`) before anybody can run dry.
+
+All of them wrap around, and so do delivery counts: their arithmetic is that of serial numbers (RFC 1982) over 32
+bits. Two numbers that lie exactly half the circle apart have no order; `less` and `compare` then call the first
+one smaller, so that they stay total functions. Peers never come near: every window is far below 2**31.
 
 A delivery that needs more frames than the peer's window admits is written as far as it goes; the rest waits in
 `held`, and while it waits nothing else is sent on this session (`outgoing_room` is 0).
 
 Settlement. A delivery that we sent unsettled is in `unsettled` until the peer gives it an outcome, then in
 `_decided` until one side settles. Dispositions name ranges that the peer chooses freely, so work is bounded by our
-own books, never by the range; and because an outcome moves a delivery from the first book to the second, a peer that
-repeats itself finds the first one empty. Deliveries of links that are gone stay in the books as `_stale` until they
-are the larger half, then they are swept out together.
+own books, never by the range; and because an outcome moves a delivery from the first book to the second, a peer
+that repeats itself finds the first one empty. Deliveries of links that are gone stay in the books as `_stale`
+until they are the larger half, then they are swept out together.
 """
 
 from __future__ import annotations
@@ -22,9 +26,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from busway.amqp.decode import FRAME_HEAD, FRAME_HEAD_BYTES, FRAME_TYPE_AMQP, frame
 from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
 from busway.amqp.events import OutcomesArrived, SessionBegun, SessionEnded, SettlementsAnswered, WindowOpened
-from busway.amqp.frames import FRAME_HEAD, FRAME_HEAD_BYTES, FRAME_TYPE_AMQP, frame
 from busway.amqp.link import Link, OutgoingDelivery
 from busway.amqp.performatives import (
     ACCEPTED,
@@ -47,11 +51,39 @@ from busway.amqp.performatives import (
     encode_disposition,
     encode_flow,
 )
-from busway.amqp.serial_number import distance
 from busway.amqp.states import SESSION_TABLE, LinkState, SessionInput, SessionState, advance
 
 if TYPE_CHECKING:
     from busway.amqp.connection import Connection
+
+MODULUS: Final = 1 << 32
+HALF: Final = 1 << 31
+_SERIAL_MASK: Final = MODULUS - 1
+
+
+def add(number: int, count: int) -> int:
+    """The number `count` steps after `number` (before it, when negative)."""
+    return (number + count) & _SERIAL_MASK
+
+
+def distance(start: int, end: int) -> int:
+    """How many steps lead forward from `start` to `end`; negative when `end` lies behind."""
+    steps = (end - start) & _SERIAL_MASK
+    return steps if steps <= HALF else steps - MODULUS
+
+
+def less(left: int, right: int) -> bool:
+    """Whether `left` comes before `right`."""
+    steps = (right - left) & _SERIAL_MASK
+    return 0 < steps <= HALF
+
+
+def compare(left: int, right: int) -> int:
+    """-1, 0 or 1 as `left` comes before, is, or comes after `right`."""
+    if left == right:
+        return 0
+    return -1 if less(left, right) else 1
+
 
 _MASK: Final = 0xFFFF_FFFF
 # What these weigh in memory, roughly.

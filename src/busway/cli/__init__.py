@@ -1,14 +1,13 @@
 """The command line. One file per verb family; what a verb needs is imported when it runs, so help is quick.
 
-app                 the tree of verbs, failures as a sentence and an exit code
-verbs               how verbs are declared: groups of options, examples
-target              which server a verb talks to
-plain_values        what a call gives, as values
+app                 the tree of verbs, what a call gives as values, failures as a sentence and an exit code
+verbs               what every verb has: how it is declared, which server it talks to, how it fails
+output              what a verb prints; points in time as people type them
 serving             serve
 entity_family       create|update|show|list|delete of any kind of entity, by a row for each kind
-entities            the rows of queue, topic and subscription; `forward_cycles` warns of forwards that lead back
-rules               the row of rule; `rule_options` reads its filters and actions
-rule_testing        rule test; `trial_message` is its message, `explanation` says why
+entities            the rows of queue, topic and subscription, and a warning of forwards that lead back
+rules               the row of rule
+rule_testing        rule test, and filters and actions as a call gives them; `rule_trial`: its message, and why
 sending             send
 receiving           receive, peek, purge
 claims              claims list|release: what streams of Spark hold
@@ -22,7 +21,6 @@ stores              stores [disable|enable], reset
 health              connection-string, health
 programs            exec; `program_environment`: what programs find; `own_server`: the server of `exec --serve` and of
                     the pytest plug-in
-failures instants output   errors, points in time and tables as people read and type them
 """
 
 

@@ -4,11 +4,9 @@ from typing import Annotated
 
 import typer
 
-from busway.cli.failures import WrongCall
 from busway.cli.output import print_json, print_table
 from busway.cli.receiving import EntityArgument
-from busway.cli.target import JsonOption, ServerOptions
-from busway.cli.verbs import example, verb, verb_family
+from busway.cli.verbs import JsonOption, ServerOptions, WrongCall, example, verb, verb_family
 
 family = verb_family("List what streams hold in a queue or subscription, and release it.")
 

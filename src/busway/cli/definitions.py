@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from busway.cli.failures import CommandFailed
 from busway.cli.output import print_json, progress
-from busway.cli.target import JsonOption, ServerOptions
-from busway.cli.verbs import verb
+from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, verb
 
 if TYPE_CHECKING:
-    from busway.config.changes import ConfigChanges
     from busway.config.config import Config
-    from busway.config.definition import Definition
+    from busway.config.definition import ConfigChanges, Definition
 
 _INPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 _PRIVATE: Final = 0o600
@@ -70,7 +67,7 @@ def import_(
 ) -> None:
     """See `_IMPORT_HELP`."""
     from busway.cli.remote_definition import RemoteChanges, read_definition
-    from busway.config.changes import changes_of
+    from busway.config.definition import changes_of
     from busway.config.node import ConfigError
 
     config = _read(file)
@@ -129,7 +126,7 @@ def _tell(changes: "ConfigChanges", dry_run: bool, as_json: bool) -> None:
 
 
 def _warn_of_cycles(config: "Config", present: "Definition", changes: "ConfigChanges") -> None:
-    from busway.cli.forward_cycles import cycle_through, warn
+    from busway.cli.entities import cycle_through, warn
     from busway.model.descriptions import SubscriptionDescription, TopicDescription
 
     entities = {wish.description.path: wish.description for wish in config.entities}
@@ -150,7 +147,7 @@ def _warn_of_cycles(config: "Config", present: "Definition", changes: "ConfigCha
 
 
 def _warn_of_root_key(present: "Definition", changes: "ConfigChanges", dry_run: bool) -> None:
-    from busway.model.sas_keys import ROOT_RULE_NAME
+    from busway.model.descriptions import ROOT_RULE_NAME
 
     known = {rule.name: rule for rule in present.authorization_rules}
     wanted = {rule.name: rule for rule in changes.authorization_rules or present.authorization_rules}

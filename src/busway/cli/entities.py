@@ -2,11 +2,17 @@
 
 Each has one option for each property, its name in kebab-case. The table is the one that ATOM bodies are written
 from, so neither can lack what the other has.
+
+Forwards may lead back to where they began (F-14). That is allowed: a message goes round until it has been
+forwarded as often as it may (F-6) and is dead-lettered. Rarely is that what somebody wanted, so the verbs that
+make such a cycle say so.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
+
+import typer
 
 from busway.cli.entity_family import (
     Change,
@@ -20,7 +26,6 @@ from busway.cli.entity_family import (
     Show,
     option,
 )
-from busway.cli.forward_cycles import has_forward, warn_of_cycle
 from busway.client.entity_properties import (
     QUEUE_PROPERTIES,
     SUBSCRIPTION_PROPERTIES,
@@ -31,7 +36,66 @@ from busway.client.entity_properties import (
 )
 
 if TYPE_CHECKING:
-    from busway.client.entity_entry import EntityEntry
+    from busway.client.administration import ServiceBusAdministrationClient
+    from busway.client.atom_entries import EntityEntry
+
+#: From the path of an entity to those its messages can go on to.
+Forwards = Mapping[str, Iterable[str]]
+
+
+def cycle_through(start: str, forwards: Forwards) -> list[str] | None:
+    """The shortest way from `start` back to it, both ends included. Names are compared without case."""
+    goal = start.lower()
+    known = {path.lower(): [target for target in targets if target] for path, targets in forwards.items()}
+    ways = [[start]]
+    seen: set[str] = set()
+    while ways:
+        longer: list[list[str]] = []
+        for way in ways:
+            for target in known.get(way[-1].lower(), ()):
+                if target.lower() == goal:
+                    return [*way, target]
+                if target.lower() not in seen:
+                    seen.add(target.lower())
+                    longer.append([*way, target])
+        ways = longer
+    return None
+
+
+def warn_of_cycle(client: "ServiceBusAdministrationClient", path: str) -> None:
+    """On standard error, when the entity's forwards lead back to it."""
+    way = cycle_through(path, forwards_of(client))
+    if way is not None:
+        warn(way)
+
+
+def warn(way: list[str]) -> None:
+    typer.echo(
+        f"busway: warning: forwarding goes in a circle: {' → '.join(way)}. A message that goes round is"
+        " dead-lettered after 4 hops.",
+        err=True,
+    )
+
+
+def forwards_of(client: "ServiceBusAdministrationClient") -> dict[str, list[str]]:
+    forwards = {queue.name: targets_of(queue) for queue in client.list_queues()}
+    for topic in client.list_topics():
+        forwards[topic.name] = []
+        for subscription in client.list_subscriptions(topic.name):
+            path = f"{topic.name}/Subscriptions/{subscription.name}"
+            forwards[topic.name].append(path)
+            forwards[path] = targets_of(subscription)
+    return forwards
+
+
+def targets_of(entity: "EntityEntry") -> list[str]:
+    named = (entity.properties.get(name) for name in ("ForwardTo", "ForwardDeadLetteredMessagesTo"))
+    return [target for target in named if isinstance(target, str) and target]
+
+
+def has_forward(properties: Mapping[str, object]) -> bool:
+    return bool(properties.get("ForwardTo") or properties.get("ForwardDeadLetteredMessagesTo"))
+
 
 #: Heads of the columns and the numbers below them.
 _QUEUE_COLUMNS: Final = {

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import typer
 
-from busway.cli.failures import WrongCall
 from busway.cli.output import print_json, print_table, shown
-from busway.cli.target import JsonOption, ServerOptions
-from busway.cli.verbs import example, verb, verb_family, with_parameters
+from busway.cli.verbs import JsonOption, ServerOptions, WrongCall, example, verb, verb_family, with_parameters
 
 if TYPE_CHECKING:
     from busway.client.administration import ServiceBusAdministrationClient

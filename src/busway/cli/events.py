@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from busway.cli.failures import WrongCall
 from busway.cli.output import print_json, progress, shown
 from busway.cli.sending import body_of, parse_properties
-from busway.cli.target import JsonOption, ServerOptions, Target
-from busway.cli.verbs import example, verb, verb_family
+from busway.cli.verbs import JsonOption, ServerOptions, Target, WrongCall, example, verb, verb_family
 
 if TYPE_CHECKING:
-    from busway.client.event_reader import StartPosition
+    from busway.client.events import StartPosition
     from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 
 #: Events handed to the client at once.
@@ -135,8 +133,8 @@ def tail(
 
 
 def _position(start: str, partitions: list[str] | None) -> "StartPosition":
-    from busway.cli.instants import parse_instant_ms
-    from busway.client.event_reader import StartPosition
+    from busway.cli.output import parse_instant_ms
+    from busway.client.events import StartPosition
 
     if start == "first":
         return StartPosition.first()
@@ -214,7 +212,7 @@ class _EventPrinter:
     def _print(self, partition_id: str, event: "ServiceBusReceivedMessage") -> None:
         import json
 
-        from busway.cli.instants import format_instant
+        from busway.cli.output import format_instant
         from busway.cli.receiving import message_as_object, text_of_body
 
         if self._as_json:

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from busway.cli.failures import CommandFailed
 from busway.cli.output import print_json
-from busway.cli.target import DataOption, JsonOption, connection_string_of
-from busway.cli.verbs import verb
+from busway.cli.verbs import CommandFailed, DataOption, JsonOption, connection_string_of, verb
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult

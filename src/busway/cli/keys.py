@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busway.cli.failures import CommandFailed, WrongCall
 from busway.cli.output import print_json, print_table
-from busway.cli.target import JsonOption, ServerOptions, Target
-from busway.cli.verbs import example, verb, verb_family
+from busway.cli.verbs import (
+    CommandFailed,
+    JsonOption,
+    ServerOptions,
+    Target,
+    WrongCall,
+    example,
+    verb,
+    verb_family,
+)
 
 if TYPE_CHECKING:
     from busway.client.administration import ServiceBusAdministrationClient
-    from busway.client.entity_entry import EntityEntry, KeyRule
+    from busway.client.atom_entries import EntityEntry, KeyRule
 
 #: The order in which the service lists them.
 RIGHTS = {"manage": "Manage", "listen": "Listen", "send": "Send"}
@@ -115,7 +122,7 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Create a rule with two new keys."""
-    from busway.client.entity_entry import KeyRule
+    from busway.client.atom_entries import KeyRule
 
     entity, name = _entity_and_name(names)
     rule = KeyRule(name, parse_rights(rights), _new_key(), _new_key())

@@ -17,9 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from busway.cli.failures import CommandFailed
 from busway.cli.program_environment import environment_of
-from busway.cli.target import connection_string_of
+from busway.cli.verbs import CommandFailed, connection_string_of
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.data_directory import DataDirectory
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import certifi
 
-from busway.cli.failures import CommandFailed
+from busway.cli.verbs import CommandFailed
 
 CONNECTION_VARIABLES: Final = (
     "BUSWAY_CONNECTION_STRING",

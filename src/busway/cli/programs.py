@@ -9,10 +9,8 @@ from typing import Annotated, Final
 
 import typer
 
-from busway.cli.failures import CommandFailed
 from busway.cli.program_environment import environment_of
-from busway.cli.target import ServerOptions
-from busway.cli.verbs import verb
+from busway.cli.verbs import CommandFailed, ServerOptions, verb
 
 _SERVE: Final = (
     "Start a bus of its own for the program, in a temporary directory on a free port, and stop it afterwards."

@@ -8,10 +8,8 @@ from uuid import UUID
 
 import typer
 
-from busway.cli.failures import WrongCall
 from busway.cli.output import JsonList, print_json, progress, shown
-from busway.cli.target import JsonOption, ServerOptions, Target
-from busway.cli.verbs import verb
+from busway.cli.verbs import JsonOption, ServerOptions, Target, WrongCall, verb
 
 if TYPE_CHECKING:
     from busway.client.messages import ServiceBusReceivedMessage
@@ -227,7 +225,7 @@ class _Printer:
 
 def message_as_object(message: "ServiceBusReceivedMessage") -> dict[str, object]:
     """What a program can use; a body that is no UTF-8 text comes as base64."""
-    from busway.cli.instants import format_instant
+    from busway.cli.output import format_instant
 
     body = message.body
     text = _utf8(body)

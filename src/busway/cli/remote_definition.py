@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from busway.client.entity_entry import QUEUE, SUBSCRIPTION, TOPIC, EntityEntry, KeyRule
+from busway.client.atom_entries import QUEUE, SUBSCRIPTION, TOPIC, EntityEntry, KeyRule
 from busway.client.entity_properties import Value
 from busway.config.definition import Definition
-from busway.config.hubs import HubDefinition
-from busway.config.wish import described
+from busway.config.wishes import HubDefinition, described
 from busway.model.descriptions import (
     PROPERTIES,
     RIGHTS_ORDER,
+    ROOT_RULE_NAME,
     AuthorizationRule,
     Description,
     Kind,
@@ -23,13 +23,12 @@ from busway.model.descriptions import (
     rule_json,
 )
 from busway.model.entity_path import path_key, subscription_path
-from busway.model.sas_keys import ROOT_RULE_NAME
 from busway.streams.hub_descriptions import DEFAULT_GROUP, group_of_json, hub_of_json, hub_properties
 
 if TYPE_CHECKING:
     from busway.client.administration import ServiceBusAdministrationClient
-    from busway.config.changes import ConfigChanges, RuleChange
-    from busway.config.hubs import HubChange
+    from busway.config.definition import ConfigChanges, RuleChange
+    from busway.config.wishes import HubChange
     from busway.model.descriptions import NewEntity
     from busway.rules.rule import Rule
 

@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from busway.client.errors import ClientError, LockLost
-from busway.client.kept_locks import renewed, slices
-from busway.client.resubmitted_id import resubmitted_id
-from busway.message.dotnet_time import TICKS_PER_MS
-from busway.rules.subject import Subject, folded
-from busway.rules.values import MISSING, Missing, Span, Value
-from busway.subject.message_subject import instant_of_ms, value_of_amqp
+from busway.client.management import renewed, slices
+from busway.client.messages import resubmitted_id
+from busway.message.message import TICKS_PER_MS
+from busway.message.message_subject import instant_of_ms, value_of_amqp
+from busway.rules.subject import MISSING, Missing, Span, Subject, Value, folded
 
 if TYPE_CHECKING:
     from busway.client.messages import ServiceBusReceivedMessage

@@ -8,10 +8,8 @@ from uuid import uuid4
 
 import typer
 
-from busway.cli.failures import CommandFailed, WrongCall
 from busway.cli.output import print_json, progress
-from busway.cli.target import JsonOption, ServerOptions, Target
-from busway.cli.verbs import verb
+from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, Target, WrongCall, verb
 
 if TYPE_CHECKING:
     from busway.cli.resubmission import Resubmission, Survey
@@ -94,9 +92,8 @@ def destination_of(source: str) -> str:
 def chooser_of(text: str | None) -> "Callable[[ServiceBusReceivedMessage], bool]":
     """A message for which the filter fails is not chosen."""
     from busway.cli.resubmission import ReceivedSubject
-    from busway.rules.errors import FilterError, RuleSyntaxError
-    from busway.rules.filters import compiled_filter
-    from busway.rules.rule import SqlFilter
+    from busway.rules.compiled_rule import compiled_filter
+    from busway.rules.rule import FilterError, RuleSyntaxError, SqlFilter
 
     if text is None:
         return lambda _: True
@@ -144,7 +141,7 @@ class _Work:
 
     def _drops_old_ids(self) -> bool:
         """Whether the destination detects duplicates; a key that may not ask takes no chances."""
-        from busway.client.entity_entry import BadAnswer
+        from busway.client.atom_entries import BadAnswer
         from busway.client.errors import ClientError
 
         try:

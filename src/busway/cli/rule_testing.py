@@ -1,6 +1,11 @@
-"""`busway rule test`: a filter or an action on one message, without a server."""
+"""`busway rule test`: a filter or an action on one message, without a server.
+
+Filters, actions and parameters of rules are read here as the command line gives them, for `busway rule create`
+too.
+"""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -8,14 +13,101 @@ from uuid import uuid4
 
 import typer
 
-from busway.cli.failures import CommandFailed, WrongCall
 from busway.cli.output import print_json, shown
-from busway.cli.target import JsonOption
-from busway.cli.verbs import verb
+from busway.cli.sending import named_value
+from busway.cli.verbs import CommandFailed, JsonOption, WrongCall, verb
 
 if TYPE_CHECKING:
-    from busway.cli.explanation import Part
-    from busway.cli.trial_message import TrialMessage
+    from busway.rules.rule import Filter, SqlAction, TypedValue
+
+#: KEY without dashes → field of the filter.
+CONDITIONS: Final = {
+    "correlationid": "correlation_id",
+    "messageid": "message_id",
+    "to": "to",
+    "replyto": "reply_to",
+    "label": "label",
+    "subject": "label",
+    "sessionid": "session_id",
+    "replytosessionid": "reply_to_session_id",
+    "contenttype": "content_type",
+}
+
+
+def filter_of(
+    text: str | None, correlation: list[str], pairs: "tuple[tuple[str, TypedValue], ...]"
+) -> "Filter":
+    from busway.rules.rule import SqlFilter, TrueFilter
+
+    if text is not None and correlation:
+        raise WrongCall("--filter and --correlation exclude each other.")
+    if correlation:
+        return _correlation_of(correlation)
+    return TrueFilter() if text is None else SqlFilter(text, _used_by(text, pairs))
+
+
+def _correlation_of(texts: list[str]) -> "Filter":
+    from busway.rules.rule import CorrelationFilter
+
+    conditions: dict[str, str] = {}
+    properties: list[tuple[str, TypedValue]] = []
+    for text in texts:
+        key, value = named_value(text, "--correlation")
+        field = CONDITIONS.get(key.removeprefix("sys.").replace("-", "").replace("_", "").lower())
+        if field is None or key.startswith("user."):
+            properties.append((key.removeprefix("user."), typed_value(value, "--correlation", key)))
+        elif isinstance(value, str):
+            conditions[field] = value
+        else:
+            raise WrongCall(f"--correlation: {key} is a text; write {key}=VALUE.")
+    return CorrelationFilter(**conditions, properties=tuple(properties))
+
+
+def action_of(text: str | None, pairs: "tuple[tuple[str, TypedValue], ...]") -> "SqlAction | None":
+    from busway.rules.rule import SqlAction
+
+    return None if text is None else SqlAction(text, _used_by(text, pairs))
+
+
+def _used_by(
+    text: str | None, pairs: "tuple[tuple[str, TypedValue], ...]"
+) -> "tuple[tuple[str, TypedValue], ...]":
+    """Filter and action have parameters of their own; each gets those that it names."""
+    written = "" if text is None else text
+    return tuple(
+        (name, value)
+        for name, value in pairs
+        if re.search(re.escape(name) + r"(?!\w)", written, re.IGNORECASE) is not None
+    )
+
+
+def check_used(pairs: "tuple[tuple[str, TypedValue], ...]", *texts: str | None) -> None:
+    for name, value in pairs:
+        if not any(_used_by(text, ((name, value),)) for text in texts):
+            raise WrongCall(f"--parameter: {name} is used neither by the filter nor by the action.")
+
+
+def parse_parameters(texts: list[str]) -> "tuple[tuple[str, TypedValue], ...]":
+    """`@` before the name may be written or left out; the wire has it."""
+    named = [named_value(text, "--parameter") for text in texts]
+    return tuple(
+        (f"@{name.removeprefix('@')}", typed_value(value, "--parameter", name)) for name, value in named
+    )
+
+
+def typed_value(value: object, option: str, name: str) -> "TypedValue":
+    """JSON's own types, or `{"Type": "duration", "Value": "PT5S"}` as in the configuration file."""
+    from busway.config.node import ConfigError, Node
+    from busway.config.rules import read_value
+
+    try:
+        return read_value(Node(value, f"{option}: {name}"))
+    except ConfigError as error:
+        raise WrongCall(str(error)) from error
+
+
+if TYPE_CHECKING:
+    from busway.cli.rule_trial import Part, TrialMessage
     from busway.rules.rule import TypedValue
 
     Pairs = tuple[tuple[str, TypedValue], ...]
@@ -51,8 +143,7 @@ def try_out(
     as_json: JsonOption = False,
 ) -> None:
     """See `_HELP`."""
-    from busway.cli.rule_options import parse_parameters
-    from busway.rules.errors import RuleSyntaxError
+    from busway.rules.rule import RuleSyntaxError
 
     pairs = parse_parameters(parameters or [])
     subject = _read(message)
@@ -73,9 +164,9 @@ def is_action(text: str) -> bool:
 
 
 def _read(file: Path) -> "TrialMessage":
-    from busway.cli.trial_message import TrialMessage
+    from busway.cli.rule_trial import TrialMessage
     from busway.config.node import ConfigError
-    from busway.rules.errors import RuleSyntaxError
+    from busway.rules.rule import RuleSyntaxError
 
     source = sys.stdin.buffer if str(file) == "-" else None
     data = file.read_bytes() if source is None else source.read(_FILE_BYTES_MAX)
@@ -88,10 +179,9 @@ def _read(file: Path) -> "TrialMessage":
 
 
 def _try_filter(text: str, pairs: "Pairs", subject: "TrialMessage", as_json: bool) -> None:
-    from busway.cli.explanation import explained
-    from busway.rules.errors import FilterError
-    from busway.rules.filters import compiled_filter
-    from busway.rules.rule import SqlFilter
+    from busway.cli.rule_trial import explained
+    from busway.rules.compiled_rule import compiled_filter
+    from busway.rules.rule import FilterError, SqlFilter
 
     filter_ = SqlFilter(text, pairs)
     parts = explained(filter_, subject)
@@ -131,9 +221,8 @@ def _result_text(part: "Part") -> str:
 
 
 def _try_action(text: str, pairs: "Pairs", subject: "TrialMessage", as_json: bool) -> None:
-    from busway.rules.actions import compiled_action
-    from busway.rules.errors import ActionError
-    from busway.rules.rule import SqlAction
+    from busway.rules.compiled_rule import compiled_action
+    from busway.rules.rule import ActionError, SqlAction
 
     compiled = compiled_action(SqlAction(text, pairs), uuid4)
     before = subject.as_object()

@@ -7,7 +7,7 @@ import typer
 
 from busway.cli import rule_testing
 from busway.cli.entity_family import Change, Client, Deletion, EntityFamily, Given, Listing, Names, option
-from busway.cli.rule_options import CONDITIONS, action_of, check_used, filter_of, parse_parameters
+from busway.cli.rule_testing import CONDITIONS, action_of, check_used, filter_of, parse_parameters
 
 if TYPE_CHECKING:
     from busway.rules.rule import Filter, Rule
@@ -79,7 +79,7 @@ def _as_object(rule: "Rule") -> Mapping[str, object]:
 
 
 def _filter_text(filter_: "Filter") -> str:
-    from busway.config.values import write_value
+    from busway.config.rules import write_value
     from busway.rules.rule import CorrelationFilter
 
     if not isinstance(filter_, CorrelationFilter):

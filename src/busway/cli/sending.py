@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from busway.cli.failures import WrongCall
 from busway.cli.output import print_json, progress
-from busway.cli.target import JsonOption, ServerOptions, Target
-from busway.cli.verbs import verb
+from busway.cli.verbs import JsonOption, ServerOptions, Target, WrongCall, verb
 
 if TYPE_CHECKING:
     from busway.client.messages import ServiceBusMessage
@@ -69,7 +67,7 @@ def send(
     """Send one message, or the same one many times."""
     import asyncio
 
-    from busway.cli.instants import parse_duration_ms, parse_instant_ms
+    from busway.cli.output import parse_duration_ms, parse_instant_ms
     from busway.client.messages import ServiceBusMessage
 
     now_ms = time.time_ns() // 1_000_000

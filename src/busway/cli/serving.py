@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.verbs import verb
+from busway.cli.verbs import CommandFailed, WrongCall, verb
 from busway.serve_options import ServeOptions, WrongOptions, default_data_directory
 
 _EXAMPLE = "busway serve --data ./bus --port 0 --ready-file ./ready.json"

@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from busway.cli.output import print_json, print_table
-from busway.cli.target import JsonOption, ServerOptions
-from busway.cli.verbs import example, ungrouped, verb, verb_family
+from busway.cli.verbs import JsonOption, ServerOptions, example, ungrouped, verb, verb_family
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The store's name.")]
 

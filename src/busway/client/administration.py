@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from busway.client.connection_string import ConnectionString
-from busway.client.entity_entry import (
+from busway.client.atom_entries import (
     QUEUE,
     SUBSCRIPTION,
     TOPIC,
@@ -26,8 +25,12 @@ from busway.client.entity_entry import (
     kind_of,
     parse_document,
     read_entry,
+    read_rule,
+    rule_element,
     write_entry,
+    write_rule,
 )
+from busway.client.connection_string import ConnectionString, token_for
 from busway.client.entity_properties import Value
 from busway.client.errors import (
     ClientError,
@@ -38,8 +41,6 @@ from busway.client.errors import (
     Unreachable,
 )
 from busway.client.json_administration import HubAdministration, Json, PipelineReports, object_of, objects_of
-from busway.client.rule_entry import read_rule, rule_element, write_rule
-from busway.client.sas_token import token_for
 from busway.rules.rule import Rule
 
 API_VERSION: Final = "2021-05"

@@ -1,15 +1,20 @@
-"""A connection string, taken apart.
+"""A connection string, taken apart, and the tokens that its key signs.
 
 `Endpoint=sb://HOST[:PORT]/;SharedAccessKeyName=…;SharedAccessKey=…[;EntityPath=…][;UseDevelopmentEmulator=true]
 [;TransportType=AmqpWebSockets]`
 
-With the emulator switch everything (AMQP and HTTP) goes plain to the one port of the endpoint; without it AMQP
-is TLS on 5671 and HTTP is TLS on 443, where the official clients look too. Over WebSockets AMQP goes where HTTP does.
+With the emulator switch everything (AMQP and HTTP) goes plain to the one port of the endpoint; without it AMQP is
+TLS on 5671 and HTTP is TLS on 443, where the official clients look too. Over WebSockets AMQP goes where HTTP does.
+
+Tokens are shared access signatures (A-4).
 """
 
+import base64
+import hashlib
+import hmac
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 PLAIN_PORT: Final = 5672
 TLS_PORT: Final = 5671
@@ -34,6 +39,8 @@ class BadConnectionString(ValueError):
 
 @dataclass(frozen=True)
 class ConnectionString:
+    """A connection string, taken apart."""
+
     host: str
     port: int | None
     key_name: str | None = None
@@ -138,3 +145,33 @@ def _endpoint(endpoint: str | None) -> tuple[str, int | None]:
     if split.scheme.lower() != "sb" or not host:
         raise BadConnectionString(f"The Endpoint '{endpoint}' is not an address like sb://HOST:PORT.")
     return host, port
+
+
+LIFETIME_S: Final = 3_600
+
+
+def sas_token(uri: str, key_name: str, key: str, expires_at_s: int) -> str:
+    """The key's text itself is the HMAC key; what is signed is the encoded URI, exactly as sent."""
+    resource = _encoded(uri)
+    signed = f"{resource}\n{expires_at_s}".encode()
+    signature = base64.b64encode(hmac.new(key.encode(), signed, hashlib.sha256).digest()).decode()
+    parts = (
+        f"sr={resource}",
+        f"sig={_encoded(signature)}",
+        f"se={expires_at_s}",
+        f"skn={_encoded(key_name)}",
+    )
+    return "SharedAccessSignature " + "&".join(parts)
+
+
+def _encoded(text: str) -> str:
+    return quote(text, safe="")
+
+
+def token_for(target: ConnectionString, uri: str, now_s: float) -> str:
+    """A token for `uri` that lives LIFETIME_S, or the one the connection string brings along."""
+    if target.signature is not None:
+        return target.signature
+    if target.key_name is None or target.key is None:
+        raise BadConnectionString("The connection string has no key to sign with.")
+    return sas_token(uri, target.key_name, target.key, int(now_s) + LIFETIME_S)

@@ -1,4 +1,7 @@
-"""Requests to an entity's management node: what links cannot do."""
+"""Requests to an entity's management node: what links cannot do.
+
+Among it are locks that are kept on messages while others are worked on: they are renewed by their tokens.
+"""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -8,7 +11,7 @@ from busway.amqp.errors import AmqpError
 from busway.amqp.performatives import TransactionalState
 from busway.amqp.sections import AmqpMessage
 from busway.amqp.types import Array, Int, Long, Timestamp, UInt
-from busway.client.errors import Refused, error_of
+from busway.client.errors import LockLost, Refused, error_of
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 
 _LONG: Final = 0x81
@@ -197,3 +200,31 @@ def _messages(answer: dict[str, object]) -> list[tuple[bytes, UUID | None]]:
         if isinstance(payload, bytes):
             found.append((payload, token if isinstance(token, UUID) else None))
     return found
+
+
+_TOKENS_AT_ONCE: Final = 500
+
+
+def slices(tokens: list[UUID]) -> list[list[UUID]]:
+    """As many as one request takes."""
+    return [tokens[start : start + _TOKENS_AT_ONCE] for start in range(0, len(tokens), _TOKENS_AT_ONCE)]
+
+
+async def renewed(management: Management, tokens: list[UUID]) -> list[UUID]:
+    """Those that still hold."""
+    kept: list[UUID] = []
+    for some in slices(tokens):
+        kept += await _renewed(management, some)
+    return kept
+
+
+async def _renewed(management: Management, tokens: list[UUID]) -> list[UUID]:
+    """A run is renewed as a whole or not at all, so a lost lock is looked for."""
+    try:
+        await management.renew_message_locks(tokens)
+    except LockLost:
+        if len(tokens) == 1:
+            return []
+        half = len(tokens) // 2
+        return [*await _renewed(management, tokens[:half]), *await _renewed(management, tokens[half:])]
+    return tokens

@@ -21,10 +21,10 @@ from busway.amqp.performatives import (
     TransactionalState,
 )
 from busway.amqp.types import Symbol, UInt
+from busway.client.client_connection import transaction_of
 from busway.client.errors import ClientError, LockLost, Refused, error_of
-from busway.client.link_end import ATTACH_TIMEOUT_S, LinkEnd
 from busway.client.messages import ServiceBusReceivedMessage
-from busway.client.transaction import transaction_of
+from busway.client.wire import ATTACH_TIMEOUT_S, LinkEnd
 
 if TYPE_CHECKING:
     from busway.client.client_connection import ClientConnection

@@ -16,8 +16,8 @@ from busway.amqp.performatives import (
 )
 from busway.amqp.sections import BATCH_FORMAT
 from busway.client.errors import ClientError, Refused, error_of
-from busway.client.link_end import LinkEnd
 from busway.client.messages import ServiceBusMessage, encode_batch
+from busway.client.wire import LinkEnd
 
 if TYPE_CHECKING:
     from busway.client.client_connection import ClientConnection

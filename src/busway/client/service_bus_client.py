@@ -4,14 +4,12 @@ from pathlib import Path
 from typing import Final
 
 from busway.amqp.performatives import TransactionalState
-from busway.client.client_connection import ClientConnection
+from busway.client.client_connection import ClientConnection, ControlEnd, ServiceBusTransaction
 from busway.client.connection_string import ConnectionString
-from busway.client.event_producer import EventProducer, ProducerClaim
-from busway.client.event_reader import DEFAULT_GROUP, EventReader, StartPosition
+from busway.client.events import DEFAULT_GROUP, EventProducer, EventReader, ProducerClaim, StartPosition
 from busway.client.management import Management
 from busway.client.receiver import PEEK_LOCK, ServiceBusReceiver
 from busway.client.sender import ServiceBusSender
-from busway.client.transaction import ControlEnd, ServiceBusTransaction
 from busway.client.wire import Wire
 
 _SESSION_WAIT_S: Final = 60.0

@@ -1,14 +1,23 @@
-"""One AMQP connection of a client: a socket, our engine in the client role, and who waits for what.
+"""One AMQP connection of a client: a socket or a WebSocket, our engine in the client role, and who waits for what.
 
 Theory of operation. A reader task feeds bytes to the engine and hands each event to the owner of its link
 (`Link.owner`, a `LinkEnd`); owners complete futures that coroutines wait on. Commands write into the engine and
 `flush` moves its bytes to the socket. A timer calls `tick` for heartbeats. When the connection ends, every owner
 hears of it once, so nobody waits forever.
+
+A `LinkEnd` is our end of a link: it attaches, waits, and knows when it is over.
+
+A `WebSocketStream` looks like a socket's reader and writer, for networks that let nothing but HTTPS out. Binary
+frames carry the byte stream, their borders mean nothing. What a client sends is masked, as RFC 6455 demands.
 """
 
 import asyncio
+import base64
 import contextlib
+import hashlib
+import os
 import ssl
+import struct
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -30,12 +39,257 @@ from busway.amqp.events import (
     SettlementsAnswered,
     WindowOpened,
 )
+from busway.amqp.link import Link
+from busway.amqp.performatives import Coordinator, Source, Target
 from busway.amqp.sasl import plain_response
 from busway.amqp.session import Session
 from busway.client.connection_string import ConnectionString
-from busway.client.errors import ClientError, NotAuthorised, Unreachable, error_of
-from busway.client.link_end import LinkEnd
-from busway.client.websocket_stream import WebSocketStream, open_websocket
+from busway.client.errors import ClientError, NotAuthorised, Refused, TimedOut, Unreachable, error_of
+
+PATH: Final = "/$servicebus/websocket"
+SUBPROTOCOL: Final = "AMQPWSB10"
+#: A server sends AMQP frames of 64 KiB; some put several into one message.
+FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
+_ACCEPT_TAIL: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_BINARY: Final = 0x2
+_CLOSE: Final = 0x8
+_PING: Final = 0x9
+_DATA: Final = (0x0, 0x1, _BINARY)
+_LAST: Final = 0x80
+_MASKED: Final = 0x80
+_NORMAL: Final = struct.pack(">H", 1000)
+_SHORT_MAX: Final = 125
+_WORD_MAX: Final = 0xFFFF
+
+
+class WebSocketRefused(OSError):
+    """The server answered with something else than a WebSocket."""
+
+
+class WebSocketStream:
+    """Use `open_websocket`."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._is_closed = False
+
+    # -- as a reader
+
+    async def read(self, _: int) -> bytes:
+        """The next bytes, as many as came together; none at the end. Raises OSError."""
+        while True:
+            try:
+                opcode, payload = await self._frame()
+            except asyncio.IncompleteReadError:
+                return b""
+            if opcode == _CLOSE:
+                return b""
+            if opcode == _PING:
+                self._send(0xA, payload)
+            elif opcode in _DATA and payload:
+                return payload
+
+    async def _frame(self) -> tuple[int, bytes]:
+        first, second = await self._reader.readexactly(2)
+        size = second & ~_MASKED
+        if size > _SHORT_MAX:
+            width = 2 if size == _SHORT_MAX + 1 else 8
+            size = int.from_bytes(await self._reader.readexactly(width), "big")
+        if second & _MASKED or size > FRAME_BYTES_MAX:
+            raise WebSocketRefused(f"The server sent a WebSocket frame that is masked, or of {size} bytes.")
+        return first & 0xF, await self._reader.readexactly(size)
+
+    # -- as a writer
+
+    def write(self, data: bytes) -> None:
+        self._send(_BINARY, data)
+
+    def is_closing(self) -> bool:
+        return self._is_closed or self._writer.is_closing()
+
+    def close(self) -> None:
+        if not self.is_closing():
+            self._send(_CLOSE, _NORMAL)
+        self._is_closed = True
+        self._writer.close()
+
+    async def wait_closed(self) -> None:
+        await self._writer.wait_closed()
+
+    def _send(self, opcode: int, data: bytes) -> None:
+        size = len(data)
+        if size <= _SHORT_MAX:
+            head = bytes((_LAST | opcode, _MASKED | size))
+        elif size <= _WORD_MAX:
+            head = bytes((_LAST | opcode, _MASKED | 126)) + struct.pack(">H", size)
+        else:
+            head = bytes((_LAST | opcode, _MASKED | 127)) + struct.pack(">Q", size)
+        mask = os.urandom(4)
+        self._writer.write(head + mask + masked(data, mask))
+
+
+def masked(data: bytes, mask: bytes) -> bytes:
+    """Each byte with one of the mask's in turn; twice is nothing."""
+    size = len(data)
+    pattern = int.from_bytes((mask * (size // 4 + 1))[:size], "big")
+    return (int.from_bytes(data, "big") ^ pattern).to_bytes(size, "big")
+
+
+async def open_websocket(host: str, port: int, context: ssl.SSLContext | None) -> WebSocketStream:
+    """Raises OSError."""
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    try:
+        await _upgrade(reader, writer, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    except BaseException:
+        writer.close()
+        with contextlib.suppress(OSError, ssl.SSLError):
+            await writer.wait_closed()
+        raise
+    return WebSocketStream(reader, writer)
+
+
+async def _upgrade(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authority: str) -> None:
+    key = base64.b64encode(os.urandom(16))
+    lines = (
+        f"GET {PATH} HTTP/1.1", f"Host: {authority}", "Upgrade: websocket", "Connection: Upgrade",
+        f"Sec-WebSocket-Key: {key.decode()}", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Protocol: {SUBPROTOCOL}",
+    )  # fmt: skip
+    writer.write("\r\n".join((*lines, "", "")).encode())
+    try:
+        answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        raise WebSocketRefused("The server does not answer as a WebSocket does.") from error
+    headers = {
+        name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in answer[1:])
+    }
+    status = answer[0].split(" ")[1:2]
+    digest = hashlib.sha1(key + _ACCEPT_TAIL, usedforsecurity=False).digest()
+    expected = base64.b64encode(digest).decode()
+    if status != ["101"] or headers.get("sec-websocket-accept") != expected:
+        raise WebSocketRefused(f"The server takes no WebSocket at {PATH}: it answered {answer[0][:80]!r}.")
+
+
+ATTACH_TIMEOUT_S: Final = 30.0
+DETACH_TIMEOUT_S: Final = 5.0
+
+
+class LinkEnd:
+    """Subclasses react to events in `happened_while_open`; coroutines wait with `changed`."""
+
+    def __init__(self, wire: "Wire") -> None:
+        self._wire = wire
+        self._link: Link | None = None
+        self._is_open = False
+        #: Why the link is over; None while it is not.
+        self.failure: ClientError | None = None
+        #: Set and replaced whenever anything happened that somebody may wait for.
+        self._news = asyncio.Event()
+
+    @property
+    def link(self) -> Link:
+        if self._link is None:
+            raise Refused("The link is not open.")
+        return self._link
+
+    async def attach(
+        self,
+        *,
+        is_sender: bool,
+        source: Source,
+        target: Target | Coordinator,
+        snd_settle_mode: int,
+        rcv_settle_mode: int,
+        properties: dict[object, object] | None = None,
+        desired_capabilities: list[str] | None = None,
+        timeout_s: float = ATTACH_TIMEOUT_S,
+    ) -> None:
+        """Returns when the server has accepted the link; raises its refusal."""
+        self._wire.attach(self)
+        session = self._wire.session
+        if session is None:
+            raise Refused("The connection is not open.")
+        self._link = session.attach(
+            f"busway-{uuid4()}",
+            is_sender=is_sender,
+            source=source,
+            target=target,
+            snd_settle_mode=snd_settle_mode,
+            rcv_settle_mode=rcv_settle_mode,
+            properties=properties,
+            desired_capabilities=desired_capabilities,
+        )
+        self._link.owner = self
+        self._wire.flush()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._is_open:
+                    await self.changed()
+        except TimeoutError:
+            self._link.detach()
+            self._wire.flush()
+            raise TimedOut("The server did not answer in time.") from None
+
+    async def detach(self) -> None:
+        """Ends the link and waits for the server's answer, so that what it frees is free afterwards."""
+        if self._link is None or self.failure is not None:
+            return
+        self._link.detach()
+        self._wire.flush()
+        try:
+            async with asyncio.timeout(DETACH_TIMEOUT_S):
+                while self.failure is None:
+                    await self._news.wait()
+        except TimeoutError:
+            self.over(Refused("The link is closed."))
+        self._wire.forget(self)
+
+    def check(self) -> None:
+        """Raises why the link is over: whoever waits for an answer asks before, for none would come."""
+        if self.failure is not None:
+            raise self.failure
+
+    async def changed(self) -> None:
+        """Waits for the next news; raises when the link is over."""
+        self.check()
+        await self._news.wait()
+        self.check()
+
+    def happened(self, event: Event) -> None:
+        if isinstance(event, LinkDetached):
+            self.over(
+                Refused("The server closed the link.") if event.error is None else error_of(event.error)
+            )
+            self._wire.forget(self)
+            return
+        if isinstance(event, LinkAttached):
+            # A refusal is an attach without the terminus, and a detach that tells why follows it.
+            terminus = self.link.target if self.link.is_sender else self.link.source
+            self._is_open = terminus is not None
+        else:
+            self.happened_while_open(event)
+        self.tell()
+
+    def happened_while_open(self, event: Event) -> None:
+        """For subclasses."""
+
+    def room_grew(self) -> None:
+        self.tell()
+
+    def over(self, failure: ClientError) -> None:
+        if self.failure is None:
+            self.failure = failure
+            self._is_open = False
+            self.ended(failure)
+            self.tell()
+
+    def ended(self, failure: ClientError) -> None:
+        """For subclasses: fail what waits for an answer."""
+
+    def tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
 
 CONNECT_TIMEOUT_S: Final = 20.0
 CLOSE_TIMEOUT_S: Final = 5.0

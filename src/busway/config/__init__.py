@@ -2,9 +2,7 @@
 
 config       the file, read
 node         one place in such a file, which knows how it is called in errors
-wish         an entity that it wants
-hubs rules   hubs in it; rules in it
-values       properties and their values
-changes      what a file changes in a namespace
-definition   all that defines a namespace, and its export
+wishes       an entity that it wants, and an event hub
+rules        rules in it, and values with a type
+definition   all that defines a namespace, its export, and what a file changes in it
 """

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final, cast
 
+from busway.event_loop import LOOP
 from busway.host_addresses import Address, HostUnknown, addresses_of
-from busway.loop_entries import LOOP
 
 _log = logging.getLogger("busway.listener")
 

@@ -7,7 +7,7 @@ Numbers are of the machine's own byte order; everything begins at a multiple of 
   4 bytes   rows
   4 bytes   0
   8 bytes   the hour of all rows, counted from 1970
-  then for each column, in the order of `columns.COLUMNS`
+  then for each column, in the order of `files.COLUMNS`
     8 bytes      number of runs
     8 x runs     their values
     4 x runs     the row that each begins with, filled up to eight bytes
@@ -17,7 +17,7 @@ Numbers are of the machine's own byte order; everything begins at a multiple of 
     …            their UTF-8 bytes, filled up
 
 A run holds until the next one's first row. Values are integers: times in milliseconds, operations by their place in
-`columns.OPERATIONS`, texts by their place in the table, numbers by their distance to the row's place.
+`files.OPERATIONS`, texts by their place in the table, numbers by their distance to the row's place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from itertools import accumulate
 from struct import Struct
 from typing import Final, NamedTuple
 
-from busway.journal.columns import COLUMNS
+from busway.journal.files import COLUMNS
 
 MAGIC: Final = b"BwJ\x01"
 #: In the column of numbers: there is none. In columns of texts, and in others that cannot be negative: null.

@@ -63,8 +63,7 @@ class Writer:
 
     def __init__(self, settings: WriterSettings, clock: Clock, entropy: Entropy) -> None:
         # They need the `arrow` extra, and the server imports this module for its settings.
-        from busway.journal.parquet_file import ParquetFile
-        from busway.journal.row_group import RowGroup
+        from busway.journal.parquet_file import ParquetFile, RowGroup
 
         self._settings = settings
         self._clock = clock

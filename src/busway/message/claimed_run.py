@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from busway.message.head import FORWARDED, read_head
-from busway.message.message import Message
+from busway.message.message import FORWARDED, Message, read_head
 
 MAGIC: Final = b"BWQ1"
 LENGTH: Final = Struct("<Q")

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from busway.amqp.decode import DecodeError, skip_value
-from busway.amqp.section_order import in_order
-from busway.amqp.sections import DATA, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, OutOfOrder, scan
+from busway.amqp.sections import DATA, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, OutOfOrder, in_order, scan
 from busway.message.bare import map_start, text_bytes
 from busway.message.event_chunk import BODY_ELSEWHERE
 

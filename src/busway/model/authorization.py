@@ -1,8 +1,8 @@
-"""Who may do what: shared access signatures, the keys of SASL PLAIN, and the ONE check for every route.
+"""Who may do what: shared access signatures, keys of SASL PLAIN, the ONE check for every route; and who asks.
 
 Theory of operation. A token or a key is turned once into a `Grant`. A grant is never trusted by itself: each
-`authorise` looks the rule up again, so a token ends with its expiry, with its rule, with its key (A-10) and
-with the entity it belonged to (E-86), and the rights are those the rule has now.
+`authorise` looks the rule up again, so a token ends with its expiry, with its rule, with its key (A-10) and with
+the entity it belonged to (E-86), and the rights are those the rule has now.
 
 Three paths meet, all as lower-cased segments, so that `queue1` never opens `queue10`:
 
@@ -15,12 +15,18 @@ Three paths meet, all as lower-cased segments, so that `queue1` never opens `que
             subscriptions too
 
 Nothing here tells an unknown rule from a wrong signature, in words or in time.
+
+The caller is who asked for what is being done: the name of the authorization rule, for the operations log (O-7).
+It travels with the context of the task that serves the request, so nothing between the gateway and the namespace
+has to carry it: a gateway notes it when it has authorised, whoever writes a record reads it. Tasks that a request
+starts have it too; work that nobody asked for (auto-delete, the configuration file at start) has none.
 """
 
 import base64
 import hmac
 import re
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -28,12 +34,10 @@ from typing import Final, Protocol
 from urllib.parse import unquote
 
 from busway.clock import Clock
-from busway.message.dotnet_time import LAST_INSTANT_MS
-from busway.message.message import NEVER_MS
-from busway.model.descriptions import ALL_RIGHTS, MANAGE, AuthorizationRule
+from busway.message.message import LAST_INSTANT_MS, NEVER_MS
+from busway.model.descriptions import ALL_RIGHTS, MANAGE, ROOT_RULE_NAME, AuthorizationRule
 from busway.model.entity_path import MANAGEMENT_KEYWORD, EntityAddress, path_key
 from busway.model.errors import AuthenticationFailed, Unauthorized
-from busway.model.sas_keys import ROOT_RULE_NAME
 
 #: The placeholder that the official emulator's documentation tells people to write.
 DEVELOPMENT_KEY: Final = "SAS_KEY_VALUE"
@@ -362,3 +366,17 @@ def _wrong_signature() -> AuthenticationFailed:
 
 def _malformed(why: str) -> AuthenticationFailed:
     return AuthenticationFailed(f"MalformedToken: The token cannot be read: {why}.", MALFORMED)
+
+
+NOBODY: Final = ""
+
+_caller: ContextVar[str] = ContextVar("busway_caller", default=NOBODY)
+
+
+def note_caller(rule_name: str) -> None:
+    """For the rest of this task. A name, never a key or a token."""
+    _caller.set(rule_name)
+
+
+def present_caller() -> str:
+    return _caller.get()

@@ -1,11 +1,13 @@
 """What an entity's properties and a subscription's rules may be (E-20…E-64, T-36; [rec] notes win).
 
-Every refusal is a `BadArgument` (400, sub-code 40000) whose sentence names the property and the value.
+Every refusal is a `BadArgument` (400, sub-code 40000) whose sentence names the property and the value. Whether a
+rule can be stored at all is asked by management before anything is written (`check_rule`; T-36, T-42, ERR-28).
 """
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Final, TypeVar
+from uuid import UUID
 
 from busway.model.descriptions import (
     ALL_RIGHTS,
@@ -26,9 +28,52 @@ from busway.model.durations import format_duration
 from busway.model.entity_path import check_name, check_path, path_key, shown
 from busway.model.errors import BadArgument, QuotaExceeded
 from busway.model.limits import Limits
-from busway.rules.check import check_rule
-from busway.rules.errors import RuleSyntaxError
-from busway.rules.rule import Rule
+from busway.rules.compiled_rule import compiled_action, compiled_filter
+from busway.rules.rule import CorrelationFilter, Rule, RuleSyntaxError, SqlAction, SqlFilter, TypedValue
+
+#: As much as a request over HTTP can bring: rules are listed by the hundred.
+RULE_CHARACTERS_MAX: Final = 64 * 1024
+#: What a property or parameter counts for beside its letters.
+_PAIR_CHARACTERS: Final = 32
+
+
+def check_rule(rule: Rule) -> None:
+    """Raises RuleSyntaxError, nothing else."""
+    size = rule_characters(rule)
+    if size > RULE_CHARACTERS_MAX:
+        raise RuleSyntaxError(f"The rule is too large: it counts {size} of {RULE_CHARACTERS_MAX} characters.")
+    compiled_filter(rule.filter, _no_id)
+    if rule.action is not None:
+        compiled_action(rule.action, _no_id)
+
+
+def rule_characters(rule: Rule) -> int:
+    """How large a rule is: the letters of its texts, and something for each property and parameter."""
+    action = 0 if rule.action is None else _sql_characters(rule.action)
+    if isinstance(rule.filter, CorrelationFilter):
+        return len(rule.name) + action + _correlation_characters(rule.filter)
+    return len(rule.name) + action + _sql_characters(rule.filter)
+
+
+def _sql_characters(part: SqlFilter | SqlAction) -> int:
+    return len(part.expression) + _pairs_characters(part.parameters)
+
+
+def _correlation_characters(part: CorrelationFilter) -> int:
+    texts = (getattr(part, field.name) for field in fields(part) if field.name != "properties")
+    return sum(len(text) for text in texts if text is not None) + _pairs_characters(part.properties)
+
+
+def _pairs_characters(pairs: tuple[tuple[str, TypedValue], ...]) -> int:
+    return sum(
+        _PAIR_CHARACTERS + len(name) + (len(typed.value) if isinstance(typed.value, str) else 0)
+        for name, typed in pairs
+    )
+
+
+def _no_id() -> UUID:
+    return UUID(int=0)
+
 
 QueueOrTopic = TypeVar("QueueOrTopic", QueueDescription, TopicDescription)
 

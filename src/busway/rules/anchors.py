@@ -3,8 +3,8 @@
 An **anchor** is a conjunct `property = constant` or `property IN (constants)` of the outermost AND, with texts or
 integers. A message whose property is none of them does not make that conjunct TRUE, so the filter does not select
 it. Nor would evaluating it have failed first, because an anchor is taken only where no conjunct before it can fail,
-and because evaluation stops at a conjunct that is not TRUE (`filters`): leaving the filter out changes nothing. (Any
-LIKE may go beyond the budget of a rule; so a filter evaluates its anchor first.)
+and because evaluation stops at a conjunct that is not TRUE (`compiled_rule`): leaving the filter out changes nothing.
+(Any LIKE may go beyond the budget of a rule; so a filter evaluates its anchor first.)
 
 Integers beyond 2^53 are no anchors: there a double of a message may be equal without being the same number.
 """

@@ -7,16 +7,12 @@ objects with one method, because mypyc calls those directly.
 
 AND and OR go from left to right and stop at the first FALSE or TRUE; an error behind it is never seen. Evaluation
 raises `FilterError` and nothing else, and visits each node at most once. What walks over long texts spends of the
-rule's budget first (`budget`).
+rule's budget first (`operators.Budget`).
 """
 
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from busway.rules.arithmetic import calculated, negated, unchanged
-from busway.rules.budget import QUARTERS, Budget
-from busway.rules.comparison import equal, less, less_or_equal
-from busway.rules.errors import FilterError, RuleSyntaxError, shown
 from busway.rules.expression import (
     And,
     Arithmetic,
@@ -35,10 +31,20 @@ from busway.rules.expression import (
     PropertyOf,
     Sign,
 )
-from busway.rules.like import PATTERN_QUARTERS, LikePattern
-from busway.rules.rule import TypedValue
-from busway.rules.subject import Subject, folded
-from busway.rules.values import MISSING, Missing, Value, value_of
+from busway.rules.operators import (
+    PATTERN_QUARTERS,
+    QUARTERS,
+    Budget,
+    LikePattern,
+    calculated,
+    equal,
+    less,
+    less_or_equal,
+    negated,
+    unchanged,
+)
+from busway.rules.rule import FilterError, RuleSyntaxError, TypedValue, shown
+from busway.rules.subject import MISSING, Missing, Subject, Value, folded, value_of
 
 
 class Truth:

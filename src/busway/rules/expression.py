@@ -1,5 +1,6 @@
-"""The tree of a filter or an action (T-20, T-50). It knows neither messages nor evaluation: the broker's evaluator
-and other back ends walk the same nodes.
+"""The tree of a filter or an action (T-20, T-50), and the names of system properties in it.
+
+It knows neither messages nor evaluation: the broker's evaluator and other back ends walk the same nodes.
 
 Two families. An **operand** has a value: `Literal`, `Property`, `Parameter`, `NewId`, `PropertyOf`, `Sign`,
 `Arithmetic`. A **condition** is true, false or unknown: `Comparison`, `Membership`, `Likeness`, `NullTest`,
@@ -8,11 +9,16 @@ Two families. An **operand** has a value: `Literal`, `Property`, `Parameter`, `N
 Chains are flat: `a AND b AND c` is one `And` of three, `a + b - c` one `Arithmetic`. So the depth of a tree is the
 depth of its parentheses, NOTs and signs, which the parser bounds. Values are compared by Python's `==`, for which
 1, 1.0 and TRUE are equal; who needs to tell `Literal`s apart looks at their types.
+
+The message properties that `sys.` names (T-24): how they are spelt, and which of them an action may set (T-51).
+Settable is what a sender may set; what the broker gives (numbers, times, states) is not.
 """
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -197,3 +203,49 @@ def conjuncts_of(expression: Expression) -> list[Expression]:
     if not isinstance(expression, And):
         return [expression]
     return [conjunct for part in expression.parts for conjunct in conjuncts_of(part)]
+
+
+TEXT: Final = "a string"
+MOMENT: Final = "a date and time"
+DURATION: Final = "a duration"
+TRUTH: Final = "a boolean"
+
+#: By canonical name what an action must give it.
+SETTABLE: Final[dict[str, str]] = {
+    "MessageId": TEXT,
+    "SessionId": TEXT,
+    "PartitionKey": TEXT,
+    "ViaPartitionKey": TEXT,
+    "CorrelationId": TEXT,
+    "Label": TEXT,
+    "To": TEXT,
+    "ReplyTo": TEXT,
+    "ReplyToSessionId": TEXT,
+    "ContentType": TEXT,
+    "TimeToLive": DURATION,
+    "ScheduledEnqueueTimeUtc": MOMENT,
+    "ForcePersistence": TRUTH,
+}
+_READABLE_ONLY: Final = (
+    "EnqueuedTimeUtc",
+    "EnqueuedSequenceNumber",
+    "SequenceNumber",
+    "ExpiresAtUtc",
+    "DeliveryCount",
+    "Size",
+    "State",
+    "DeadLetterSource",
+    "LockToken",
+    "LockedUntilUtc",
+)
+#: Canonical name by folded name. Newer clients say Subject for Label.
+CANONICAL: Final[dict[str, str]] = {
+    **{name.casefold(): name for name in (*SETTABLE, *_READABLE_ONLY)},
+    "subject": "Label",
+}
+
+
+def similar_names(folded_name: str) -> str:
+    """A hint for a name that is not known: ' Did you mean sys.X?', or nothing."""
+    close = difflib.get_close_matches(folded_name, CANONICAL, n=1)
+    return f" Did you mean sys.{CANONICAL[close[0]]}?" if close else ""

@@ -22,7 +22,7 @@ from busway.rules.expression import (
     Sign,
     Statement,
 )
-from busway.rules.tokens import is_plain_name
+from busway.rules.parse import is_plain_name
 
 _OR: Final = 1
 _AND: Final = 2

@@ -1,19 +1,20 @@
-"""The figures of a namespace as Prometheus reads them (O-1…O-5, O-8).
+"""The figures of a namespace and of its event hubs as Prometheus reads them (O-1…O-5, O-6, O-8).
 
 Theory of operation. A scrape has two halves. On the event loop the numbers are copied, a slice of entities at a
-time with a breath in between, so ten thousand entities delay nobody. The text is then written in a thread, out of
-that copy alone. Whoever asks while a scrape is under way gets the same text: however many ask, one is at work.
+time with a breath in between, so ten thousand entities delay nobody; of hubs those of each partition, and of what
+was captured (O-6). The text is then written in a thread, out of that copy alone. Whoever asks while a scrape is
+under way gets the same text: however many ask, one is at work.
 
-Nothing is kept between scrapes, and the only label whose
-values users choose is `entity`; fragments have their index and their store beside it (O-8). What lies in a store that
-is away has no gauges: unknown is not zero (E-104).
+Nothing is kept between scrapes, and the only label whose values users choose is `entity`; fragments have their
+index and their store beside it (O-8). What lies in a store that is away has no gauges: unknown is not zero
+(E-104).
 """
 
 import asyncio
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from busway.loop_entries import Steps
+from busway.event_loop import Steps
 from busway.model.descriptions import (
     FragmentCounts,
     QueueDescription,
@@ -21,14 +22,73 @@ from busway.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from busway.model.entity_path import path_key
 from busway.model.errors import EntityNotFound
 from busway.model.flow import LATENCY_STEPS_S, Flow, FlowTable
-from busway.signals import metric_names as names
-from busway.signals.exposition_text import ExpositionText, labels_text
-from busway.signals.hub_figures import HubFigures, MeasuredHubs
-from busway.signals.measured_process import MeasuredProcess, cpu_seconds, resident_bytes
-from busway.signals.pipeline_figures import MeasuredPipelines, PipelineFigures
-from busway.signals.stall_meter import LONG_TURNS_S
+from busway.signals import metrics as names
+from busway.signals.measured_process import LONG_TURNS_S, MeasuredProcess, cpu_seconds, resident_bytes
+from busway.signals.metrics import ExpositionText, labels_text
+from busway.signals.pipelines import MeasuredPipelines, PipelineFigures
+from busway.streams.capture import Captures
+from busway.streams.event_hub import EventHub
+from busway.streams.hub_descriptions import EventHubDescription
+
+_PARTITION: Final = ("entity", "partition", "store")
+
+
+class MeasuredHubs(Protocol):
+    captures: Captures
+
+    def hubs(self) -> list[EventHubDescription]: ...
+    def hub(self, path: str) -> EventHub: ...
+    def exists(self, path: str) -> bool: ...
+    def store_names(self, path: str) -> list[str]: ...
+
+
+class HubFigures:
+    """The figures of event hubs (O-6), copied for one scrape: of each partition, and of what was captured."""
+
+    def __init__(self) -> None:
+        #: Labels' values; events, bytes, last number of a partition, None while its store is away.
+        self._partitions: list[tuple[list[str], tuple[float, float, float] | None]] = []
+        #: Hub → size.
+        self.sizes: list[tuple[str, float]] = []
+        #: Hub → files' events, bytes, failures, events that wait.
+        self._captures: list[tuple[str, tuple[float, ...]]] = []
+
+    def copy(self, hubs: MeasuredHubs, path: str) -> None:
+        if not hubs.exists(path):  # deleted meanwhile
+            return
+        hub = hubs.hub(path)
+        size = 0.0
+        for index, store in enumerate(hubs.store_names(path)):
+            log = hub.present_partition(index)
+            values: tuple[float, float, float] | None = None
+            if log is not None:
+                info = log.info()
+                values = (info.events, info.bytes, info.last_number)
+                size += info.bytes
+            self._partitions.append(([path, str(index), store], values))
+        self.sizes.append((path, size))
+        self._copy_capture(hubs.captures, path)
+
+    def _copy_capture(self, captures: Captures, path: str) -> None:
+        key = path_key(path)
+        figures = captures.figures(key)
+        if figures is not None:
+            values = (figures.events, figures.bytes, figures.failures, captures.backlog(key))
+            self._captures.append((path, values))
+
+    def write(self, text: ExpositionText) -> None:
+        labelled = [(labels_text(_PARTITION, labels), values) for labels, values in self._partitions]
+        text.add(names.PARTITION_UP, [(labels, values is not None) for labels, values in labelled])
+        present = [(labels, values) for labels, values in labelled if values is not None]
+        for place, metric in enumerate(names.PARTITION_GAUGES):
+            text.add(metric, [(labels, values[place]) for labels, values in present])
+        captures = [(labels_text(["entity"], [path]), figures) for path, figures in self._captures]
+        for place, metric in enumerate(names.CAPTURE_METRICS):
+            text.add(metric, [(labels, figures[place]) for labels, figures in captures])
+
 
 #: Entities looked at before others get their turn.
 _SLICE_ENTITIES: Final = 200
@@ -56,6 +116,8 @@ class MeasuredNamespace(Protocol):
 
 
 class Exposition:
+    """The figures of a namespace as Prometheus reads them (O-1…O-5, O-8)."""
+
     def __init__(
         self,
         namespace: MeasuredNamespace,

@@ -25,16 +25,13 @@ counted. Everything else that is in the way of publishing passes: an entity that
 away or full.
 
   stagings       the surface: stage a part, decide, drop; stores that come and go
-  decider        which stages count, and what nobody decides for
-  forgetting     what time ends, and everything when the namespace is made as new
-  part           one request: rows checked and laid into chunks, over several turns of the loop
-  targets        queues, topics and hubs as rows go to them: check, choose a fragment, publish
+  decider        which stages count, and what nobody decides for; steps that join a batch; what time ends, and
+                 everything when the namespace is made as new
+  targets        queues, topics and hubs as rows go to them: check, choose a fragment, publish; the rows of one
+                 request (a part), a piece of a log on its way (a slice)
   staged_record  a row as it lies in a log
-  stage          a stage and its notes
-  stage_table    all stages, by store; what they hold back of quotas
+  stage_table    a stage and its notes; all stages, by store; what they hold back of quotas
   decisions      the rows of decisions and their life
   publisher      from the logs to the entities, with chunks read one page ahead, in turns of the loop
-  slices         a piece of a log on its way
-  joined         steps that join a batch, and what became of it
   refusals       what a writer is told
 """

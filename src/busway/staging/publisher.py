@@ -31,13 +31,18 @@ from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.namespace.namespace import StoreKeeper
 from busway.message.event_chunk import Chunk, ChunkDamaged, span
 from busway.model.errors import BrokerError, ServerBusy
-from busway.staging.slices import Slice, slice_end
-from busway.staging.stage import Stage, StageLog
-from busway.staging.stage_table import StageTable
+from busway.staging.stage_table import Stage, StageLog, StageTable
 from busway.staging.staged_record import sizes_in
-from busway.staging.targets import Target, Targets
-from busway.store.contract import CommitBatch, FragmentKey, Store, StoreError
-from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges
+from busway.staging.targets import Slice, Target, Targets, slice_end
+from busway.store.contract import (
+    ChunkHead,
+    ChunkPage,
+    CommitBatch,
+    FragmentKey,
+    LogChanges,
+    Store,
+    StoreError,
+)
 from busway.timers import Timer
 
 _PAGE_BYTES: Final = 1024 * 1024
@@ -125,7 +130,7 @@ class Work:
         self._chunk = (first, last)
 
     def leave(self, batch: CommitBatch, upto: int, size_bytes: int) -> None:
-        """`slices.Leaving`."""
+        """`targets.Leaving`."""
         table, first_and_last = self._publisher.table, self._chunk
         if upto > first_and_last[1]:
             if batch.logs is None:

@@ -10,21 +10,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.fragment.admission import namespace_fault
+from busway.broker.fragment.intake import namespace_fault
 from busway.broker.namespace.namespace import Namespace, StoreKeeper
 from busway.model.errors import BadArgument, QuotaExceeded, ServerBusy
-from busway.staging.decider import Decided, Decider, MaySend, WriteName
+from busway.staging.decider import (
+    Decided,
+    Decider,
+    Forgetting,
+    Joined,
+    MaySend,
+    TimeLimits,
+    WriteName,
+    all_durable,
+    open_batch,
+)
 from busway.staging.decisions import Decision, Decisions, read_decisions
-from busway.staging.forgetting import Forgetting, TimeLimits
-from busway.staging.joined import Joined, all_durable, open_batch
-from busway.staging.part import Part
 from busway.staging.publisher import Pace
 from busway.staging.refusals import GAP, StagingRefused
-from busway.staging.stage import Stage
-from busway.staging.stage_table import StageTable, read_stages
-from busway.staging.targets import LOOSE, MessageCodec, Target, Targets
-from busway.store.contract import FragmentKey
-from busway.store.log_contract import LogChanges
+from busway.staging.stage_table import Stage, StageTable, read_stages
+from busway.staging.targets import LOOSE, MessageCodec, Part, Target, Targets
+from busway.store.contract import FragmentKey, LogChanges
 from busway.streams.event_hubs import EventHubs
 
 #: Parts that are taken apart or written at once: each holds its rows some times over.

@@ -1,35 +1,137 @@
-"""Queues, topics and event hubs as rows go to them: a row is checked and its fragment chosen when it is staged;
-a slice of rows joins that fragment when it is published.
+"""Queues, topics and event hubs as rows go to them: in parts when staged, in slices when published.
 
-An entity has its fragments by index. A row with a key has its fragment by it. Rows without one go together, all
-of a part, to a fragment that follows from the stage and the part: parts go round, and a repeated part begins
-where its first try did.
+A row is checked and its fragment chosen when it is staged; a slice of rows joins that fragment when it is
+published. An entity has its fragments by index. A row with a key has its fragment by it. Rows without one go
+together, all of a part, to a fragment that follows from the stage and the part: parts go round, and a repeated
+part begins where its first try did.
+
+A part of a stage is the rows of one request, checked and laid into chunks, some in each turn of the loop, so that
+they can join the batches of their stores in one step.
+
+A slice is some rows of a log on their way into their entity. It is told when they join a batch, in parts where a
+topic joins them in parts, and takes them out of the log in that very batch.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Final, Protocol
 
-from busway.broker.fragment.admission import fault_of, has_keys
+from busway.amqp.decode import DecodeError
 from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.intake import fault_of, has_keys
 from busway.broker.fragment.outlet import FragmentSettings
 from busway.broker.namespace.namespace import EntityRow, Namespace, fragment_of_key, key_of
-from busway.message.event_chunk import Chunk
+from busway.message.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
 from busway.message.event_record import event_of
 from busway.message.message import Message
 from busway.model.descriptions import SubscriptionDescription, TopicDescription
 from busway.model.entity_path import path_key, shown
 from busway.model.errors import BadArgument, BrokerError, EntityDisabled, InvalidOperation, ServerBusy
 from busway.model.limits import Limits
-from busway.staging.slices import Slice
-from busway.staging.stage import EntityName
+from busway.staging.refusals import RowRefused, TooManyRows
+from busway.staging.stage_table import EntityName
 from busway.staging.staged_record import MessageRecords, event_record, events_in, messages_in
-from busway.store.contract import FragmentKey
+from busway.store.contract import CommitBatch, FragmentKey
 from busway.streams.event_hub import EventHub
 from busway.streams.event_hubs import EventHubs
-from busway.streams.hub_rows import HubRow
+from busway.streams.hub_table import HubRow
 from busway.streams.key_hash import partition_of_key
+
+_BYTES: Final = 512 * 1024
+
+#: Told once, when everything about it is certain.
+SliceOver = Callable[["Slice"], None]
+
+
+def slice_end(chunk: Chunk, at: int, rows_max: int) -> int:
+    """Behind the rows from there on that fit into a slice: one at least."""
+    return min(at + rows_max, chunk.index_ending(chunk.start(at) + _BYTES) + 1, chunk.count)
+
+
+class Leaving(Protocol):
+    """The log that rows leave."""
+
+    def leave(self, batch: CommitBatch, upto: int, size_bytes: int) -> None:
+        """Rows before this number have joined the batch elsewhere."""
+
+
+class Slice:
+    __slots__ = (
+        "_log",
+        "_messages",
+        "_over",
+        "_places",
+        "_sizes",
+        "bytes",
+        "end",
+        "error",
+        "first",
+        "is_over",
+        "next",
+    )
+
+    def __init__(self, log: Leaving, first: int, sizes: list[int], over: SliceOver) -> None:
+        self._log = log
+        self._over = over
+        self._sizes = sizes
+        self._messages: list[Message] = []
+        #: Of each message; made when it is asked for, as most slices join whole.
+        self._places: dict[int, int] = {}
+        self.first = first
+        self.end = first + len(sizes)
+        self.bytes = sum(sizes)
+        #: Of the first row that has not left.
+        self.next = first
+        self.is_over = False
+        #: Why it has not left, or not all of it; that is tried again.
+        self.error: BrokerError | None = None
+
+    def carries(self, messages: list[Message]) -> None:
+        """What the rows became, in order."""
+        self._messages = messages
+
+    def joined(self, batch: CommitBatch, messages: list[Message], store_name: str) -> None:
+        """`broker.origin.Origin`."""
+        del store_name
+        if not messages:
+            return
+        last = messages[-1]
+        if last is self._messages[-1]:
+            self._leave(batch, self.end)
+            return
+        if not self._places:
+            self._places = {id(message): place for place, message in enumerate(self._messages)}
+        self._leave(batch, self.first + self._places[id(last)] + 1)
+
+    def joined_whole(self, batch: CommitBatch) -> None:
+        self._leave(batch, self.end)
+
+    def rest_leaves(self, batch: CommitBatch) -> None:
+        """What is left of it is known in its entity already: duplicates at its end."""
+        self._leave(batch, self.end)
+
+    def _leave(self, batch: CommitBatch, upto: int) -> None:
+        sizes = self._sizes[self.next - self.first : upto - self.first]
+        self.next = upto
+        self._log.leave(batch, upto, sum(sizes))
+
+    def appended(self, error: BrokerError | None) -> None:
+        """`streams.partition_log.AppendDone`."""
+        self.done([] if error is None else [(0, error)])
+
+    def done(self, refused: list[tuple[int, BrokerError]]) -> None:
+        """`broker.settlement.RunDone`. No single row is refused, since all were accepted when they were staged:
+        it is the entity or the store that cannot take them, or the commit has failed in which they were to
+        leave."""
+        if self.is_over:
+            return
+        self.is_over = True
+        if refused:
+            self.error = refused[0][1]
+        self._over(self)
+
 
 #: Of a row that may go anywhere.
 LOOSE: Final = -1
@@ -85,6 +187,9 @@ class Target(ABC):
 
 
 class Targets:
+    """Queues, topics and event hubs as rows go to them: a row is checked and its fragment chosen when it is
+    staged; a slice of rows joins that fragment when it is published."""
+
     def __init__(self, namespace: Namespace, hubs: EventHubs | None, codec: MessageCodec) -> None:
         self._namespace = namespace
         self._hubs = hubs
@@ -268,3 +373,102 @@ def _settings(row: EntityRow, limits: Limits) -> FragmentSettings:
         return FragmentSettings.of_topic(description, limits)
     assert not isinstance(description, SubscriptionDescription), "nobody sends to one"
     return FragmentSettings.of_queue(description, limits)
+
+
+ROWS_MAX: Final = 10_000
+#: A chunk with so many bytes of payloads takes no more. Theirs and not its own: so a part of as many bytes is one
+#: chunk, not one and a crumb.
+CHUNK_BYTES_MAX: Final = 1024 * 1024
+#: Of the number before each row: how long it is.
+_LENGTH_BYTES: Final = 4
+#: Taken apart in one turn of the loop.
+_PIECE_ROWS: Final = 400
+_PIECE_BYTES: Final = 256 * 1024
+
+
+class Share:
+    """What a part has for one fragment."""
+
+    __slots__ = ("_payload_bytes", "builders", "bytes", "first", "rows")
+
+    def __init__(self, first: int) -> None:
+        self.builders: list[ChunkBuilder] = []
+        #: The number of its first row in the log.
+        self.first = first
+        self.rows = 0
+        self.bytes = 0
+        #: In the last builder.
+        self._payload_bytes = 0
+
+    def add(self, at_ms: int, record: bytes, size: int, payload_bytes: int) -> None:
+        if not self.builders or self._payload_bytes >= CHUNK_BYTES_MAX:
+            self.builders.append(ChunkBuilder())
+            self._payload_bytes = 0
+        self._payload_bytes += payload_bytes
+        self.builders[-1].add(self.first + self.rows, at_ms, record, BODY_ELSEWHERE)
+        self.rows += 1
+        self.bytes += size
+
+
+class Part:
+    """`body`: the rows, each behind its length. `loose`: the fragment of rows without a key, LOOSE when an earlier
+    try has staged them. `skipped`: fragments whose rows with a key it has. `firsts`: how many rows each fragment's
+    log has already."""
+
+    def __init__(
+        self, target: Target, body: bytes, loose: int, skipped: set[int], firsts: list[int], at_ms: int
+    ) -> None:
+        self._target = target
+        self._body = body
+        #: So much of it is read.
+        self._at = 0
+        self.loose = loose
+        self._skipped = skipped
+        self._firsts = firsts
+        self._at_ms = at_ms
+        #: By fragment.
+        self.shares: dict[int, Share] = {}
+        self.has_loose_rows = False
+        #: Rows in the body, and the bytes of those that are to be staged.
+        self.rows = 0
+        self.bytes = 0
+
+    def read_some(self) -> bool:
+        """As much as one turn of the loop has time for. False at the end. Raises RowRefused, TooManyRows,
+        BadArgument."""
+        body, at = self._body, self._at
+        end = min(at + _PIECE_BYTES, len(body))
+        rows_max = self.rows + _PIECE_ROWS
+        while at < end and self.rows < rows_max:
+            if self.rows >= ROWS_MAX:
+                raise TooManyRows(f"A part has at most {ROWS_MAX} rows.")
+            start = at + _LENGTH_BYTES
+            if start > len(body):
+                raise BadArgument("The body ends within a length.")
+            at = start + int.from_bytes(body[at:start], "little")
+            if at > len(body):
+                raise BadArgument("The body ends within a message.")
+            self._read_row(body[start:at])
+        self._at = at
+        return at < len(body)
+
+    def _read_row(self, payload: bytes) -> None:
+        try:
+            index, record, size = self._target.row(payload)
+        except DecodeError as error:
+            raise RowRefused(self.rows, f"It is no message: {error}.") from error
+        except BrokerError as refusal:  # another name: compiled, one has one type
+            raise RowRefused(self.rows, refusal.sentence) from refusal
+        self.rows += 1
+        if index == LOOSE:
+            index = self.loose
+            self.has_loose_rows = self.has_loose_rows or index != LOOSE
+        elif index in self._skipped:
+            return
+        if index == LOOSE:
+            return
+        share = self.shares.get(index)
+        if share is None:
+            share = self.shares[index] = Share(self._firsts[index])
+        share.add(self._at_ms, record, size, len(payload))
+        self.bytes += size

@@ -1,8 +1,9 @@
 """What is remembered. A store never decides.
 
-contract      what every store promises: commit batches in, corrected reads out
-log_contract  the part of it about logs: chunks of events, producers
+contract      what every store promises: commit batches in, corrected reads out; also of logs
 sqlite        one file on the disk
 shadow        what joined batches take away, laid over reads
+rows          messages ↔ rows, with their checksums, for any database; pages of rows as committed
+log_rows      chunks of logs ↔ rows, likewise; one CRC for many chunks
 callbacks     telling everybody who joined a batch what became of it
 """

@@ -7,14 +7,11 @@
   positions         where a reader begins
   cursor            a reader's place in a log, and the events from there on; who reads a partition, epochs
   retention         old events leave; of the events with one key only the last stays
-  capture           which partitions are written to files, and each of them (`capture_window`: which file comes next;
-                    `capture_files`: formats)
+  capture           which partitions are written to files, and each of them: which file comes next, formats
 
 Follow a change of the namespace:
 
-  event_hubs        all hubs of a namespace, for gateways and for the namespace
-  hub_changes       how hubs and consumer groups come, change and go
+  event_hubs        all hubs of a namespace, for gateways and for the namespace; how they come, change and go
   hub_table         every hub's row always, its logs while their stores are there, also when a store lost commits
-  hub_rows          what their catalogue rows say
-  hub_descriptions  what a hub and a consumer group are (`hub_checks`: what they may be)
+  hub_descriptions  what a hub and a consumer group are and may be
 """

@@ -1,10 +1,19 @@
 """Capturing a partition: its events go to files, window by window (H-40…H-45).
 
-Theory of operation. Once a second somebody looks whether the open window is over: by time, or because what it holds
-is larger than a file may be. Then a file is planned, written and the next window begins (`capture_window` says why
-nothing is captured twice or left out). A destination that fails is tried again for ever, with a growing pause; events
-wait in the log meanwhile, as long as they are retained. Capturing begins with the events that come after it was
-enabled, and goes on where it was after a restart.
+Theory of operation. Once a second somebody looks whether the open window is over: by time, or because what it
+holds is larger than a file may be. Then a file is planned, written and the next window begins. A destination that
+fails is tried again for ever, with a growing pause; events wait in the log meanwhile, as long as they are
+retained. Capturing begins with the events that come after it was enabled, and goes on where it was after a
+restart.
+
+The durable side (`CaptureWindow`): which file comes next, and what it holds. A file is *planned* before it is
+written: its range of numbers, its name and the beginning of the next window go into a small state file, safely on
+the disk, then the file itself is written beside its place and moved there whole. After a crash the plan says what
+to do: the file is there and the plan is done, or it is written again with exactly the same events under the same
+name. So no event is captured twice and none is left out, whatever happens between. Nobody ever sees half a file.
+
+Files are in the formats of a hub's capture (H-40, H-44). Each is written from whole chunks, one after the other,
+in a thread: memory holds one chunk.
 
 Capturing reads the log like everybody else, counts as no reader, and writes in a thread.
 """
@@ -12,19 +21,304 @@ Capturing reads the log like everybody else, counts as no reader, and writes in 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final
+from uuid import UUID
 
+from busway.amqp.sections import DATA, decode_message
 from busway.message.event_chunk import Chunk
 from busway.model.errors import BrokerError
 from busway.store.contract import StoreError
-from busway.streams.capture_files import SUFFIXES, write_capture
-from busway.streams.capture_window import CaptureState, CaptureWindow, FilePlan, file_name
-from busway.streams.hub_descriptions import CaptureDescription, EventHubDescription
+from busway.streams.hub_descriptions import (
+    AVRO,
+    AVRO_DEFLATE,
+    PARQUET,
+    CaptureDescription,
+    EventHubDescription,
+)
 from busway.streams.partition_log import PartitionLog
 from busway.timers import Timer
+
+_STATE_FOLDER: Final = ".busway"
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """A file to be written: events `first` to before `end`, of the window that began at `began_at_ms`."""
+
+    first: int
+    end: int
+    began_at_ms: int
+    #: Below the destination.
+    name: str
+
+
+@dataclass(frozen=True)
+class CaptureState:
+    #: The first event that no file has.
+    next_number: int
+    #: When the window that is open began.
+    began_at_ms: int
+    plan: FilePlan | None = None
+
+
+class CaptureWindow:
+    """Blocking: called in a thread."""
+
+    def __init__(self, destination: Path, state_name: str) -> None:
+        self._destination = destination
+        self._state_file = destination / _STATE_FOLDER / f"{state_name}.json"
+
+    def load(self) -> CaptureState | None:
+        """None when this partition was never captured. Raises OSError, ValueError."""
+        try:
+            data = json.loads(self._state_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        plan = data.get("plan")
+        return CaptureState(
+            int(data["next_number"]), int(data["began_at_ms"]), None if plan is None else FilePlan(**plan)
+        )
+
+    def save(self, state: CaptureState) -> None:
+        self._state_file.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(asdict(state))
+        _replace(self._state_file, lambda stream: stream.write(text.encode()))
+
+    def free_name(self, wanted: Callable[[int], str], began_at_ms: int) -> str:
+        """Windows that end by size may be shorter than the second that names tell: a later one is free."""
+        at_ms = began_at_ms
+        while (self._destination / wanted(at_ms)).exists():
+            at_ms += 1_000
+        return wanted(at_ms)
+
+    def exists(self, name: str) -> bool:
+        return (self._destination / name).exists()
+
+    def write(self, name: str, write: Callable[[BinaryIO], object]) -> int:
+        """The file as a whole or not at all. Returns its size."""
+        path = self._destination / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, write)
+        return path.stat().st_size
+
+
+def _replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        with beside.open("wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def file_name(name_format: str, namespace: str, hub: str, partition: int, at_ms: int, suffix: str) -> str:
+    """H-41: the name of a file, from the tokens of the format."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    tokens = {
+        "{Namespace}": namespace,
+        "{EventHub}": hub,
+        "{PartitionId}": str(partition),
+        "{Year}": f"{at.year:04}",
+        "{Month}": f"{at.month:02}",
+        "{Day}": f"{at.day:02}",
+        "{Hour}": f"{at.hour:02}",
+        "{Minute}": f"{at.minute:02}",
+        "{Second}": f"{at.second:02}",
+    }
+    for token, text in tokens.items():
+        name_format = name_format.replace(token, text)
+    return name_format + suffix
+
+
+Value = int | float | str | bytes
+
+_LONG_MAX: Final = (1 << 63) - 1
+#: Annotations that have columns of their own.
+_OWN_COLUMNS: Final = ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time")
+_PROPERTIES: Final = (
+    "message_id",
+    "user_id",
+    "to",
+    "subject",
+    "reply_to",
+    "correlation_id",
+    "content_type",
+    "content_encoding",
+    "absolute_expiry_time",
+    "creation_time",
+    "group_id",
+    "group_sequence",
+    "reply_to_group_id",
+)
+_VALUES: Final = ["long", "double", "string", "bytes"]
+AVRO_SCHEMA: Final = {
+    "type": "record",
+    "name": "EventData",
+    "namespace": "Microsoft.ServiceBus.Messaging",
+    "fields": [
+        {"name": "SequenceNumber", "type": "long"},
+        {"name": "Offset", "type": "string"},
+        {"name": "EnqueuedTimeUtc", "type": "string"},
+        {"name": "SystemProperties", "type": {"type": "map", "values": _VALUES}},
+        {"name": "Properties", "type": {"type": "map", "values": _VALUES}},
+        {"name": "Body", "type": ["null", "bytes"]},
+    ],
+}
+SUFFIXES: Final = {AVRO: ".avro", AVRO_DEFLATE: ".avro", PARQUET: ".parquet"}
+
+
+class CapturedEvent:
+    """Files of captured events in the formats of a hub's capture (H-40, H-44). Each is written from whole chunks,
+    one after the other, in a thread: memory holds one chunk."""
+
+    __slots__ = ("at_ms", "body", "number", "properties", "system_properties")
+
+    def __init__(self, chunk: Chunk, index: int) -> None:
+        self.number = chunk.number(index)
+        self.at_ms = chunk.at_ms(index)
+        message = decode_message(chunk.record(index))
+        self.body: bytes | None = _body(message.body_kind, message.body)
+        self.properties = {
+            str(name): _value(value) for name, value in (message.application_properties or {}).items()
+        }
+        annotations = message.message_annotations or {}
+        self.system_properties = {
+            str(name): _value(value) for name, value in annotations.items() if name not in _OWN_COLUMNS
+        }
+        if message.properties is not None:
+            for name in _PROPERTIES:
+                value = getattr(message.properties, name)
+                if value is not None:
+                    self.system_properties[name.replace("_", "-")] = _value(value)
+
+
+def enqueued_text(at_ms: int) -> str:
+    """As the service writes it: `3/27/2017 6:16:35 PM`."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    hour = at.hour % 12 or 12
+    return (
+        f"{at.month}/{at.day}/{at.year} {hour}:{at.minute:02}:{at.second:02} {'AM' if at.hour < 12 else 'PM'}"
+    )
+
+
+def _body(kind: int, body: object) -> bytes | None:
+    """Data sections as they are; an AMQP value as its text."""
+    if kind == DATA and isinstance(body, list):
+        return b"".join(body)
+    if body is None or isinstance(body, bytes):
+        return body
+    return str(body).encode()
+
+
+def _value(value: object) -> Value:
+    """long, double, string or bytes: what does not fit is its text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and -_LONG_MAX - 1 <= value <= _LONG_MAX:
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, UUID):
+        return str(value)
+    return "" if value is None else str(value)
+
+
+def write_capture(stream: BinaryIO, encoding: str, chunks: Iterable[Chunk], first: int, end: int) -> int:
+    """The events with numbers from `first` to before `end`. Returns how many there were."""
+    if encoding == PARQUET:
+        return _write_parquet(stream, _batches(chunks, first, end))
+    return _write_avro(stream, "deflate" if encoding == AVRO_DEFLATE else "null", chunks, first, end)
+
+
+def _write_avro(stream: BinaryIO, codec: str, chunks: Iterable[Chunk], first: int, end: int) -> int:
+    import fastavro
+
+    count = 0
+
+    def rows() -> Iterator[dict[str, object]]:
+        nonlocal count
+        for events in _batches(chunks, first, end):
+            count += len(events)
+            yield from (_avro_row(event) for event in events)
+
+    fastavro.writer(stream, fastavro.parse_schema(AVRO_SCHEMA), rows(), codec=codec)
+    return count
+
+
+def _avro_row(event: CapturedEvent) -> dict[str, object]:
+    return {
+        "SequenceNumber": event.number,
+        "Offset": str(event.number),
+        "EnqueuedTimeUtc": enqueued_text(event.at_ms),
+        "SystemProperties": event.system_properties,
+        "Properties": event.properties,
+        "Body": event.body,
+    }
+
+
+def _write_parquet(stream: BinaryIO, batches: Iterable[list[CapturedEvent]]) -> int:
+    """A row group for each chunk. Needs the `arrow` extra."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = pa.map_(pa.string(), pa.string())
+    kinds: dict[str, pa.DataType] = {
+        "SequenceNumber": pa.int64(),
+        "Offset": pa.string(),
+        "EnqueuedTimeUtc": pa.timestamp("ms", tz="UTC"),
+        "SystemProperties": texts,
+        "Properties": texts,
+        "Body": pa.binary(),
+    }
+    schema = pa.schema(kinds)
+    count = 0
+    with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        for events in batches:
+            writer.write_table(pa.Table.from_pydict(_parquet_columns(events), schema=schema))
+            count += len(events)
+    return count
+
+
+def _parquet_columns(events: list[CapturedEvent]) -> dict[str, list[object]]:
+    return {
+        "SequenceNumber": [event.number for event in events],
+        "Offset": [str(event.number) for event in events],
+        "EnqueuedTimeUtc": [event.at_ms for event in events],
+        "SystemProperties": [_texts(event.system_properties) for event in events],
+        "Properties": [_texts(event.properties) for event in events],
+        "Body": [event.body for event in events],
+    }
+
+
+def _texts(values: dict[str, Value]) -> list[tuple[str, str]]:
+    """Parquet's maps have values of one type: their text, bytes in hexadecimal."""
+    return [(name, value.hex() if isinstance(value, bytes) else str(value)) for name, value in values.items()]
+
+
+def _batches(chunks: Iterable[Chunk], first: int, end: int) -> Iterator[list[CapturedEvent]]:
+    for chunk in chunks:
+        start, stop = chunk.index_of(first), chunk.index_of(end)
+        if start < stop:
+            yield [CapturedEvent(chunk, index) for index in range(start, stop)]
+
 
 _log = logging.getLogger("busway.capture")
 

@@ -29,8 +29,7 @@ from busway.broker.fragment.outlet import Attachment
 from busway.message.event_chunk import Chunk, ChunkDamaged
 from busway.model.entity_path import path_key, shown
 from busway.model.errors import BrokerError, EventsLost, ReceiverStolen, TooManyReaders
-from busway.store.contract import StoreError
-from busway.store.log_contract import ChunkHead, ChunkPage
+from busway.store.contract import ChunkHead, ChunkPage, StoreError
 
 if TYPE_CHECKING:
     from busway.streams.partition_log import PartitionLog

@@ -1,30 +1,141 @@
 """Every event hub of the namespace: its rows, and its logs as soon as a store of theirs is in service.
 
+Rows in the catalogue:
+
+  eventhub:<key>             a hub: its description, where the logs of its partitions lie, its incarnation
+  consumergroup:<key>/<key>  a consumer group of a hub; `$Default` has a row too
+
+The rules of `catalogue_rows` hold: a format that goes up when older readers would misread a row, and keys of newer
+versions that are kept.
+
 Theory of operation. A hub is loaded with the partitions whose stores are in service. It stays when a store goes,
 without those partitions, and they are made anew when the store is back: a failed store takes only its own down.
 
 When a store has lost commits that it had reported (F4), readers may have seen events of those commits and keep
-checkpoints behind them. A log that gave their numbers out once more would show them other events under numbers that
-they have read, and so leave those out for them. So its next number steps ahead of everything that can have been lost
-(`step_ahead`), and the gap is told in the server's log. Readers step over it as over one that compaction has left.
-How much was lost is not known exactly: the count of commits beside the store is up to a second behind.
+checkpoints behind them. A log that gave their numbers out once more would show them other events under numbers
+that they have read, and so leave those out for them. So its next number steps ahead of everything that can have
+been lost (`step_ahead`), and the gap is told in the server's log. Readers step over it as over one that compaction
+has left. How much was lost is not known exactly: the count of commits beside the store is up to a second behind.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.namespace.namespace import StoreKeeper
+from busway.broker.namespace.namespace import StoreKeeper, damaged_row, read_row, written_row
+from busway.model.descriptions import Json, integer_at, list_at, text_at
 from busway.model.entity_path import path_key
-from busway.model.errors import BrokerError
+from busway.model.errors import BadArgument, BrokerError
 from busway.store.contract import FragmentKey, LogCounters
 from busway.streams.capture import Captures
 from busway.streams.event_hub import EventHub
-from busway.streams.hub_rows import GroupRow, HubRow
+from busway.streams.hub_descriptions import (
+    ConsumerGroupDescription,
+    EventHubDescription,
+    group_json,
+    group_of_json,
+    hub_json,
+    hub_of_json,
+)
 from busway.streams.partition_log import PartitionLog, log_name
+
+HUB_PREFIX: Final = "eventhub:"
+GROUP_PREFIX: Final = "consumergroup:"
+
+
+@dataclass(frozen=True)
+class LogShare:
+    """Where the log of one partition lies."""
+
+    store_name: str
+    log: FragmentKey
+
+
+@dataclass(frozen=True)
+class HubRow:
+    key: str  #: `path_key` of its path
+    description: EventHubDescription
+    shares: tuple[LogShare, ...]  #: by partition
+    #: The catalogue's version at its creation: a name created again is another hub.
+    incarnation: int
+
+    @property
+    def row_key(self) -> str:
+        return HUB_PREFIX + self.key
+
+    @property
+    def store_names(self) -> list[str]:
+        return list(dict.fromkeys(share.store_name for share in self.shares))
+
+    def text(self, previous: str | None) -> str:
+        nested: Json = {} if previous is None else json.loads(previous)["description"]
+        nested.pop("CaptureDescription", None)  # it is said only where there is one
+        known: Json = {
+            "description": {**nested, **hub_json(self.description)},
+            "logs": [{"store": share.store_name, "log": share.log} for share in self.shares],
+            "incarnation": self.incarnation,
+        }
+        return written_row(known, previous)
+
+    @classmethod
+    def parse(cls, row_key: str, text: str) -> HubRow:
+        data = read_row(row_key, text)
+        nested = data.get("description")
+        try:
+            if not isinstance(nested, dict):
+                raise BadArgument("description: an object is expected.")
+            shares = tuple(_share_of(entry) for entry in list_at(data, "logs"))
+            return cls(
+                row_key.removeprefix(HUB_PREFIX), hub_of_json(nested), shares, integer_at(data, "incarnation")
+            )
+        except BadArgument as error:
+            raise damaged_row(row_key) from error
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    hub_key: str
+    description: ConsumerGroupDescription
+
+    @property
+    def key(self) -> str:
+        return path_key(self.description.name)
+
+    @property
+    def row_key(self) -> str:
+        return f"{GROUP_PREFIX}{self.hub_key}/{self.key}"
+
+    def text(self, previous: str | None) -> str:
+        return written_row({"hub": self.description.hub_path, **group_json(self.description)}, previous)
+
+    @classmethod
+    def parse(cls, row_key: str, text: str) -> GroupRow:
+        data = read_row(row_key, text)
+        try:
+            description = group_of_json(text_at(data, "hub"), data)
+        except BadArgument as error:
+            raise damaged_row(row_key) from error
+        return cls(path_key(description.hub_path), description)
+
+
+def _share_of(data: object) -> LogShare:
+    if not isinstance(data, dict):
+        raise BadArgument("logs: each entry must be an object.")
+    return LogShare(text_at(data, "store"), FragmentKey(integer_at(data, "log")))
+
+
+def hub_rows(rows: Mapping[str, str]) -> list[HubRow]:
+    return [HubRow.parse(key, text) for key, text in rows.items() if key.startswith(HUB_PREFIX)]
+
+
+def group_rows(rows: Mapping[str, str]) -> list[GroupRow]:
+    return [GroupRow.parse(key, text) for key, text in rows.items() if key.startswith(GROUP_PREFIX)]
+
 
 #: No commit holds as many events: its batch is bounded in bytes, and the smallest record has about a hundred.
 _EVENTS_PER_COMMIT: Final = 1 << 20
@@ -35,6 +146,8 @@ _COMMITS_MAX: Final = 1 << 24
 
 
 class HubTable:
+    """Every event hub of the namespace: its rows, and its logs as soon as a store of theirs is in service."""
+
     def __init__(
         self,
         namespace: Callable[[], str],

@@ -36,16 +36,18 @@ from busway.model.errors import (
 )
 from busway.model.limits import Limits
 from busway.store.contract import (
+    ChunkPage,
     CommitBatch,
     Counters,
     FragmentKey,
+    LogChanges,
     LogCounters,
+    ProducerRow,
     Store,
     StoreError,
     StoreState,
     StoreUnavailable,
 )
-from busway.store.log_contract import ChunkPage, LogChanges, ProducerRow
 from busway.streams.cursor import Cursor, EventReader, Readers
 from busway.streams.positions import LATEST, NUMBER, START, Position
 from busway.streams.producers import Producer, ProducerBook

@@ -32,8 +32,7 @@ from busway.model.errors import (
     ProducerStolen,
     QuotaExceeded,
 )
-from busway.store.contract import CommitBatch
-from busway.store.log_contract import LogChanges, ProducerRow
+from busway.store.contract import CommitBatch, LogChanges, ProducerRow
 
 if TYPE_CHECKING:
     from busway.streams.partition_log import PartitionLog

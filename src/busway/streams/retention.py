@@ -29,8 +29,7 @@ from busway.amqp.sections import DATA, VALUE, scan
 from busway.message.bare import map_start, text_bytes
 from busway.message.event_chunk import Chunk, ChunkBuilder, ChunkDamaged
 from busway.model.errors import BrokerError
-from busway.store.contract import CommitBatch, StoreError
-from busway.store.log_contract import ChunkHead, ChunkPage, LogChanges
+from busway.store.contract import ChunkHead, ChunkPage, CommitBatch, LogChanges, StoreError
 from busway.streams.cursor import PAGE_BYTES_MAX
 from busway.timers import Timer
 

@@ -3,6 +3,5 @@
 message_cut        where sections, fields and entries of many messages lie
 value_arrays       values that were found, as Arrow arrays, gathered into columns and maps
 arrow              Arrow's functions
-encoding           columns as encoded values and sections
-encoded_rows       encoded messages of rows, ready to be sent in batches
+encoding           columns as encoded values, sections and messages, ready to be sent in batches
 """

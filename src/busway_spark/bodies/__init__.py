@@ -5,6 +5,6 @@ body_columns       the step between a reader and Spark: batches with decoded bod
 ddl                a schema as Spark's DDL, read without a session
 decoded            what a decoder hands back, and the decoder for UTF-8
 json_bodies        JSON objects as structs
-avro_bodies        Avro records as structs (`avro_shape`: their types)
+avro_bodies        Avro records as structs: their types, and object containers
 variant_bodies     JSON of any shape as VARIANT
 """

@@ -64,7 +64,7 @@ class BodyOptions:
             return parse_ddl(self.schema or "")
         if self.format == AVRO:
             # Slow to import, and most queries have no Avro.
-            from busway_spark.bodies.avro_shape import shape_of
+            from busway_spark.bodies.avro_bodies import shape_of
 
             return shape_of(json.loads(self.schema or "")).data_type
         if self.format == VARIANT:
@@ -110,7 +110,7 @@ def _choice(
 
 def _check_avro(options: BodyOptions) -> None:
     if options.format == AVRO:
-        from busway_spark.bodies.avro_shape import parse_avro_schema
+        from busway_spark.bodies.avro_bodies import parse_avro_schema
 
         parse_avro_schema(json.loads(options.schema or ""))
 

@@ -28,19 +28,16 @@ from pyspark.sql.datasource import InputPartition
 
 from busway.amqp.sections import decode_message
 from busway.client.errors import ClientError, TimedOut
-from busway.client.event_reader import EventReader, StartPosition
+from busway.client.events import EventReader, StartPosition
 from busway.client.messages import SEQUENCE_NUMBER
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.amqp_arrays.message_cut import Longs
 from busway_spark.bodies.body_columns import BodyColumns
-from busway_spark.eventhubs.chosen_columns import ALL_COLUMNS, WantedColumns
 from busway_spark.eventhubs.columns import StoredRun, batch_of_payloads, batch_of_run, event_run
-from busway_spark.eventhubs.facts import read_hub
-from busway_spark.eventhubs.offsets import DataLoss, EventRange
-from busway_spark.eventhubs.options import AUTO, BULK, EventHubsOptions
+from busway_spark.eventhubs.offsets import DataLoss, EventRange, read_hub
+from busway_spark.eventhubs.options import ALL_COLUMNS, AUTO, BULK, EventHubsOptions, WantedColumns
 from busway_spark.given_options import AMQP
-from busway_spark.wire.bridge import ask, bridge
-from busway_spark.wire.bus import BUSWAY, Bus, failing
+from busway_spark.wire.bus import BUSWAY, Bus, ask, bridge, failing
 from busway_spark.wire.http_client import HttpClient
 from busway_spark.wire.patience import OPERATION_S, Patience, may_pass, meet
 

@@ -14,12 +14,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from busway_spark.bodies.body_options import BODY_FORMAT
-from busway_spark.eventhubs.chosen_columns import check_readable, readable_schema
-from busway_spark.eventhubs.options import BadOption, EventHubsOptions
-from busway_spark.eventhubs.reader import EventHubsReader
-from busway_spark.eventhubs.sink import EventHubsStreamWriter, EventHubsWriter
-from busway_spark.eventhubs.stream_reader import EventHubsStreamReader
-from busway_spark.eventhubs.written_columns import WrittenColumns
+from busway_spark.eventhubs.options import BadOption, EventHubsOptions, check_readable, readable_schema
+from busway_spark.eventhubs.reader import EventHubsReader, EventHubsStreamReader
+from busway_spark.eventhubs.sink import EventHubsStreamWriter, EventHubsWriter, WrittenColumns
 from busway_spark.start.carried_source import CarriedSource
 
 

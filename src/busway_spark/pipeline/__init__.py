@@ -2,10 +2,10 @@
 
 job                what all jobs share: the bus, the session, how progress is told, how Spark reaches object stores
 entity_kind        hub, queue, topic or subscription
-places             directories and object stores
-captured           files of captured messages, whoever reads them
+captured           files of captured messages, whoever reads them, and the directories and object stores where they
+                   lie
 capture            hubs, topics and queues into captured files
-compact            small files into larger ones
+compaction         small files into larger ones
 replay             history back into a hub, a queue or a topic
 backfill           history for a new subscription, by its rules
 deadletters        triage of dead letters and their way back

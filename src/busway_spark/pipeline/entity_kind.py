@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from busway.client.entity_entry import QUEUE
+from busway.client.atom_entries import QUEUE
 from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Unreachable
-from busway_spark.eventhubs.facts import read_hub
+from busway_spark.eventhubs.offsets import read_hub
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.wire.bus import Bus, administration
 

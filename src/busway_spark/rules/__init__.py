@@ -8,8 +8,6 @@
 
 From a tree to SQL:
 
-  forms              values in SQL
-  condition_sql      filters (`operators_sql`: comparison, arithmetic, LIKE)
-  action_sql         SET and REMOVE
-  sql_text           constants, and what columns cannot say
+  sql_values         values in SQL: constants, forms, and what columns cannot say
+  rule_sql           filters, SET and REMOVE (`operators_sql`: comparison, arithmetic, LIKE)
 """

@@ -1,12 +1,13 @@
 """Where a captured file has what rules see of a message (`busway_spark.pipeline.captured.captured`).
 
 Properties are found in steps that all rules share. First `properties` becomes pairs of name and variant; then each
-property that any rule names becomes columns (`forms.AnyKind`). These are generated (`inline` of an array of one),
-because Spark moves a filter below a plain projection and would then work the same out again for each mention.
+property that any rule names becomes columns (`sql_values.AnyKind`). These are generated (`inline` of an array of
+one), because Spark moves a filter below a plain projection and would then work the same out again for each
+mention.
 
-Names are equal without case, as the broker folds them (T-22). Spark's `lower` is not Python's `casefold` (the long s,
-sharp s, ligatures), so a name becomes a regular expression: every place of the folded name allows all characters that
-fold to it, and a run of places also those that fold to the whole run.
+Names are equal without case, as the broker folds them (T-22). Spark's `lower` is not Python's `casefold` (the long
+s, sharp s, ligatures), so a name becomes a regular expression: every place of the folded name allows all
+characters that fold to it, and a run of places also those that fold to the whole run.
 
 Rules see a message at the moment of its publishing, when it has no number and no enqueued time yet.
 """
@@ -19,10 +20,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
-from busway.message.dotnet_time import EPOCH_TICKS
+from busway.message.message import EPOCH_TICKS
 from busway.rules.subject import folded
-from busway_spark.rules import sql_text
-from busway_spark.rules.forms import (
+from busway_spark.rules import sql_values
+from busway_spark.rules.sql_values import (
     INTEGER,
     MOMENT,
     SPAN,
@@ -31,9 +32,9 @@ from busway_spark.rules.forms import (
     Form,
     Nothing,
     OneKind,
+    Unsupported,
     constant,
 )
-from busway_spark.rules.sql_text import Unsupported
 
 _PATTERN_CHARACTERS_MAX: Final = 4_000
 _FOLD_CHARACTERS_MAX: Final = 3
@@ -182,7 +183,7 @@ class CapturedColumns:
 
 def _struct(key: str, fields: list[str]) -> str:
     """Of the last pair with this name, as the broker takes the last."""
-    is_meant = f"p -> p.key RLIKE {sql_text.text(name_pattern(key))}"
+    is_meant = f"p -> p.key RLIKE {sql_values.text(name_pattern(key))}"
     pair = f"try_element_at(filter({_ALL}, {is_meant}), -1)"
     seen = (
         "q -> named_struct('e', q IS NOT NULL, 'v', q.value, 'k', schema_of_variant(q.value),"

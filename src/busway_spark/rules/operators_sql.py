@@ -1,13 +1,14 @@
 """Operators of rules in SQL: how two values compare, `+ - * / %` and signs, and LIKE with a constant pattern.
 
-Comparisons are true, false, or null for unknown (T-29, T-30, T-35), as in `busway.rules.comparison`.
+Comparisons are true, false, or null for unknown (T-29, T-30, T-35), as in `busway.rules.operators`.
 
-Arithmetic is as in `busway.rules.arithmetic` (T-29): what that one refuses (a result beyond 64 bits, a division of
+Arithmetic is as in `busway.rules.operators` (T-29): what that one refuses (a result beyond 64 bits, a division of
 integers by zero) and what Spark would refuse (a division of doubles by zero) is a null here with the mark to ask the
 evaluator.
 
-LIKE is as in `busway.rules.like` (T-27). Patterns without `_` and with `%` at their ends only are Spark's own look
-for a part of a text. The others become a regular expression of Java in which each segment takes its first place for
+LIKE is as in `rules.operators` (T-27). Patterns without `_` and with `%` at their ends only are Spark's own
+look for a part of a text. The others become a regular expression of Java in which each segment takes its first place
+for
 good (an atomic group), as the broker's does: so no pattern makes it try again and again. `Walks` is what the LIKEs of
 a rule may cost the broker. It stops short of some of them where others decide, so that a message is beyond the rule's
 budget only if all of them together are; then the evaluator says whether it is.
@@ -17,12 +18,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from busway.rules.arithmetic import TEXT_CHARACTERS_MAX
-from busway.rules.budget import CHARACTERS_MAX, QUARTERS
-from busway.rules.like import LikePattern
-from busway.rules.values import INSTANT_TICKS_MAX, INTEGER_MIN
-from busway_spark.rules import sql_text
-from busway_spark.rules.forms import (
+from busway.rules.operators import CHARACTERS_MAX, QUARTERS, TEXT_CHARACTERS_MAX, LikePattern
+from busway.rules.subject import INSTANT_TICKS_MAX, INTEGER_MIN
+from busway_spark.rules import sql_values
+from busway_spark.rules.sql_values import (
     BYTES,
     DOUBLE,
     GUID,
@@ -36,13 +35,13 @@ from busway_spark.rules.forms import (
     Form,
     Nothing,
     Sight,
+    Unsupported,
     View,
     checked,
     kinds_of,
     struct,
     struct_of,
 )
-from busway_spark.rules.sql_text import Unsupported
 
 _EQUAL_KINDS: Final = (TEXT, TRUTH, INTEGER, MOMENT, SPAN, GUID, BYTES)
 _ORDERED_KINDS: Final = (TEXT, INTEGER, MOMENT, SPAN)
@@ -213,16 +212,19 @@ def like(value: str, pattern: str, escape: str | None) -> str:
     if not any(_ANY in segment for segment in segments):
         literal = ["".join(segment) for segment in segments]
         if len(literal) == 1:
-            return f"({value} = {sql_text.text(literal[0])})"
+            return f"({value} = {sql_values.text(literal[0])})"
         if len(literal) == 2:
             return _ends(value, literal[0], literal[1])
         if len(literal) == 3 and literal[0] == literal[2] == "":
-            return f"contains({value}, {sql_text.text(literal[1])})"
-    return f"({value} RLIKE {sql_text.text(_regex(segments))})"
+            return f"contains({value}, {sql_values.text(literal[1])})"
+    return f"({value} RLIKE {sql_values.text(_regex(segments))})"
 
 
 def _ends(value: str, first: str, last: str) -> str:
-    starts, ends = f"startswith({value}, {sql_text.text(first)})", f"endswith({value}, {sql_text.text(last)})"
+    starts, ends = (
+        f"startswith({value}, {sql_values.text(first)})",
+        f"endswith({value}, {sql_values.text(last)})",
+    )
     if not last:
         return starts
     if not first:
@@ -256,7 +258,7 @@ def _piece(segment: list[str]) -> str:
 
 
 class Walks:
-    """As `busway.rules.budget`. Texts are given by their SQL, or by how long they can be."""
+    """As `busway.rules.operators`. Texts are given by their SQL, or by how long they can be."""
 
     def __init__(self) -> None:
         #: By text the quarters of a step for each of its characters.

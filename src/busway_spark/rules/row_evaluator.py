@@ -15,17 +15,13 @@ from uuid import UUID, uuid4
 from busway.amqp.performatives import Header, Properties
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
 from busway.amqp.types import Symbol, Timestamp, UInt
-from busway.message.head import Head
-from busway.message.message import Message
+from busway.message.message import Head, Message
+from busway.message.message_subject import RULE_NAME, ChangedMessage, MessageSubject, changed_copy, plain_copy
 from busway.rules.compiled_rule import CompiledRule
-from busway.rules.errors import ActionError, FilterError, shown
 from busway.rules.expression import SetStatement, Statement
 from busway.rules.parse import parse_action
-from busway.rules.rule import Rule
-from busway.rules.subject import folded
-from busway.rules.values import Instant, Span, Value
-from busway.subject.copies import RULE_NAME, ChangedMessage, changed_copy, plain_copy
-from busway.subject.message_subject import MessageSubject
+from busway.rules.rule import ActionError, FilterError, Rule, shown
+from busway.rules.subject import Instant, Span, Value, folded
 from busway_spark.property_types import properties_of
 from busway_spark.rules.rule_columns import ASK, NOT_SELECTED, SELECTED
 

@@ -21,18 +21,15 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from busway.rules.anchors import AnchorKey, anchor_of
-from busway.rules.correlation import correlation_key
+from busway.rules.compiled_rule import FixedFilter, compiled_filter, correlation_key
 from busway.rules.evaluate import Compilation
 from busway.rules.expression import And, Expression, Property, conjuncts_of, nodes_of
-from busway.rules.filters import FixedFilter, compiled_filter
 from busway.rules.parse import parse_action, parse_filter
 from busway.rules.rule import CorrelationFilter, Rule, SqlAction
-from busway_spark.rules import sql_text
-from busway_spark.rules.action_sql import ActionSql
+from busway_spark.rules import sql_values
 from busway_spark.rules.captured_columns import NOT_CAPTURED, CapturedColumns
-from busway_spark.rules.condition_sql import ConditionSql, correlation
-from busway_spark.rules.forms import TEXT, OneKind, checked
-from busway_spark.rules.sql_text import Unsupported
+from busway_spark.rules.rule_sql import ActionSql, ConditionSql, correlation
+from busway_spark.rules.sql_values import TEXT, OneKind, Unsupported, checked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,7 +53,7 @@ def prefilter(rules: Sequence[Rule], columns: CapturedColumns) -> str | None:
         if part is None:
             return None
         parts.append(part)
-    return sql_text.any_of(parts)
+    return sql_values.any_of(parts)
 
 
 def _part(rule: Rule, columns: CapturedColumns) -> str | None:
@@ -86,13 +83,13 @@ def _holds(is_system: bool, name: str, keys: Sequence[AnchorKey], columns: Captu
         form = columns.system(name)
         if not isinstance(form, OneKind) or form.kind != TEXT:
             return None
-        texts = [sql_text.text(key) for key in keys if isinstance(key, str)]
+        texts = [sql_values.text(key) for key in keys if isinstance(key, str)]
         return f"coalesce({form.sql} IN ({', '.join(texts)}), false)" if texts else "false"
     words = [_word(key) for key in keys]
     if any(word is None for word in words):
         return None
-    return sql_text.any_of(
-        [f"contains(`properties`, {sql_text.text(word)})" for word in words if word is not None]
+    return sql_values.any_of(
+        [f"contains(`properties`, {sql_values.text(word)})" for word in words if word is not None]
     )
 
 
@@ -109,8 +106,8 @@ def _no_id() -> UUID:
 
 @dataclass(frozen=True)
 class RuleColumn:
-    """One rule. `verdict` is SQL; `sets` too: a struct with a struct (`forms.AnyKind`) for each SET, and whether the
-    evaluator must be asked. None where the rule has no action or the evaluator must carry it out."""
+    """One rule. `verdict` is SQL; `sets` too: a struct with a struct (`sql_values.AnyKind`) for each SET, and whether
+    the evaluator must be asked. None where the rule has no action or the evaluator must carry it out."""
 
     rule: Rule
     verdict: str
@@ -185,7 +182,7 @@ def _compiled(rule: Rule, captured: CapturedColumns) -> RuleColumn:
 def _verdict(rule: Rule, captured: CapturedColumns) -> tuple[str, str | None]:
     compiled = compiled_filter(rule.filter, _new_id)
     if isinstance(compiled, FixedFilter):
-        return _verdict_sql(sql_text.boolean(compiled.is_true), []), None
+        return _verdict_sql(sql_values.boolean(compiled.is_true), []), None
     try:
         if isinstance(rule.filter, CorrelationFilter):
             truth, asks = correlation(correlation_key(rule.filter), captured)
@@ -201,7 +198,7 @@ def _verdict(rule: Rule, captured: CapturedColumns) -> tuple[str, str | None]:
 
 
 def _verdict_sql(truth: str, asks: list[str]) -> str:
-    asked = f"WHEN {sql_text.any_of(asks)} THEN {ASK} " if asks else ""
+    asked = f"WHEN {sql_values.any_of(asks)} THEN {ASK} " if asks else ""
     return f"CAST(CASE {asked}WHEN {truth} THEN {SELECTED} ELSE {NOT_SELECTED} END AS TINYINT)"
 
 
@@ -210,7 +207,7 @@ def _sets(action: SqlAction, captured: CapturedColumns) -> tuple[str | None, str
         compilation = Compilation(action.expression, action.parameters, _new_id)
         sql = ActionSql(parse_action(action.expression), compilation, captured)
         fields = "".join(f"'s{at}', {value}, " for at, value in enumerate(sql.values))
-        return checked(f"named_struct({fields}'asks', {sql_text.any_of(list(sql.asks))})"), None
+        return checked(f"named_struct({fields}'asks', {sql_values.any_of(list(sql.asks))})"), None
     except Unsupported as reason:
         return None, str(reason)
 

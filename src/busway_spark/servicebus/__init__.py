@@ -3,17 +3,14 @@
 source             which reader or writer a query gets, with or without decoded bodies (`bodies`)
 options            options, checked
 columns            columns and their types
-message_columns    a message as a row, a row as a message (`variant`: its properties)
-message_arrays     messages as columns, all at once
-peek               walks and looks by number that touch nothing
+message_columns    messages as columns, all at once; a message as a row, a row as a message (`variant`: its
+                   properties)
+entity_reading     walks and looks by number that touch nothing; receivers, with and without sessions
 batch_reader       batch reading, and batch reading that deletes
-entity_receivers   receivers of an entity, with and without sessions
 claim              what a micro-batch consists of, as an offset
 claim_reader       stream reading
-claim_steps        taking, holding and settling messages by stock operations: the protocol (`stock_claims`: as Spark
-                   calls it)
-bulk_claims        the same by Busway's own operations
-claimed_columns    messages of a bulk answer as rows
+stock_claims       taking, holding and settling messages by stock operations: the protocol, and as Spark calls it
+bulk_claims        the same by Busway's own operations, and messages of a bulk answer as rows
 row_messages       rows as messages, all at once
 writer             batch and stream writing: rows by entity, staged or sent
 """

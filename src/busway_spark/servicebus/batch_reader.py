@@ -25,13 +25,10 @@ from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.receiver import RECEIVE_AND_DELETE as DELETING
 from busway.client.receiver import ServiceBusReceiver
 from busway_spark.servicebus.columns import check_readable
-from busway_spark.servicebus.entity_receivers import EntityReceivers
-from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
-from busway_spark.servicebus.message_columns import MessageColumns
+from busway_spark.servicebus.entity_reading import EntityReceivers, encoded_walk, walk
+from busway_spark.servicebus.message_columns import FRAGMENT_SHIFT, MessageColumns
 from busway_spark.servicebus.options import RECEIVE_AND_DELETE, ServiceBusOptions, WrongOption
-from busway_spark.servicebus.peek import encoded_walk, walk
-from busway_spark.wire.bridge import Bridge, bridge
-from busway_spark.wire.bus import BUSWAY, administration, failing
+from busway_spark.wire.bus import BUSWAY, Bridge, administration, bridge, failing
 
 _SUB_QUEUE_MARK: Final = "/$"
 _PAGE_MESSAGES: Final = 500

@@ -1,18 +1,18 @@
-"""Streams of messages: each micro-batch is a claim (see `claim_steps` for the protocol).
+"""Streams of messages: each micro-batch is a claim (see `stock_claims` for the protocol).
 
 Spark asks the driver's process for offsets and partitions, in this order: `latestOffset(start)` on every trigger,
 where `start` is the end of the last batch that Spark has committed; then it logs what it got, and asks for
 `partitions`. After a crash a logged batch is planned again by `partitions` alone. `commit` comes late or never, so
 settling does not depend on it. Executors only look.
 
-Against Busway a claim is taken, held, read and settled by operations of its own (`bulk_claims`), elsewhere by those
-that every Service Bus has (`stock_claims`). Both leave the same marks, so a query may change between them.
+Against Busway a claim is taken, held, read and settled by operations of its own (`bulk_claims`), elsewhere by
+those that every Service Bus has (`stock_claims`). Both leave the same marks, so a query may change between them.
 
-A query with `availableNow` reads what was there when it began, however much comes meanwhile. Sequence numbers ascend
-within a fragment, so Busway tells the newest number of each, and what is above it came later. Other servers do not
-tell: there the time counts, by the server's clock, which its answers over HTTP tell to the second. A message of that
-very second may have come later and is read too. A server whose HTTP cannot be reached has the clock of this machine,
-or one close to it.
+A query with `availableNow` reads what was there when it began, however much comes meanwhile. Sequence numbers
+ascend within a fragment, so Busway tells the newest number of each, and what is above it came later. Other servers
+do not tell: there the time counts, by the server's clock, which its answers over HTTP tell to the second. A
+message of that very second may have come later and is read too. A server whose HTTP cannot be reached has the
+clock of this machine, or one close to it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from busway.client.errors import ClientError
 from busway_spark.servicebus.bulk_claims import BulkClaims, BulkReading
 from busway_spark.servicebus.claim import Claim, Held
 from busway_spark.servicebus.columns import check_readable
-from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
-from busway_spark.servicebus.message_columns import fragment_of
+from busway_spark.servicebus.message_columns import FRAGMENT_SHIFT, fragment_of
 from busway_spark.servicebus.options import BULK, STOCK, ServiceBusOptions
 from busway_spark.servicebus.stock_claims import StockClaims, StockReading
 from busway_spark.wire.bus import BUSWAY, Bus, BusFailure, failing

@@ -30,7 +30,7 @@ from busway.amqp.performatives import Properties
 from busway.amqp.sections import decode_message, encode_message
 from busway.amqp.types import Symbol, Timestamp, UInt
 from busway.client.messages import ServiceBusReceivedMessage
-from busway.message.dotnet_time import LAST_INSTANT_MS
+from busway.message.message import LAST_INSTANT_MS
 from busway_spark.amqp_arrays import arrow, encoding
 from busway_spark.amqp_arrays.message_cut import Column
 from busway_spark.bodies.body_columns import BODY, CORRUPT, NUMBER

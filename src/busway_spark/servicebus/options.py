@@ -26,8 +26,7 @@ from busway_spark.given_options import (
     WRITE_ID,
     GivenOptions,
 )
-from busway_spark.wire.bus import Bus
-from busway_spark.wire.connection_strings import CONNECTION
+from busway_spark.wire.bus import CONNECTION, Bus
 from busway_spark.wire.patience import OPERATION_S
 from busway_spark.writing.write_names import GivenName
 

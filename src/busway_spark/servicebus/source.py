@@ -34,7 +34,7 @@ from busway_spark.servicebus.options import (
     WrongOption,
 )
 from busway_spark.servicebus.writer import MessageSink
-from busway_spark.writing.sink_writers import JobWriter, StreamWriter
+from busway_spark.writing.two_phase import JobWriter, StreamWriter
 
 
 def decodes(schema: StructType, options: ServiceBusOptions) -> bool:

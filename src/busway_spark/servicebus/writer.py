@@ -1,4 +1,4 @@
-"""Writing rows as messages, in batches and in streams (`busway_spark.writing.sink_writers`).
+"""Writing rows as messages, in batches and in streams (`busway_spark.writing.two_phase`).
 
 Theory of operation. Each row is for the option's entity, or for the one that the row names. On Busway rows are
 staged, and each arrives once.
@@ -36,16 +36,13 @@ from busway.client.errors import ClientError
 from busway.client.sender import ServiceBusSender
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.amqp_arrays import arrow
-from busway_spark.amqp_arrays.encoded_rows import ENVELOPE_BYTES, EncodedRows, pieces
+from busway_spark.amqp_arrays.encoding import ENVELOPE_BYTES, EncodedRows, pieces
 from busway_spark.amqp_arrays.message_cut import Column, Longs
 from busway_spark.servicebus.columns import check_writable
 from busway_spark.servicebus.options import ServiceBusOptions
 from busway_spark.servicebus.row_messages import UnsendableRow, encode_rows
-from busway_spark.wire.bridge import bridge
-from busway_spark.wire.bus import BUSWAY, Bus, administration, failing
-from busway_spark.writing.sink_writers import stage_pieces
-from busway_spark.writing.staging import can_stage
-from busway_spark.writing.two_phase import RowsRefused, RowsStaged, Stage, say_loudly
+from busway_spark.wire.bus import BUSWAY, Bus, administration, bridge, failing
+from busway_spark.writing.two_phase import RowsRefused, RowsStaged, Stage, can_stage, say_loudly, stage_pieces
 from busway_spark.writing.write_names import WriteName
 
 _FAULTS_NAMED: Final = 3

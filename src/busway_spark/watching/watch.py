@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from busway_spark.watching.figures import FiguresServer
-    from busway_spark.watching.listener import BusListener
-    from busway_spark.watching.reporter import Reporter
-    from busway_spark.watching.watched import Watched
+    from busway_spark.watching.reporter import FiguresServer, Reporter
+    from busway_spark.watching.watched import BusListener, Watched
     from busway_spark.wire.bus import Bus
 
 _log = logging.getLogger(__name__)
@@ -59,7 +57,7 @@ class Watch:
 
     def figures(self) -> bytes:
         """What Prometheus gets."""
-        from busway_spark.watching.figures import figures_text
+        from busway_spark.watching.reporter import figures_text
 
         return figures_text(self.watched.all())
 
@@ -91,10 +89,9 @@ def watch(
     host: str = "127.0.0.1",
     every_s: float = 10.0,
 ) -> Watch:
-    """See the head of this file. `connection` is the name of one (`wire.connection_strings`). Listen is
+    """See the head of this file. `connection` is the name of one (`wire.bus`). Listen is
     enough as a right. Raises ValueError for what cannot be used, OSError when the port is taken."""
-    from busway_spark.wire.bus import Bus
-    from busway_spark.wire.connection_strings import find_connection, parsed
+    from busway_spark.wire.bus import Bus, find_connection, parsed
 
     if connection is not None:
         if connection_string is not None:
@@ -119,10 +116,8 @@ def watch_bus(
     every_s: float = 10.0,
 ) -> Watch:
     """The same with what was checked. Raises OSError."""
-    from busway_spark.watching.figures import FiguresServer, figures_text
-    from busway_spark.watching.listener import BusListener
-    from busway_spark.watching.reporter import Reporter
-    from busway_spark.watching.watched import Watched
+    from busway_spark.watching.reporter import FiguresServer, Reporter, figures_text
+    from busway_spark.watching.watched import BusListener, Watched
 
     watched = Watched()
     server = None if port is None else FiguresServer(lambda: figures_text(watched.all()), host, port)

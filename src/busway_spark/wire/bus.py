@@ -1,41 +1,158 @@
-"""The bus that a source or sink talks to: its address, which kind of server it is, connections to it, and its
-failures as sentences.
+"""The bus that a source or sink talks to: its name, address and kind, connections to it, and its failures.
 
-A `Bus` travels to executors inside of readers and writers, so it holds text only; connections are made where they are
-used. It is Busway when it tells its health over HTTP as Busway does; any other that is there is spoken to as to
-Azure, by AMQP alone. The key never shows in a representation.
+A connection string is given, or stands behind a name: `connection 'prod'`, for those who must not hold the key, or
+whose language has no place for it, such as SQL. The name is looked up where queries are planned, on the driver or
+on the server of Spark Connect or Thrift: first in the environment, BUSWAY_CONNECTION_PROD, then in the file that
+BUSWAY_CONNECTIONS names:
 
-The option `caFile` names a file on the driver with the certificate authority that is trusted, or is the certificate
-itself as PEM text. Either way the text travels with readers and writers, and a process that connects writes it to a
-private file of its own once: executors need no copy of the file beforehand.
+    [prod]
+    connectionString = "Endpoint=sb://…"
+    caFile = "/etc/busway/ca.pem"
+
+What was found travels on as if it had been given; no sentence ever repeats it. A job that ran elsewhere may bring
+a connection string that cannot be used here: it is refused and told what to do instead.
+
+A `Bus` travels to executors inside of readers and writers, so it holds text only; connections are made where they
+are used. It is Busway when it tells its health over HTTP as Busway does; any other that is there is spoken to as
+to Azure, by AMQP alone. The key never shows in a representation.
+
+The option `caFile` names a file on the driver with the certificate authority that is trusted, or is the
+certificate itself as PEM text. Either way the text travels with readers and writers, and a process that connects
+writes it to a private file of its own once: executors need no copy of the file beforehand.
 
 What goes wrong on the bus is said so that a reader of Spark's error knows what to do. No key is ever in it.
+
+A `Bridge` leads from Spark's blocking calls to the asynchronous client. A Python process of Spark (a worker of an
+executor, or the driver's process of a stream) gets one event loop in a thread of its own and one connection for
+each bus and key; both live as long as the process, which Spark uses again for later tasks. A child that is forked
+gets its own: an event loop does not survive that. A connection that broke is opened again by the client with the
+next use.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import hashlib
 import http.client
 import json
+import os
+import re
 import shutil
 import socket
 import ssl
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from busway.client.administration import ServiceBusAdministrationClient
-from busway.client.connection_string import ConnectionString
+from busway.client.connection_string import BadConnectionString, ConnectionString, token_for
 from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Unreachable
-from busway.client.sas_token import token_for
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.wire.patience import OPERATION_S, patiently
+
+CONNECTION: Final = "connection"
+FILE_VARIABLE: Final = "BUSWAY_CONNECTIONS"
+VARIABLE_PREFIX: Final = "BUSWAY_CONNECTION_"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FILE_BYTES_MAX: Final = 1 << 20
+_KEYS: Final = ("connectionString", "caFile")
+#: What azure-event-hubs-spark makes of a connection string: AES, as base64.
+_ENCRYPTED: Final = re.compile(r"[A-Za-z0-9+/\s]{40,}={0,2}\s*")
+_ENTRA: Final = re.compile(r"(?i)(^|;)\s*authentication\s*=")
+ENTRA_REFUSED: Final = (
+    "signing in by Microsoft Entra ID is not supported; give a connectionString with SharedAccessKeyName and"
+    " SharedAccessKey, or with a SharedAccessSignature."
+)
+ENCRYPTED_REFUSED: Final = (
+    "it looks like one that EventHubsUtils.encrypt has encrypted, which only azure-event-hubs-spark can read. Leave"
+    " that call out and give it as it is: Spark's redaction hides it, and `connection` with a name needs no key at"
+    " all in the job."
+)
+
+
+@dataclass(frozen=True)
+class NamedConnection:
+    """Connection strings: by name where the job must not hold the key, and refused with advice where one cannot
+    be used."""
+
+    connection_string: str = field(repr=False)
+    ca_file: str | None = None
+
+
+def find_connection(name: str) -> NamedConnection:
+    """Raises ValueError with a sentence that begins in lower case."""
+    if _NAME.fullmatch(name) is None:
+        raise ValueError("a name has letters, digits, '.', '_' and '-', at most 64 of them.")
+    variable = VARIABLE_PREFIX + re.sub(r"[.-]", "_", name).upper()
+    text = os.environ.get(variable)
+    if text:
+        return NamedConnection(text)
+    path = os.environ.get(FILE_VARIABLE)
+    known = {} if not path else _read_connections(Path(path))
+    entry = known.get(name)
+    if not isinstance(entry, dict):
+        others = f" It knows {', '.join(sorted(known)[:20])}." if known else ""
+        raise ValueError(
+            f"{name!r} is known neither by the environment variable {variable} nor in the file that"
+            f" {FILE_VARIABLE} names, where the query is planned.{others}"
+        )
+    return _of_entry(name, entry)
+
+
+def _of_entry(name: str, entry: dict[str, object]) -> NamedConnection:
+    string, ca_file = (entry.get(key) for key in _KEYS)
+    if not isinstance(string, str) or not isinstance(ca_file, str | None) or not set(entry) <= set(_KEYS):
+        raise ValueError(
+            f"the entry {name!r} of the file that {FILE_VARIABLE} names must have connectionString, may have caFile,"
+            " both texts, and nothing else."
+        )
+    return NamedConnection(string, ca_file)
+
+
+def _read_connections(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ValueError(
+            f"the file that {FILE_VARIABLE} names cannot be read where the query is planned: {reason}."
+        ) from None
+    if len(text) > _FILE_BYTES_MAX:
+        raise ValueError(f"the file that {FILE_VARIABLE} names is larger than {_FILE_BYTES_MAX} bytes.")
+    try:
+        return tomllib.loads(text.decode())
+    except (ValueError, RecursionError):
+        # The parser's own words may repeat a line, and with it a key.
+        raise ValueError(f"the file that {FILE_VARIABLE} names is no TOML.") from None
+
+
+def over_websocket(text: str) -> str:
+    """The connection string of the same bus, with AMQP by WebSockets."""
+    parts = [part for part in text.split(";") if not part.strip().lower().startswith("transporttype=")]
+    return ";".join([*filter(str.strip, parts), "TransportType=AmqpWebSockets"])
+
+
+def parsed(text: str) -> ConnectionString:
+    """Raises ValueError with a sentence that never holds a secret."""
+    if _ENCRYPTED.fullmatch(text):
+        raise ValueError(ENCRYPTED_REFUSED)
+    if _ENTRA.search(text):
+        raise ValueError(ENTRA_REFUSED)
+    try:
+        return ConnectionString.parse(text)
+    except BadConnectionString as error:
+        raise ValueError(str(error)) from None
+
 
 _MARK: Final = "-----BEGIN "
 _BYTES_MAX: Final = 1 << 20
@@ -84,7 +201,7 @@ def authority_text(given: str | None) -> str | None:
     """The PEM text of what the option says. Raises ValueError with a sentence that begins in lower case."""
     if given is None or not given.strip():
         return None
-    text = given if _MARK in given else _read(Path(given))
+    text = given if _MARK in given else _read_authority(Path(given))
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
@@ -92,7 +209,7 @@ def authority_text(given: str | None) -> str | None:
     return text
 
 
-def _read(path: Path) -> str:
+def _read_authority(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return file.read(_BYTES_MAX).decode("ascii", errors="replace")
@@ -127,6 +244,9 @@ _contexts: dict[Path | None, ssl.SSLContext] = {}
 
 @dataclass(frozen=True)
 class Bus:
+    """The bus that a source or sink talks to: its address, which kind of server it is, connections to it, and its
+    failures as sentences."""
+
     connection_string: str = field(repr=False)
     #: A path, or the certificate itself as PEM text: that travels.
     ca_file: str | None = field(default=None, repr=False)
@@ -222,3 +342,78 @@ def _tells_health(answer: bytes) -> bool:
 def administration(bus: Bus) -> ServiceBusAdministrationClient:
     """A client to be closed; `with` does that."""
     return ServiceBusAdministrationClient(bus.target, authority_file(bus.ca_file))
+
+
+T = TypeVar("T")
+
+
+class Bridge:
+    """Use `bridge()`."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._clients: dict[tuple[str, str | None], ServiceBusClient] = {}
+        self._thread = threading.Thread(target=self._loop.run_forever, name="busway-bridge", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Starts it; the answer's `result()` waits."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for it. An interrupted task takes its request back."""
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def client(self, bus: Bus) -> ServiceBusClient:
+        """The process's connection for this bus and key; it opens itself with the first use."""
+        key = (bus.connection_string, bus.ca_file)
+        if key not in self._clients:
+            self._clients[key] = self.run(_made(bus))
+        return self._clients[key]
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            self.run(client.close())
+        self._clients.clear()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _made(bus: Bus) -> ServiceBusClient:
+    """On the loop, where its locks belong."""
+    return bus.client()
+
+
+_bridge: Bridge | None = None
+
+
+def bridge() -> Bridge:
+    global _bridge
+    if _bridge is None or _bridge.pid != os.getpid():
+        _bridge = Bridge()
+    return _bridge
+
+
+def close_bridge() -> None:
+    """For programs that read in their own process: says good-bye to the buses. The next use opens anew."""
+    global _bridge
+    if _bridge is not None and _bridge.pid == os.getpid():
+        _bridge.close()
+    _bridge = None
+
+
+def ask(bus: Bus, operation_s: float, question: Callable[[ServiceBusClient], Coroutine[Any, Any, T]]) -> T:
+    """The answer to a question that changes nothing; it is asked again while the bus is away. Raises ClientError."""
+
+    def ask_once() -> T:
+        work = bridge()
+        return work.run(question(work.client(bus)))
+
+    return patiently(bus.target.authority, operation_s, ask_once)

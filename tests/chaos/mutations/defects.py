@@ -55,7 +55,7 @@ DEFECTS: Final = (
     Fault(
         "one budget for all messages",
         "B13: the same message and rule give the same result",
-        "busway/rules/filters.py",
+        "busway/rules/compiled_rule.py",
         """        if self._budget is not None:
             self._budget.renew()
         return _all_true(self._conjuncts, subject)
@@ -67,7 +67,7 @@ DEFECTS: Final = (
     Fault(
         "a looked-up filter spends on other messages",
         "B13: found by its anchor or not, a filter answers the same",
-        "busway/rules/filters.py",
+        "busway/rules/compiled_rule.py",
         """        self._conjuncts = self._beside_anchor if index < 0 else [conjuncts[index], *self._beside_anchor]
 """,
         """        self._conjuncts = conjuncts
@@ -77,7 +77,7 @@ DEFECTS: Final = (
     Fault(
         "a queue at a hub's address",
         "C19: no queue or topic lies below a hub",
-        "busway/broker/namespace/entity_checks.py",
+        "busway/broker/namespace/entity_creation.py",
         """            _check_above(contents, description.path)
 """,
         "",
@@ -86,7 +86,7 @@ DEFECTS: Final = (
     Fault(
         "a hub above a queue",
         "C19: no hub lies above a queue or topic",
-        "busway/streams/hub_changes.py",
+        "busway/streams/event_hubs.py",
         """        below = namespace.contents.entities.index.paths_below(key)
 """,
         """        below: list[str] = []
@@ -171,7 +171,7 @@ def addresses_of""",
     Fault(
         "a selector is ignored",
         "JMS: a receiver with a selector gets what it selects, or is refused",
-        "busway/gateway/amqp/links/selector.py",
+        "busway/gateway/amqp/links/browse_link.py",
         """    if _text_of(source) is not None:
         raise""",
         """    if selector_of(source) is None and source is None:
@@ -181,7 +181,7 @@ def addresses_of""",
     Fault(
         "a temporary queue is made for nobody",
         "JMS: it goes with its link, also when that goes while it is made",
-        "busway/gateway/amqp/attach/temporary_nodes.py",
+        "busway/gateway/amqp/attach/client_made_entities.py",
         """        if link.owner is None:
             self._namespace.release(path)
 """,

@@ -120,7 +120,7 @@ GREED: Final = (
     Fault(
         "each token looks at every link",
         "B16: only what a token concerns is looked at",
-        "busway/gateway/amqp/attached_links.py",
+        "busway/gateway/amqp/carrier.py",
         """            if any(path[:count] in audiences for path in paths for count in range(len(path) + 1))
 """,
         """            if paths is not None or audiences

@@ -51,7 +51,7 @@ LOST: Final = (
     Fault(
         "one refusal ends all schedules",
         "A4: an entity that refuses stops no other",
-        "busway/broker/fragment/schedule.py",
+        "busway/broker/fragment/expiry_and_schedule.py",
         """                refusing.add(key)
 """,
         """                raise
@@ -61,7 +61,7 @@ LOST: Final = (
     Fault(
         "no alarm after a failure",
         "A4: the alarm is always set again",
-        "busway/broker/fragment/store_sweep.py",
+        "busway/broker/fragment/expiry_and_schedule.py",
         """            if not is_over:
                 self.look_in(_RETRY_MS)
 """,
@@ -71,7 +71,7 @@ LOST: Final = (
     Fault(
         "two servers on one file",
         "A5: a store belongs to one server",
-        "busway/store/sqlite/file_lock.py",
+        "busway/store/sqlite/companion_files.py",
         "fcntl.LOCK_EX | fcntl.LOCK_NB",
         "fcntl.LOCK_SH | fcntl.LOCK_NB",
         ("tests/unit/store/test_store_lock.py",),
@@ -79,7 +79,7 @@ LOST: Final = (
     Fault(
         "a file with two names",
         "A5: hard links are noticed",
-        "busway/store/sqlite/file_lock.py",
+        "busway/store/sqlite/companion_files.py",
         """            self._lock(descriptor)
             _check_names(file)
 """,
@@ -154,7 +154,7 @@ LOST: Final = (
     Fault(
         "a step of the clock is noticed late",
         "A7: a step forward is noticed within a second",
-        "busway/broker/fragment/wall_alarm.py",
+        "busway/broker/fragment/expiry_and_schedule.py",
         """_LOOK_EVERY_S: Final = 1.0
 """,
         """_LOOK_EVERY_S: Final = 300.0
@@ -164,7 +164,7 @@ LOST: Final = (
     Fault(
         "a run and its parts hold one another",
         "A8: no message waits for the cyclic collector",
-        "busway/broker/entity/group_reports.py",
+        "busway/broker/entity/group_shares.py",
         """        self._parts.clear()
         self.part_over()
 """,
@@ -184,7 +184,7 @@ LOST: Final = (
     Fault(
         "every store waits for the home",
         "A10: a hanging home keeps no other store out",
-        "busway/broker/namespace/store_entry.py",
+        "busway/broker/namespace/stores.py",
         """        else:
             await contents.catalogue.reload(keeper)
 """,
@@ -208,7 +208,7 @@ LOST: Final = (
     Fault(
         "half a cancellation",
         "A10: what the other stores have deleted is scheduled again",
-        "busway/broker/entity/cancellation.py",
+        "busway/broker/entity/group_requests.py",
         """            if errors:
                 part.schedule_again()
             else:
@@ -220,7 +220,7 @@ LOST: Final = (
     Fault(
         "falling due while it is cancelled",
         "A10: what was found is kept until all is found",
-        "busway/broker/entity/cancellation.py",
+        "busway/broker/entity/group_requests.py",
         """        fragment.intake.withheld.update(part.numbers())
 """,
         "",
@@ -229,7 +229,7 @@ LOST: Final = (
     Fault(
         "sessions are listed from the beginning",
         "A10: a large skip costs what it skips",
-        "busway/broker/entity/session_list.py",
+        "busway/broker/entity/group_requests.py",
         """            ids = fragment.sessions.ids(self._state_set_after_ms, 0, limit, self._from_id)
             self._page = (await read(fragment.settings.path, ids))[::-1]
             if not self._page:
@@ -248,7 +248,7 @@ LOST: Final = (
     Fault(
         "a head is swept for ever",
         "A10: numbers that are no rows ring no alarm",
-        "busway/broker/fragment/expiry.py",
+        "busway/broker/fragment/expiry_and_schedule.py",
         """            await fragment.store.flush()
             while after >= 0""",
         """            if fragment.horizon.committed_high < fragment.counters.last_counter:
@@ -262,7 +262,7 @@ LOST: Final = (
     Fault(
         "fragments of nobody stay",
         "P-60: what an unknown outcome left behind goes when the catalogue's home is back",
-        "busway/broker/namespace/store_entry.py",
+        "busway/broker/namespace/stores.py",
         """                if contents.catalogue.home_leads:
                     for other""",
         """                if not contents.catalogue.home_leads:

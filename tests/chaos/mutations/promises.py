@@ -66,7 +66,7 @@ PROMISES: Final = (
     Fault(
         "wrong fragment for a key",
         "P-20: what has one key lies in one fragment, in order",
-        "busway/broker/entity/partition_keys.py",
+        "busway/broker/entity/fragment_choice.py",
         """    if message.partition_key is not None:
         return message.partition_key
 """,
@@ -108,7 +108,7 @@ PROMISES: Final = (
     Fault(
         "expiry without the horizon",
         "M-44: what is not durable yet cannot leave",
-        "busway/broker/fragment/expiry.py",
+        "busway/broker/fragment/expiry_and_schedule.py",
         """        and message.sequence_number not in held
         and not fragment.horizon.hides(message.sequence_number)
 """,
@@ -119,7 +119,7 @@ PROMISES: Final = (
     Fault(
         "expire what is locked",
         "M-44: a message that somebody holds does not expire under him",
-        "busway/broker/fragment/expiry.py",
+        "busway/broker/fragment/expiry_and_schedule.py",
         """        and message.sequence_number not in held
 """,
         "",
@@ -137,7 +137,7 @@ PROMISES: Final = (
     Fault(
         "no checksum test",
         "F4: a row that was changed by nobody is never delivered",
-        "busway/store/sqlite/rows.py",
+        "busway/store/rows.py",
         """    if check % CHECKSUM_PRIME != checksum:
         return None
     message = Message(b"", bare)
@@ -171,7 +171,7 @@ PROMISES: Final = (
     Fault(
         "show pipelines of others",
         "A-2: who may listen to one entity learns nothing about others",
-        "busway/gateway/http/operator/pipelines_route.py",
+        "busway/gateway/http/pipelines_route.py",
         """    return entity is None or pipeline.report.entity_keys() == {path_key(entity)}
 """,
         """    return entity is None or path_key(entity) in pipeline.report.entity_keys()
@@ -181,7 +181,7 @@ PROMISES: Final = (
     Fault(
         "report for others",
         "A-2: who may listen to one entity says nothing about others",
-        "busway/gateway/http/operator/pipelines_route.py",
+        "busway/gateway/http/pipelines_route.py",
         """        await self._require_all(call, told, entity)
         known =""",
         """        known =""",

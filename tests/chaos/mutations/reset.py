@@ -20,7 +20,7 @@ RESET: Final = (
     Fault(
         "a reset that leaves keys behind",
         "Reset: rules of the namespace go, but for the root rule",
-        "busway/broker/namespace/reset.py",
+        "busway/broker/namespace/entity_deletion.py",
         """    if root != present.rules:
 """,
         """    if not root:
@@ -30,7 +30,7 @@ RESET: Final = (
     Fault(
         "a reset that leaves fragments behind",
         "Reset: no store holds anything of before",
-        "busway/broker/namespace/reset.py",
+        "busway/broker/namespace/entity_deletion.py",
         """    if is_home or keeper.join(dropping(fragments)):
 """,
         """    if is_home:
@@ -40,7 +40,7 @@ RESET: Final = (
     Fault(
         "a reset that remembers writes",
         "Reset: a job of the next test may write under the same name",
-        "busway/broker/namespace/reset.py",
+        "busway/broker/namespace/entity_deletion.py",
         """    await contents.staged.forget_all()
 """,
         "",

@@ -82,7 +82,7 @@ STAGING: Final = (
     Fault(
         "stages are nobody's",
         "Staging: what lies in a store and belongs to a stage is not dropped when the store is opened",
-        "busway/broker/namespace/store_entry.py",
+        "busway/broker/namespace/stores.py",
         """ | contents.staged.keys_in(name)
 """,
         """

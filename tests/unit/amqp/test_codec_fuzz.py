@@ -45,7 +45,6 @@ from busway.amqp.performatives import (
     encode_flow,
     encode_performative,
 )
-from busway.amqp.section_order import split_batch
 from busway.amqp.sections import (
     DATA,
     SEQUENCE,
@@ -58,6 +57,7 @@ from busway.amqp.sections import (
     scan,
     scan_header,
     scan_properties,
+    split_batch,
 )
 from busway.amqp.types import Array, Described, Symbol, Timestamp, UInt, ULong
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busway.amqp.connection import Connection, EngineSettings, Role
+from busway.amqp.decode import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.events import (
     ConnectionClosed,
@@ -16,7 +17,6 @@ from busway.amqp.events import (
     SessionBegun,
     SessionEnded,
 )
-from busway.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
 from busway.amqp.performatives import Attach, Begin, Close, Detach, End, Open, SaslInit, Source, Transfer
 from tests.harness.engine_pair import EnginePair
 from tests.harness.frame_factory import FrameFactory, make_frame, performatives, sasl

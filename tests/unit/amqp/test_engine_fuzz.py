@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busway.amqp.connection import EngineSettings
+from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
 from busway.amqp.errors import AmqpError
 from busway.amqp.events import (
     ConnectionClosed,
@@ -22,7 +23,6 @@ from busway.amqp.events import (
     OutcomesArrived,
     SessionEnded,
 )
-from busway.amqp.frames import AMQP_HEADER, SASL_HEADER
 from busway.amqp.link import Link
 from busway.amqp.performatives import (
     ACCEPTED,

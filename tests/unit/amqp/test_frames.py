@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busway.amqp.connection import Connection, EngineSettings, Role
+from busway.amqp.decode import AMQP_HEADER, SASL_HEADER, FrameBuffer, frame, head_fault
 from busway.amqp.errors import Condition
 from busway.amqp.events import ConnectionClosed, ConnectionOpened, SessionBegun
-from busway.amqp.frames import AMQP_HEADER, SASL_HEADER, FrameBuffer, frame, head_fault
 from busway.amqp.performatives import Begin, Close, Open, SaslInit
 from tests.harness.frame_factory import FrameFactory, make_frame, sasl
 

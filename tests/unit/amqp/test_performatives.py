@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busway.amqp import performatives
-from busway.amqp.composites import Definition, Field
 from busway.amqp.decode import DecodeError, decode_value
 from busway.amqp.encode import EncodeError, encode_value
 from busway.amqp.errors import AmqpError
@@ -47,6 +46,7 @@ from busway.amqp.performatives import (
     encode_performative,
     encode_transfer_prefix,
 )
+from busway.amqp.type_table import Definition, Field
 from busway.amqp.types import Array, Described, Int, Long, Symbol, UInt, ULong, UShort
 from tests.harness.examples import examples_of
 

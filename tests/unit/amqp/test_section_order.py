@@ -9,7 +9,6 @@ import pytest
 
 from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import Header, Properties
-from busway.amqp.section_order import in_order, scan_in_order, split_batch
 from busway.amqp.sections import (
     BODY_SECTIONS_MAX,
     DATA,
@@ -19,10 +18,13 @@ from busway.amqp.sections import (
     OutOfOrder,
     decode_message,
     encode_message,
+    in_order,
     scan,
+    scan_in_order,
+    split_batch,
 )
 from busway.amqp.types import Symbol
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.gateway.amqp.message_mapping import message_of
 from busway.message.event_record import event_of
 
 EMPTY = 0

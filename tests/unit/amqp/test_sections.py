@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from busway.amqp.decode import DecodeError
 from busway.amqp.encode import EncodeError, encode_value
 from busway.amqp.performatives import Header, Properties
-from busway.amqp.section_order import split_batch
 from busway.amqp.sections import (
     BODY_SECTIONS_MAX,
     DATA,
@@ -26,6 +25,7 @@ from busway.amqp.sections import (
     scan,
     scan_header,
     scan_properties,
+    split_batch,
 )
 from busway.amqp.types import Array, Described, Long, Symbol, UInt, ULong
 from tests.harness.examples import examples_of

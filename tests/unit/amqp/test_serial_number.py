@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.amqp.serial_number import HALF, MODULUS, add, compare, distance, less
+from busway.amqp.session import HALF, MODULUS, add, compare, distance, less
 
 LAST = MODULUS - 1
 numbers = st.one_of(st.integers(0, LAST), st.integers(0, 5), st.integers(LAST - 5, LAST))

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from busway.broker.fragment.receiver import Attachment, Delivery, Receiver
+from busway.broker.fragment.locks import Attachment, Delivery, Receiver
 from busway.broker.namespace.namespace import Namespace
 from busway.message.message import Message
 from busway.model.descriptions import NewEntity, QueueDescription, with_values

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from busway.broker.entity.queue import Queue
+from busway.broker.fragment.locks import Delivery
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.receiver import Delivery
 from busway.message.message import Message
 from busway.model.descriptions import NewEntity, QueueDescription, with_values
 from busway.model.errors import BrokerError

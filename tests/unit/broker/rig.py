@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from busway.broker.entity.queue import Queue
-from busway.broker.fragment.expiry import ExpirySweeper
+from busway.broker.fragment.expiry_and_schedule import Activator, ExpirySweeper
 from busway.broker.fragment.fragment import Fragment
-from busway.broker.fragment.ready_window import WindowBudget
-from busway.broker.fragment.receiver import Delivery, Receiver
+from busway.broker.fragment.lane import WindowBudget
+from busway.broker.fragment.locks import Delivery, Receiver
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.fragment.schedule import Activator
 from busway.broker.fragment.settings import FragmentSettings
 from busway.message.message import Message
 from busway.model.descriptions import QueueDescription

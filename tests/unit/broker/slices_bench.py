@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from busway.broker.fragment import turns
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.gateway.amqp.message_mapping import message_of
 from busway.model.entity_path import subscription_path
 from busway.model.errors import BrokerError
 from tests.unit.broker.namespace_bench import settle

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from busway.broker.bulk.backfill import Backfill, HistoricCopy, Stored
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.gateway.amqp.message_mapping import message_of
 from busway.model.errors import BadArgument, InvalidOperation
 from busway.rules.rule import FalseFilter, TrueFilter
 from tests.unit.broker.topic_bench import TopicBench, encoded, on_a_topic_bench, rule, sql

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from busway.broker.fragment.numbering import NUMBER_MAX
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.gateway.amqp.message_mapping import message_of
 from busway.model.entity_path import subscription_path
 from busway.model.errors import BrokerError, EntityUpdated, ServerBusy
 from busway.model.limits import Limits

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from busway.broker.namespace.catalogue_rows import EntityRow, NamespaceRow, Share, StoreRow, store_rows
-from busway.broker.namespace.opening import public_url
+from busway.broker.namespace.stores import public_url
 from busway.model.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from busway.store.contract import FragmentKey, StoreError, StoreTooNew
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench, settle

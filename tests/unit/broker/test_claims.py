@@ -12,10 +12,9 @@ import pytest
 from busway.broker.bulk import claims as claims_module
 from busway.broker.bulk.claims import Claims, OpenClaim
 from busway.broker.entity.queue import Queue
-from busway.broker.fragment.claim_stamp import CLAIM_PROPERTY, stamp_of
+from busway.broker.fragment.locks import Delivery
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.property_changes import read_changes
-from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.property_changes import CLAIM_PROPERTY, read_changes, stamp_of
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
 from busway.model.errors import (
     EntityDisabled,

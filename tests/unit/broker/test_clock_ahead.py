@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from busway.broker.fragment.expiry import ExpirySweeper
-from busway.broker.fragment.ready_window import WindowBudget
+from busway.broker.fragment.expiry_and_schedule import ExpirySweeper, WallAlarm
+from busway.broker.fragment.lane import WindowBudget
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.fragment.wall_alarm import WallAlarm
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.gateway.amqp.message_mapping import message_of
 from busway.message.message import NEVER_MS, Message
 from busway.model.entity_path import subscription_path
 from busway.model.limits import Limits

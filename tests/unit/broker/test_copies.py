@@ -9,11 +9,10 @@ import pytest
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, SEQUENCE, VALUE, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Char, Int, Symbol, UInt, ULong
-from busway.gateway.amqp.wire.message_mapping import message_of, peeked_payload
-from busway.rules.actions import compiled_action
-from busway.rules.match import ActingRule
+from busway.gateway.amqp.message_mapping import message_of, peeked_payload
+from busway.message.message_subject import changed_copy
+from busway.rules.compiled_rule import ActingRule, compiled_action
 from busway.rules.rule import SqlAction
-from busway.subject.copies import changed_copy
 
 
 def changed(message: AmqpMessage, action: str) -> AmqpMessage:

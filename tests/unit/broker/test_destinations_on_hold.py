@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.entity.partition_keys import fragment_of_key
-from busway.broker.forward.destinations_on_hold import DestinationsOnHold
-from busway.gateway.amqp.wire.message_mapping import message_of
-from busway.message.head import read_head
-from busway.message.message import Message
+from busway.broker.entity.fragment_choice import fragment_of_key
+from busway.broker.forward.transfers import DestinationsOnHold
+from busway.gateway.amqp.message_mapping import message_of
+from busway.message.message import Message, read_head
 from busway.model.descriptions import QueueDescription
 from busway.model.errors import BrokerError
 from busway.store.contract import FragmentKey, Page

@@ -6,7 +6,7 @@ import asyncio
 
 from busway.broker.fragment.numbering import NUMBER_MAX
 from busway.broker.transaction.rules import RuleStep
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.gateway.amqp.message_mapping import message_of
 from busway.model.entity_path import subscription_path
 from busway.model.errors import (
     BrokerError,

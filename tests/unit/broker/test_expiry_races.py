@@ -1,7 +1,7 @@
 """Expiry while commits are on their way."""
 
-from busway.broker.fragment.expiry import expire_rows
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.broker.fragment.expiry_and_schedule import expire_rows
+from busway.gateway.amqp.message_mapping import message_of
 from busway.model.errors import BrokerError
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.rig import Answer, Rig, play, text

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from busway.broker.fragment.outlet import Outlet
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.gateway.amqp.message_mapping import message_of
 from busway.message.message import Message
 from busway.model.errors import BrokerError, ServerBusy, StoreOutcomeUnknown
 from busway.model.limits import Limits

@@ -11,7 +11,7 @@ import pytest
 from busway.broker.entity.fragment_group import FragmentGroup
 from busway.broker.fragment import journal as operations
 from busway.broker.transaction.transactions import Transactions
-from busway.journal.columns import OPERATIONS
+from busway.journal.files import OPERATIONS
 from busway.model.errors import BrokerError
 from busway.model.settlement import Report, Settlement, Verb
 from tests.unit.broker.namespace_bench import settle

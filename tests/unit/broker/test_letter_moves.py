@@ -11,8 +11,8 @@ import pytest
 from busway.amqp.encode import encode_value
 from busway.broker.bulk.claims import Claims
 from busway.broker.bulk.letter_moves import Letter, LetterMoves, Moved, takes_directly, target_of
-from busway.broker.fragment.receiver import Delivery
-from busway.gateway.amqp.wire.payloads import PayloadCodec
+from busway.broker.fragment.locks import Delivery
+from busway.gateway.amqp.message_mapping import PayloadCodec
 from busway.gateway.http.bulk.letters_route import RemadeLetters
 from busway.model.errors import BrokerError
 from busway.model.limits import Limits

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from busway.broker.bulk.claims import Claims
-from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.locks import Delivery
 from busway.message.message import Message
 from busway.model.errors import BrokerError, MessageLockLost, MessageNotFound
 from busway.model.settlement import Verb

@@ -7,8 +7,8 @@ import pytest
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
 from busway.amqp.types import Symbol
-from busway.gateway.amqp.wire.message_mapping import message_of
-from busway.subject.message_subject import MessageSubject
+from busway.gateway.amqp.message_mapping import message_of
+from busway.message.message_subject import MessageSubject
 
 
 @pytest.mark.parametrize(("name", "value"), [("Label", "l" * 20_000), ("ViaPartitionKey", "v" * 100)])

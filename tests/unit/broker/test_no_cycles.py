@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from busway.broker.fragment.locks import Delivery
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.receiver import Delivery
 from busway.broker.transaction.transactions import Transactions
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.gateway.amqp.message_mapping import message_of
 from busway.message.message import Message
 from busway.model.descriptions import NewEntity, QueueDescription, with_values
 from busway.model.entity_path import subscription_path

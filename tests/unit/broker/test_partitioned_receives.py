@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from busway.model.errors import (
     InvalidOperation,
     MessageLockLost,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from busway.broker.fragment.numbering import NUMBER_MAX, RESERVE_FROM
 from busway.message.message import Message
 from busway.model.errors import InvalidOperation, QuotaExceeded, ServerBusy, StoreOutcomeUnknown

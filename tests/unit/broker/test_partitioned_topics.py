@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from busway.broker.entity.partition_keys import fragment_of_key
-from busway.broker.fragment.receiver import Delivery
+from busway.broker.entity.fragment_choice import fragment_of_key
+from busway.broker.fragment.locks import Delivery
 from busway.message.message import Message
 from busway.model.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.model.errors import QuotaExceeded, ServerBusy

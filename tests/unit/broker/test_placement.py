@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from busway.broker.namespace.placement import choose_store
+from busway.broker.namespace.entity_creation import choose_store
 from busway.model.descriptions import NewEntity, QueueDescription
 from busway.model.errors import ServerBusy
 from tests.unit.broker.namespace_bench import NamespaceBench, on_a_bench

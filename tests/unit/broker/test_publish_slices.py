@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from busway.broker.fragment import turns
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.gateway.amqp.message_mapping import message_of
 from busway.message.message import Message
 from busway.model.entity_path import subscription_path
 from busway.model.errors import (

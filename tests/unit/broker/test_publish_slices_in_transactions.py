@@ -8,7 +8,7 @@ import pytest
 
 from busway.broker.fragment import turns
 from busway.broker.transaction.rules import RuleStep
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.gateway.amqp.message_mapping import message_of
 from busway.model.entity_path import subscription_path
 from busway.model.errors import BrokerError, EntityUpdated, TransactionRolledBack
 from busway.model.limits import Limits

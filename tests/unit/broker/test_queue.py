@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.fragment.receiver import Attachment
+from busway.broker.fragment.locks import Attachment
 from busway.broker.fragment.settings import FragmentSettings
 from busway.model.descriptions import QueueDescription
 from busway.model.errors import BrokerError, EntityDisabled, EntityNotFound, ServerBusy

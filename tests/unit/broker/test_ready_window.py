@@ -2,7 +2,7 @@
 
 import asyncio
 
-from busway.broker.fragment.ready_window import MESSAGE_OVERHEAD_BYTES
+from busway.broker.fragment.lane import MESSAGE_OVERHEAD_BYTES
 from busway.model.limits import Limits
 from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.rig import Rig, bodies, numbers, play, text, unheard

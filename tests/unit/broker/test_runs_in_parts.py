@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from busway.broker.entity.fragment_choice import SLICE_MESSAGES_MAX, fragment_of_key
 from busway.broker.entity.fragment_group import FragmentGroup
-from busway.broker.entity.partition_keys import SLICE_MESSAGES_MAX, fragment_of_key
 from busway.message.message import Message
 from busway.model.errors import (
     BrokerError,

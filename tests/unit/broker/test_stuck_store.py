@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from busway.model.errors import ServerBusy
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, index_of, on_partitions, text
 

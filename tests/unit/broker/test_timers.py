@@ -1,8 +1,8 @@
 """Deadlines as data, and alarms on the wall clock."""
 
-from busway.broker.fragment.ready_window import WindowBudget
+from busway.broker.fragment.expiry_and_schedule import WallAlarm
+from busway.broker.fragment.lane import WindowBudget
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.fragment.wall_alarm import WallAlarm
 from busway.message.message import NEVER_MS
 from busway.model.limits import Limits
 from busway.timers import Timers

@@ -7,11 +7,10 @@ import json
 
 import pytest
 
-from busway.broker.namespace.decided_rules import DECIDED_KEY, DecidedRules, to_take_over
+from busway.broker.namespace.catalogue import DECIDED_KEY, DecidedRules, to_take_over
 from busway.broker.transaction.rules import RuleStep
-from busway.broker.transaction.transaction import Transaction
-from busway.broker.transaction.transactions import Transactions
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.broker.transaction.transactions import Transaction, Transactions
+from busway.gateway.amqp.message_mapping import message_of
 from busway.model.errors import (
     BrokerError,
     EntityAlreadyExists,

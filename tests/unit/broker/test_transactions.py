@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from busway.broker.fragment.receiver import Delivery
-from busway.broker.transaction.transaction import Transaction
-from busway.broker.transaction.transactions import Transactions
+from busway.broker.fragment.locks import Delivery
+from busway.broker.transaction.transactions import Transaction, Transactions
 from busway.model.errors import (
     BrokerError,
     EntityDisabled,

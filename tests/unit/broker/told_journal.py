@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from busway.broker.fragment.journal import Journal, OperationRow
 from busway.broker.fragment.locks import Lock
-from busway.journal.columns import OPERATIONS
+from busway.journal.files import OPERATIONS
 from busway.message.event_record import Event
 from busway.message.message import Message
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
-from busway.gateway.amqp.wire.message_mapping import message_of, peeked_payload
+from busway.gateway.amqp.message_mapping import message_of, peeked_payload
 from busway.message.message import Message
 from busway.model.descriptions import (
     NewEntity,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from busway.cli.forward_cycles import cycle_through
+from busway.cli.entities import cycle_through
 
 
 @pytest.mark.parametrize(

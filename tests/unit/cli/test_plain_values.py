@@ -9,7 +9,7 @@ import pytest
 from typer import _adapters
 from typer.models import OptionInfo
 
-from busway.cli.plain_values import UNCERTAIN, plain_value
+from busway.cli.app import UNCERTAIN, plain_value
 
 CALLS: list[tuple[Any, Any, dict[str, Any]]] = [
     *((str, text, {}) for text in ("", "a", "ünï 🚌", " a ", "1", "a\nb")),

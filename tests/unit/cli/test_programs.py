@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from busway.cli.failures import CommandFailed
 from busway.cli.program_environment import environment_of
+from busway.cli.verbs import CommandFailed
 
 CONNECTION = (
     "Endpoint=sb://127.0.0.1:5672;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"

@@ -5,11 +5,11 @@ import pytest
 from busway.amqp.performatives import Header, Properties
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
 from busway.amqp.types import Timestamp, UInt
-from busway.cli.failures import WrongCall
 from busway.cli.resubmission import ReceivedSubject
 from busway.cli.resubmitting import chooser_of, destination_of, without_dead_letter
+from busway.cli.verbs import WrongCall
 from busway.client.messages import ServiceBusReceivedMessage
-from busway.rules.values import MISSING, Instant, Span
+from busway.rules.subject import MISSING, Instant, Span
 
 
 def _message(**properties: object) -> ServiceBusReceivedMessage:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from busway.cli.app import run
-from busway.cli.trial_message import TrialMessage
+from busway.cli.rule_trial import TrialMessage
 from busway.config.node import ConfigError
-from busway.rules.values import Instant, Span
+from busway.rules.subject import Instant, Span
 
 MESSAGE = {
     "subject": "order",

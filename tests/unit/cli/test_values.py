@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from busway.cli.failures import WrongCall
-from busway.cli.instants import format_instant, parse_instant_ms
 from busway.cli.keys import parse_rights
-from busway.cli.output import JsonList, print_table, progress
+from busway.cli.output import JsonList, format_instant, parse_instant_ms, print_table, progress
 from busway.cli.receiving import message_as_object
 from busway.cli.sending import parse_properties
-from busway.cli.target import find_target
+from busway.cli.verbs import WrongCall, find_target
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.data_directory import DataDirectory
 

@@ -1,6 +1,6 @@
 """Cutting many messages into batches."""
 
-from busway.amqp.section_order import split_batch
+from busway.amqp.sections import split_batch
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage, encode_batch
 from busway.client.sender import batches
 

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from busway.client.entity_entry import (
+from busway.client.atom_entries import (
     ATOM,
     CONNECT,
     KINDS,
@@ -21,12 +21,7 @@ from busway.client.entity_entry import (
     target_name,
     write_entry,
 )
-from busway.model.descriptions import (
-    PROPERTY_OF,
-    QueueDescription,
-    SubscriptionDescription,
-    TopicDescription,
-)
+from busway.model.descriptions import PROPERTY_OF, QueueDescription, SubscriptionDescription, TopicDescription
 
 ENTRY = b"""<?xml version="1.0"?>
 <entry xmlns="http://www.w3.org/2005/Atom"><id>https://h/orders</id><title type="text">orders</title>

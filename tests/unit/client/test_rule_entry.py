@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.client.entity_entry import BadAnswer, parse_document
-from busway.client.rule_entry import read_rule, write_rule
+from busway.client.atom_entries import BadAnswer, parse_document, read_rule, write_rule
 from busway.gateway.http.atom.atom import local_name
 from busway.gateway.http.atom.rule_xml import parse_rule
 from busway.rules.rule import (

@@ -2,8 +2,7 @@
 
 import pytest
 
-from busway.client.connection_string import ConnectionString
-from busway.client.sas_token import LIFETIME_S, sas_token, token_for
+from busway.client.connection_string import LIFETIME_S, ConnectionString, sas_token, token_for
 from busway.model.authorization import Authorizer
 from busway.model.descriptions import ALL_RIGHTS, AuthorizationRule
 from busway.model.errors import AuthenticationFailed

@@ -9,13 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from busway.client.connection_string import BadConnectionString, ConnectionString
-from busway.client.websocket_stream import (
-    FRAME_BYTES_MAX,
-    WebSocketRefused,
-    WebSocketStream,
-    masked,
-    open_websocket,
-)
+from busway.client.wire import FRAME_BYTES_MAX, WebSocketRefused, WebSocketStream, masked, open_websocket
 
 
 @pytest.mark.parametrize("size", [0, 1, 4, 5, 1000])

@@ -26,12 +26,11 @@ from busway.amqp.sasl import plain_response
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.session import Session
 from busway.broker.namespace.namespace import Namespace
-from busway.client.sas_token import sas_token
+from busway.client.connection_string import sas_token
 from busway.gateway.amqp.gateway import AmqpGateway
 from busway.gateway.amqp.shared import GatewaySettings
-from busway.model.descriptions import NewEntity, QueueDescription
+from busway.model.descriptions import ROOT_RULE_NAME, NewEntity, QueueDescription
 from busway.model.limits import Limits
-from busway.model.sas_keys import ROOT_RULE_NAME
 from busway.store.contract import FragmentKey, Page
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy

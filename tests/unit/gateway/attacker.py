@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from busway.amqp.frames import AMQP_HEADER, SASL_HEADER
+from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
 from busway.amqp.performatives import (
     ROLE_RECEIVER,
     ROLE_SENDER,
@@ -24,8 +24,7 @@ from busway.amqp.performatives import (
 from busway.amqp.sasl import plain_response
 from busway.amqp.sections import AmqpMessage, encode_message
 from busway.amqp.types import Int, Long
-from busway.model.descriptions import QueueDescription
-from busway.model.sas_keys import ROOT_RULE_NAME
+from busway.model.descriptions import ROOT_RULE_NAME, QueueDescription
 from tests.harness.frame_factory import make_frame, performatives, sasl
 from tests.unit.gateway.amqp_peer import KEY, MemoryTransport, Peer, Room, payload
 

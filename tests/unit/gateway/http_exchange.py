@@ -11,7 +11,7 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element, fromstring
 
 from busway.broker.namespace.namespace import Namespace
-from busway.gateway.amqp.wire.payloads import PayloadCodec
+from busway.gateway.amqp.message_mapping import PayloadCodec
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.presence import PRESENCE, ClientPresence
 from busway.model.limits import Limits

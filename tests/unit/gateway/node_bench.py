@@ -6,14 +6,13 @@ from uuid import UUID, uuid4
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import VALUE, AmqpMessage, decode_message, encode_message
-from busway.broker.fragment.receiver import Delivery, Receiver
+from busway.broker.fragment.locks import Delivery, Receiver
 from busway.broker.namespace.namespace import Namespace
+from busway.client.connection_string import sas_token
 from busway.client.messages import ServiceBusMessage
-from busway.client.sas_token import sas_token
-from busway.gateway.amqp.nodes.cbs_node import CbsNode
+from busway.gateway.amqp.message_mapping import message_of
 from busway.gateway.amqp.nodes.management_node import ManagementNode
-from busway.gateway.amqp.nodes.tokens import TokenHolder
-from busway.gateway.amqp.wire.message_mapping import message_of
+from busway.gateway.amqp.nodes.token_node import CbsNode, TokenHolder
 from busway.gateway.tracking import Tracking
 from busway.model.authorization import Grant
 from busway.model.descriptions import NewEntity, QueueDescription

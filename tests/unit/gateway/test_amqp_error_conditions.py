@@ -5,13 +5,7 @@ import re
 import pytest
 
 from busway.amqp.decode import DecodeError
-from busway.gateway.amqp.wire.error_conditions import (
-    CONDITIONS,
-    amqp_error,
-    condition_of,
-    status_of,
-    undecodable,
-)
+from busway.gateway.amqp.error_conditions import CONDITIONS, amqp_error, condition_of, status_of, undecodable
 from busway.gateway.tracking import Tracking
 from busway.model import errors
 from busway.model.errors import BrokerError, EntityNotFound, QuotaExceeded

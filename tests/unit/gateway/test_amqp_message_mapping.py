@@ -9,12 +9,7 @@ from busway.amqp.encode import encode_value
 from busway.amqp.performatives import Header, Properties
 from busway.amqp.sections import DATA, SEQUENCE, VALUE, AmqpMessage, decode_message, encode_message, scan
 from busway.amqp.types import Array, Described, Int, Long, Short, Symbol, Timestamp, UInt, ULong
-from busway.gateway.amqp.wire.message_mapping import (
-    delivery_payload,
-    fetched_payload,
-    message_of,
-    peeked_payload,
-)
+from busway.gateway.amqp.message_mapping import delivery_payload, fetched_payload, message_of, peeked_payload
 from busway.message.message import PLACE_DEFERRED, PLACE_SCHEDULED, Message
 from busway.model.errors import ArgumentOutOfRange, BadArgument
 from busway.model.limits import Limits

@@ -5,7 +5,7 @@ import pytest
 from busway.amqp.errors import AmqpError
 from busway.amqp.performatives import Accepted, Modified, Received, Rejected, Released
 from busway.amqp.types import Array, Described, Int, Symbol
-from busway.gateway.amqp.wire.outcomes import answer_to, settlement_of
+from busway.gateway.amqp.links.receive_link import answer_to, settlement_of
 from busway.model.errors import BadArgument
 from busway.model.settlement import Settlement, Verb
 

@@ -7,7 +7,7 @@ import pytest
 from busway.amqp.performatives import Accepted, Properties, Rejected
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Short, Symbol
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from busway.client.sas_token import sas_token
+from busway.client.connection_string import sas_token
 from busway.gateway.amqp import rights_check
 from busway.model.authorization import Authorizer
-from busway.model.descriptions import AuthorizationRule, QueueDescription
-from busway.model.sas_keys import ROOT_RULE_NAME
+from busway.model.descriptions import ROOT_RULE_NAME, AuthorizationRule, QueueDescription
 from tests.harness.measured import check_within, measured
 from tests.unit.gateway.amqp_peer import KEY, Peer, Room, in_room
 

@@ -11,8 +11,7 @@ from busway.amqp.performatives import Accepted, Properties, Rejected
 from busway.amqp.sasl import plain_response
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Timestamp
-from busway.model.descriptions import QueueDescription
-from busway.model.sas_keys import ROOT_RULE_NAME
+from busway.model.descriptions import ROOT_RULE_NAME, QueueDescription
 from tests.unit.gateway.amqp_peer import KEY, Peer, Room, body_of, in_room, payload
 
 BATCH_FORMAT = 0x80013700

@@ -13,7 +13,7 @@ from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Properties, Rejected, TransactionalState
 from busway.amqp.sections import decode_message
 from busway.amqp.types import Array, Symbol
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from busway.model.descriptions import (
     AuthorizationRule,
     NewEntity,

@@ -6,7 +6,7 @@ import pytest
 
 from busway.amqp.performatives import Accepted
 from busway.client.messages import encode_batch
-from busway.gateway.amqp.links.sender_end import ATTEMPT_S_MAX
+from busway.gateway.amqp.links.send_link import ATTEMPT_S_MAX
 from busway.model.descriptions import QueueDescription
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
 

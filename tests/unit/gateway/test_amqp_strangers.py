@@ -9,8 +9,8 @@ import tracemalloc
 import pytest
 
 from busway.amqp.connection import EngineSettings
+from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
 from busway.amqp.events import LinkAttached, SessionBegun, SessionEnded
-from busway.amqp.frames import AMQP_HEADER, SASL_HEADER
 from busway.amqp.performatives import (
     ROLE_RECEIVER,
     ROLE_SENDER,
@@ -32,9 +32,8 @@ from busway.amqp.performatives import (
 )
 from busway.amqp.sasl import plain_response
 from busway.amqp.sections import AmqpMessage, encode_message
-from busway.client.sas_token import sas_token
-from busway.model.descriptions import QueueDescription
-from busway.model.sas_keys import ROOT_RULE_NAME
+from busway.client.connection_string import sas_token
+from busway.model.descriptions import ROOT_RULE_NAME, QueueDescription
 from tests.harness.frame_factory import make_frame, performatives, sasl
 from tests.unit.gateway.amqp_peer import KEY, MemoryTransport, Peer, Room, in_room, payload
 

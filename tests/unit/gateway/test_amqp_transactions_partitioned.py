@@ -10,7 +10,7 @@ from busway.amqp.link import IncomingDelivery, Link
 from busway.amqp.performatives import Accepted, Properties, Rejected, TransactionalState
 from busway.amqp.sections import decode_message
 from busway.amqp.types import Array, Symbol
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from busway.model.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 from tests.unit.gateway.amqp_transactions import Controller, asked_in, condition_of, sent_in, settled_in

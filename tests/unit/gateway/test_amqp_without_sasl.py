@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busway.amqp.frames import AMQP_HEADER
+from busway.amqp.decode import AMQP_HEADER
 from busway.amqp.performatives import (
     ROLE_RECEIVER,
     ROLE_SENDER,
@@ -22,9 +22,8 @@ from busway.amqp.performatives import (
     Transfer,
 )
 from busway.amqp.sections import AmqpMessage, encode_message
-from busway.client.sas_token import sas_token
-from busway.model.descriptions import QueueDescription
-from busway.model.sas_keys import ROOT_RULE_NAME
+from busway.client.connection_string import sas_token
+from busway.model.descriptions import ROOT_RULE_NAME, QueueDescription
 from tests.harness.frame_factory import make_frame, performatives
 from tests.unit.gateway.amqp_peer import KEY, MemoryTransport, Room, in_room, payload
 

@@ -8,7 +8,7 @@ import pytest
 
 from busway.gateway.http.atom.atom import timestamp
 from busway.gateway.http.atom.entity_xml import entity_of_url, parse_entity
-from busway.gateway.http.xml_input import BODY_BYTES_MAX, parse_xml
+from busway.gateway.http.untrusted_input import BODY_BYTES_MAX, parse_xml
 from busway.model.errors import BadArgument
 from busway.rules.rule import Rule, TrueFilter
 from tests.unit.gateway.http_exchange import VERSION, Exchange, queue_body, sas_token

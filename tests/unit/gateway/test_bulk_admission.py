@@ -11,12 +11,11 @@ import pytest
 
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.bulk import admission as bulk_admission
+from busway.gateway.http.bulk import admission as bulk_work
 from busway.gateway.http.bulk import answer as bulk_answer
-from busway.gateway.http.bulk import work as bulk_work
-from busway.gateway.http.bulk.admission import SLICE_BYTES, BulkAdmission, BulkPlace
+from busway.gateway.http.bulk.admission import CORES, SLICE_BYTES, WORKING_MAX, BulkAdmission, BulkPlace
 from busway.gateway.http.bulk.answer import BulkAnswer, slices
 from busway.gateway.http.bulk.bulk_route import _looked_at
-from busway.gateway.http.bulk.work import CORES, WORKING_MAX
 from busway.gateway.http.presence import ClientPresence
 from busway.model.errors import OperationCancelled, ServerBusy
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from busway.gateway.http.direct_writer import DirectWriter
+from busway.gateway.http.presence import DirectWriter
 from busway.model.errors import OperationCancelled
 
 MIB = 1 << 20

@@ -7,7 +7,7 @@ import pytest
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import AmqpMessage
 from busway.amqp.types import Array, Int, Long, Timestamp
-from busway.client.sas_token import sas_token
+from busway.client.connection_string import sas_token
 from busway.model.descriptions import AuthorizationRule
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.amqp_peer import KEY, Peer

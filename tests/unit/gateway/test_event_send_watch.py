@@ -6,7 +6,7 @@ import pytest
 
 from busway.amqp.performatives import Accepted
 from busway.amqp.sections import BATCH_FORMAT
-from busway.gateway.amqp.links.sender_end import ATTEMPT_S_MAX
+from busway.gateway.amqp.links.send_link import ATTEMPT_S_MAX
 from tests.unit.gateway.event_room import EventRoom, envelope, event, in_event_room
 
 

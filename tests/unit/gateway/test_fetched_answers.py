@@ -6,9 +6,9 @@ import asyncio
 
 from busway.amqp.sections import AmqpMessage, decode_message, encode_message
 from busway.amqp.types import UInt
-from busway.broker.entity.awaited_settlement import settle_durably
+from busway.broker.entity.group_requests import settle_durably
 from busway.client.messages import ServiceBusMessage
-from busway.gateway.amqp.nodes.node_response import long_array
+from busway.gateway.amqp.nodes.request_and_answer import long_array
 from busway.model.limits import Limits
 from busway.model.settlement import Settlement, Verb
 from tests.unit.gateway.node_bench import NodeBench, condition, on_a_bench, sentence, status

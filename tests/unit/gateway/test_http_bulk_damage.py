@@ -5,8 +5,7 @@ import json
 import pytest
 
 from busway.message.event_chunk import Chunk
-from busway.store.contract import FragmentKey, StoreError
-from busway.store.log_contract import ChunkHead, ChunkPage
+from busway.store.contract import ChunkHead, ChunkPage, FragmentKey, StoreError
 from tests.harness.memory_store import MemoryStore
 from tests.unit.gateway.http_exchange import Exchange
 from tests.unit.gateway.test_http_hubs import events

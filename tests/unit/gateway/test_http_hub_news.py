@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from busway.gateway.http.hubs import partitions_route
+from busway.gateway.http import event_hubs
 from busway.message.event_record import Event
 from busway.model.descriptions import AuthorizationRule
 from busway.streams.hub_descriptions import EventHubDescription
@@ -133,7 +133,7 @@ def test_a_hub_that_goes_meanwhile_is_told(exchange: Exchange) -> None:
 def test_more_than_may_wait_are_answered_at_once(exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack: a wait costs the server something, so they are counted."""
     create(exchange)
-    monkeypatch.setattr(partitions_route, "WAITING_MAX", 0)
+    monkeypatch.setattr(event_hubs, "WAITING_MAX", 0)
     assert nexts(ask(exchange, LONG)) == [0, 0, 0, 0]
 
 

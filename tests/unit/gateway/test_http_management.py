@@ -8,12 +8,7 @@ import pytest
 from busway.gateway.http.app import HttpSettings
 from busway.gateway.http.atom.entity_xml import RuntimeNumbers, entity_element
 from busway.message.message import Message
-from busway.model.descriptions import (
-    QueueDescription,
-    RuntimeCounts,
-    description_json,
-    description_of_json,
-)
+from busway.model.descriptions import QueueDescription, RuntimeCounts, description_json, description_of_json
 from tests.unit.gateway.http_exchange import (
     ATOM,
     HOST,

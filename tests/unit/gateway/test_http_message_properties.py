@@ -18,20 +18,28 @@ from busway.amqp.encode import encode_value
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, SEQUENCE, VALUE, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Char, Decimal, Described, Float, Int, Symbol, Timestamp, UByte, ULong
-from busway.broker.fragment.receiver import Delivery
-from busway.gateway.http.json_input import parse_json
-from busway.gateway.http.messages.broker_properties import broker_properties, http_date, instant_ms
-from busway.gateway.http.messages.custom_properties import (
+from busway.broker.fragment.locks import Delivery
+from busway.gateway.http.messages.http_message import (
+    ReceivedMessage,
+    batch_payloads,
+    is_batch,
+    message_id_of,
+    received_message,
+    single_payload,
+)
+from busway.gateway.http.messages.message_properties import (
     RESERVED_NAMES,
     RESERVED_PREFIXES,
+    broker_properties,
     checked_value,
     headers_of,
+    http_date,
+    instant_ms,
     is_reserved,
     json_form,
     properties_of,
 )
-from busway.gateway.http.messages.received_message import ReceivedMessage, message_id_of, received_message
-from busway.gateway.http.messages.sent_message import batch_payloads, is_batch, single_payload
+from busway.gateway.http.untrusted_input import parse_json
 from busway.message.message import Message
 from busway.model.errors import ArgumentOutOfRange, BadArgument, BrokerError
 

@@ -16,7 +16,7 @@ import pytest
 
 from busway.broker.entity.queue import Queue
 from busway.broker.namespace.namespace import Namespace
-from busway.gateway.amqp.wire.payloads import PayloadCodec
+from busway.gateway.amqp.message_mapping import PayloadCodec
 from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway
 from busway.gateway.http.messages import messages

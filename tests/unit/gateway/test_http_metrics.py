@@ -25,7 +25,7 @@ from busway.model.errors import EntityNotFound
 from busway.model.flow import NAMESPACE_ONLY, FlowTable
 from busway.signals.exposition import Exposition
 from busway.signals.measured_process import MeasuredProcess
-from busway.signals.metric_names import ABSENT, COUNTER, GAUGE, METRICS
+from busway.signals.metrics import ABSENT, COUNTER, GAUGE, METRICS
 from tests.unit.gateway.http_exchange import HOST, VERSION, Answer, Exchange, queue_body, sas_token
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "monitoring.md"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from tests.unit.gateway.http_exchange import VERSION, Answer, Exchange, queue_body
 from tests.unit.gateway.test_http_partitions import PARTITIONED, create
 

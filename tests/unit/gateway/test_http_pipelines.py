@@ -10,8 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
-from busway.gateway.http.operator.pipeline_report import PARTITIONS_MAX, SOURCES_MAX
-from busway.gateway.http.operator.pipelines_route import REPORT_BYTES_MAX
+from busway.gateway.http.pipelines_route import PARTITIONS_MAX, REPORT_BYTES_MAX, SOURCES_MAX
 from busway.message.event_record import Event
 from busway.message.message import Message
 from busway.model.descriptions import LISTEN, AuthorizationRule, NewEntity, QueueDescription

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busway.amqp.performatives import Accepted
-from busway.broker.namespace.hub_entities import NoHubs
+from busway.broker.namespace.contents import NoHubs
 from busway.model.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.unit.gateway.amqp_peer import payload

@@ -8,10 +8,9 @@ from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.performatives import Accepted, Rejected
 from busway.amqp.sasl import plain_response
 from busway.amqp.types import Long, Symbol, Timestamp
-from busway.gateway.amqp.wire.message_mapping import message_of
-from busway.model.descriptions import QueueDescription
+from busway.gateway.amqp.message_mapping import message_of
+from busway.model.descriptions import ROOT_RULE_NAME, QueueDescription
 from busway.model.errors import ArgumentOutOfRange, BadArgument
-from busway.model.sas_keys import ROOT_RULE_NAME
 from tests.unit.gateway.amqp_peer import KEY, Peer, Room, body_of, in_room, payload
 
 TIME = Symbol("x-opt-delivery-time")

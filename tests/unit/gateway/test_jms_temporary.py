@@ -9,7 +9,7 @@ import pytest
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
-from busway.gateway.amqp.attach.temporary_nodes import IDLE_MS
+from busway.gateway.amqp.attach.client_made_entities import IDLE_MS
 from busway.model.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from busway.model.limits import Limits
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload

@@ -10,7 +10,7 @@ from busway.amqp.connection import EngineSettings
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import AmqpMessage, encode_message
 from busway.amqp.types import Int, Long
-from busway.client.sas_token import sas_token
+from busway.client.connection_string import sas_token
 from busway.gateway.amqp.shared import GatewaySettings
 from busway.model.descriptions import AuthorizationRule, NewEntity, QueueDescription
 from busway.model.limits import Limits

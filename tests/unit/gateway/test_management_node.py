@@ -8,8 +8,8 @@ import pytest
 from busway.amqp.sections import DATA, VALUE, AmqpMessage, decode_message, encode_message, scan
 from busway.amqp.types import Array, Int, Long, Symbol, Timestamp, UInt
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
-from busway.gateway.amqp.nodes.management_locks import _VERBS
 from busway.gateway.amqp.nodes.management_node import OPERATIONS
+from busway.gateway.amqp.nodes.management_operations import _VERBS
 from busway.model.descriptions import AuthorizationRule, QueueDescription
 from busway.model.limits import Limits
 from busway.model.settlement import Verb

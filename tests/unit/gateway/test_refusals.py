@@ -14,7 +14,7 @@ import pytest
 from busway.amqp.link import IncomingDelivery, Link
 from busway.amqp.performatives import Accepted, Properties, Rejected
 from busway.amqp.types import Array, Symbol
-from busway.broker.entity.partition_keys import fragment_of_key
+from busway.broker.entity.fragment_choice import fragment_of_key
 from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.broker.namespace.namespace import Namespace
 from busway.client.messages import encode_batch

@@ -4,7 +4,7 @@ from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
-from busway.broker.namespace.rule_rows import rule_json, rule_of_json
+from busway.broker.namespace.rule_table import rule_json, rule_of_json
 from busway.gateway.http.atom.rule_xml import parse_rule, rule_element
 from busway.model.errors import BadArgument
 from busway.rules.rule import (

@@ -8,7 +8,7 @@ from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import Accepted, Properties, Rejected
 from busway.amqp.sections import BATCH_FORMAT, DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Symbol
-from busway.gateway.amqp.wire.message_mapping import delivery_payload, message_of
+from busway.gateway.amqp.message_mapping import delivery_payload, message_of
 from busway.message.event_record import event_of
 from busway.model.descriptions import QueueDescription
 from busway.model.errors import BadArgument

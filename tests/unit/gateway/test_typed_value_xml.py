@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from busway.gateway.http.atom.typed_value_xml import parse_typed_value, value_element, value_text
+from busway.gateway.http.atom.rule_xml import parse_typed_value, value_element, value_text
 from busway.model.errors import BadArgument
 from busway.rules.rule import VALUE_TYPES, TypedValue
 

@@ -9,7 +9,7 @@ import pytest
 
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.gateway import AmqpGateway
-from busway.gateway.amqp.wire.payloads import PayloadCodec
+from busway.gateway.amqp.message_mapping import PayloadCodec
 from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway, HttpSettings
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, SUBPROTOCOL, ByteConnection, WebSocketTransport

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busway.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
+from busway.amqp.decode import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
 from busway.amqp.performatives import (
     ROLE_RECEIVER,
     ROLE_SENDER,
@@ -22,13 +22,12 @@ from busway.amqp.performatives import (
 from busway.amqp.sasl import plain_response
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.gateway import AmqpGateway
-from busway.gateway.amqp.wire.payloads import PayloadCodec
+from busway.gateway.amqp.message_mapping import PayloadCodec
 from busway.gateway.http import protocol
 from busway.gateway.http.app import HttpGateway
 from busway.gateway.http.websocket import SUBPROTOCOL
-from busway.model.descriptions import NewEntity, QueueDescription
+from busway.model.descriptions import ROOT_RULE_NAME, NewEntity, QueueDescription
 from busway.model.limits import Limits
-from busway.model.sas_keys import ROOT_RULE_NAME
 from tests.harness.frame_factory import make_frame, sasl
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.harness.memory_store import MemoryStore

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from busway.journal.frame import Frame
+from busway.journal.parquet_file import RowGroup
 from busway.journal.recorder import Recorder
-from busway.journal.row_group import RowGroup
 from busway.message.message import Message
 from tests.harness.manual_clock import ManualClock
 

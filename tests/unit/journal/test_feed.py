@@ -18,9 +18,8 @@ import pytest
 from busway.broker.fragment.journal import SEND
 from busway.clock import Clock
 from busway.journal import feed as feed_module
-from busway.journal.feed import Feed, JournalUnavailable, check
+from busway.journal.feed import Feed, JournalUnavailable, WriterProcess, check
 from busway.journal.writer import NICENESS, WriterSettings
-from busway.journal.writer_process import WriterProcess
 from tests.unit.journal.frames import stored
 
 Scenario = Callable[[Feed], Awaitable[None]]

@@ -17,10 +17,10 @@ from busway.broker.fragment.journal import (
     OperationRow,
 )
 from busway.broker.fragment.locks import Lock
-from busway.journal.columns import COLUMNS, OPERATIONS
+from busway.journal.files import COLUMNS, OPERATIONS
 from busway.journal.frame import Frame, FrameDamaged
+from busway.journal.parquet_file import SCHEMA
 from busway.journal.recorder import CHARACTERS_MAX, ROWS_MAX, TEXT_CHARACTERS_MAX
-from busway.journal.row_group import SCHEMA
 from busway.message.event_record import Event
 from tests.unit.journal.frames import Recorded, stored
 

@@ -14,7 +14,7 @@ import pytest
 from busway.broker.fragment.journal import SEND
 from busway.journal import writer as writer_module
 from busway.journal.frame import Frame
-from busway.journal.row_group import SCHEMA
+from busway.journal.parquet_file import SCHEMA
 from busway.journal.writer import Writer, WriterSettings, run
 from tests.chaos.disk_full import SmallDisk
 from tests.harness.manual_clock import SeededEntropy

@@ -2,12 +2,11 @@
 
 from typing import Final
 
-from busway.rules.errors import FilterError
+from busway.rules.compiled_rule import compiled_filter
 from busway.rules.evaluate import Compilation
-from busway.rules.filters import compiled_filter
 from busway.rules.parse import parse_filter
-from busway.rules.rule import SqlFilter, TypedValue
-from busway.rules.values import Instant, Span
+from busway.rules.rule import FilterError, SqlFilter, TypedValue
+from busway.rules.subject import Instant, Span
 from tests.unit.rules.property_bag import AN_ID, PropertyBag, an_id
 
 T: Final = True

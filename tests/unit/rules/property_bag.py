@@ -3,8 +3,7 @@ broker's own subject."""
 
 from uuid import UUID
 
-from busway.rules.subject import ChangeableSubject, folded
-from busway.rules.values import MISSING, Missing, Value
+from busway.rules.subject import MISSING, ChangeableSubject, Missing, Value, folded
 
 #: What `newid()` gives in tests that do not ask for another.
 AN_ID = UUID("12345678-1234-5678-1234-567812345678")

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.rules.actions import compiled_action
-from busway.rules.errors import ActionError, RuleSyntaxError
-from busway.rules.expression import Property, RemoveStatement, SetStatement
+from busway.rules.compiled_rule import compiled_action
+from busway.rules.expression import SETTABLE, Property, RemoveStatement, SetStatement
 from busway.rules.printed import printed_action
-from busway.rules.rule import SqlAction, TypedValue
-from busway.rules.system_properties import SETTABLE
-from busway.rules.values import Instant, Span, Value
+from busway.rules.rule import ActionError, RuleSyntaxError, SqlAction, TypedValue
+from busway.rules.subject import Instant, Span, Value
 from tests.unit.rules.property_bag import AN_ID, PropertyBag, an_id
 from tests.unit.rules.trees import NAMES, PARAMETERS, messages, operands
 

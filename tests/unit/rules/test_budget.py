@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from busway.rules.budget import CHARACTERS_MAX
 from busway.rules.compiled_rule import CompiledRule
-from busway.rules.errors import ActionError, FilterError
-from busway.rules.rule import Rule, SqlAction, SqlFilter, TrueFilter, TypedValue
+from busway.rules.operators import CHARACTERS_MAX
+from busway.rules.rule import ActionError, FilterError, Rule, SqlAction, SqlFilter, TrueFilter, TypedValue
 from busway.rules.selection import Selection
 from tests.unit.rules.property_bag import PropertyBag, an_id
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from busway.rules.check import check_rule
-from busway.rules.errors import RuleSyntaxError
+from busway.model.description_checks import check_rule
 from busway.rules.rule import (
     CorrelationFilter,
     FalseFilter,
     Filter,
     Rule,
+    RuleSyntaxError,
     SqlAction,
     SqlFilter,
     TrueFilter,

@@ -4,10 +4,9 @@ from typing import Any, Final
 
 import pytest
 
-from busway.rules.errors import RuleSyntaxError
-from busway.rules.filters import compiled_filter
-from busway.rules.rule import CorrelationFilter, TypedValue
-from busway.rules.values import Instant, Span, Value
+from busway.rules.compiled_rule import compiled_filter
+from busway.rules.rule import CorrelationFilter, RuleSyntaxError, TypedValue
+from busway.rules.subject import Instant, Span, Value
 from tests.unit.rules.property_bag import AN_ID, PropertyBag, an_id
 
 CONDITIONS: Final = {

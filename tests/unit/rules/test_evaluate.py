@@ -5,14 +5,13 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 
-from busway.rules.errors import FilterError, RuleSyntaxError
+from busway.rules.compiled_rule import compiled_filter
 from busway.rules.evaluate import Compilation
 from busway.rules.expression import And, Expression, Not, Operand, Or, PropertyOf, nodes_of
-from busway.rules.filters import compiled_filter
 from busway.rules.parse import parse_filter
 from busway.rules.printed import printed
-from busway.rules.rule import SqlFilter, TypedValue
-from busway.rules.values import INTEGER_MAX, INTEGER_MIN, Value
+from busway.rules.rule import FilterError, RuleSyntaxError, SqlFilter, TypedValue
+from busway.rules.subject import INTEGER_MAX, INTEGER_MIN, Value
 from tests.unit.rules.property_bag import PropertyBag, an_id
 from tests.unit.rules.trees import PARAMETERS, conditions, messages, operands
 

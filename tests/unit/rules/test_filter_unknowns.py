@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from busway.rules.errors import FilterError
+from busway.rules.rule import FilterError
 from tests.unit.rules.filter_answers import (
     Answer,
     E,

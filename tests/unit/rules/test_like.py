@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.rules import errors, like
-from busway.rules.errors import FilterError
-from busway.rules.like import PATTERN_CHARACTERS_MAX, LikePattern
+from busway.rules import operators, rule
+from busway.rules.operators import PATTERN_CHARACTERS_MAX, LikePattern
+from busway.rules.rule import FilterError
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
@@ -101,11 +101,11 @@ def test_a_bomb_costs_no_more_than_the_length_of_the_text(name: str) -> None:
 
 
 def _source_of_like() -> ModuleType:
-    path = str(errors.__file__).replace("errors.py", "like.py")
+    path = str(rule.__file__).replace("rule.py", "operators.py")
     spec = importlib.util.spec_from_file_location("like_from_source", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert module.PATTERN_CHARACTERS_MAX == like.PATTERN_CHARACTERS_MAX
+    assert module.PATTERN_CHARACTERS_MAX == operators.PATTERN_CHARACTERS_MAX
     return module

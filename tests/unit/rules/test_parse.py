@@ -7,10 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from busway.rules.errors import RuleSyntaxError
 from busway.rules.expression import And, Arithmetic, Comparison, Literal, Or, Property, SetStatement
-from busway.rules.parse import DEPTH_MAX, STATEMENTS_MAX, parse_action, parse_filter
-from busway.rules.tokens import KEYWORDS
+from busway.rules.parse import DEPTH_MAX, KEYWORDS, STATEMENTS_MAX, parse_action, parse_filter
+from busway.rules.rule import RuleSyntaxError
 
 #: Text, place from 0, a piece of the sentence.
 FILTER_FAULTS: Final = [

@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busway.rules.errors import FilterError, RuleSyntaxError
-from busway.rules.filters import CompiledSqlFilter, compiled_filter
+from busway.rules.compiled_rule import CompiledSqlFilter, compiled_filter
 from busway.rules.rule import (
     CorrelationFilter,
     FalseFilter,
     Filter,
+    FilterError,
     Rule,
+    RuleSyntaxError,
     SqlAction,
     SqlFilter,
     TrueFilter,
     TypedValue,
 )
 from busway.rules.selection import Selection
-from busway.rules.subject import Subject
-from busway.rules.values import Missing, Value
+from busway.rules.subject import Missing, Subject, Value
 from tests.harness.examples import examples_of
 from tests.unit.rules.property_bag import PropertyBag, an_id
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busway.rules.subject import INSTANT_TICKS_MAX, INTEGER_MAX, Instant, Span
 from busway.rules.time_text import instant_of, instant_text, span_of, span_text
-from busway.rules.values import INSTANT_TICKS_MAX, INTEGER_MAX, Instant, Span
 
 
 @given(st.integers(0, INSTANT_TICKS_MAX))

@@ -1,6 +1,6 @@
 """Moments and durations as values."""
 
-from busway.rules.values import MISSING, Instant, Span
+from busway.rules.subject import MISSING, Instant, Span
 
 
 def test_equal_times_are_one_key() -> None:

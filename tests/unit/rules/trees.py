@@ -22,7 +22,7 @@ from busway.rules.expression import (
     Sign,
 )
 from busway.rules.rule import TypedValue
-from busway.rules.values import INSTANT_TICKS_MAX, Instant, Span, Value
+from busway.rules.subject import INSTANT_TICKS_MAX, Instant, Span, Value
 from tests.unit.rules.property_bag import AN_ID, PropertyBag
 
 NAMES = ("a", "b", "c", "flag")

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from busway.redaction import HIDDEN
-from busway.signals.log_lines import log_to_stream
+from busway.log_lines import HIDDEN, log_to_stream
 
 SECRET = "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IHNlY3I="
 

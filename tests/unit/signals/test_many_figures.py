@@ -114,7 +114,7 @@ def test_the_text_is_what_prometheus_reads() -> None:
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a\\nb", "ü{}=,"])
 def test_a_name_comes_back_as_it_was(name: str) -> None:
     """O-5: quotes, backslashes and line ends are written so that they are one again when read."""
-    from busway.signals.exposition_text import labels_text
+    from busway.signals.metrics import labels_text
 
     line = f"busway_up{labels_text(('entity', 'store'), (name, 's'))} 1.0\n"
     ((sample,),) = [

@@ -7,9 +7,8 @@ import logging
 import pytest
 
 from busway.broker.namespace.operations_log import FAILED, OperationsLog
-from busway.model.caller import note_caller, present_caller
-from busway.redaction import HIDDEN
-from busway.signals.log_lines import JsonLines, SecretsFilter
+from busway.log_lines import HIDDEN, JsonLines, SecretsFilter
+from busway.model.authorization import note_caller, present_caller
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 from tests.unit.gateway.http_exchange import HOST, VERSION, Exchange, queue_body, sas_token
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.client.sas_token import sas_token
-from busway.redaction import HIDDEN, redacted
+from busway.client.connection_string import sas_token
+from busway.log_lines import HIDDEN, redacted
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 TEXTS = [

@@ -11,16 +11,20 @@ import pytest
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import AmqpMessage, encode_message
-from busway.background import BackgroundWork
 from busway.broker.entity.queue import Queue
+from busway.event_loop import ENTRY_S, LOOP, BackgroundWork, Steps, Ticker, shown
 from busway.gateway.amqp.nodes.management_node import ManagementNode
 from busway.gateway.http.router import Router
-from busway.loop_entries import ENTRY_S, LOOP, Steps, shown
 from busway.model.descriptions import QueueDescription
 from busway.signals.exposition import Exposition
-from busway.signals.measured_process import MeasuredProcess
-from busway.signals.stall_meter import IDLE_PULSE_S, LOG_EVERY_S, PULSE_S, WINDOW_S, StallMeter
-from busway.ticker import Ticker
+from busway.signals.measured_process import (
+    IDLE_PULSE_S,
+    LOG_EVERY_S,
+    PULSE_S,
+    WINDOW_S,
+    MeasuredProcess,
+    StallMeter,
+)
 from busway.timers import Timers
 from tests.harness.manual_clock import ManualClock
 from tests.unit.gateway.amqp_peer import Room, in_room, payload

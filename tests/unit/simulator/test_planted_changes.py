@@ -10,12 +10,11 @@ import pytest
 
 from busway import compiled
 from busway.broker.forward.transfers import Transfers
+from busway.broker.fragment.expiry_and_schedule import Activator
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.runtime import Strays
-from busway.broker.fragment.schedule import Activator
 from busway.broker.fragment.sent_run import SentRun
-from busway.broker.namespace.rule_rows import RuleRow
-from busway.broker.namespace.rule_table import RuleTable
+from busway.broker.namespace.rule_table import RuleRow, RuleTable
 from busway.message.message import Message
 from busway.model.errors import BrokerError, ServerBusy
 from busway.store.contract import FragmentKey

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from struct import pack
 
 from busway.broker.namespace.namespace import Namespace
-from busway.gateway.amqp.wire.payloads import PayloadCodec
+from busway.gateway.amqp.message_mapping import PayloadCodec
 from busway.message.event_chunk import Chunk
 from busway.model.errors import ServerBusy
 from busway.model.limits import Limits
 from busway.staging.decider import Decided, WriteName
 from busway.staging.decisions import JOB, STREAM, WRITE
-from busway.staging.stage import Stage
+from busway.staging.stage_table import Stage
 from busway.staging.stagings import PartName, Stagings
 from busway.store.contract import Store
 from busway.streams.event_hubs import EventHubs

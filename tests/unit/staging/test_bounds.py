@@ -13,10 +13,8 @@ from busway.model.errors import QuotaExceeded
 from busway.model.limits import Limits
 from busway.staging import decisions, stage_table
 from busway.staging.decisions import JOB, Decision, read_decisions
-from busway.staging.stage import EntityName, Stage, StageLog, StageNote, note_text
-from busway.staging.stage_table import read_stages
-from busway.store.contract import Counters, FragmentKey
-from busway.store.log_contract import ChunkHead, ChunkPage
+from busway.staging.stage_table import EntityName, Stage, StageLog, StageNote, note_text, read_stages
+from busway.store.contract import ChunkHead, ChunkPage, Counters, FragmentKey
 from tests.unit.staging.staging_bench import STREAM, WRITE, StagingBench, on_a_staging_bench, texts
 
 

@@ -6,9 +6,14 @@ import asyncio
 
 import pytest
 
-from busway.model.descriptions import AuthorizationRule, NewEntity, SubscriptionDescription, TopicDescription
+from busway.model.descriptions import (
+    ROOT_RULE_NAME,
+    AuthorizationRule,
+    NewEntity,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from busway.model.errors import EntityNotFound, ServerBusy
-from busway.model.sas_keys import ROOT_RULE_NAME
 from busway.rules.rule import Rule, TrueFilter
 from busway.store.contract import StoreError
 from tests.unit.broker.namespace_bench import Reader, settle

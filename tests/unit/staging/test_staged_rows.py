@@ -7,12 +7,11 @@ import pytest
 from busway.message.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
 from busway.message.event_record import Event
 from busway.message.message import Message
-from busway.staging import part, publisher
+from busway.staging import publisher, targets
 from busway.staging.publisher import PagesAhead
-from busway.staging.slices import slice_end
 from busway.staging.staged_record import MessageRecords, event_record, events_in, messages_in, sizes_in
-from busway.store.contract import FragmentKey
-from busway.store.log_contract import ChunkPage
+from busway.staging.targets import slice_end
+from busway.store.contract import ChunkPage, FragmentKey
 from tests.unit.broker.topic_bench import encoded
 from tests.unit.staging.staging_bench import StagingBench, on_a_staging_bench, texts
 
@@ -87,7 +86,7 @@ def test_a_slice_ends_with_rows_or_bytes() -> None:
 def test_a_part_of_a_mebibyte_is_one_chunk() -> None:
     """Staging: what the broker adds to rows makes no chunk of its own."""
     payloads = [encoded("x" * 1000)] * 1000
-    assert sum(map(len, payloads)) <= part.CHUNK_BYTES_MAX < sum(map(len, payloads)) + 41 * 1000
+    assert sum(map(len, payloads)) <= targets.CHUNK_BYTES_MAX < sum(map(len, payloads)) + 41 * 1000
 
     async def test(bench: StagingBench) -> None:
         await bench.queue("orders")

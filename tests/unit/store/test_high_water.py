@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from busway.store.sqlite.high_water import HighWater
+from busway.store.sqlite.companion_files import HighWater
 
 
 def test_without_a_file_nothing_was_seen(tmp_path: Path) -> None:

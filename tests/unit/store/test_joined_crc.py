@@ -5,7 +5,7 @@ from zlib import crc32
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.store.sqlite.log_rows import joined_crc
+from busway.store.log_rows import joined_crc
 
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.integers(0, 3_000)), max_size=6))

@@ -10,11 +10,11 @@ import apsw
 import pytest
 
 from busway.store.contract import FragmentKey
+from busway.store.log_rows import ChunkTuple, ListedChunk, chunk_data, chunk_row
+from busway.store.rows import CHECKSUM_PRIME
 from busway.store.sqlite.database_file import open_for_reading, open_for_writing
-from busway.store.sqlite.log_reader import LogReader
-from busway.store.sqlite.log_rows import ChunkTuple, ListedChunk, chunk_data, chunk_row
+from busway.store.sqlite.event_logs import LogReader
 from busway.store.sqlite.queries import query
-from busway.store.sqlite.rows import CHECKSUM_PRIME
 from tests.store_contract.log_scenario import chunk, numbers_in
 
 LOG = FragmentKey(3)
@@ -128,7 +128,7 @@ def test_a_checksum_beyond_the_prime_is_read_the_careful_way(
     writer: apsw.Connection, reader: LogReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F4: five values of a CRC-32 cannot be told from five others by the checksum; such chunks are read as well."""
-    monkeypatch.setattr("busway.store.sqlite.log_rows.crc32", lambda _: CHECKSUM_PRIME + 2)
+    monkeypatch.setattr("busway.store.log_rows.crc32", lambda _: CHECKSUM_PRIME + 2)
     for number in range(3):
         insert(writer, chunk_row(LOG, chunk(number)))
     page = reader.chunks(LOG, 0, 8 << 20)

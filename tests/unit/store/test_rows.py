@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from busway.message.message import Message
 from busway.store.contract import FragmentKey
-from busway.store.sqlite.rows import (
+from busway.store.rows import (
     CHECKSUM_PRIME,
     MessageTuple,
     key_bounds,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from busway.store.sqlite.space import SpaceGuard, free_bytes_of
+from busway.store.sqlite.companion_files import SpaceGuard, free_bytes_of
 
 MIB = 1 << 20
 

@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from busway.broker.fragment.ready_window import WindowBudget
+from busway.broker.fragment.lane import WindowBudget
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.message.event_chunk import Chunk, ChunkBuilder
 from busway.message.event_record import Event, event_of
 from busway.model.errors import BrokerError
 from busway.model.limits import Limits
-from busway.store.contract import Counters, FragmentKey, FragmentRow, Store, StoreError
-from busway.store.log_contract import ChunkHead, ChunkPage
+from busway.store.contract import ChunkHead, ChunkPage, Counters, FragmentKey, FragmentRow, Store, StoreError
 from busway.streams.cursor import Cursor, EventReader
 from busway.streams.event_hub import EventHub
 from busway.streams.hub_descriptions import EventHubDescription, RetentionDescription

@@ -7,7 +7,7 @@ import pytest
 from busway.message.event_chunk import ChunkBuilder
 from busway.model.errors import EntityDisabled, EventsLost, ServerBusy
 from busway.model.limits import Limits
-from busway.store.log_contract import LogChanges
+from busway.store.contract import LogChanges
 from tests.unit.streams.rig import HubRig, Recorder, play
 
 TEXTS = [str(number) for number in range(10)]

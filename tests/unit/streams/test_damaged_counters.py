@@ -10,8 +10,7 @@ import pytest
 
 from busway.clock import Clock
 from busway.message.event_chunk import ChunkBuilder
-from busway.store.contract import Counters, FragmentKey, FragmentRow
-from busway.store.log_contract import LogChanges
+from busway.store.contract import Counters, FragmentKey, FragmentRow, LogChanges
 from busway.store.sqlite.store import SqliteStore
 
 EVENTS = 40

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.fragment.receiver import Attachment
+from busway.broker.fragment.locks import Attachment
 from busway.model.errors import (
     ArgumentOutOfRange,
     BrokerError,

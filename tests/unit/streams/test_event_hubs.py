@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from busway.broker.namespace.hub_entities import NoHubs
+from busway.broker.namespace.contents import NoHubs
 from busway.broker.namespace.namespace import Namespace
 from busway.message.event_record import Event
 from busway.model.descriptions import AuthorizationRule, NewEntity, QueueDescription, TopicDescription

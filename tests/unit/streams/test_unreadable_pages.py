@@ -12,8 +12,7 @@ from busway.clock import Clock
 from busway.message.event_chunk import Chunk, ChunkBuilder
 from busway.model.errors import EventsLost, ServerBusy
 from busway.model.limits import Limits
-from busway.store.contract import Counters, FragmentKey, FragmentRow, StoreError
-from busway.store.log_contract import LogChanges
+from busway.store.contract import Counters, FragmentKey, FragmentRow, LogChanges, StoreError
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.positions import TIME, Position
 from tests.unit.streams.rig import HubRig, play

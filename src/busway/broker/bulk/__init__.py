@@ -1,6 +1,6 @@
 """Many messages at once, for jobs:
 
-  claims         taken, held and settled together (`claim_rows`: what a claim holds)
+  claims         taken, held and settled together
   backfill       history for a subscription: copies that no publish made, each once
   letter_moves   dead letters back to work, each once
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from busway.broker.entity.queue import Queue
-from busway.broker.fragment.admission import fault_of, namespace_fault, quota_fault
-from busway.broker.fragment.dead_letter import SESSION_ID_IS_NULL, rule_failed
 from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.intake import fault_of, namespace_fault, quota_fault
+from busway.broker.fragment.message_states import SESSION_ID_IS_NULL, rule_failed
 from busway.broker.fragment.sent_run import SentRun
 from busway.message.message import Message
 from busway.model.descriptions import SubscriptionDescription

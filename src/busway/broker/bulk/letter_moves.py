@@ -20,13 +20,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from busway.broker.bulk.claim_rows import Pace
-from busway.broker.bulk.claims import by_fragment
+from busway.broker.bulk.claims import Pace, by_fragment
 from busway.broker.forward.send_via import SendVia
-from busway.broker.fragment.claim_stamp import stamp_of
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.property_changes import DEAD_LETTER_DESCRIPTION as DEAD_LETTER_DESCRIPTION
 from busway.broker.fragment.property_changes import DEAD_LETTER_REASON as DEAD_LETTER_REASON
+from busway.broker.fragment.property_changes import stamp_of
 from busway.broker.fragment.read_requests import read
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
 from busway.model.errors import (

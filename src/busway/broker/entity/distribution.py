@@ -28,8 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.entity.publication import Publication
-from busway.broker.entity.staged_copies import ROW_BYTES, Copies
+from busway.broker.entity.publication import ROW_BYTES, Copies, Publication
 from busway.broker.entity.topic_line import (
     TopicLine,
     WaitingActivation,
@@ -37,20 +36,18 @@ from busway.broker.entity.topic_line import (
     WaitingTransaction,
     WaitingTurn,
 )
-from busway.broker.fragment.dead_letter import rule_failed
 from busway.broker.fragment.intake import Intake, Preparation, Prepared
-from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
+from busway.broker.fragment.message_states import MessageInput, MessageState, rule_failed, step_of
 from busway.broker.fragment.sent_run import SentRun
 from busway.broker.fragment.turns import HALF
 from busway.message.message import Message
+from busway.message.message_subject import MessageSubject, changed_copy, plain_copy
 from busway.model.errors import BrokerError, NoMatchingSubscription, QuotaExceeded, ServerBusy
 from busway.model.settlement import RunDone
-from busway.rules.errors import ActionError
-from busway.rules.match import Match
+from busway.rules.compiled_rule import Match
+from busway.rules.rule import ActionError
 from busway.rules.selection import CHANGED_STEPS, CHARACTERS_PER_STEP, Selection
 from busway.store.contract import CommitBatch, StoreError
-from busway.subject.copies import changed_copy, plain_copy
-from busway.subject.message_subject import MessageSubject
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment

@@ -1,9 +1,13 @@
 """How sends spread over the fragments of a partitioned entity (P-20…P-33, S-23…S-26).
 
-Theory of operation. A message with a key goes to the key's fragment, or nowhere (P-25). A message without one goes to
-the next fragment in turn that takes it: one that is in service, has room (P-10), and whose store is not stuck in a
-slow commit, as long as there are others. All of that is decided before a message is handed to a commit: afterwards
-nothing moves, because whether it is stored is not known until the commit ends (P-31).
+Which fragment a key belongs to (P-20…P-26) is told by a hash: CRC-32 of the key's UTF-8 bytes, modulo the number
+of fragments. It is part of the data format: a key must find its fragment again over restarts and versions (P-24),
+so it never changes.
+
+Theory of operation. A message with a key goes to the key's fragment, or nowhere (P-25). A message without one goes
+to the next fragment in turn that takes it: one that is in service, has room (P-10), and whose store is not stuck
+in a slow commit, as long as there are others. All of that is decided before a message is handed to a commit:
+afterwards nothing moves, because whether it is stored is not known until the commit ends (P-31).
 
 The unit of the turn is a slice of at most `SLICE_MESSAGES_MAX` messages that came together, so that commits and
 outcomes stay in ranges (P-30). A batch is one unit whatever its size; so are its keys (S-23). A turn visits the
@@ -17,17 +21,50 @@ repeated after a crash finds its first try. It waits for that fragment.
 from __future__ import annotations
 
 from typing import Final
+from zlib import crc32
 
-from busway.broker.entity.partition_keys import (
-    SLICE_MESSAGES_MAX,
-    fragment_of_forwarded,
-    fragment_of_key,
-    key_of,
-)
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.settings import FragmentSettings
 from busway.message.message import Message
 from busway.model.errors import BrokerError, InvalidOperation, ServerBusy
+from busway.store.contract import COUNTER_MASK, INDEX_SHIFT
+
+#: P-30: keyless messages that came together go round in slices of so many.
+SLICE_MESSAGES_MAX: Final = 16
+
+
+def fragment_of_key(key: str, count: int) -> int:
+    return crc32(key.encode()) % count
+
+
+def key_of(message: Message, detects_duplicates: bool) -> str | None:
+    """P-20…P-22: the session, else the partition key, else the message id where duplicates are detected. None:
+    any fragment will do."""
+    if message.session_id is not None:
+        return message.session_id
+    if message.partition_key is not None:
+        return message.partition_key
+    return message.message_id if detects_duplicates else None
+
+
+def fragment_of_forwarded(message: Message, source_number: int, detects_duplicates: bool, count: int) -> int:
+    """F-9: by its key like any other, else by its number at its source, so that a move that is repeated after a crash
+    finds its first try."""
+    key = key_of(message, detects_duplicates)
+    if key is not None:
+        return fragment_of_key(key, count)
+    return (source_number & COUNTER_MASK) % count
+
+
+def index_of_number(number: int) -> int:
+    """M-36. Negative for a number that nobody gave out."""
+    return number >> INDEX_SHIFT
+
+
+def index_of_token(token: bytes) -> int:
+    """A lock token begins with its fragment's index."""
+    return token[0] << 8 | token[1] if len(token) > 1 else int.from_bytes(token, "big")
+
 
 _NO_KEY: Final = (
     "Message to a partitioned entity with duplicate detection enabled must have either PartitionKey or MessageId"

@@ -16,25 +16,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from busway.broker.entity.awaited_settlement import settle_durably
-from busway.broker.entity.cancellation import Cancellation
-from busway.broker.entity.fragment_choice import FragmentChoice, Part, are_keyless
-from busway.broker.entity.group_reports import Completion, DealtSlices, GatheredReport, PartReport
-from busway.broker.entity.next_session import NextSession
-from busway.broker.entity.partition_keys import (
+from busway.broker.entity.fragment_choice import (
     SLICE_MESSAGES_MAX,
+    FragmentChoice,
+    Part,
+    are_keyless,
     fragment_of_key,
     index_of_number,
     index_of_token,
 )
-from busway.broker.entity.receiver_share import ReceiverShare
-from busway.broker.entity.session_list import listed_sessions
+from busway.broker.entity.group_requests import Cancellation, NextSession, listed_sessions, settle_durably
+from busway.broker.entity.group_shares import (
+    Completion,
+    DealtSlices,
+    GatheredReport,
+    PartReport,
+    ReceiverShare,
+)
 from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.locks import Delivery, Receiver
 from busway.broker.fragment.message_sessions import MessageSession
-from busway.broker.fragment.moving import Origin
-from busway.broker.fragment.outlet import Outlet
+from busway.broker.fragment.outlet import Origin, Outlet
 from busway.broker.fragment.read_requests import check_fits, read
-from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
 from busway.message.message import NEVER_MS, Message

@@ -1,15 +1,18 @@
-"""What one receives from, a queue or a subscription: what its messages lie in, what its dead letters lie in, and the
-links that hold it open. Whether each of the two is one fragment or several, only the namespace knows (P-4)."""
+"""What one receives from, a queue or a subscription, and the links that hold an entity open.
+
+A queue is what its messages lie in, what its dead letters lie in, and its links. Whether each of the two is one
+fragment or several, only the namespace knows (P-4). `Attachments`, which topics have too, are the links that want
+to know when the entity changes under them (E-84, E-86).
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
 
-from busway.broker.entity.attachments import Attachments
 from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.locks import Attachment
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.settings import FragmentSettings
 from busway.message.message import Message
 from busway.model.descriptions import Receivable, RuntimeCounts, SubscriptionDescription
@@ -17,6 +20,60 @@ from busway.model.errors import BrokerError, EntityDisabled, InvalidOperation
 from busway.model.flow import Flow
 from busway.model.settlement import Report, RunDone
 from busway.store.contract import Counters
+
+
+class Attachments:
+    """Each link, and whether it sends. Some links *hold* an entity that was made for them: it is to go when the last
+    of them has gone, unless it was the entity that turned them away. Others are there to *end* the entity: as long as
+    one of them stands nobody new may receive, so that nobody receives from what goes."""
+
+    def __init__(self) -> None:
+        self._links: dict[Attachment, bool] = {}
+        #: With what to call when none is left.
+        self._holders: dict[Attachment, Callable[[], None]] = {}
+        self._ending: dict[Attachment, None] = {}
+
+    def add(self, link: Attachment, *, sends: bool) -> None:
+        self._links[link] = sends
+
+    def hold(self, link: Attachment, released: Callable[[], None]) -> None:
+        """The link is attached already."""
+        self._holders[link] = released
+
+    def is_held(self) -> bool:
+        return bool(self._holders)
+
+    def end_by(self, link: Attachment) -> None:
+        self._ending[link] = None
+
+    def is_ending(self) -> bool:
+        return bool(self._ending)
+
+    def is_ended_by(self, link: Attachment) -> bool:
+        """Since it said so, nobody has come to receive and the entity has turned nobody away."""
+        return link in self._ending
+
+    def discard(self, link: Attachment) -> None:
+        self._links.pop(link, None)
+        self._ending.pop(link, None)
+        released = self._holders.pop(link, None)
+        if released is not None and not self._holders:
+            released()
+
+    def discard_all(self, links: Iterable[Attachment]) -> None:
+        for link in links:
+            self._links.pop(link, None)
+            self._holders.pop(link, None)
+
+    def evict(self, error: BrokerError, *, sends: bool | None = None) -> None:
+        """Every link with this error, once; with `sends` only senders, or only others."""
+        evicted = [link for link, is_sender in self._links.items() if sends in (None, is_sender)]
+        self.discard_all(evicted)
+        if sends is None:
+            evicted.extend(self._ending)
+            self._ending.clear()
+        for link in evicted:
+            link.evict(error)
 
 
 class Queue:

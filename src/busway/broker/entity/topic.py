@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from busway.broker.entity.attachments import Attachments
 from busway.broker.entity.distribution import Distribution
-from busway.broker.entity.queue import scheduled
+from busway.broker.entity.queue import Attachments, scheduled
 from busway.broker.fragment.fragment import Fragment
+from busway.broker.fragment.locks import Attachment
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.receiver import Attachment
 from busway.broker.fragment.settings import FragmentSettings
 from busway.message.message import Message
 from busway.model.descriptions import TopicDescription

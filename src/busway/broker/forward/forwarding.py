@@ -1,18 +1,18 @@
 """Automatic forwarding: what arrives in one fragment moves on to another entity (F-1…F-14, D-20, D-21).
 
 Theory of operation. Each forwarding fragment, main or dead-letter, has one `Forwarder`. It is woken when something
-may have arrived and then walks the fragment's rows in order, a run at a time: a run is appended to the
-destination like any other send, with everything that means there (F-11), and deleted here. When both lie in one
-store that is one commit; else see `transfers`. Runs follow one another, so order is kept (F-7).
+may have arrived and then walks the fragment's rows in order, a run at a time: a run is appended to the destination
+like any other send, with everything that means there (F-11), and deleted here. When both lie in one store that is
+one commit; else see `transfers`. Runs follow one another, so order is kept (F-7).
 
-A destination that refuses for good (full, disabled, gone) is tried again for a few seconds, then the message goes to
-this entity's own dead-letter queue (F-12); in a dead-letter queue it waits instead (D-20). A store that is not
+A destination that refuses for good (full, disabled, gone) is tried again for a few seconds, then the message goes
+to this entity's own dead-letter queue (F-12); in a dead-letter queue it waits instead (D-20). A store that is not
 available is waited for, however long. Meanwhile rows for other fragments of the destination pass by: order is kept
-for each of them, and it is all that a receiver there can see (`destinations_on_hold`).
+for each of them, and it is all that a receiver there can see (`DestinationsOnHold`).
 
 While rows are on their way, which takes more than one step only when the destination looks for duplicates or lies
-in another store, `moving` keeps them from expiring here. What becomes of them when the forwarder is gone before the
-destination has answered, or when nobody knows the answer, is told in `transfers`.
+in another store, `moving` keeps them from expiring here. What becomes of them when the forwarder is gone before
+the destination has answered, or when nobody knows the answer, is told in `transfers`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.entity.partition_keys import fragment_of_forwarded
-from busway.broker.forward.destinations_on_hold import Destination, DestinationsOnHold
-from busway.broker.forward.transfers import FORWARDED, Departure, Transfers
-from busway.broker.fragment.dead_letter import hops_used_up, transfer_failed
-from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
-from busway.broker.fragment.moving import Onward
+from busway.broker.entity.fragment_choice import fragment_of_forwarded
+from busway.broker.forward.transfers import FORWARDED, Departure, Destination, DestinationsOnHold, Transfers
+from busway.broker.fragment.message_states import (
+    MessageInput,
+    MessageState,
+    hops_used_up,
+    step_of,
+    transfer_failed,
+)
+from busway.broker.fragment.outlet import Onward
 from busway.broker.fragment.property_changes import DEAD_LETTER_REASON, read_changes
 from busway.message.bare import changed_bare
-from busway.message.head import read_head
-from busway.message.message import PLACE_ACTIVE, Message
+from busway.message.message import PLACE_ACTIVE, Message, read_head
+from busway.message.message_subject import MessageSubject
 from busway.model.errors import (
     BrokerError,
     EntityDisabled,
@@ -41,7 +45,6 @@ from busway.model.errors import (
     StoreOutcomeUnknown,
 )
 from busway.store.contract import CommitBatch, StoreError, TransferMark
-from busway.subject.message_subject import MessageSubject
 
 if TYPE_CHECKING:
     from busway.broker.entity.queue import Queue

@@ -17,14 +17,9 @@ from busway.amqp.decode import decode_value
 from busway.amqp.encode import append_value
 from busway.amqp.types import Symbol
 from busway.broker.forward.forwarding import Forwarder, Route
-from busway.broker.fragment.admission import fault_of
-from busway.message.head import Head, read_head
-from busway.message.message import Message
-from busway.model.descriptions import (
-    Description,
-    QueueDescription,
-    SubscriptionDescription,
-)
+from busway.broker.fragment.intake import fault_of
+from busway.message.message import Head, Message, read_head
+from busway.model.descriptions import Description, QueueDescription, SubscriptionDescription
 from busway.model.entity_path import TRANSFER_KEYWORD
 from busway.model.errors import BrokerError
 from busway.model.settlement import Report, RunDone
@@ -33,10 +28,10 @@ if TYPE_CHECKING:
     from busway.broker.entity.queue import Queue
     from busway.broker.entity.topic import Topic
     from busway.broker.fragment.fragment import Fragment
+    from busway.broker.fragment.locks import Attachment
     from busway.broker.fragment.outlet import Outlet
-    from busway.broker.fragment.receiver import Attachment
     from busway.broker.fragment.settings import FragmentSettings
-    from busway.broker.transaction.transaction import Transaction
+    from busway.broker.transaction.transactions import Transaction
     from busway.model.flow import Flow
     from busway.model.limits import Limits
 

@@ -1,14 +1,21 @@
-"""Moves between stores: which rows may have arrived elsewhere, and what is done about them.
+"""Moves between stores: where rows cannot go just now, which may have arrived, and what is done about them.
 
-Theory of operation. A message that moves to another store is written there together with a *mark* that names the
-row it came from; then the row is deleted at its source; then the mark is removed. After a crash a mark without
-its end says: this row has arrived already. So whenever a store is opened its marks are read, and rows they name
-are deleted at their source instead of being moved again. Inside one store no mark is needed: the copy and the
-deletion are one commit.
+Destinations on hold (F-12, TX-3). A forwarder moves rows in order, but rows for different destinations owe each
+other nothing: while one destination waits for the next try, rows for the others pass by. A destination is an
+entity, or one fragment of it. What waits is not read again and again. The record keeps the number up to which
+every row waits for a destination that is held: what arrives is looked for behind it. A new try begins at the
+start; as soon as it has found the same destinations shut again it goes on behind that number too, so a long
+backlog for one of them costs a try one page.
 
-As long as nobody can say whether a row has arrived, it is *held back* at its source: not handed out, not moved, not
-expired, whoever owns the fragment by then (`Horizon.holds_back`). The forwarder that sent it may be gone, because
-forwarding was removed or the source's store failed meanwhile. All other rows go their way. Such rows are
+Theory of operation of moves between stores. A message that moves to another store is written there together with a
+*mark* that names the row it came from; then the row is deleted at its source; then the mark is removed. After a
+crash a mark without its end says: this row has arrived already. So whenever a store is opened its marks are read,
+and rows they name are deleted at their source instead of being moved again. Inside one store no mark is needed:
+the copy and the deletion are one commit.
+
+As long as nobody can say whether a row has arrived, it is *held back* at its source: not handed out, not moved,
+not expired, whoever owns the fragment by then (`Horizon.holds_back`). The forwarder that sent it may be gone,
+because forwarding was removed or the source's store failed meanwhile. All other rows go their way. Such rows are
 
   under way   in a `Departure`: handed to the destination, which has not answered
   unknown     their commit's outcome is: until the store that they went to is opened again and its marks are read
@@ -17,10 +24,10 @@ forwarding was removed or the source's store failed meanwhile. All other rows go
               only that store knows, so it is all that the source had at its start. Only once they are no longer
               bound for that very store this matters
 
-The next life of the process must know of them too, once forwarding was removed or moved: by then no forwarder waits
-for their store any more. So an update that turns messages away writes down in the entity's row, in the same commit,
-which stores may hold rows up to which number (`Doubt`), unless everything is known at that moment. While it is
-written nothing departs from the entity. The doubt is taken out of the row as soon as the store has told.
+The next life of the process must know of them too, once forwarding was removed or moved: by then no forwarder
+waits for their store any more. So an update that turns messages away writes down in the entity's row, in the same
+commit, which stores may hold rows up to which number (`Doubt`), unless everything is known at that moment. While
+it is written nothing departs from the entity. The doubt is taken out of the row as soon as the store has told.
 """
 
 from __future__ import annotations
@@ -28,16 +35,91 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from busway.broker.forward.destinations_on_hold import Destination
-from busway.broker.forward.doubt import Doubt
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.store_keeper import StoreKeeper
 from busway.message.message import PLACE_ACTIVE
 from busway.model.errors import BrokerError
 from busway.store.contract import FragmentKey, StoreError, TransferMark
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Forwarding was removed or moved while rows of a fragment, up to this number, may have lain in another store. As
+    long as that store has not been read nobody may have them (`transfers`), also in lives of the process to come."""
+
+    store_name: str
+    fragment: FragmentKey
+    number: int
+    gone_to: str
+
+
+#: Path of the entity and index of the fragment; None for the index means all of it.
+Destination = tuple[str, int | None]
+
+
+class DestinationsOnHold:
+    """Of one forwarder."""
+
+    __slots__ = ("_held", "_held_before", "_mark_before", "_refuses_since", "start")
+
+    def __init__(self) -> None:
+        self._held: set[Destination] = set()
+        #: Up to this number every row waits for one of them.
+        self.start = 0
+        # The same at the end of the last try; empty when this try has got as far.
+        self._held_before: set[Destination] = set()
+        self._mark_before = 0
+        self._refuses_since: dict[Destination, float] = {}
+
+    def holds(self, destination: Destination) -> bool:
+        return destination in self._held or (destination[0], None) in self._held
+
+    def are_any(self) -> bool:
+        return bool(self._held)
+
+    def hold(self, destination: Destination) -> None:
+        """Until the next try."""
+        self._held.add(destination)
+
+    def try_again(self) -> None:
+        """The time for another try has come: nobody is held."""
+        self._held_before, self._held = self._held, set()
+        self._mark_before, self.start = self.start, 0
+
+    def waits_up_to(self, number: int) -> None:
+        self.start = number
+
+    def arrived(self, number: int) -> None:
+        """A row has come that bears this number, perhaps a lower one than rows that were here before."""
+        if number <= self.start:
+            self.start = number - 1
+        if number <= self._mark_before:
+            self._mark_before = number - 1
+
+    def next_after(self, number: int) -> int:
+        """Where the walk goes on that has come to this number."""
+        if self._held_before and self._held_before <= self._held:
+            self._held_before = set()
+            if self.start <= number < self._mark_before:
+                self.start = number = self._mark_before
+        return number
+
+    # -- patience
+
+    def refuses_since(self, destination: Destination, now: float) -> float:
+        """When it began to refuse; that is now, if it did not before."""
+        return self._refuses_since.setdefault(destination, now)
+
+    def takes(self, destination: Destination) -> None:
+        """It has taken something."""
+        if self._refuses_since:
+            self._refuses_since.pop(destination, None)
+            self._refuses_since.pop((destination[0], None), None)
+
 
 _log = logging.getLogger(__name__)
 

@@ -21,17 +21,14 @@ from collections.abc import Callable
 from typing import Final
 
 from busway.broker.fragment.duplicates import DuplicateFilter
-from busway.broker.fragment.expiry import HeadExpiry
+from busway.broker.fragment.expiry_and_schedule import HeadExpiry
 from busway.broker.fragment.intake import Intake
 from busway.broker.fragment.journal import OperationRow
-from busway.broker.fragment.lane import Lane
-from busway.broker.fragment.locks import LockTable
+from busway.broker.fragment.lane import Horizon, Lane, ReadyWindow
+from busway.broker.fragment.locks import Delivery, LockTable, Receiver
 from busway.broker.fragment.message_sessions import MessageSession, MessageSessions
-from busway.broker.fragment.moving import Onward, Origin
-from busway.broker.fragment.outlet import Outlet
+from busway.broker.fragment.outlet import Onward, Origin, Outlet
 from busway.broker.fragment.read_requests import ReadRequests, read
-from busway.broker.fragment.ready_window import Horizon, ReadyWindow
-from busway.broker.fragment.receiver import Delivery, Receiver
 from busway.broker.fragment.runtime import BrokerRuntime, broker_error
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.fragment.settling import Settling

@@ -1,15 +1,18 @@
-"""What a fragment takes in: it gives out numbers, enqueued times and expiry times (M-35, M-40, M-41, S-1…S-9).
+"""What a fragment takes in: which messages, under which numbers and times (M-35, M-40, M-41, S-1…S-9, L-8).
+
+First stand the checks that tell which messages an entity takes (S-6…S-9, L-8). Their order is the order of the
+answers.
 
 Numbers are gapless from 1 and given out only when a message joins a batch, so a refused message leaves no gap.
 
-The enqueued time that clients see never goes back, even if the wall clock does. Nothing is decided by it: what is for
-later and when a message expires follow the wall clock, which may have been ahead once. Each run is decided about by
-one look at that clock: a message is either for now or for later, whatever the clock does in between.
+The enqueued time that clients see never goes back, even if the wall clock does. Nothing is decided by it: what is
+for later and when a message expires follow the wall clock, which may have been ahead once. Each run is decided
+about by one look at that clock: a message is either for now or for later, whatever the clock does in between.
 
 Numbers have an end: from `RESERVE_FROM` on each send first asks `numbering` (M-37).
 
-What a transaction sends is checked when it comes and joins with the commit (TX-8). Only numbers of messages that it
-schedules are given out before, because the client is told them at once: a rollback leaves a gap.
+What a transaction sends is checked when it comes and joins with the commit (TX-8). Only numbers of messages that
+it schedules are given out before, because the client is told them at once: a rollback leaves a gap.
 """
 
 from __future__ import annotations
@@ -17,18 +20,88 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from busway.broker.fragment.admission import batch_fault, fault_of, has_keys, namespace_fault, quota_fault
 from busway.broker.fragment.numbering import RESERVE_FROM, Numbering
 from busway.broker.fragment.sent_run import PreparedRows, SentRun, expiry_ms
+from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import Message
-from busway.model.errors import BrokerError, EntityDisabled, QuotaExceeded, ServerBusy
+from busway.model.errors import (
+    BadArgument,
+    BrokerError,
+    EntityDisabled,
+    InvalidOperation,
+    MessageTooLarge,
+    QuotaExceeded,
+    ServerBusy,
+)
+from busway.model.limits import Limits
 from busway.model.settlement import RunDone
 from busway.store.contract import CommitBatch
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
-    from busway.broker.fragment.moving import Origin
+    from busway.broker.fragment.outlet import Origin
+
+
+def has_keys(message: Message) -> bool:
+    """True for a message that needs a closer look than its size."""
+    return (
+        message.session_id is not None or message.partition_key is not None or message.message_id is not None
+    )
+
+
+def fault_of(message: Message, size: int, settings: FragmentSettings, limits: Limits) -> BrokerError | None:
+    """Why the entity refuses this message; None when it does not."""
+    if size > settings.message_bytes_max:
+        return MessageTooLarge(
+            f"The message of {size} bytes is larger than the {settings.message_bytes_max} bytes"
+            f" that '{settings.path}' allows."
+        )
+    session_id, partition_key = message.session_id, message.partition_key
+    if settings.requires_session and session_id is None:
+        return InvalidOperation(
+            "The SessionId was not set on a message, and it cannot be sent to the entity."
+            " Entities that have session support enabled can only receive messages that have the SessionId"
+            " set to a valid value."
+        )
+    for name, key in (
+        ("MessageId", message.message_id),
+        ("SessionId", session_id),
+        ("PartitionKey", partition_key),
+    ):
+        if key is not None and len(key) > limits.key_characters_max:
+            return BadArgument(
+                f"{name} is {len(key)} characters long; at most {limits.key_characters_max} are allowed."
+            )
+    # An empty SessionId is a session, and no key that another one could differ from: its messages lie together.
+    if session_id and partition_key is not None and session_id != partition_key:
+        return InvalidOperation(
+            "PartitionKey and SessionId of a message must be the same when both are set."
+            f" PartitionKey: '{partition_key}', SessionId: '{session_id}'."
+        )
+    return None
+
+
+def batch_fault(size: int, settings: FragmentSettings) -> MessageTooLarge:
+    """S-22: the limit applies to the whole batch."""
+    return MessageTooLarge(
+        f"The batch of {size} bytes is larger than the {settings.message_bytes_max} bytes"
+        f" that '{settings.path}' allows."
+    )
+
+
+def quota_fault(settings: FragmentSettings, used_bytes: int) -> QuotaExceeded:
+    return QuotaExceeded(
+        "The maximum entity size has been reached or exceeded for the entity."
+        f" Entity: '{settings.path}', size: {used_bytes} bytes, maximum: {settings.size_bytes_max} bytes."
+    )
+
+
+def namespace_fault(bytes_max: int) -> QuotaExceeded:
+    """L-4: what the sender is told when the namespace is full."""
+    return QuotaExceeded(
+        f"The maximum size of the namespace, {bytes_max} bytes over all entities, has been reached or exceeded."
+    )
 
 
 class Preparation:

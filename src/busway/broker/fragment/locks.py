@@ -1,16 +1,20 @@
-"""Claims of receivers on messages (R-2…R-5, R-17, R-19, R-30).
+"""What a receiver offers and is given, and its claims on messages (R-2…R-5, R-17, R-19, R-30).
 
-Theory of operation. A lock is found by its 16-byte token: two bytes fragment_index, fourteen random ones.
-It holds what the end of the lock needs to know about the message, never the payload. Locks live in memory
-only and belong to the fragment, not to a link.
+A fragment pulls: it asks a receiver for its `room()` and hands over at most so many messages in one `deliver`.
+Nothing is locked beyond what the peer can take right now. When room grows (credit, session window, socket drained)
+the receiver's owner calls `outlet.wake(receiver)`.
 
-Whoever takes a lock out of `live` owns the message's outcome: owner check and removal are one step, so a
-message completed on one connection and expiring at the same instant has exactly one fate.
+Theory of operation of locks. A lock is found by its 16-byte token: two bytes fragment_index, fourteen random ones.
+It holds what the end of the lock needs to know about the message, never the payload. Locks live in memory only and
+belong to the fragment, not to a link.
 
-Deadlines are kept per run, not per message: a heap of (deadline, tokens of the run). A settled token stays in
-its run until the run's time has come; when such leftovers outnumber live locks the heap is built anew, so its
-memory follows the number of live locks. Messages of a session have no deadline of their own (X-13): the
-session's lock is theirs.
+Whoever takes a lock out of `live` owns the message's outcome: owner check and removal are one step, so a message
+completed on one connection and expiring at the same instant has exactly one fate.
+
+Deadlines are kept per run, not per message: a heap of (deadline, tokens of the run). A settled token stays in its
+run until the run's time has come; when such leftovers outnumber live locks the heap is built anew, so its memory
+follows the number of live locks. Messages of a session have no deadline of their own (X-13): the session's lock is
+theirs.
 
 A transaction that will settle a message takes its lock out of `live` into `reserved`: nobody else can settle it,
 and its time runs on (TX-10, TX-23). It returns with a rollback, as it was (TX-9).
@@ -23,9 +27,53 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from busway.broker.fragment.receiver import Delivery
 from busway.clock import Entropy
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
+from busway.model.errors import BrokerError
+
+
+class Delivery:
+    """A message on its way to a receiver. Under peek-lock `token` is its lock; in receive-and-delete it is
+    already deleted and `token` is empty."""
+
+    __slots__ = ("locked_until_ms", "message", "token")
+
+    def __init__(self, message: Message, token: bytes, locked_until_ms: int) -> None:
+        self.message = message
+        self.token = token
+        self.locked_until_ms = locked_until_ms
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Attachment:
+    """Something a client holds open on an entity: a sending link, a receiving link, a waiting session accept."""
+
+    def evict(self, error: BrokerError) -> None:
+        """The entity is gone, disabled or its store failed: detach with this error. Called once; the entity
+        has already forgotten the attachment."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Receiver(Attachment):
+    """A receiving link, implemented by gateways. All calls come on the event loop."""
+
+    #: True for receive-and-delete: deletion is committed before `deliver` is called (R-1).
+    deletes: bool = False
+
+    def room(self) -> int:
+        """How many messages it can take now: credit, session window, output buffer, all considered."""
+        raise NotImplementedError
+
+    def deliver(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Takes the messages and returns those it could not send after all (its credit was withdrawn
+        meanwhile). Returned ones are unlocked, or put back under their number, without a count."""
+        raise NotImplementedError
+
+    def caught_up(self) -> None:
+        """A read or a deletion that was under way for it has ended: what there was has been handed over. A drain
+        that waited for it can be answered now (R-9). Nothing has to be done here."""
+
 
 #: Deadline of a lock that ends only with its session.
 NO_DEADLINE: Final = float("inf")

@@ -15,12 +15,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.fragment.admission import namespace_fault, quota_fault
+from busway.broker.fragment.intake import namespace_fault, quota_fault
 from busway.broker.fragment.journal import SESSION_ACCEPT, SESSION_END
 from busway.broker.fragment.lane import Lane
-from busway.broker.fragment.locks import SessionLock
+from busway.broker.fragment.locks import Receiver, SessionLock
 from busway.broker.fragment.message_states import MessageInput
-from busway.broker.fragment.receiver import Receiver
 from busway.message.message import Message
 from busway.model.errors import (
     ArgumentOutOfRange,

@@ -29,7 +29,7 @@ from busway.store.contract import COUNTER_BITS, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
-    from busway.broker.fragment.moving import Origin
+    from busway.broker.fragment.outlet import Origin
 
 _log = logging.getLogger(__name__)
 

@@ -1,29 +1,60 @@
 """What messages go into and come out of, as everything around the broker sees it.
 
-A plain queue has one fragment behind each of its outlets (`fragment`), a partitioned one several (`fragment_group`).
-Whoever sends, receives or settles works with this surface and need not know which it is (P-4).
+A plain queue has one fragment behind each of its outlets (`fragment`), a partitioned one several
+(`fragment_group`). Whoever sends, receives or settles works with this surface and need not know which it is (P-4).
+
+The broker itself moves messages too: `Origin` is where such messages come from, `Onward` is what takes them on
+(F-1). How: `forward`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mypy_extensions import mypyc_attr
 
+from busway.broker.fragment.locks import Attachment as Attachment
+from busway.broker.fragment.locks import Delivery as Delivery
+from busway.broker.fragment.locks import Receiver as Receiver
 from busway.broker.fragment.message_sessions import MessageSession as MessageSession
-from busway.broker.fragment.moving import Origin
-from busway.broker.fragment.receiver import Attachment as Attachment
-from busway.broker.fragment.receiver import Delivery as Delivery
-from busway.broker.fragment.receiver import Receiver as Receiver
 from busway.broker.fragment.settings import FragmentSettings as FragmentSettings
 from busway.message.message import Message
 from busway.model.errors import BrokerError
 from busway.model.settlement import Report, RunDone, Settlement
+from busway.store.contract import CommitBatch
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
     from busway.model.flow import Flow
+
+
+class Origin(Protocol):
+    """Whoever moves messages here is told when they join a batch: they leave their old place in the same commit."""
+
+    def joined(self, batch: CommitBatch, messages: list[Message], store_name: str) -> None:
+        """These have joined, in this very step. Of a send that joins in parts: one part after the other."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Onward:
+    """Takes what arrives in a fragment on to another entity, instead of handing it to receivers."""
+
+    def __init__(self) -> None:
+        #: Numbers of rows that are on their way.
+        self.moving: set[int] = set()
+
+    def wake(self) -> None:
+        """Something may have arrived."""
+        raise NotImplementedError
+
+    def arrived(self, numbers: list[int]) -> None:
+        """Rows have come with numbers they had before: dead letters, in any order."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """The fragment is out of use."""
+        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -1,7 +1,11 @@
-"""Application properties that settlement changed (R-11, R-14, R-21, D-6).
+"""Application properties that settlement changed (R-11, R-14, R-21, D-6), and the stamp of a claim among them.
 
-Kept beside the message as one encoded AMQP map and laid over the sender's own properties at delivery. A later
-change wins over an earlier one; a null is stored as null.
+They are kept beside the message as one encoded AMQP map and laid over the sender's own properties at delivery. A
+later change wins over an earlier one; a null is stored as null.
+
+The stamp of a claim is such a property, which deferring writes (R-11). A deferred message that bears one is
+*held*. Whoever defers by stock operations may write it as well; what it means is the same. While a message is held
+it does not expire (M-45); when it is released its time counts again.
 """
 
 from __future__ import annotations
@@ -52,3 +56,27 @@ def dead_letter_properties(
     if description is not None:
         merged[DEAD_LETTER_DESCRIPTION] = description
     return merged
+
+
+CLAIM_PROPERTY: Final = "busway-claim"
+_NAME: Final = CLAIM_PROPERTY.encode()
+
+
+def stamped(stamp: str) -> bytes:
+    """The changes of a message to which nothing else has been changed."""
+    return encode_value({CLAIM_PROPERTY: stamp})
+
+
+def stamp_of(changes: bytes | None) -> str | None:
+    """The stamp among a message's changes; None when it bears none, or was freed of it."""
+    if changes is None or _NAME not in changes:
+        return None
+    stamp = read_changes(changes).get(CLAIM_PROPERTY)
+    return stamp if isinstance(stamp, str) else None
+
+
+def unstamped(changes: bytes | None) -> bytes:
+    """What else was changed; perhaps an empty map."""
+    return encode_value(
+        {name: value for name, value in read_changes(changes).items() if name != CLAIM_PROPERTY}
+    )

@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from busway.broker.fragment.claim_stamp import stamp_of
 from busway.broker.fragment.journal import COMPLETE, RECEIVE
-from busway.broker.fragment.locks import NO_DEADLINE
+from busway.broker.fragment.locks import NO_DEADLINE, Delivery
 from busway.broker.fragment.message_states import MessageInput, MessageState, Step, step_of
-from busway.broker.fragment.receiver import Delivery
+from busway.broker.fragment.property_changes import stamp_of
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Message
 from busway.model.errors import ArgumentOutOfRange, MessageNotFound, ServerBusy, SessionLockLost
 from busway.store.contract import Page, StoreError

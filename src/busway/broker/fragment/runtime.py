@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 
+from busway.broker.fragment.expiry_and_schedule import StoreSweep, WallTimers
 from busway.broker.fragment.journal import Journal
-from busway.broker.fragment.ready_window import WindowBudget
-from busway.broker.fragment.store_sweep import StoreSweep
+from busway.broker.fragment.lane import WindowBudget
 from busway.broker.fragment.turns import Turns
-from busway.broker.fragment.wall_alarm import WallTimers
 from busway.clock import Clock, Entropy
 from busway.message.message import Message
 from busway.model.errors import BrokerError, ServerBusy, StoreOutcomeUnknown

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING
 from busway.broker.fragment.journal import DUPLICATE, SCHEDULE, SEND
 from busway.broker.fragment.runtime import broker_error
 from busway.broker.fragment.write import FragmentWrite
-from busway.message.dotnet_time import LAST_INSTANT_MS
-from busway.message.message import NEVER_MS, PLACE_ACTIVE, PLACE_SCHEDULED, Message
+from busway.message.message import LAST_INSTANT_MS, NEVER_MS, PLACE_ACTIVE, PLACE_SCHEDULED, Message
 from busway.model.errors import BrokerError
 from busway.model.settlement import RunDone
 from busway.store.contract import CommitBatch, FragmentKey, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
-    from busway.broker.fragment.moving import Origin
+    from busway.broker.fragment.outlet import Origin
 
 
 def expiry_ms(wall_ms: int, ttl_ms: int) -> int:

@@ -17,10 +17,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.fragment.dead_letter import EXPIRED, HEADER_SIZE_EXCEEDED, reason_in
 from busway.broker.fragment.journal import DEAD_LETTER, SCHEDULE, UNKNOWN, Note, OperationRow
 from busway.broker.fragment.locks import Lock
-from busway.broker.fragment.message_states import MessageInput, MessageState, Step, step_of
+from busway.broker.fragment.message_states import (
+    EXPIRED,
+    HEADER_SIZE_EXCEEDED,
+    MessageInput,
+    MessageState,
+    Step,
+    reason_in,
+    step_of,
+)
 from busway.broker.fragment.property_changes import merge_changes
 from busway.message.message import NEVER_MS, PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Message
 from busway.model.errors import InvalidOperation

@@ -1,14 +1,16 @@
 """Queues that nobody uses are deleted after their AutoDeleteOnIdle (E-110…E-113).
 
 Theory of operation. A queue's last use is the latest of: its accessed time (sends, receive requests, peeks), its
-last update, and the moment this server opened the namespace, because while the bus was down nobody could use
-it. A scheduled message or a receiver that waits is use without an event, so it is looked for at each
-`look_around`; such a use is taken to last until the next look. Hence a queue may go a little late, never early.
+last update, and the moment this server opened the namespace, because while the bus was down nobody could use it. A
+scheduled message or a receiver that waits is use without an event, so it is looked for at each `look_around`; such
+a use is taken to last until the next look. Hence a queue may go a little late, never early.
 
 Each queue has one entry in a heap, at a moment before which it cannot be due. Use only moves that moment away, so
 nobody tells of it: when an entry comes up its queue is looked at, and the entry is laid back to where it belongs.
 So a change costs one entry, whatever else there is, and one timer stands at the first. What comes up at once, and
 what a look around sees, is dealt with in slices, others having their turn between them.
+
+`IdleEntities` answers what `AutoDelete` asks for: which entities may go because nobody uses them, and since when.
 """
 
 import heapq
@@ -17,7 +19,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
+from busway.broker.namespace.catalogue_rows import EntityRow
+from busway.broker.namespace.entity_table import EntityTable
+from busway.broker.store_keeper import StoreKeeper
 from busway.clock import Clock
+from busway.model.descriptions import MADE_FOR_A_LINK
 from busway.timers import Timer, Timers
 
 #: How often the namespace looks around, and so how long a use that makes no event is taken to last.
@@ -55,6 +61,8 @@ class Owner(Protocol):
 
 
 class AutoDelete:
+    """Queues that nobody uses are deleted after their AutoDeleteOnIdle (E-110…E-113)."""
+
     def __init__(self, owner: Owner, clock: Clock, timers: Timers, delete: Callable[[str], None]) -> None:
         self._owner = owner
         self._clock = clock
@@ -179,3 +187,40 @@ class AutoDelete:
         if due_ms <= now_ms:
             self._delete(key)
         self._lay_at(key, max(due_ms, now_ms + _REPEAT_MS))
+
+
+class IdleEntities:
+    """Which entities may go because nobody uses them, and since when: what `auto_delete` asks for
+    (E-110…E-113)."""
+
+    def __init__(self, entities: EntityTable, keeper_of: Callable[[str], StoreKeeper]) -> None:
+        self._entities = entities
+        self._keeper_of = keeper_of
+        #: The namespace was opened then: before, nobody could use anything. 0: it is not open yet.
+        self.opened_at_ms = 0
+
+    def mortal_keys(self) -> Iterable[str]:
+        return self._entities.index.mortal_keys()
+
+    def earliest_due_ms(self, key: str) -> int | None:
+        row = self._mortal_row(key)
+        return None if row is None else self._unused_since_ms(row) + row.description.auto_delete_on_idle_ms
+
+    def auto_delete_candidate(self, key: str) -> Candidate | None:
+        """None without its stores: nobody knows when it was used."""
+        row = self._mortal_row(key)
+        if row is None or not all(self._keeper_of(name).is_open for name in row.store_names):
+            return None
+        counts = self._entities.counts.of(row)
+        used_ms = max(counts.accessed_at_ms, self._unused_since_ms(row))
+        is_awaited = counts.scheduled > 0 and row.description.user_metadata != MADE_FOR_A_LINK
+        in_use = is_awaited or self._entities.is_received_from(row)
+        return Candidate(key, row.description.auto_delete_on_idle_ms, used_ms, in_use)
+
+    def _mortal_row(self, key: str) -> EntityRow | None:
+        return self._entities.rows[key] if key in self._entities.index.mortal_keys() else None
+
+    def _unused_since_ms(self, row: EntityRow) -> int:
+        """If it was not used since it was made, changed, or could be."""
+        description = row.description
+        return max(description.updated_at_ms, description.created_at_ms, self.opened_at_ms)

@@ -1,23 +1,114 @@
 """What the namespace consists of: rows of JSON, served from memory, kept in every store.
 
-Theory of operation. The *home* is the store at position 0. A change is one commit there and counts from then
-on; without the home a change fails cleanly. Every other store has a copy with the version it was made at,
-written in the background: a copy that is behind catches up at the next chance. At start the highest version
-wins, so a lost home costs at most the changes that no copy had yet; until it is back the namespace works and
-refuses changes.
+Theory of operation. The *home* is the store at position 0. A change is one commit there and counts from then on;
+without the home a change fails cleanly. Every other store has a copy with the version it was made at, written in
+the background: a copy that is behind catches up at the next chance. At start the highest version wins, so a lost
+home costs at most the changes that no copy had yet; until it is back the namespace works and refuses changes.
 
 A commit of unknown outcome leaves the home failed; when it is back `reload` tells which it was.
+
+Rule changes that a transaction has decided are on their way into the catalogue (T-13). Rules are rows of the
+catalogue, whose home may be another store than the one that the transaction's messages lie in, and two stores do
+not commit together. So the transaction's own batch carries its rule changes as one text, beside that store's copy
+of the catalogue: they are decided when it is durable, together with everything else in it. Then they are taken
+over into the catalogue like any other change, with a mark that says how far the decisions of that store are taken
+over. After a crash in between the text still has a higher number than the mark, and is taken over when the store
+is opened.
+
+A text that was taken over stays where it is until the next takes its place. There is never more than one that
+waits in a store, because all changes of the catalogue wait for one another.
 """
+
+from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, StoreRow, store_rows
-from busway.broker.namespace.decided_rules import DECIDED_KEY
+from busway.broker.namespace.catalogue_rows import (
+    NAMESPACE_KEY,
+    NamespaceRow,
+    StoreRow,
+    damaged_row,
+    read_row,
+    store_rows,
+    written_row,
+)
+from busway.broker.namespace.rule_table import subscription_key_of
 from busway.broker.store_keeper import StoreKeeper
-from busway.model.errors import ServerBusy, StoreOutcomeUnknown
+from busway.model.descriptions import integer_at
+from busway.model.errors import BadArgument, ServerBusy, StoreOutcomeUnknown
 from busway.store.contract import CommitBatch, CommitUnknown, StoreError
+
+#: Where the text lies in a store. It is no row of the catalogue.
+DECIDED_KEY: Final = "decided-rules"
+TAKEN_OVER_PREFIX: Final = "rules-taken-over:"
+
+#: The text of a rule's row; None when there is no such rule.
+Text = str | None
+
+
+@dataclass(frozen=True)
+class DecidedRules:
+    """Rule changes that a transaction has decided, on their way into the catalogue (T-13)."""
+
+    number: int
+    #: Row → its text before and after.
+    changes: Mapping[str, tuple[Text, Text]]
+
+    def text(self) -> str:
+        return written_row(
+            {"number": self.number, "rules": {key: [*both] for key, both in self.changes.items()}}, None
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> DecidedRules:
+        data = read_row(DECIDED_KEY, text)
+        rules = data.get("rules")
+        try:
+            if not isinstance(rules, dict):
+                raise BadArgument("rules: an object is expected.")
+            return cls(integer_at(data, "number"), {key: _both(texts) for key, texts in rules.items()})
+        except BadArgument as error:
+            raise damaged_row(DECIDED_KEY) from error
+
+
+def to_take_over(
+    decided: Mapping[str, str], rows: Mapping[str, str], exists: Callable[[str], bool]
+) -> dict[str, Text]:
+    """The changes of the catalogue that are decided and not yet in it. `decided`: the texts, by store; `exists`:
+    whether there is a subscription with this key. What somebody else has changed since is left alone."""
+    changes: dict[str, Text] = {}
+    for store_name, text in decided.items():
+        found = DecidedRules.parse(text)
+        mark = TAKEN_OVER_PREFIX + store_name
+        if found.number <= _number_in(mark, rows.get(mark)):
+            continue
+        changes[mark] = written_row({"number": found.number}, None)
+        for key, (before, after) in found.changes.items():
+            if rows.get(key) == before and exists(subscription_key_of(key)):
+                changes[key] = after
+    return changes
+
+
+def _number_in(mark: str, text: Text) -> int:
+    if text is None:
+        return 0
+    try:
+        return integer_at(read_row(mark, text), "number")
+    except BadArgument as error:
+        raise damaged_row(mark) from error
+
+
+def _both(texts: object) -> tuple[Text, Text]:
+    if not isinstance(texts, list) or len(texts) != 2:
+        raise BadArgument("a text before and a text after are expected.")
+    before, after = texts
+    if not all(text is None or isinstance(text, str) for text in texts):
+        raise BadArgument("a text before and a text after are expected.")
+    return before, after
+
 
 _log = logging.getLogger("busway.catalogue")
 
@@ -29,6 +120,8 @@ Changes = Mapping[str, str | None]
 
 
 class Catalogue:
+    """What the namespace consists of: rows of JSON, served from memory, kept in every store."""
+
     def __init__(self) -> None:
         self.version = 0
         self.rows: dict[str, str] = {}
@@ -41,7 +134,7 @@ class Catalogue:
         #: What stores said at start and nobody has used yet: a catalogue is large, one reading will do.
         self._said: dict[str, tuple[int, dict[str, str]]] = {}
         self._just_loaded: set[str] = set()
-        #: Rule changes that transactions decided, by store: the last ones of each (`decided_rules`).
+        #: Rule changes that transactions decided, by store: the last ones of each (`DecidedRules`).
         self.decided_rules: dict[str, str] = {}
         #: The notes of stores that were read and nobody has taken yet.
         self._notes: dict[str, dict[str, str]] = {}

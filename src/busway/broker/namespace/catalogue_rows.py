@@ -3,13 +3,13 @@
   namespace      who this is: id, name, namespace-level rules
   store:<name>   a store of the namespace, its position (0 is the home) and whether it is out of service
   queue:<key>    an entity: its description, where its fragments lie, its incarnation; likewise `topic:` and
-                 `subscription:`. The key is the `path_key` of its path. A partitioned entity lists its fragments as
-                 `shares`, under a format that versions without partitions refuse. Likewise a subscription that
+                 `subscription:`. The key is the `path_key` of its path. A partitioned entity lists its fragments
+                 as `shares`, under a format that versions without partitions refuse. Likewise a subscription that
                  history is captured through, unless its user metadata say so in the words that all versions know
-  rule:<key>     a subscription's rule; see `rule_rows`
+  rule:<key>     a subscription's rule; see `rule_table`
 
-A row's `format` goes up when a reader of an older version would misread it. Keys that this version does not
-know are kept when a row is written again.
+A row's `format` goes up when a reader of an older version would misread it. Keys that this version does not know
+are kept when a row is written again.
 """
 
 import json
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from busway.broker.forward.doubt import Doubt
+from busway.broker.forward.transfers import Doubt
 from busway.model.descriptions import (
     AuthorizationRule,
     Description,

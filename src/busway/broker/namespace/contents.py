@@ -3,35 +3,132 @@
 Theory of operation. The catalogue says what there is, and the tables in memory follow it: a change is written
 (`write`), and only then whoever wrote it changes the tables. Changes wait for one another (`changing`). Changes,
 stores that come and go, and what clients ask for all work on this, and it knows none of them.
+
+Two things live in it of which it knows no more than a protocol. Event hubs share its catalogue, its stores, its
+names and its rights, and are told what it is told; how they work is their own affair (`streams`). Rows that lie in
+stores and belong to no entity yet are what writers have staged (`busway.staging`): known is which fragments are
+theirs, and they are told when a store comes and goes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
-from busway.background import BackgroundWork
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.namespace.auto_delete import AutoDelete
-from busway.broker.namespace.catalogue import Catalogue, Changes
+from busway.broker.namespace.auto_delete import AutoDelete, IdleEntities
+from busway.broker.namespace.catalogue import Catalogue, Changes, to_take_over
 from busway.broker.namespace.catalogue_rows import EntityRow, NamespaceRow
-from busway.broker.namespace.decided_rules import to_take_over
 from busway.broker.namespace.entity_table import EntityTable
-from busway.broker.namespace.hub_entities import HubEntities, NoHubs
-from busway.broker.namespace.idle_entities import IdleEntities
 from busway.broker.namespace.operations_log import SUCCEEDED, OperationsLog
-from busway.broker.namespace.staged_rows import NoStagedRows, StagedRows
 from busway.broker.store_keeper import StoreKeeper
-from busway.model.descriptions import KIND_NAMES, Description
+from busway.event_loop import BackgroundWork
+from busway.model.descriptions import KIND_NAMES, AuthorizationRule, Description
 from busway.model.entity_path import not_found, path_key, shown
-from busway.model.errors import InvalidOperation
+from busway.model.errors import BrokerError, InvalidOperation
 from busway.store.contract import CommitBatch, FragmentKey
+
+
+class HubEntities(Protocol):
+    """Event hubs, as far as the namespace knows them. They share its catalogue, its stores, its names and its
+    rights, and are told what it is told; how they work is their own affair (`streams`)."""
+
+    def adopt(self, rows: Mapping[str, str]) -> None:
+        """Memory follows the catalogue."""
+
+    def kind_of(self, key: str) -> str | None:
+        """What is there under this key (`path_key`), for a sentence: "an event hub"; None when nothing is."""
+
+    def entity_count(self) -> int: ...
+
+    def owner_key(self, key: str) -> str | None:
+        """The entity that an address belongs to (`hub/consumergroups/g/partitions/0`); None when it
+        is none of ours."""
+
+    def entity_rules(self, key: str) -> tuple[int, tuple[AuthorizationRule, ...]] | None:
+        """(incarnation, rules)."""
+
+    def keys_in(self, store_name: str) -> set[FragmentKey]: ...
+
+    def lose_store(self, store_name: str, error: BrokerError) -> None: ...
+
+    def regain_store(self, store_name: str) -> None: ...
+
+
+class NoHubs:
+    """A namespace of queues and topics alone."""
+
+    def adopt(self, rows: Mapping[str, str]) -> None: ...
+
+    def kind_of(self, key: str) -> str | None:
+        del key
+        return None
+
+    def entity_count(self) -> int:
+        return 0
+
+    def owner_key(self, key: str) -> str | None:
+        del key
+        return None
+
+    def entity_rules(self, key: str) -> tuple[int, tuple[AuthorizationRule, ...]] | None:
+        del key
+        return None
+
+    def keys_in(self, store_name: str) -> set[FragmentKey]:
+        del store_name
+        return set()
+
+    def lose_store(self, store_name: str, error: BrokerError) -> None: ...
+
+    def regain_store(self, store_name: str) -> None: ...
+
+
+class StagedRows(Protocol):
+    """Rows that lie in stores and belong to no entity yet: what writers have staged (`busway.staging`). The
+    namespace knows no more of them than this: which fragments are theirs, and when a store comes and goes."""
+
+    async def store_opened(self, keeper: StoreKeeper, notes: Mapping[str, str]) -> None:
+        """A store was read and is about to go into service; `notes`: what lies beside its catalogue (`catalogue.
+        NOTE_PREFIXES`). Raises StoreError when it cannot be understood."""
+
+    def regain_store(self, store_name: str) -> None:
+        """It is in service."""
+
+    def lose_store(self, store_name: str) -> None:
+        """What memory holds of it is worth nothing any more."""
+
+    def keys_in(self, store_name: str) -> set[FragmentKey]: ...
+
+    async def forget_all(self) -> None:
+        """The namespace is made as new: neither rows nor the memory of those that were written stay. Raises
+        ServerBusy when something could not be forgotten."""
+
+
+class NoStagedRows:
+    """A namespace that nobody stages for."""
+
+    async def store_opened(self, keeper: StoreKeeper, notes: Mapping[str, str]) -> None: ...
+
+    def regain_store(self, store_name: str) -> None: ...
+
+    def lose_store(self, store_name: str) -> None: ...
+
+    async def forget_all(self) -> None: ...
+
+    def keys_in(self, store_name: str) -> set[FragmentKey]:
+        del store_name
+        return set()
+
 
 #: Adds what belongs to a change to the batch that writes it.
 Join = Callable[[CommitBatch], None]
 
 
 class NamespaceContents:
+    """What a namespace consists of, and the one way to change it."""
+
     def __init__(
         self,
         name: str,

@@ -1,30 +1,205 @@
-"""How entities come.
+"""How entities come: which may come beside those that are there, the stores they go to, and their creation.
 
-Theory of operation. The fragments of new entities are committed in their stores before the catalogue's home has rows
-that name them, and only then memory knows them. What a crash leaves between the two belongs to nobody and is dropped
-when its store is opened next. The fragments of a topic's subscriptions lie beside its own. A partitioned entity has
-fragments in several stores, all under one row (P-60): it is created when all of these are in service, or not at all.
+The checks are about names, numbers, topics and targets of forwards. Which store a new entity's fragments go to is
+decided once and recorded in the catalogue; nothing moves by itself.
+
+Theory of operation. The fragments of new entities are committed in their stores before the catalogue's home has
+rows that name them, and only then memory knows them. What a crash leaves between the two belongs to nobody and is
+dropped when its store is opened next. The fragments of a topic's subscriptions lie beside its own. A partitioned
+entity has fragments in several stores, all under one row (P-60): it is created when all of these are in service,
+or not at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
-from busway.broker.forward.send_via import transfer_description, transfer_key
+from busway.broker.forward.send_via import is_transfer_key, transfer_description, transfer_key
 from busway.broker.namespace.catalogue_rows import NO_FRAGMENT, EntityRow, Share
 from busway.broker.namespace.contents import Join, NamespaceContents, dropping
-from busway.broker.namespace.entity_checks import check_forward_targets, check_new_entities, is_topic
-from busway.broker.namespace.placement import choose_store, spread_over
-from busway.broker.namespace.rule_beginnings import beginnings_of_new, last_published, note_beginnings
-from busway.broker.namespace.rule_checks import check_new_rules
-from busway.broker.namespace.rule_rows import RuleRow
+from busway.broker.namespace.rule_changes import (
+    beginnings_of_new,
+    check_new_rules,
+    last_published,
+    note_beginnings,
+)
+from busway.broker.namespace.rule_table import RuleRow
 from busway.broker.store_keeper import StoreKeeper
-from busway.model.description_checks import check_creation, with_fragments
-from busway.model.descriptions import Description, NewEntity, SubscriptionDescription, never_idle
-from busway.model.entity_path import DEAD_LETTER_KEYWORD, path_key, shown, topic_key_of
-from busway.model.errors import ServerBusy
-from busway.model.sas_keys import completed_rules
+from busway.model.description_checks import PREMIUM, check_creation, with_fragments
+from busway.model.descriptions import (
+    Description,
+    NewEntity,
+    SubscriptionDescription,
+    TopicDescription,
+    completed_rules,
+    never_idle,
+)
+from busway.model.entity_path import (
+    DEAD_LETTER_KEYWORD,
+    already_exists,
+    not_found,
+    path_key,
+    shown,
+    topic_key_of,
+)
+from busway.model.errors import (
+    EntityAlreadyExists,
+    ForwardTargetNotFound,
+    QuotaExceeded,
+    ServerBusy,
+    TooManySubscriptions,
+)
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, TrueFilter
 from busway.store.contract import CommitBatch, Counters, FragmentRow, StoreError, first_number_base
+
+
+def check_new_entities(contents: NamespaceContents, wanted: Sequence[NewEntity]) -> None:
+    """Raises when not all of them can come together."""
+    keys: set[str] = set()
+    rows = contents.entities.rows
+    topics = {path_key(new.description.path) for new in wanted if is_topic(new.description)}
+    count = contents.entities.index.entity_count() + contents.hubs.entity_count()
+    for new in wanted:
+        description = new.description
+        # Rules may still lack their keys; they are checked when they are complete.
+        check_creation(_without_rules(description), contents.limits)
+        key = path_key(description.path)
+        if key in keys or key in rows or contents.hubs.kind_of(key) is not None:
+            raise already_exists(contents.name, description.path)
+        keys.add(key)
+        if isinstance(description, SubscriptionDescription):
+            _check_topic(contents, description, topics)
+        else:
+            _check_above(contents, description.path)
+            count += 1
+    _check_subscription_counts(contents, wanted)
+    _check_partitioned_count(contents, wanted)
+    if count > contents.limits.entities_max:
+        raise QuotaExceeded(
+            f"The namespace may have {contents.limits.entities_max} entities; no more can be created."
+        )
+
+
+def check_forward_targets(contents: NamespaceContents, rows: Sequence[EntityRow]) -> None:
+    """F-2: the target must be a queue or a topic that exists, or comes into being with it. A queue may
+    forward to itself and a subscription to its own topic: the limit of hops ends that (E-33, F-6)."""
+    fresh = {row.key: row for row in rows}
+    for row in rows:
+        description = row.description
+        if isinstance(description, TopicDescription):
+            continue
+        for name, target in (
+            ("ForwardTo", description.forward_to),
+            ("ForwardDeadLetteredMessagesTo", description.forward_dead_lettered_messages_to),
+        ):
+            if target is None:
+                continue
+            found = fresh.get(path_key(target)) or contents.entities.rows.get(path_key(target))
+            if found is None or isinstance(found.description, SubscriptionDescription):
+                raise ForwardTargetNotFound(
+                    f"{name}: the entity {shown(target)} could not be found; create it first."
+                )
+
+
+def is_topic(description: Description) -> bool:
+    return isinstance(description, TopicDescription)
+
+
+def _check_above(contents: NamespaceContents, path: str) -> None:
+    """Whatever lies below a hub's name may be an address of the hub: the key of the one would open the other."""
+    top = path.partition("/")[0]
+    kind = contents.hubs.kind_of(path_key(top))
+    if kind is not None:
+        raise EntityAlreadyExists(
+            f"The name {shown(path)} cannot be used: it lies below {kind.removeprefix('an ')} {shown(top)}."
+        )
+
+
+def _check_partitioned_count(contents: NamespaceContents, wanted: Sequence[NewEntity]) -> None:
+    """L-2; a partitioned namespace, as Premium ones are, knows no such limit."""
+    limits = contents.limits
+    if limits.namespace_partitions or limits.sku == PREMIUM:
+        return
+    added = sum(_is_partitioned(new.description) for new in wanted)
+    if not added:
+        return
+    rows = contents.entities.rows.items()
+    present = sum(_is_partitioned(row.description) for key, row in rows if not is_transfer_key(key))
+    if present + added > limits.partitioned_entities_max:
+        raise QuotaExceeded(
+            f"The namespace has {present} of at most {limits.partitioned_entities_max} entities with"
+            " EnablePartitioning == true; no more can be created."
+        )
+
+
+def _check_topic(
+    contents: NamespaceContents, description: SubscriptionDescription, new_topics: set[str]
+) -> None:
+    key = path_key(description.topic_path)
+    row = contents.entities.rows.get(key)
+    if key not in new_topics and (row is None or not is_topic(row.description)):
+        raise not_found(contents.name, description.topic_path)
+
+
+def _check_subscription_counts(contents: NamespaceContents, wanted: Sequence[NewEntity]) -> None:
+    most = contents.limits.subscriptions_per_topic_max
+    added: dict[str, int] = {}
+    for new in wanted:
+        if isinstance(new.description, SubscriptionDescription):
+            key = path_key(new.description.topic_path)
+            added[key] = added.get(key, 0) + 1
+    for key, count in added.items():
+        present = len(contents.entities.subscriptions(key))
+        if present + count > most:
+            raise TooManySubscriptions(
+                f"The topic {shown(key)} has {present} of at most {most} subscriptions; no more can be created."
+            )
+
+
+def _is_partitioned(description: Description) -> bool:
+    return not isinstance(description, SubscriptionDescription) and description.enable_partitioning
+
+
+def _without_rules(description: Description) -> Description:
+    if isinstance(description, SubscriptionDescription):
+        return description
+    return replace(description, authorization_rules=())
+
+
+class Place(Protocol):
+    """A store as placement sees it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def fragment_count(self) -> int: ...
+
+
+SomePlace = TypeVar("SomePlace", bound=Place)
+
+
+def choose_store(stores: Iterable[SomePlace]) -> SomePlace:
+    """Of the stores in service the one with the fewest live fragments, then the first by name."""
+    ready = [store for store in stores if store.is_open]
+    if not ready:
+        raise ServerBusy("No store is available at the moment. Please try again later.")
+    return min(ready, key=lambda store: (store.fragment_count, store.name))
+
+
+def spread_over(stores: Sequence[SomePlace], count: int) -> list[SomePlace]:
+    """P-1: a store for each fragment of a partitioned entity, evenly over all there are, in their order, beginning
+    with the one that a plain entity would go to. All of those must be in service (P-60)."""
+    start = list(stores).index(choose_store(stores))
+    chosen = [stores[(start + index) % len(stores)] for index in range(count)]
+    away = next((store.name for store in chosen if not store.is_open), None)
+    if away is not None:
+        raise ServerBusy(
+            f"The store {away} is not available at the moment, and a partitioned entity needs all of its stores:"
+            " nothing was created. Please try again later."
+        )
+    return chosen
 
 
 class EntityCreation:

@@ -10,11 +10,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from busway.broker.forward.doubt import Doubt
-from busway.broker.forward.transfers import Place
+from busway.broker.forward.transfers import Doubt, Place
 from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.broker.namespace.contents import NamespaceContents
-from busway.broker.namespace.entity_checks import check_forward_targets
+from busway.broker.namespace.entity_creation import check_forward_targets
 from busway.model.description_checks import check_update
 from busway.model.descriptions import (
     KIND_NAMES,
@@ -22,12 +21,12 @@ from busway.model.descriptions import (
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
+    completed_rules,
     never_idle,
     routes,
 )
 from busway.model.entity_path import not_found, path_key, shown
 from busway.model.errors import BadArgument, BrokerError, EntityUpdated, StoreOutcomeUnknown
-from busway.model.sas_keys import completed_rules
 from busway.store.contract import StoreError
 
 _log = logging.getLogger("busway.namespace")

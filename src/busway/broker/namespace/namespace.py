@@ -1,32 +1,43 @@
 """The namespace: what exists, where it lies, who may change it, and everything that time brings.
 
-Theory of operation. The catalogue's rows are parsed once into `EntityRow`s; an entity's fragments are made when
-it is first used, from counters that its store read at opening, so ten thousand idle queues are ten thousand small
+Theory of operation. The catalogue's rows are parsed once into `EntityRow`s; an entity's fragments are made when it
+is first used, from counters that its store read at opening, so ten thousand idle queues are ten thousand small
 rows and start-up reads no message.
 
-Changes of entities, of subscriptions' rules, of rights and of stores wait for one another and run to their end even
-when whoever asked has gone away. What there is, and the one way to change it, is `NamespaceContents`; each part of
-the namespace is one kind of work on it.
+Changes of entities, of subscriptions' rules, of rights and of stores wait for one another and run to their end
+even when whoever asked has gone away. What there is, and the one way to change it, is `NamespaceContents`; each
+part of the namespace is one kind of work on it. The small parts stand here:
+
+  AccessRules      authorization rules: those of the namespace, and whose count at an address. The rules of an
+                   entity are part of its description and change with it
+  TransferQueues   messages for one entity by way of another (TX-3): the transfer queue beside an entity, made at
+                   its first use
+  Upkeep           what no event tells, looked at once a minute: last uses that no other write carries to the
+                   store, sizes, entities that nobody uses, copies of the catalogue that are behind. And after each
+                   opening, entities that must be loaded: their messages expire or move on by themselves
 
 A store that fails takes its loaded plain entities with it: they are evicted and forgotten, and made anew when the
-store is back (`store_keeper`). Partitioned ones stay, without the fragments that lie there. Everything else goes on.
+store is back (`store_keeper`). Partitioned ones stay, without the fragments that lie there. Everything else goes
+on.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
 
-from busway.background import BackgroundWork
-from busway.broker.entity.attachments import Attachments as Attachments
-from busway.broker.entity.partition_keys import fragment_of_key as fragment_of_key
-from busway.broker.entity.partition_keys import key_of as key_of
+from busway.broker.entity.fragment_choice import fragment_of_key as fragment_of_key
+from busway.broker.entity.fragment_choice import key_of as key_of
+from busway.broker.entity.queue import Attachments as Attachments
 from busway.broker.entity.queue import Queue as Queue
 from busway.broker.entity.topic import Topic as Topic
 from busway.broker.forward.send_via import SendVia as SendVia
-from busway.broker.forward.send_via import is_transfer_key
-from busway.broker.fragment.ready_window import WindowBudget
-from busway.broker.fragment.receiver import Attachment
+from busway.broker.forward.send_via import is_transfer_key, transfer_key
+from busway.broker.fragment.lane import WindowBudget
+from busway.broker.fragment.locks import Attachment
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.namespace.access_rules import AccessRules
+from busway.broker.namespace.auto_delete import LOOK_AROUND_EVERY_S
 from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, entity_rows
 from busway.broker.namespace.catalogue_rows import EntityRow as EntityRow
 from busway.broker.namespace.catalogue_rows import damaged_row as damaged_row
@@ -34,21 +45,20 @@ from busway.broker.namespace.catalogue_rows import read_row as read_row
 from busway.broker.namespace.catalogue_rows import written_row as written_row
 from busway.broker.namespace.contents import NamespaceContents as NamespaceContents
 from busway.broker.namespace.entity_creation import EntityCreation
-from busway.broker.namespace.entity_deletion import EntityDeletion
+from busway.broker.namespace.entity_deletion import EntityDeletion, make_new
 from busway.broker.namespace.entity_update import EntityUpdate
-from busway.broker.namespace.opening import NamespaceOpening
-from busway.broker.namespace.reset import make_new
-from busway.broker.namespace.rule_rows import rule_rows
-from busway.broker.namespace.store_entry import StoreEntry
-from busway.broker.namespace.stores import NamespaceStores
-from busway.broker.namespace.subscription_rules import SubscriptionRules
-from busway.broker.namespace.transfer_queues import TransferQueues
-from busway.broker.namespace.upkeep import Upkeep
+from busway.broker.namespace.rule_changes import SubscriptionRules
+from busway.broker.namespace.rule_table import rule_rows
+from busway.broker.namespace.stores import NamespaceOpening, NamespaceStores, StoreEntry
 from busway.broker.store_keeper import StoreKeeper as StoreKeeper
 from busway.broker.transaction.transactions import Transactions
 from busway.clock import Clock, Entropy
+from busway.event_loop import BackgroundWork
 from busway.model.authorization import Authorizer
+from busway.model.description_checks import check_rules
 from busway.model.descriptions import (
+    ROOT_RULE_NAME,
+    AuthorizationRule,
     Description,
     FragmentCounts,
     NewEntity,
@@ -56,12 +66,163 @@ from busway.model.descriptions import (
     RuntimeCounts,
     SubscriptionDescription,
     TopicDescription,
+    completed_rules,
 )
-from busway.model.entity_path import not_found, path_key, shown
-from busway.model.errors import InvalidOperation
+from busway.model.entity_path import not_found, path_key, shown, topic_key_of
+from busway.model.errors import BadArgument, InvalidOperation
 from busway.model.limits import Limits
-from busway.store.contract import Store, StoreError
+from busway.store.contract import CommitBatch, Counters, FragmentKey, Store, StoreError
 from busway.timers import Timers
+
+
+class AccessRules:
+    """What `Authorizer` asks (`RuleBook`), and how the namespace's own rules change."""
+
+    def __init__(self, contents: NamespaceContents) -> None:
+        self._contents = contents
+
+    def rules(self) -> tuple[AuthorizationRule, ...]:
+        """Of the namespace."""
+        return self._contents.row.rules
+
+    @property
+    def root_key(self) -> str:
+        """The key in the connection string; treat it as what it is."""
+        return next(rule.primary_key for rule in self.rules() if rule.name == ROOT_RULE_NAME)
+
+    def entity_rules(self, key: str) -> tuple[int, tuple[AuthorizationRule, ...]] | None:
+        rows = self._contents.entities.rows
+        row = rows.get(key)
+        if row is not None and isinstance(row.description, SubscriptionDescription):
+            row = rows.get(topic_key_of(key))  # E-61, A-2
+        if row is None or isinstance(row.description, SubscriptionDescription):
+            return self._contents.hubs.entity_rules(key)
+        return row.incarnation, row.description.authorization_rules
+
+    def owner_key(self, key: str) -> str:
+        """Of the entity whose rules count at an address."""
+        owner = None if key in self._contents.entities.rows else self._contents.hubs.owner_key(key)
+        return topic_key_of(key) if owner is None else owner
+
+    def other_owner_key(self, key: str) -> str | None:
+        """Earlier versions let queues have addresses of a hub: which of the two is meant, who opens it must say."""
+        return self._contents.hubs.owner_key(key) if key in self._contents.entities.rows else None
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Calls back after every change that may end or give rights. Returns the un-watch."""
+        return self._contents.watch_rights(changed)
+
+    async def set(self, rules: tuple[AuthorizationRule, ...]) -> None:
+        """Those of the namespace, all of them. To its end even when whoever asked has gone away."""
+        await self._contents.background.finish(self._set(rules))
+
+    async def _set(self, rules: tuple[AuthorizationRule, ...]) -> None:
+        if not any(rule.name == ROOT_RULE_NAME for rule in rules):
+            raise BadArgument(
+                f"The rule {ROOT_RULE_NAME} cannot be deleted: the server's own connection string uses it."
+                " Rotate its keys instead."
+            )
+        contents = self._contents
+        async with contents.changing:
+            present = contents.row
+            completed = completed_rules(rules, present.rules, contents.entropy, contents.clock.wall_ms())
+            check_rules(completed, contents.limits)
+            changed = replace(present, rules=completed)
+            await contents.write({NAMESPACE_KEY: changed.text(contents.catalogue.rows.get(NAMESPACE_KEY))})
+            contents.row = changed
+        contents.rights_changed()
+
+
+class TransferQueues:
+    """Each verb raises EntityNotFound."""
+
+    def __init__(
+        self,
+        contents: NamespaceContents,
+        creation: EntityCreation,
+        sender: Callable[[str], Queue | Topic],
+    ) -> None:
+        self._contents = contents
+        self._creation = creation
+        self._sender = sender
+
+    def of(self, via_path: str) -> Queue | None:
+        """None before something was sent via this entity."""
+        entities = self._contents.entities
+        row = entities.rows.get(transfer_key(self._contents.entity_row(via_path).key))
+        return None if row is None else entities.queue(row)
+
+    def send_via(self, via_path: str, destination_path: str) -> SendVia | None:
+        """None when `prepare` must come first. Raises InvalidOperation for a subscription."""
+        via = self._contents.entity_row(via_path)
+        destination = self._contents.entity_row(destination_path)
+        for row in (via, destination):
+            if isinstance(row.description, SubscriptionDescription):
+                raise InvalidOperation(f"Nobody can send to the subscription {shown(row.description.path)}.")
+        transfers = self.of(via_path)
+        if transfers is None:
+            return None
+        path = destination.description.path
+        sender, limits = self._sender, self._contents.limits
+        return SendVia(sender(via_path), transfers, path, lambda: sender(path), limits)
+
+    async def prepare(self, via_path: str) -> None:
+        """Once for each entity. Raises ServerBusy."""
+        via = self._contents.entity_row(via_path)
+        await self._contents.background.finish(self._creation.create_transfer_queue(via))
+
+
+#: Queues loaded in one go by background work, before others get their turn.
+_SLICE_QUEUES: Final = 50
+
+
+class Upkeep:
+    """What no event tells, looked at once a minute: last uses that no other write carries to the store, sizes,
+    entities that nobody uses, copies of the catalogue that are behind. And after each opening, entities that must
+    be loaded: their messages expire or move on by themselves."""
+
+    def __init__(self, contents: NamespaceContents) -> None:
+        self._contents = contents
+
+    def start(self) -> None:
+        """The namespace is open."""
+        self._look_around()
+        self._contents.background.spawn(self.watch_heads())
+
+    def _look_around(self) -> None:
+        """The next time is set first: it comes whatever happens now."""
+        contents = self._contents
+        next_time = contents.clock.monotonic() + LOOK_AROUND_EVERY_S
+        contents.runtime.timers.at(next_time, self._look_around)
+        self.write_uses()
+        contents.runtime.namespace_size.recount()
+        contents.auto_delete.look_around()
+        contents.copy_catalogue()
+
+    def write_uses(self) -> None:
+        """E-41: last uses that no other write has carried to the store."""
+        contents = self._contents
+        for _, entity in contents.entities.loaded():
+            for fragment in [each for outlet in entity.outlets() for each in outlet.fragments()]:
+                keeper = contents.keepers[fragment.store.name]
+                if keeper.notice_access(fragment.key):
+                    keeper.join(_counting(fragment.key, fragment.counters))
+
+    async def watch_heads(self) -> None:
+        """Entities whose messages expire at the head, or move on, are loaded, a slice at a time: their fragments
+        then see to it (M-44, F-1)."""
+        entities = self._contents.entities
+        for index, key in enumerate(entities.counts.needing_care()):
+            if index % _SLICE_QUEUES == _SLICE_QUEUES - 1:
+                await asyncio.sleep(0)
+            row = entities.rows.get(key)
+            if row is not None:
+                entities.load(row)
+
+
+def _counting(key: FragmentKey, counters: Counters) -> Callable[[CommitBatch], None]:
+    return lambda batch: batch.counters.update({key: counters})
+
 
 _log = logging.getLogger("busway.namespace")
 

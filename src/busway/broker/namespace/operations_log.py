@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from busway.clock import Clock, Entropy
-from busway.model.caller import present_caller
-from busway.redaction import HIDDEN, redacted
+from busway.log_lines import HIDDEN, redacted
+from busway.model.authorization import present_caller
 
 _log = logging.getLogger("busway.operations")
 

@@ -1,10 +1,8 @@
 """What a client does together or not at all:
 
-  transaction     one of them
-  transactions    those of a connection
-  sends claims    what one will send, and settle or cancel
-  place           which fragment it keeps to
-  rules           rules it changes
+  transactions   one of them, and those of a connection
+  gathered       what one will send, and settle or cancel, in the fragment that it keeps to
+  rules          rules it changes
 
 Outside of the broker one knows `transactions`.
 """

@@ -5,12 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busway.cli.failures import CommandFailed
-from busway.cli.instants import parse_instant_ms
-from busway.cli.output import print_json
+from busway.cli.output import parse_instant_ms, print_json
 from busway.cli.pipeline.running import SparkOptions
-from busway.cli.target import JsonOption, ServerOptions
-from busway.cli.verbs import verb
+from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.backfill.backfill import BackfillResult

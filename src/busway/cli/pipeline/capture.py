@@ -5,12 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.instants import format_instant, parse_instant_ms
-from busway.cli.output import print_json
+from busway.cli.output import format_instant, parse_instant_ms, print_json
 from busway.cli.pipeline.running import SparkOptions
-from busway.cli.target import JsonOption, ServerOptions
-from busway.cli.verbs import verb
+from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, WrongCall, verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.capture.capture import CaptureResult

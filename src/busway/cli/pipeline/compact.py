@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from busway.cli.failures import CommandFailed, WrongCall
 from busway.cli.output import print_json
 from busway.cli.pipeline.capture import COMPRESSIONS, CompressionOption, check_choice
 from busway.cli.pipeline.running import ConfOption, QuietOption, progress, require_spark, settings
-from busway.cli.target import JsonOption
-from busway.cli.verbs import verb
+from busway.cli.verbs import CommandFailed, JsonOption, WrongCall, verb
 
 if TYPE_CHECKING:
-    from busway_spark.pipeline.compact.compact import Merging
+    from busway_spark.pipeline.compaction import Merging
 
 _SIZE: Final = re.compile(r"(\d{1,9})\s*([KMG]?)i?B?", re.IGNORECASE | re.ASCII)
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -61,8 +59,8 @@ def compact(
     target_bytes = parse_size(target_size, "--target-size")
     require_spark()
     way = _merging(master, conf)
-    from busway_spark.pipeline.compact.compact import CompactOptions
-    from busway_spark.pipeline.compact.compact import compact as run
+    from busway_spark.pipeline.compaction import CompactOptions
+    from busway_spark.pipeline.compaction import compact as run
     from busway_spark.pipeline.job import JobFailed
 
     options = CompactOptions(directory, entity, target_bytes, compression, dry_run)
@@ -86,14 +84,14 @@ def _merging(master: str | None, conf: list[str] | None) -> "Merging":
     if not master:
         if conf:
             raise WrongCall("--conf: settings of Spark need a --master.")
-        from busway_spark.pipeline.compact.compact import merge_here
+        from busway_spark.pipeline.compaction import merge_here
 
         return merge_here
     if master.startswith(_CONNECT):
         raise WrongCall(
             "--master: a compaction needs a driver of its own, so it cannot run on Spark Connect."
         )
-    from busway_spark.pipeline.compact.compact_tasks import SparkMerging
+    from busway_spark.pipeline.compaction import SparkMerging
 
     return SparkMerging(master, settings(conf))
 

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from busway.cli.failures import CommandFailed, WrongCall
 from busway.cli.output import print_json, print_table
 from busway.cli.pipeline.running import SparkOptions, require_spark
-from busway.cli.target import JsonOption, ServerOptions
-from busway.cli.verbs import verb
+from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, WrongCall, verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.deadletters.deadletters import DeadLetters, Triage
@@ -105,9 +103,9 @@ def _options(
     wait: float,
     report: Path | None,
 ) -> "DeadLetters":
+    from busway_spark.pipeline.deadletters.columns import BODY, Fix, WrongFix
     from busway_spark.pipeline.deadletters.deadletters import DeadLetters
-    from busway_spark.pipeline.deadletters.fix import BODY, Fix, WrongFix
-    from busway_spark.pipeline.deadletters.groups import KEYS
+    from busway_spark.pipeline.deadletters.report import KEYS
 
     words = tuple(word.strip().lower() for word in by.split(",") if word.strip())
     wrong = [word for word in words if word not in KEYS]

@@ -6,12 +6,9 @@ from typing import Annotated, Final
 
 import typer
 
-from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.instants import parse_instant_ms
-from busway.cli.output import print_json
+from busway.cli.output import parse_instant_ms, print_json
 from busway.cli.pipeline.running import SparkOptions
-from busway.cli.target import JsonOption, ServerOptions
-from busway.cli.verbs import verb
+from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, WrongCall, verb
 
 _SPEED: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)x?", re.IGNORECASE | re.ASCII)
 _FASTEST: Final = "max"

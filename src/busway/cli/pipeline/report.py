@@ -7,12 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
-from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.instants import parse_duration_ms, parse_instant_ms
-from busway.cli.output import print_json
+from busway.cli.output import parse_duration_ms, parse_instant_ms, print_json
 from busway.cli.pipeline.running import SparkOptions, require_spark
-from busway.cli.target import JsonOption
-from busway.cli.verbs import verb
+from busway.cli.verbs import CommandFailed, JsonOption, WrongCall, verb
 
 _HELP: Final = """Tell what the bus did, as a page with charts and as figures.
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busway.cli.failures import CommandFailed, WrongCall
-from busway.cli.target import ServerOptions
-from busway.cli.verbs import OptionGroup
+from busway.cli.verbs import CommandFailed, OptionGroup, ServerOptions, WrongCall
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.job import Place, Progress

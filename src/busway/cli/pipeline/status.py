@@ -6,8 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from busway.cli.output import print_json, print_table, shown
-from busway.cli.target import JsonOption, ServerOptions
-from busway.cli.verbs import verb
+from busway.cli.verbs import JsonOption, ServerOptions, verb
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `busway pipeline list` shows it.")]
 

@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from busway.cli.failures import CommandFailed, WrongCall
 from busway.cli.output import print_json, print_table
 from busway.cli.pipeline.running import SparkOptions, require_spark
-from busway.cli.target import JsonOption, ServerOptions
-from busway.cli.verbs import verb
+from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, WrongCall, verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.deadletters.triage import Round, TriageOptions
@@ -76,8 +74,7 @@ def triage(
 def _options(
     entities: list[str], policy: Path, resubmit: bool, follow: bool, every: float, wait: float
 ) -> "TriageOptions":
-    from busway_spark.pipeline.deadletters.policy import Policy, WrongPolicy
-    from busway_spark.pipeline.deadletters.triage import TriageOptions
+    from busway_spark.pipeline.deadletters.triage import Policy, TriageOptions, WrongPolicy
 
     try:
         rules = Policy.read(policy)

@@ -1,45 +1,51 @@
 """What carries the links of one connection, their `LinkHost`: its output, its input and the memory that both hold.
 
-Theory of operation. Whatever links make the engine write while a read is worked off leaves in one `transport.write`
-at the end of the turn. Output that arises elsewhere (a commit is durable, a message became available) marks the
-carrier and leaves with the present turn of the event loop, again in one write.
+Theory of operation. Whatever links make the engine write while a read is worked off leaves in one
+`transport.write` at the end of the turn. Output that arises elsewhere (a commit is durable, a message became
+available) marks the carrier and leaves with the present turn of the event loop, again in one write.
 
 Two brakes keep memory bounded. Output: links deliver nothing more while the transport holds more than
 OUTPUT_HIGH_BYTES, and nothing is read while it holds OUTPUT_FULL_BYTES; a peer that takes nothing for a minute is
 dropped. Input: nothing is read while more than INPUT_HIGH_BYTES of messages wait for the store, or of requests for
-their turn. A stranger, who has shown no token yet, gets far less: `amqp.allowance` says how much it may hold in the
-engine, and the connection bounds its answers.
+their turn. A stranger, who has shown no token yet, gets far less: `amqp.allowance` says how much it may hold in
+the engine, and the connection bounds its answers.
 
-What the connection holds is counted where it lies and added up when somebody asks (`Holdings`); two numbers that have
-no other place are kept there. So nothing is ever given back twice, or forgotten, however a connection ends.
+What the connection holds is counted where it lies and added up when somebody asks (`Holdings`); two numbers that
+have no other place are kept there. So nothing is ever given back twice, or forgotten, however a connection ends.
+
+The links that stand on it are each kept with the paths by which their rights are checked (`AttachedLinks`). A
+connection without links is closed after a while (R-22), sooner when it never had one; so the moment of the last
+one's going is kept there too. Management nodes ask it about the other links of their connection, by name
+(`LinkLookup`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from busway.amqp.connection import Connection, Role
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.session import held_bytes
-from busway.gateway.amqp.attached_links import AttachedLinks
+from busway.event_loop import LOOP, Steps, name_of
+from busway.gateway.amqp.error_conditions import amqp_error
+from busway.gateway.amqp.links.addresses import paths_of
 from busway.gateway.amqp.links.session_receive_link import SessionReceiveLink
 from busway.gateway.amqp.nodes.request_link import ConnectionRequests
-from busway.gateway.amqp.nodes.tokens import TokenHolder
-from busway.gateway.amqp.wire.error_conditions import amqp_error
+from busway.gateway.amqp.nodes.token_node import TokenHolder
 from busway.gateway.connection_budget import SMALL_BYTES
-from busway.loop_entries import LOOP, Steps, name_of
 from busway.model.errors import QuotaExceeded
 
 if TYPE_CHECKING:
+    from busway.amqp.session import Session
     from busway.broker.namespace.namespace import SendVia
-    from busway.gateway.amqp.admission import Visit
+    from busway.clock import Clock
     from busway.gateway.amqp.links.link_host import Alarm, AttachedLink, OutputWaiter
-    from busway.gateway.amqp.shared import Shared
+    from busway.gateway.amqp.shared import GatewaySettings, Shared, Visit
     from busway.gateway.connection_budget import ConnectionBudget
-    from busway.model.authorization import Grant
+    from busway.model.authorization import Grant, Segments
 
 _log = logging.getLogger("busway.gateway.amqp")
 
@@ -385,4 +391,79 @@ class Holdings:
             f" {carrier.transactions.held_bytes} in open transactions,"
             f" {unsent_bytes} of output that is not taken,"
             f" {self.kept_bytes + allowance.waiting_bytes} that wait for windows"
+        )
+
+
+_NEVER: Final = float("inf")
+
+
+class AttachedLinks:
+    """Of one connection."""
+
+    def __init__(self, clock: Clock, settings: GatewaySettings) -> None:
+        self._clock = clock
+        self._settings = settings
+        #: With the paths by which they are checked.
+        self._links: dict[AttachedLink, tuple[Segments, ...]] = {}
+        self.had_any = False
+        #: When the last one went, or the connection was opened; None while there are some, or before it is open.
+        self.none_since: float | None = None
+
+    def __iter__(self) -> Iterator[AttachedLink]:
+        """Those of this moment: whoever is called may end others."""
+        return iter(list(self._links))
+
+    def __contains__(self, link: object) -> bool:
+        return link in self._links
+
+    def add(self, link: AttachedLink) -> None:
+        link.link.owner = link
+        self._links[link] = paths_of(link.node)
+        self.had_any = True
+        self.none_since = None
+
+    def remove(self, link: AttachedLink) -> None:
+        del self._links[link]
+        link.link.owner = None
+        if not self._links:
+            self.none_since = self._clock.monotonic()
+
+    def none_s(self) -> float:
+        """How long there may be none."""
+        return self._settings.last_link_gone_s if self.had_any else self._settings.first_link_s
+
+    def none_until(self) -> float:
+        return _NEVER if self.none_since is None else self.none_since + self.none_s()
+
+    def of_session(self, session: Session) -> list[AttachedLink]:
+        """Inside one AMQP session."""
+        return [link for link in self._links if link.link.session is session]
+
+    def below(self, audiences: set[Segments]) -> list[AttachedLink]:
+        """Those that grants for one of these may have opened."""
+        return [
+            link
+            for link, paths in self._links.items()
+            if any(path[:count] in audiences for path in paths for count in range(len(path) + 1))
+        ]
+
+    # -- LinkLookup
+
+    def touch_link(self, link_name: str) -> None:
+        for link in self._links:
+            if link.link.name == link_name:
+                link.used_at = self._clock.monotonic()
+
+    def session_of_link(self, link_name: str) -> str | None:
+        for link in self._links:
+            session_id: str | None = getattr(link, "session_id", None)
+            if session_id is not None and link.link.name == link_name:
+                return session_id
+        return None
+
+    def holds_session(self, path: str, session_id: str) -> bool:
+        wanted = path.lower()
+        return any(
+            getattr(link, "session_id", None) == session_id and link.node.path.lower() == wanted
+            for link in self._links
         )

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from busway.amqp.errors import AmqpError, Condition
+from busway.event_loop import LOOP
 from busway.gateway.amqp.carrier import OUTPUT_HIGH_BYTES, ByteTransport
 from busway.gateway.amqp.connection import AmqpConnection
 from busway.gateway.amqp.links.link_host import Alarm
 from busway.gateway.amqp.shared import CallLater, GatewaySettings, Shared
 from busway.gateway.connection_budget import ConnectionBudget
-from busway.loop_entries import LOOP
 
 if TYPE_CHECKING:
     from busway.broker.namespace.namespace import Namespace

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from busway.loop_entries import LOOP
+from busway.event_loop import LOOP
 
 if TYPE_CHECKING:
     from busway.model.authorization import Grant, RuleBook, Segments

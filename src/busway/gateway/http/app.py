@@ -29,40 +29,30 @@ from uvicorn.server import ServerState
 
 from busway.broker.namespace.namespace import Namespace
 from busway.clock import Clock, Entropy
+from busway.event_loop import Steps, shown
 from busway.gateway.connection_budget import ConnectionBudget
-from busway.gateway.http.atom.entity_routes import EntityRoutes
-from busway.gateway.http.atom.rule_routes import RuleRoutes
-from busway.gateway.http.atom.subscription_routes import SubscriptionRoutes
-from busway.gateway.http.bulk.admission import BYTES_MAX_DEFAULT, BulkAdmission, is_bulk
+from busway.gateway.http.atom.management_routes import EntityRoutes, RuleRoutes, SubscriptionRoutes
+from busway.gateway.http.bulk.admission import BYTES_MAX_DEFAULT, CORES, BulkAdmission, is_bulk
 from busway.gateway.http.bulk.backfill_route import BackfillRoute
 from busway.gateway.http.bulk.bulk_route import BulkRoute
 from busway.gateway.http.bulk.claims_route import CLAIMS_KEYWORD, ClaimsRoute
 from busway.gateway.http.bulk.letters_route import LettersRoute
 from busway.gateway.http.bulk.staging_route import StagingRoute
-from busway.gateway.http.bulk.work import CORES
 from busway.gateway.http.call import Call, host_of
-from busway.gateway.http.hubs.consumer_group_routes import ConsumerGroupRoutes
-from busway.gateway.http.hubs.hub_messages import HubMessages
-from busway.gateway.http.hubs.hub_routes import HubRoutes
-from busway.gateway.http.hubs.partitions_route import PartitionsRoute
+from busway.gateway.http.event_hubs import ConsumerGroupRoutes, HubMessages, HubRoutes, PartitionsRoute
 from busway.gateway.http.messages.messages import Messages, WireCodec
-from busway.gateway.http.operator.metrics_route import MetricsRoute
-from busway.gateway.http.operator.operator_routes import MakeNew, OperatorRoutes, ResetRoute
-from busway.gateway.http.operator.pipelines_route import PipelinesRoute
-from busway.gateway.http.operator.status_page import StatusPage
+from busway.gateway.http.operator_routes import MakeNew, MetricsRoute, OperatorRoutes, ResetRoute, StatusPage
+from busway.gateway.http.pipelines_route import PipelinesRoute
 from busway.gateway.http.protocol import HttpProtocol, Idlers
 from busway.gateway.http.router import Answering, HubsAnswering, Router, table
 from busway.gateway.http.statuses import HttpRefusal, error_response
+from busway.gateway.http.untrusted_input import BODY_BYTES_MAX
 from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve_websocket
-from busway.gateway.http.xml_input import BODY_BYTES_MAX
 from busway.gateway.tracking import Tracking
-from busway.loop_entries import Steps, shown
-from busway.model.caller import NOBODY, note_caller
+from busway.model.authorization import NOBODY, note_caller
 from busway.model.errors import BrokerError, InternalError
 from busway.model.flow import Flow
-from busway.signals.pipeline_figures import MeasuredPipelines
-from busway.signals.pipeline_lag import LagMeter
-from busway.signals.pipelines import Pipelines
+from busway.signals.pipelines import LagMeter, MeasuredPipelines, Pipelines
 from busway.staging.stagings import Stagings
 from busway.streams.event_hubs import EventHubs
 

@@ -10,9 +10,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from busway.gateway.connection_budget import SMALL_BYTES, ConnectionBudget
 from busway.gateway.http.statuses import HttpRefusal
-from busway.gateway.http.xml_input import BODY_BYTES_MAX
-from busway.model.authorization import Grant
-from busway.model.caller import note_caller
+from busway.gateway.http.untrusted_input import BODY_BYTES_MAX
+from busway.model.authorization import Grant, note_caller
 from busway.model.errors import (
     AuthenticationFailed,
     BadArgument,

@@ -25,9 +25,8 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
 from wsproto import events
 
-from busway.gateway.http.direct_writer import DirectWriter
-from busway.gateway.http.presence import PRESENCE, SPELLED_HEADERS, ClientPresence
-from busway.loop_entries import LOOP
+from busway.event_loop import LOOP
+from busway.gateway.http.presence import PRESENCE, SPELLED_HEADERS, ClientPresence, DirectWriter
 
 if TYPE_CHECKING:
     from uvicorn._types import WebSocketEvent

@@ -28,26 +28,19 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.responses import Response
 
-from busway.gateway.http.atom.atom_answers import invalid_verb
-from busway.gateway.http.atom.entity_routes import EntityRoutes
-from busway.gateway.http.atom.rule_routes import RuleRoutes
-from busway.gateway.http.atom.subscription_routes import SubscriptionRoutes
-from busway.gateway.http.atom.topic_address import is_below_topic, is_topic
+from busway.gateway.http.atom.atom import invalid_verb
+from busway.gateway.http.atom.management_address import is_below_topic, is_topic
+from busway.gateway.http.atom.management_routes import EntityRoutes, RuleRoutes, SubscriptionRoutes
 from busway.gateway.http.bulk.backfill_route import BackfillRoute
 from busway.gateway.http.bulk.bulk_route import BulkRoute
 from busway.gateway.http.bulk.claims_route import ClaimsRoute
 from busway.gateway.http.bulk.letters_route import LettersRoute
 from busway.gateway.http.bulk.staging_route import StagingRoute
 from busway.gateway.http.call import Call
-from busway.gateway.http.hubs.consumer_group_routes import ConsumerGroupRoutes
-from busway.gateway.http.hubs.hub_messages import HubMessages
-from busway.gateway.http.hubs.hub_routes import HubRoutes
-from busway.gateway.http.hubs.partitions_route import PartitionsRoute
+from busway.gateway.http.event_hubs import ConsumerGroupRoutes, HubMessages, HubRoutes, PartitionsRoute
 from busway.gateway.http.messages.messages import Messages, is_lock
-from busway.gateway.http.operator.metrics_route import MetricsRoute
-from busway.gateway.http.operator.operator_routes import OperatorRoutes, ResetRoute
-from busway.gateway.http.operator.pipelines_route import PipelinesRoute
-from busway.gateway.http.operator.status_page import StatusPage
+from busway.gateway.http.operator_routes import MetricsRoute, OperatorRoutes, ResetRoute, StatusPage
+from busway.gateway.http.pipelines_route import PipelinesRoute
 from busway.gateway.http.statuses import HttpRefusal, method_not_allowed
 from busway.model.descriptions import MANAGE
 from busway.streams.event_hubs import EventHubs

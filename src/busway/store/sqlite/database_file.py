@@ -1,4 +1,13 @@
-"""Opening a store's file: making a new one, refusing what is not ours, bringing an older one up to date."""
+"""A store's file: making a new one, refusing what is not ours, updating an older one, keeping it in shape.
+
+The migration to schema 2 reads rows as schema 1 had them: their checksum proven, their columns packed. It casts
+every column to the type it should have, because a damaged row must come through: it gets a checksum that no row
+has, and stays damaged.
+
+What keeps a file in shape between commits is checkpoints, and giving free pages back (`Upkeep`). Both run in the
+commit thread after a commit was reported, so they hold up the next commit a little and the event loop not at all.
+Pages are given back in slices, also while there is no other work.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +16,91 @@ import logging
 import os
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 import apsw
 
-from busway.store.contract import StoreError, StoreTooNew
-from busway.store.sqlite.first_rows import teach
+from busway.clock import Clock
+from busway.message.message import PLACE_ACTIVE, Message
+from busway.store.contract import COUNTER_BITS, FragmentKey, StoreError, StoreTooNew
+from busway.store.rows import CHECKSUM_PRIME, NEVER_RIGHT, NUMBER_MASK, message_rows, more_of, unsealed
 from busway.store.sqlite.queries import SCHEMA_VERSION, migrations, query, sql_file
+
+
+def teach(connection: apsw.Connection) -> None:
+    """Gives a connection the functions that the migration calls."""
+    connection.create_scalar_function("row_1_more", _more, 8, deterministic=True)
+    connection.create_scalar_function("row_1_checksum", _checksum, 13, deterministic=True)
+
+
+def _more(*fields: apsw.SQLiteValue) -> bytes | None:
+    try:
+        return more_of(_message(b"", *fields))
+    except (TypeError, ValueError):
+        return None
+
+
+def _checksum(*values: apsw.SQLiteValue) -> int:
+    """The checksum by the rules of schema 2, if it was right by those of schema 1."""
+    try:
+        return _proven(*values)
+    except (TypeError, ValueError):
+        return NEVER_RIGHT
+
+
+def _proven(
+    checksum: apsw.SQLiteValue,
+    key: apsw.SQLiteValue,
+    enqueued_at_ms: apsw.SQLiteValue,
+    expires_at_ms: apsw.SQLiteValue,
+    bare: apsw.SQLiteValue,
+    *fields: apsw.SQLiteValue,
+) -> int:
+    if not (isinstance(key, int) and isinstance(enqueued_at_ms, int) and isinstance(expires_at_ms, int)):
+        raise TypeError("a number is missing")
+    if not isinstance(bare, bytes):
+        raise TypeError("the body is missing")
+    message = _message(bare, *fields)
+    check = crc32(bare, crc32(message.head, len(message.head)))
+    for mark, text in ((b"s", message.session_id), (b"p", message.partition_key), (b"m", message.message_id)):
+        if text is not None:
+            check = crc32(mark + text.encode(), check)
+    check += key + enqueued_at_ms + expires_at_ms
+    check += message.delivery_count + message.ttl_ms + message.scheduled_at_ms
+    if check % CHECKSUM_PRIME != checksum:
+        return NEVER_RIGHT
+    message.sequence_number = key & NUMBER_MASK
+    message.enqueued_at_ms = enqueued_at_ms
+    message.expires_at_ms = expires_at_ms
+    rows = message_rows([(FragmentKey(key >> COUNTER_BITS), PLACE_ACTIVE, message)])
+    return rows.active[0][3]
+
+
+def _message(bare: bytes, *fields: apsw.SQLiteValue) -> Message:
+    """TypeError or ValueError when a field is not what it should be."""
+    delivery_count, ttl_ms, scheduled_at_ms, session_id, partition_key, message_id, head, changes = fields
+    if not (isinstance(delivery_count, int) and isinstance(ttl_ms, int) and isinstance(scheduled_at_ms, int)):
+        raise TypeError("a number is missing")
+    if not isinstance(head, bytes):
+        raise TypeError("the head is missing")
+    message = Message(
+        head,
+        bare,
+        ttl_ms=ttl_ms,
+        message_id=_text(message_id),
+        session_id=_text(session_id),
+        partition_key=_text(partition_key),
+        scheduled_at_ms=scheduled_at_ms,
+    )
+    message.delivery_count = delivery_count
+    if isinstance(changes, bytes):
+        message.changes = unsealed(changes)
+    return message
+
+
+def _text(value: apsw.SQLiteValue) -> str | None:
+    return value.decode() if isinstance(value, bytes) else None
+
 
 log = logging.getLogger(__name__)
 
@@ -136,3 +224,82 @@ def _close_quietly(connection: apsw.Connection | None) -> None:
     if connection is not None:
         with contextlib.suppress(apsw.Error):
             connection.close(True)
+
+
+#: How often free pages are counted, and a failed checkpoint is tried again.
+_LOOK_INTERVAL_S: Final = 1.0
+#: Pause between slices while there are commits; without other work they follow each other.
+_SLICE_INTERVAL_S: Final = 0.1
+
+
+class Upkeep:
+    """Of one writing connection. `run` belongs to the commit thread."""
+
+    def __init__(
+        self, connection: apsw.Connection, clock: Clock, *, checkpoint_bytes: int, vacuum_bytes: int
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._page_bytes = int(connection.pragma("page_size") or 0)
+        self._checkpoint_pages = max(1, checkpoint_bytes // self._page_bytes)
+        #: With little space left the log is emptied early, so that it is written anew instead of growing.
+        self._checkpoint_pages_low = max(1, self._checkpoint_pages // 16)
+        self._vacuum_pages = max(1, vacuum_bytes // self._page_bytes)
+        self._log_pages = 0
+        self._looked_at = clock.monotonic()
+        self._retry_at = 0.0
+        self._slice_at = 0.0
+        #: More free pages are worth giving back.
+        self.has_slices = False
+        connection.set_wal_hook(self._note_log_pages)
+
+    def _note_log_pages(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+    def is_due(self, is_space_low: bool) -> bool:
+        """Whether to pause between two commits for a round."""
+        now = self._clock.monotonic()
+        if now < self._retry_at:
+            return False
+        if self._is_log_long(is_space_low) or now - self._looked_at >= _LOOK_INTERVAL_S:
+            return True
+        return self.has_slices and now >= self._slice_at
+
+    def _is_log_long(self, is_space_low: bool) -> bool:
+        return self._log_pages > (self._checkpoint_pages_low if is_space_low else self._checkpoint_pages)
+
+    def run(self, is_space_low: bool) -> bool:
+        """One round; True when it made a checkpoint. An error is logged and the round tried again later."""
+        try:
+            return self._run(is_space_low)
+        except apsw.Error as error:
+            self._retry_at = self._clock.monotonic() + _LOOK_INTERVAL_S
+            self.has_slices = False
+            log.warning("Upkeep of a store failed and will be tried again: %s.", error)
+            return False
+
+    def _run(self, is_space_low: bool) -> bool:
+        self._looked_at = self._clock.monotonic()
+        had_slices = self.has_slices
+        self._give_pages_back(is_space_low)
+        if self._is_log_long(is_space_low) or (had_slices and not self.has_slices):
+            self._connection.execute(query("pragma_checkpoint")).fetchall()
+            self._log_pages = 0
+            return True
+        return False
+
+    def _give_pages_back(self, is_space_low: bool) -> None:
+        free = self._number("pragma_free_pages")
+        # Half the file must be free before anything moves, so that a queue that breathes does not churn; but
+        # with little space left on the disk every page counts.
+        if not self.has_slices and free >= self._vacuum_pages:
+            self.has_slices = is_space_low or free * 2 >= self._number("pragma_pages")
+        if self.has_slices:
+            self._connection.execute(query("pragma_vacuum_slice")).fetchall()
+            self.has_slices = self._number("pragma_free_pages") > 0
+            self._slice_at = self._clock.monotonic() + _SLICE_INTERVAL_S
+
+    def _number(self, name: str) -> int:
+        row = self._connection.execute(query(name)).fetchone()
+        return 0 if row is None else int(row[0])

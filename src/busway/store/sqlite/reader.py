@@ -14,10 +14,9 @@ import apsw
 
 from busway.message.message import PLACE_ACTIVE
 from busway.store.contract import Counters, FragmentKey, FragmentRow, TransferMark
-from busway.store.sqlite.log_reader import LogReader
+from busway.store.rows import NUMBER_MASK, RawPage, key_bounds, unsealed
+from busway.store.sqlite.event_logs import LogReader
 from busway.store.sqlite.queries import by_place, query
-from busway.store.sqlite.raw_page import RawPage
-from busway.store.sqlite.rows import NUMBER_MASK, key_bounds, unsealed
 
 #: (key, place) of a row.
 Spot = tuple[int, int]

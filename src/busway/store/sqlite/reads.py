@@ -19,19 +19,20 @@ from busway.clock import Clock
 from busway.message.message import PLACE_SCHEDULED, Message
 from busway.store.contract import (
     COUNTER_BITS,
+    ChunkHead,
+    ChunkPage,
     FragmentKey,
     FragmentRow,
     Page,
+    ProducerRow,
     SessionRow,
     StoreError,
     TimedRow,
     TransferMark,
 )
-from busway.store.log_contract import ChunkHead, ChunkPage, ProducerRow
+from busway.store.rows import NUMBER_MASK, RawPage
 from busway.store.shadow import Shadows
-from busway.store.sqlite.raw_page import RawPage
 from busway.store.sqlite.reader import DamagedState, FirstNumbers, RawSession, Reader
-from busway.store.sqlite.rows import NUMBER_MASK
 from busway.store.sqlite.spans import Span, Spans
 
 #: Past every time and count a client can name, and small enough for SQLite's integers.

@@ -33,7 +33,7 @@ from typing import Final
 import apsw
 
 from busway.clock import Clock
-from busway.loop_entries import LOOP
+from busway.event_loop import LOOP
 from busway.store.callbacks import report, report_some, resolving
 from busway.store.contract import (
     COUNTER_BITS,
@@ -47,15 +47,12 @@ from busway.store.contract import (
 )
 from busway.store.shadow import Shadow
 from busway.store.sqlite.commit_batch import BatchWriter
-from busway.store.sqlite.database_file import open_for_reading, open_for_writing
-from busway.store.sqlite.file_lock import FileLock
-from busway.store.sqlite.high_water import HighWater
+from busway.store.sqlite.companion_files import FileLock, HighWater, SpaceGuard, free_bytes_of
+from busway.store.sqlite.database_file import Upkeep, open_for_reading, open_for_writing
 from busway.store.sqlite.queries import query
 from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.reads import SqliteReads
-from busway.store.sqlite.space import SpaceGuard, free_bytes_of
 from busway.store.sqlite.spans import ReaderPool, Spans
-from busway.store.sqlite.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 

@@ -16,17 +16,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from busway_spark.pipeline.backfill.backfill_matches import FRAGMENT, NUMBER, counts, matches
-from busway_spark.pipeline.backfill.backfill_plan import BackfillOptions, BackfillPlan, plan
+from busway_spark.pipeline.backfill.backfill_plan import (
+    FRAGMENT,
+    NUMBER,
+    BackfillOptions,
+    BackfillPlan,
+    counts,
+    matches,
+    plan,
+)
 from busway_spark.pipeline.backfill.backfill_sending import COUNTS_DDL, Sending
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import SpannedFile
 from busway_spark.pipeline.entity_kind import QUEUE_KIND, find_entity
 from busway_spark.pipeline.job import JobFailed, Place, Progress
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.rules.rule_columns import RuleColumns
 from busway_spark.wire.bus import BusFailure
-from busway_spark.writing.staging import can_stage
-from busway_spark.writing.two_phase import RowsStaged, decide
+from busway_spark.writing.two_phase import RowsStaged, can_stage, decide
 from busway_spark.writing.write_names import GivenName, Running, WriteName, of_job
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 Theory of operation. The verdicts of columns decide how copies of a message are made. Where rules without an action
 select it, none with an action does, and none must be asked, there is one copy, the message as it is: such messages
-are encoded all at once (`backfill_payloads`). All others are looked at one by one, with the broker's own evaluator
-and actions (`rules.row_evaluator`); so is a piece with a message that columns cannot encode, so that the message at
-fault is named. Whichever way, copies stand in the order of their messages.
+are encoded all at once (`backfill_rows.payloads`). All others are looked at one by one, with the broker's own
+evaluator and actions (`rules.row_evaluator`); so is a piece with a message that columns cannot encode, so that the
+message at fault is named. Whichever way, copies stand in the order of their messages.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from busway.message.bare import MESSAGE_ID, with_properties
 from busway.message.message import Message
+from busway.message.message_subject import MessageSubject
 from busway.rules.rule import Rule
-from busway.subject.message_subject import MessageSubject
 from busway_spark.amqp_arrays import arrow, encoding
 from busway_spark.amqp_arrays.message_cut import Column, Flags, Longs
-from busway_spark.pipeline.backfill import backfill_payloads
-from busway_spark.pipeline.backfill.backfill_matches import FILE, FRAGMENT, NUMBER
+from busway_spark.pipeline.backfill import backfill_rows
+from busway_spark.pipeline.backfill.backfill_plan import FILE, FRAGMENT, NUMBER
 from busway_spark.pipeline.backfill.backfill_rows import MatchedRows
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.property_types import UnknownProperties
@@ -126,7 +126,7 @@ class Copying:
             rows, matches = arrow.rows_where(rows, wanted), arrow.rows_where(matches, wanted)
         if self._tells_repeats:
             rows = _with_repeat_ids(rows, arrow.longs(matches.column(NUMBER)))
-        return backfill_payloads.payloads(rows)
+        return backfill_rows.payloads(rows)
 
     # -- one by one
 
@@ -234,7 +234,7 @@ def _told(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_repeat_ids(rows: pa.RecordBatch, numbers: Longs) -> pa.RecordBatch:
-    name = backfill_payloads.MESSAGE_ID
+    name = backfill_rows.MESSAGE_ID
     pairs = zip(rows.column(name).to_pylist(), numbers.tolist(), strict=True)
     ids = pa.array([repeat_id(original, number, "") for original, number in pairs], _TEXT)
     return rows.set_column(rows.schema.get_field_index(name), name, ids)

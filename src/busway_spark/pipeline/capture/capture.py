@@ -1,12 +1,19 @@
 """`busway pipeline capture`: hubs, topics and queues into Parquet files or a Delta table.
 
-Each entity is a stream of its own, with its own checkpoint. A hub is read and keeps its events. A topic is captured
-through a subscription made for that, whose messages are taken as they are captured. A queue, or somebody's
-subscription, would be emptied the same way, so it must be asked for (`takes`).
+Each entity is a stream of its own, with its own checkpoint. A hub is read and keeps its events. A topic is
+captured through a subscription made for that, whose messages are taken as they are captured. A queue, or
+somebody's subscription, would be emptied the same way, so it must be asked for (`takes`).
 
 A capture that goes on after its checkpoint was lost begins where the captured files of the hub end.
 
 Many streams are many Python processes on the driver; those of a capture share their memory (`shared_python`).
+
+A stream of a capture that follows is started again after it has failed (`Retry`): each entity by itself, with
+pauses that double up to PAUSE_MAX_S, while the others go on; a batch that it captures, or STEADY_S without a
+failure, begins the pauses anew. The formats are patient themselves, so what gets here has lasted, or is no outage:
+data that is lost, a full disk, an entity that was deleted. Somebody may mend that meanwhile. Only when all
+entities have failed, each FAILURES_MAX times in a row, nothing is left to follow, and the job ends with the
+sentence.
 """
 
 from __future__ import annotations
@@ -23,7 +30,6 @@ from typing import TYPE_CHECKING, Any, Final
 from busway.client.entity_properties import Value
 from busway.client.errors import ClientError, EntityExists, EntityMissing, NotAuthorised
 from busway_spark.pipeline.capture.capture_commit import check_source, notes_of
-from busway_spark.pipeline.capture.capture_retry import Retry
 from busway_spark.pipeline.capture.capture_sink import (
     CAPTURED_HUB,
     CAPTURED_QUEUE,
@@ -36,19 +42,12 @@ from busway_spark.pipeline.capture.capture_sink import (
     ledger_of,
 )
 from busway_spark.pipeline.capture.captured_writer import ZSTD
+from busway_spark.pipeline.captured.capture_root import CHECKPOINTS, CaptureRoot, spark_location
 from busway_spark.pipeline.captured.captured import SCHEMA, entity_folder
 from busway_spark.pipeline.captured.captured_files import last_numbers
 from busway_spark.pipeline.captured.delta_table import require_delta
-from busway_spark.pipeline.entity_kind import (
-    HUB,
-    SUBSCRIPTION_KIND,
-    TOPIC_KIND,
-    EntityFacts,
-    find_entity,
-)
+from busway_spark.pipeline.entity_kind import HUB, SUBSCRIPTION_KIND, TOPIC_KIND, EntityFacts, find_entity
 from busway_spark.pipeline.job import JobFailed, Place, Progress, driver_sentence, job_session
-from busway_spark.pipeline.places.capture_root import CHECKPOINTS, CaptureRoot
-from busway_spark.pipeline.places.places import spark_location
 from busway_spark.servicebus.options import JSON
 from busway_spark.shared_python.lent_python import shared_python
 from busway_spark.start.session import small_java
@@ -58,6 +57,48 @@ from busway_spark.wire.bus import BUSWAY, Bus, administration
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+PAUSE_FIRST_S: Final = 1.0
+PAUSE_MAX_S: Final = 60.0
+STEADY_S: Final = 600.0
+FAILURES_MAX: Final = 10
+
+
+class Retry:
+    """Of one entity."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._due_s = 0.0
+        self._since_s = time.monotonic()
+        #: It has failed and was not started again yet.
+        self.is_waiting = False
+
+    def failed(self) -> float:
+        """It has: after how many seconds it is started again."""
+        if time.monotonic() - self._since_s > STEADY_S:
+            self._failures = 0
+        pause_s: float = min(PAUSE_FIRST_S * 2**self._failures, PAUSE_MAX_S)
+        self._failures += 1
+        self._due_s = time.monotonic() + pause_s
+        self.is_waiting = True
+        return pause_s
+
+    def is_due(self) -> bool:
+        return self.is_waiting and time.monotonic() >= self._due_s
+
+    def started(self) -> None:
+        self.is_waiting = False
+        self._since_s = time.monotonic()
+
+    def went_on(self) -> None:
+        """It has captured something."""
+        self._failures = 0
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self.is_waiting and self._failures >= FAILURES_MAX
+
 
 CAPTURE_SUBSCRIPTION: Final = "busway-capture"
 FIRST: Final = "first"

@@ -30,23 +30,23 @@ from busway_spark.pipeline.capture.capture_commit import (
     BatchName,
     CaptureFailed,
     CaptureLedger,
+    capture_ledger,
     store_sentence,
 )
-from busway_spark.pipeline.capture.captured_rows import captured_runs
 from busway_spark.pipeline.capture.captured_writer import (
     ZSTD,
     CapturedWriter,
     Extent,
     Extents,
     StagedFile,
+    captured_runs,
     extents_of,
     staged_name,
 )
 from busway_spark.pipeline.capture.delta import DeltaLedger
-from busway_spark.pipeline.capture.object_commit import capture_ledger
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import CapturedFile
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 from busway_spark.writing.write_names import running
 from pyspark_servicebus import DefaultSource as ServiceBusSource
 

@@ -60,12 +60,15 @@ from busway_spark.pipeline.capture.captured_writer import (
     of_note,
     to_note,
 )
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import (
     FOLDERS,
     CapturedFile,
     entity_folder,
     folder_of,
+    note_text,
     parse_path,
+    read_note,
 )
 from busway_spark.pipeline.captured.delta_table import (
     LOG,
@@ -76,8 +79,6 @@ from busway_spark.pipeline.captured.delta_table import (
     require_delta,
     sync_version,
 )
-from busway_spark.pipeline.captured.notes import note_text, read_note
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 
 _TRIES: Final = 10
 #: That are looked through for a batch that is repeated: others write to the table too.

@@ -1,28 +1,34 @@
-"""Captured messages and events: the columns, names and folders of their files.
+"""Captured messages and events: the columns, names and folders of their files, and the notes of jobs.
 
     ROOT/entity=orders/date=2026-11-15/hour=09/partition=3/3-00000000000000000042.parquet
     ROOT/entity=orders/date=2026-11-15/hour=08/partition=3/3-00000000000000000007-00000000000000000041.parquet
 
 Hubs, queues and subscriptions are captured alike, so that every job reads every capture. A folder is named by the
 hour in which its messages were enqueued (UTC), a file by its partition (of a hub) or fragment and by the first
-sequence number in it; a file that `compact` has put together also by its last one. Numbers in a file rise. Files of
-a hub's partition never overlap; those of queues and subscriptions may, where messages were taken out of their order
-(sessions, several stores), but no number is in two files. Whatever begins with `_` or `.` is no data: any reader of
-Parquet leaves it out. A file appears whole or not at all, and never changes.
+sequence number in it; a file that `compaction` has put together also by its last one. Numbers in a file rise.
+Files of a hub's partition never overlap; those of queues and subscriptions may, where messages were taken out of
+their order (sessions, several stores), but no number is in two files. Whatever begins with `_` or `.` is no data:
+any reader of Parquet leaves it out. A file appears whole or not at all, and never changes.
 
 Application properties are kept twice: `properties` is one JSON object that people and other tools can read, and
 `propertyTypes` names the AMQP types that JSON cannot tell apart, so that a message can be sent again as it was.
 
-A captured table may gain columns: a later version of Busway, or somebody's own job, adds one that may be null. Files
-that were there before lack it, and where it stands among the others is nobody's promise. So readers take columns by
-their names. One that a file lacks is null in all of its rows; one that a reader does not know is left out. A type may
-be another form of the one in `SCHEMA` (texts with long offsets, times in nanoseconds); any other is refused.
+A captured table may gain columns: a later version of Busway, or somebody's own job, adds one that may be null.
+Files that were there before lack it, and where it stands among the others is nobody's promise. So readers take
+columns by their names. One that a file lacks is null in all of its rows; one that a reader does not know is left
+out. A type may be another form of the one in `SCHEMA` (texts with long offsets, times in nanoseconds); any other
+is refused.
+
+Notes lie below the root of captured files: JSON objects, each with the version of its form. A note without a
+version is older than versions and reads the same. One of a later version is not guessed at: whoever wrote it may
+have meant something else by the same words.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -32,6 +38,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from busway_spark.pipeline.captured.capture_root import NOTES, CaptureRoot
 from busway_spark.pipeline.job import JobFailed
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
@@ -218,3 +225,43 @@ def _is_time(kind: pa.DataType) -> bool:
 def _is_whole(kind: pa.DataType) -> bool:
     """That fits into 64 bits with a sign."""
     return pa.types.is_signed_integer(kind) or (pa.types.is_unsigned_integer(kind) and kind.bit_width < 64)
+
+
+#: The last batch of an entity that is captured.
+COMMITTED: Final = "committed.json"
+#: In it, where there are objects: what is being put in place.
+MOVING_KEY: Final = "moving"
+_VERSION: Final = 1
+_VERSION_NAME: Final = "version"
+
+
+def notes_of(entity: str) -> PurePosixPath:
+    """The folder of an entity's notes."""
+    return NOTES / entity_folder(entity)
+
+
+def note_text(facts: Mapping[str, object], version: int = _VERSION) -> str:
+    return json.dumps({_VERSION_NAME: version, **facts})
+
+
+def read_note(root: CaptureRoot, path: PurePosixPath) -> dict[str, Any]:
+    """Empty where there is none. Raises JobFailed when it is damaged, or of a later version."""
+    data = root.read_bytes(path)
+    return {} if data is None else parsed_note(root, path, data)
+
+
+def parsed_note(
+    root: CaptureRoot, path: PurePosixPath, data: bytes, versions: Collection[int] = (_VERSION,)
+) -> dict[str, Any]:
+    """`versions`: those that the caller knows. Raises JobFailed."""
+    try:
+        note = json.loads(data)
+    except ValueError:
+        note = None
+    if not isinstance(note, dict):
+        raise JobFailed(f"{root.full(path)} is damaged: it is no JSON object.")
+    if note.pop(_VERSION_NAME, _VERSION) not in versions:
+        raise JobFailed(
+            f"{root.full(path)} was written by a later version of Busway: go on with that version."
+        )
+    return note

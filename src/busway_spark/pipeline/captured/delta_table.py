@@ -23,10 +23,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import FOLDERS, SCHEMA, check_columns
+from busway_spark.pipeline.captured.object_store import plain_words
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.places.capture_root import CaptureRoot
-from busway_spark.pipeline.places.object_store import plain_words
 
 LOG: Final = PurePosixPath("_delta_log")
 _FOLDER_TYPES: Final = (pa.string(), pa.string(), pa.string(), pa.int32())

@@ -31,10 +31,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from busway_spark.pipeline.captured.captured import NOT_TOLD, SUFFIX, CapturedFile, folder_of, parse_path
-from busway_spark.pipeline.captured.notes import COMMITTED, notes_of, read_note
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
+from busway_spark.pipeline.captured.captured import (
+    COMMITTED,
+    NOT_TOLD,
+    SUFFIX,
+    CapturedFile,
+    folder_of,
+    notes_of,
+    parse_path,
+    read_note,
+)
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 
 #: Records that the note of `capture` may hold before they go into a manifest.
 NOTED_MAX: Final = 256

@@ -3,15 +3,15 @@
     ROOT/_capture/compaction/5f0c…/          the merged files, complete, under the names that they will have
     ROOT/_capture/compaction/5f0c….json      which folder they belong to, what they replace: there is no way back
 
-Theory of operation. The note is written when all merged files are on the disk. From then on the swap is carried out,
-by whoever finds the note: again and again if need be, each step may have been done already.
+Theory of operation. The note is written when all merged files are on the disk. From then on the swap is carried
+out, by whoever finds the note: again and again if need be, each step may have been done already.
 
-1. In a directory of Linux the folder of merged files gets links to everything else that lies in the live folder, and
-   the two folders change names in one step. Whoever lists the folder sees all the old files or all the new ones.
-   Elsewhere the merged files are moved in one by one: until step 2 a reader that does not know of the note sees
-   messages twice; our own readers (`captured_history`) know.
-2. What was replaced is removed. Names of merged files are new ones, so a reader that has listed the old files before
-   finds one of them missing and fails; it never reads a mixture.
+1. In a directory of Linux the folder of merged files gets links to everything else that lies in the live folder,
+   and the two folders change names in one step. Whoever lists the folder sees all the old files or all the new
+   ones. Elsewhere the merged files are moved in one by one: until step 2 a reader that does not know of the note
+   sees messages twice; our own readers (`captured_files`) know.
+2. What was replaced is removed. Names of merged files are new ones, so a reader that has listed the old files
+   before finds one of them missing and fails; it never reads a mixture.
 3. A file that `capture` has put into the old folder at the moment of the change is moved to the new one.
 4. The note is removed.
 """
@@ -26,10 +26,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from busway_spark.pipeline.captured.captured import parse_path
-from busway_spark.pipeline.captured.notes import note_text, read_note
+from busway_spark.pipeline.captured.capture_root import NOTES, CaptureRoot
+from busway_spark.pipeline.captured.captured import note_text, parse_path, read_note
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.places.capture_root import NOTES, CaptureRoot
 
 COMPACTION: Final = NOTES / "compaction"
 _NOTE: Final = ".json"

@@ -3,21 +3,27 @@
 Expressions of the user are tried on an empty table with the same columns first: what is wrong with them is known
 before the bus is asked for anything, and said in a sentence.
 
+A fix is what a dead letter is changed into before it is sent again. It names a part of the message and a SQL
+expression of Spark over the columns of format `servicebus`. Spark computes the values while it browses, and they
+are put into the message when it is moved. What no fix names stays byte for byte as it was, bodies of AMQP values
+and properties of any type included.
+
 Many dead letters of one queue are browsed by several tasks: each walks a span of sequence numbers. Numbers of dead
 letters have gaps and no known end. A peek from a number on tells whether there is one, so the end is found by
 halving, with some forty questions; a queue with few dead letters costs two. Spans reach from nothing to the last
-number there can be: whatever comes meanwhile is in one of them. A partitioned entity is left to the format, which has
-a task for each fragment.
+number there can be: whatever comes meanwhile is in one of them. A partitioned entity is left to the format, which
+has a task for each fragment.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
@@ -35,20 +41,79 @@ from pyspark.sql.types import (
 )
 
 from busway.client.errors import ClientError
+from busway.client.messages import ServiceBusReceivedMessage
+from busway.message.changed_payload import (
+    BODY,
+    MESSAGE_ID,
+    PARTS,
+    PROPERTY_MARK,
+    SCHEDULED,
+    TIME_TO_LIVE,
+    changed_payload,
+)
 from busway_spark.given_options import NUMBER_MAX
-from busway_spark.pipeline.deadletters.fix import BODY, PROPERTY_MARK, SCHEDULED, TIME_TO_LIVE, Fix
-from busway_spark.pipeline.deadletters.route import DEAD_LETTER
+from busway_spark.pipeline.deadletters.plan import DEAD_LETTER
 from busway_spark.pipeline.job import JobFailed, Place
 from busway_spark.servicebus.columns import readable_schema
-from busway_spark.servicebus.message_arrays import FRAGMENT_SHIFT
-from busway_spark.servicebus.message_columns import CLAIM_PROPERTY
+from busway_spark.servicebus.entity_reading import number_of
+from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, FRAGMENT_SHIFT
 from busway_spark.servicebus.options import read_options
-from busway_spark.servicebus.peek import number_of
 from busway_spark.watching.spark_sentence import sentence_of
 from busway_spark.wire.bus import Bus
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["BODY", "PARTS", "PROPERTY_MARK", "SCHEDULED", "TIME_TO_LIVE", "Fix", "WrongFix", "encode_fixed"]
+
+_BY_LOWER: Final = {name.lower(): name for name in PARTS}
+#: What only a dead letter, or one that a stream holds, bears.
+LEFT_OUT: Final = ("DeadLetterReason", "DeadLetterErrorDescription", CLAIM_PROPERTY)
+
+
+class WrongFix(ValueError):
+    """The fix cannot be understood; a sentence."""
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What a dead letter is changed into before it is sent again."""
+
+    #: One of PARTS, or `properties.NAME`.
+    part: str
+    expression: str
+
+    @classmethod
+    def parse(cls, text: str) -> Fix:
+        """`subject='new'`, `properties.tenant=concat('t-', sessionId)`. Raises WrongFix."""
+        name, mark, expression = text.partition("=")
+        if not mark or not expression.strip():
+            raise WrongFix(f"--set {text[:80]}: write it as NAME=EXPRESSION, such as subject=\"'new'\".")
+        return cls(_part(name.strip()), expression.strip())
+
+
+def _part(name: str) -> str:
+    if name.lower().startswith(PROPERTY_MARK) and len(name) > len(PROPERTY_MARK):
+        return PROPERTY_MARK + name[len(PROPERTY_MARK) :]
+    proper = _BY_LOWER.get(name.lower())
+    if proper is None:
+        raise WrongFix(
+            f"--set {name[:80]}: there is no such part of a message. There are {', '.join(PARTS)},"
+            " and properties.NAME."
+        )
+    return proper
+
+
+def encode_fixed(
+    message: ServiceBusReceivedMessage, changes: Mapping[str, Any], message_id: str | None
+) -> bytes:
+    """The dead letter as it is sent again. `changes`: part → value, None takes the part away; `message_id` replaces
+    the message's own, unless a fix gives one."""
+    payload = message.encode_again(LEFT_OUT)
+    if message_id is not None and MESSAGE_ID not in changes:
+        changes = {**changes, MESSAGE_ID: message_id}
+    return changed_payload(payload, changes) if changes else payload
+
 
 #: Numbers of one span, and spans, at most: then they are wider.
 WIDTH: Final = 100_000

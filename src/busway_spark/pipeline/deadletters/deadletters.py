@@ -6,7 +6,7 @@ its executor would silently browse once more and find others. When a block is lo
 which it may, because nothing was moved yet. Behind the groups the rows are read once more, into the plan and what
 the report wants of them (files beside the job); from then on Spark is not asked for them any more. Without
 `resubmits` that is all: what would be done is told. With it the plan is moved one source after the other, each once:
-on Busway by tasks (`deadletters_tasks`), elsewhere by the driver (`deadletters_move`). The report is written last.
+on Busway by tasks (`tasks`), elsewhere by the driver (`move`). The report is written last.
 
 Stopping and starting again, kill -9 included: a new run browses anew, finds what is still dead-lettered, and goes
 on.
@@ -31,19 +31,21 @@ from pyspark.sql.types import VariantVal
 from busway.client.errors import ClientError
 from busway.message.changed_payload import MESSAGE_ID
 from busway_spark.pipeline.deadletters import columns as columns
-from busway_spark.pipeline.deadletters.fix import BODY, SCHEDULED, TIME_TO_LIVE, Fix
-from busway_spark.pipeline.deadletters.groups import USUAL_KEYS, Survey, survey
+from busway_spark.pipeline.deadletters.columns import BODY, SCHEDULED, TIME_TO_LIVE, Fix
 from busway_spark.pipeline.deadletters.move import Mover
-from busway_spark.pipeline.deadletters.plan import LOCKED, PLANNED, REFUSED, Plan
-from busway_spark.pipeline.deadletters.plan import Row as PlanRow
-from busway_spark.pipeline.deadletters.report import LetterFile, write_page
-from busway_spark.pipeline.deadletters.route import (
+from busway_spark.pipeline.deadletters.plan import (
     AT_LEAST_ONCE,
+    LOCKED,
+    PLANNED,
+    REFUSED,
     TRANSACTION,
+    Plan,
     Route,
     find_route,
     source_of,
 )
+from busway_spark.pipeline.deadletters.plan import Row as PlanRow
+from busway_spark.pipeline.deadletters.report import USUAL_KEYS, LetterFile, Survey, survey, write_page
 from busway_spark.pipeline.deadletters.tasks import TaskMover, packed_numbers
 from busway_spark.pipeline.job import JobFailed, Place, Progress, failing
 from busway_spark.servicebus.variant import amqp_value
@@ -76,7 +78,7 @@ class DeadLetters:
     resubmits: bool = False
     #: Another queue or topic; None: the queue itself, the subscription's topic.
     into: str | None = None
-    #: Words of `groups.KEYS`.
+    #: Words of `report.KEYS`.
     by: tuple[str, ...] = USUAL_KEYS
     samples: int = 3
     #: How long to wait for dead letters that somebody, or a run that was killed, holds locked.

@@ -2,14 +2,15 @@
 
 Theory of operation. Messages of a dead-letter queue are received under lock, in slices. One that the plan names is
 *moved*: in one transaction its dead letter is completed and its new form is sent, so that a crash at any moment
-leaves it in one place and never in both (`route` says what happens without transactions). One that the
-plan does not name is *held*: its lock is kept and renewed, so that the server goes on to the next, and at the end it
-is released, which leaves even its delivery count as it was (R-12). Only a crash lets those locks run out, which
+leaves it in one place and never in both (`plan` says what happens without transactions). One that the plan does
+not name is *held*: its lock is kept and renewed, so that the server goes on to the next, and at the end it is
+released, which leaves even its delivery count as it was (R-12). Only a crash lets those locks run out, which
 counts as a delivery. Deferred dead letters are fetched by their numbers.
 
-What a run that was killed held locked becomes free when its locks end: the next run waits for that. When a connection
-breaks in the middle of a commit nobody knows what became of it: those letters are marked uncertain, the work goes on
-over a new connection, and at the end the dead-letter queue tells: what is gone was moved, what is there was not.
+What a run that was killed held locked becomes free when its locks end: the next run waits for that. When a
+connection breaks in the middle of a commit nobody knows what became of it: those letters are marked uncertain, the
+work goes on over a new connection, and at the end the dead-letter queue tells: what is gone was moved, what is
+there was not.
 """
 
 from __future__ import annotations
@@ -26,30 +27,28 @@ from busway.amqp.errors import Condition
 from busway.amqp.performatives import RECEIVER_FIRST, SENDER_UNSETTLED, Source, Target
 from busway.amqp.types import Symbol
 from busway.client.errors import ClientError, LockLost, Refused, TimedOut, Unreachable
-from busway.client.kept_locks import renewed, slices
+from busway.client.management import renewed, slices
 from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.receiver import ServiceBusReceiver
 from busway.client.sender import SendingEnd
 from busway.client.service_bus_client import ServiceBusClient
-from busway_spark.pipeline.deadletters.fix import encode_fixed
+from busway_spark.pipeline.deadletters.columns import encode_fixed
 from busway_spark.pipeline.deadletters.plan import (
+    AT_LEAST_ONCE,
+    DUPLICATE_DETECTION,
     GONE,
     LOCKED,
     PLANNED,
     REFUSED,
     RESUBMITTED,
+    TRANSACTION,
     UNCERTAIN,
     Plan,
-)
-from busway_spark.pipeline.deadletters.route import (
-    AT_LEAST_ONCE,
-    DUPLICATE_DETECTION,
-    TRANSACTION,
     Route,
 )
 from busway_spark.pipeline.job import Progress
+from busway_spark.servicebus.entity_reading import number_of, peek_numbers
 from busway_spark.servicebus.message_columns import fragment_of
-from busway_spark.servicebus.peek import number_of, peek_numbers
 
 HELD_MAX: Final = 100_000
 _SLICE: Final = 200

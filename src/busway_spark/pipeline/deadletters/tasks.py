@@ -38,8 +38,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from busway.client.errors import ClientError, EntityMissing, Refused, Unreachable
-from busway_spark.pipeline.deadletters.plan import GONE, LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
-from busway_spark.pipeline.deadletters.route import Route
+from busway_spark.pipeline.deadletters.plan import GONE, LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan, Route
 from busway_spark.pipeline.job import JobFailed, Progress, failing
 from busway_spark.wire.bus import Bus
 from busway_spark.wire.http_client import HttpClient

@@ -1,21 +1,20 @@
-"""Where replayed messages go: the partitions of a hub, or a queue or topic; into a bus that can stage them, or by
-AMQP.
+"""Where replayed messages go: the partitions of a hub, or a queue or topic; by a bus that stages them, or by AMQP.
 
 Theory of operation. Into a bus that stages, each message goes once, whatever ends the replay (`StagedTarget`). A
-replay is one write of many steps, known by a random name that its note keeps (`replay_state`). Rows of a step are
+replay is one write of many steps, known by a random name that its note keeps (`replay`). Rows of a step are
 staged, and nobody sees them. Then the step is noted, its number and how far it reaches, and then the bus decides
 about it (`writing.two_phase`). A replay that is started again carries the step of its note out once more, the same
-rows under the same number: if it was decided the bus knows it, and nothing is sent. Nothing else is asked of the bus,
-so a decision that is still on its way from a process that is dead does no harm either. A step is not seen before it
-is decided. With a speed that is right for the pace all the same: what is due together is one step. At full speed a
-step is what goes in a second. The bus remembers a write for 90 days after its last step, and refuses what comes
-later. At its end a replay gives that up, so that nothing of it is left behind.
+rows under the same number: if it was decided the bus knows it, and nothing is sent. Nothing else is asked of the
+bus, so a decision that is still on its way from a process that is dead does no harm either. A step is not seen
+before it is decided. With a speed that is right for the pace all the same: what is due together is one step. At
+full speed a step is what goes in a second. The bus remembers a write for 90 days after its last step, and refuses
+what comes later. At its end a replay gives that up, so that nothing of it is left behind.
 
 By AMQP alone go messages to other services, and replays that an earlier version has begun. In a hub of Busway a
-producer for each partition counts what the server has stored (`busway.client.event_producer`): a replay that goes on
-behind its last note leaves out what the count says is there. Into a queue or topic that detects duplicates, ids that
-are made of where a message stands in the history do the same. Elsewhere a replay that was killed may repeat what it
-sent after its last note.
+producer for each partition counts what the server has stored (`busway.client.events`): a replay that goes
+on behind its last note leaves out what the count says is there. Into a queue or topic that detects duplicates, ids
+that are made of where a message stands in the history do the same. Elsewhere a replay that was killed may repeat
+what it sent after its last note.
 """
 
 from __future__ import annotations
@@ -34,19 +33,18 @@ from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, AmqpMessage, encode_message
 from busway.amqp.types import Symbol
 from busway.client.errors import ClientError
-from busway.client.event_producer import EventProducer, ProducerClaim
+from busway.client.events import EventProducer, ProducerClaim
 from busway.client.messages import PARTITION_KEY, ServiceBusMessage
 from busway.client.sender import ServiceBusSender
 from busway.client.service_bus_client import ServiceBusClient
 from busway.streams.key_hash import partition_of_key
-from busway_spark.amqp_arrays.encoded_rows import EncodedRows
-from busway_spark.pipeline.captured.captured_history import HistoryRow
+from busway_spark.amqp_arrays.encoding import EncodedRows
+from busway_spark.pipeline.captured.captured_files import HistoryRow
 from busway_spark.pipeline.entity_kind import HUB, EntityFacts
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.property_types import UnknownProperties, properties_of
 from busway_spark.wire.bus import Bus, BusFailure
-from busway_spark.writing.staging import StagingRoutes, WriteRefused
-from busway_spark.writing.two_phase import RowsRefused, RowsStaged, Stage, decide
+from busway_spark.writing.two_phase import RowsRefused, RowsStaged, Stage, StagingRoutes, WriteRefused, decide
 from busway_spark.writing.write_names import JOB, STREAM, WriteName
 
 _ID_BITS: Final = 62

@@ -1,9 +1,8 @@
 """What captured data and the journal tell:
 
-report        the job
+report        the job, and what is remarkable, in sentences
 events        both as one table; what is in both, once
 figures       counted and measured
-remarks       what is remarkable, in sentences
 report_page   shown
-page          a report as one HTML file (`charts`: plots as SVG)
+page          a report as one HTML file, with plots as SVG
 """

@@ -36,11 +36,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from busway.journal import columns as journal
+from busway.journal import files as journal
+from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import FOLDERS
 from busway_spark.pipeline.captured.captured_files import captured_frame, listed_files
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.pipeline.places.capture_root import CaptureRoot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

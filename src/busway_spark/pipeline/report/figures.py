@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from busway.journal import columns as journal
-from busway_spark.pipeline.report.charts import slot_seconds
+from busway.journal import files as journal
 from busway_spark.pipeline.report.events import ARRIVALS, BOTH, CAPTURED, JOURNAL, seconds_between, slot_of
+from busway_spark.pipeline.report.page import slot_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -6,22 +6,29 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from busway.journal import columns as journal
-from busway_spark.pipeline.report.charts import (
+from busway.journal import files as journal
+from busway_spark.pipeline.report.events import ARRIVALS, CAPTURED
+from busway_spark.pipeline.report.figures import Figures, Rows
+from busway_spark.pipeline.report.page import (
     Bar,
+    Markup,
     Series,
     bar_chart,
     bytes_text,
+    card,
+    details,
     duration_text,
     heat_map,
     histogram,
     line_chart,
+    notes,
     number_text,
+    page,
+    section,
+    table,
+    tiles,
     time_text,
 )
-from busway_spark.pipeline.report.events import ARRIVALS, CAPTURED
-from busway_spark.pipeline.report.figures import Figures, Rows
-from busway_spark.pipeline.report.page import Markup, card, details, notes, page, section, table, tiles
 
 _LINES: Final = 6
 _SMALL: Final = 12

@@ -3,26 +3,40 @@
 The order of the checks is the order of what they reveal: first the form of the address, then the right (A-6, A-7),
 then whether the entity exists, then whether it allows this kind of link. A refusal is an attach without the
 terminus, followed by a detach with the reason: that is what every client understands.
+
+A link to `X/$management` stands on a `ManagementAddress`: which node answers, and what a request may, is found for
+each request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from busway.amqp.performatives import SENDER_SETTLED, Coordinator, Fields
+from busway.amqp.sections import AmqpMessage
 from busway.amqp.types import Symbol
+from busway.event_loop import Steps, shown
+from busway.gateway.amqp.attach.client_made_entities import (
+    TemporaryNodes,
+    TopicSubscriptions,
+    is_dynamic,
+    is_subscriber,
+)
 from busway.gateway.amqp.attach.event_attaching import EventAttaching
-from busway.gateway.amqp.attach.management_address import ManagementAddress, RequestRights
-from busway.gateway.amqp.attach.temporary_nodes import TemporaryNodes, is_dynamic
-from busway.gateway.amqp.attach.topic_subscriptions import TopicSubscriptions, is_subscriber
-from busway.gateway.amqp.links.addresses import COORDINATOR_NODE, LinkNode, NodeKind, node_at, text_of
-from busway.gateway.amqp.links.browse_link import BrowseLink, is_browser
-from busway.gateway.amqp.links.cross_entity import use_of
+from busway.gateway.amqp.error_conditions import amqp_error
+from busway.gateway.amqp.links.addresses import COORDINATOR_NODE, LinkNode, NodeKind, node_at, text_of, use_of
+from busway.gateway.amqp.links.browse_link import (
+    BrowseLink,
+    check_unselected,
+    has_selector,
+    is_browser,
+    selector_of,
+)
 from busway.gateway.amqp.links.receive_link import ReceiveLink
-from busway.gateway.amqp.links.selector import check_unselected, has_selector, selector_of
 from busway.gateway.amqp.links.send_link import SendLink
 from busway.gateway.amqp.links.session_receive_link import (
     SessionReceiveLink,
@@ -32,8 +46,8 @@ from busway.gateway.amqp.links.session_receive_link import (
     wait_s,
 )
 from busway.gateway.amqp.links.waiting_attaches import SelectingAttaches
-from busway.gateway.amqp.nodes.cbs_node import CbsNode
-from busway.gateway.amqp.nodes.event_management import EventManagementNode
+from busway.gateway.amqp.nodes.management_node import EventManagementNode, ManagementNode
+from busway.gateway.amqp.nodes.request_and_answer import refuse
 from busway.gateway.amqp.nodes.request_link import (
     MAX_MESSAGE_SIZE,
     REQUEST_BYTES_MAX,
@@ -42,14 +56,15 @@ from busway.gateway.amqp.nodes.request_link import (
     RequestNode,
     ResponseLink,
 )
+from busway.gateway.amqp.nodes.token_node import CbsNode
 from busway.gateway.amqp.nodes.transaction_node import REQUEST_BYTES_MAX as CONTROL_BYTES_MAX
 from busway.gateway.amqp.nodes.transaction_node import ControlLink
 from busway.gateway.amqp.nodes.transfer_dead_letter import EmptyReceiveLink
-from busway.gateway.amqp.wire.error_conditions import amqp_error
-from busway.loop_entries import Steps, shown
+from busway.model.authorization import MALFORMED
 from busway.model.descriptions import SEND
 from busway.model.entity_path import not_found
 from busway.model.errors import (
+    AuthenticationFailed,
     BadArgument,
     BrokerError,
     InternalError,
@@ -62,6 +77,7 @@ if TYPE_CHECKING:
     from busway.broker.fragment.outlet import MessageSession, Outlet
     from busway.broker.namespace.namespace import Queue, SendVia, Topic
     from busway.gateway.amqp.carrier import Carrier
+    from busway.model.authorization import Grant
 
 _log = logging.getLogger("busway.gateway.amqp")
 
@@ -468,3 +484,75 @@ def _right_for(link: Link, node: LinkNode) -> str | None:
     if node.kind is not NodeKind.ENTITY:
         return None
     return "Listen" if link.is_sender else "Send"
+
+
+class RequestRights:
+    """What a request of one connection may: by its own token, else by those of the connection."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+
+    def grants_for(self, path: str, request: AmqpMessage) -> list[Grant]:
+        """Raises AuthenticationFailed for a token that is not good for the path."""
+        token = own_token(request)
+        if token is None:
+            return self._carrier.tokens.grants_for(path)
+        if not isinstance(token, str):
+            raise AuthenticationFailed(
+                "MalformedToken: The 'security_token' of the request is no string.", MALFORMED
+            )
+        carrier = self._carrier
+        authorizer = carrier.namespace.authorizer
+        grant = authorizer.grant_of_token(token, f"/{path}", asked_host=carrier.asked_host)
+        carrier.recognise()
+        return [grant]
+
+
+class ManagementAddress:
+    """`X/$management` for one link, whatever X is: a queue, a topic, a subscription, an event hub, or nothing."""
+
+    def __init__(self, carrier: Carrier, node: LinkNode) -> None:
+        self._carrier = carrier
+        self._node = node
+        self._rights = RequestRights(carrier)
+        self._entity = self._management(carrier.tokens.grants_for)
+
+    async def handle(self, request: AmqpMessage, txn_id: bytes | None = None) -> AmqpMessage:
+        """The answer to one request; whatever the request holds, there is one."""
+        carrier, path = self._carrier, self._node.path
+        namespace = carrier.namespace
+        try:
+            grants = self._rights.grants_for(path, request)
+            namespace.authorizer.authorise_any(grants, path)
+        except BrokerError as error:
+            namespace.flows.known(path).refused(error)
+            return refuse(request, error, carrier.tracking, path)
+        return await self._asked(request, grants).handle(request, txn_id)
+
+    def answers_at_length(self, request: AmqpMessage) -> bool:
+        return self._entity.answers_at_length(request)
+
+    def _asked(self, request: AmqpMessage, grants: list[Grant]) -> RequestNode:
+        """What is there now under this name."""
+        hubs = self._carrier.shared.hubs
+        if hubs is not None and hubs.exists(self._node.address.path):
+            return EventManagementNode(
+                self._carrier.namespace, hubs, self._rights.grants_for, self._carrier.tracking
+            )
+        return self._entity if own_token(request) is None else self._management(lambda _path: grants)
+
+    def _management(self, grants: Callable[[str], list[Grant]]) -> ManagementNode:
+        carrier = self._carrier
+        return ManagementNode(
+            carrier.namespace,
+            self._node.address,
+            grants,
+            carrier.links,
+            carrier.tracking,
+            carrier.entropy,
+            carrier.transactions,
+        )
+
+
+def own_token(request: AmqpMessage) -> object:
+    return (request.application_properties or {}).get("security_token")

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.performatives import SENDER_SETTLED, Attach, Fields, Source
 from busway.amqp.types import Char, Described, Int, Long, Short, Symbol, Timestamp, ULong
+from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.links.addresses import EventAddress, event_address, hub_path_of
 from busway.gateway.amqp.links.event_receive_link import RUNTIME_METRIC, EventReceiveLink
 from busway.gateway.amqp.links.event_send_link import EventSendLink
-from busway.gateway.amqp.wire.error_conditions import amqp_error
 from busway.model.entity_path import EntityAddress, not_found, path_key
 from busway.model.errors import (
     ArgumentOutOfRange,

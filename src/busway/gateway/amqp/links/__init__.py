@@ -1,13 +1,13 @@
 """Links. Follow a message:
 
-  addresses             what an address means
+  addresses             what an address means, and what a session is for: receivers of one entity only, beside a
+                        control link
   waiting_attaches      attaches that wait for changes of the namespace, or for their turn
-  cross_entity          what a session is for: receivers of one entity only, beside a control link
-  send_link             a client sends: runs of deliveries → messages → outcomes (`sender_end`: credit and outcomes,
-                        whatever is sent to, and how long a send may wait for its store)
+  send_link             a client sends: runs of deliveries → messages → outcomes; credit, whatever is sent to, and how
+                        long a send may wait for its store
   receive_link          a client receives: room, transfers, dispositions → settlements
   session_receive_link  the same for a session
-  browse_link           a client looks at messages and takes none (`selector`: which of them)
+  browse_link           a client looks at messages and takes none; selectors: which of them
   link_host             what a link may ask of its connection or of its other links
 
 Follow an event:

@@ -20,7 +20,7 @@ from busway.amqp.decode import skip_value
 from busway.amqp.encode import append_map, encode_value
 from busway.amqp.sections import DELIVERY_ANNOTATIONS, compound_start
 from busway.amqp.types import Long, Symbol, Timestamp
-from busway.gateway.amqp.wire.error_conditions import amqp_error
+from busway.gateway.amqp.error_conditions import amqp_error
 from busway.model.errors import BrokerError
 from busway.streams.cursor import Cursor, EventReader
 

@@ -3,7 +3,7 @@
 Theory of operation. The engine reports runs of deliveries. A batch envelope is one publication: all or nothing, to
 one partition. Single events that arrive together are put together: those without a key go to the next partition a
 few at a time, so that a burst is spread and still stored in few writes; those with a key are sorted by partition,
-in the order in which they came. Each part is answered when its fate is certain (`sender_end`).
+in the order in which they came. Each part is answered when its fate is certain (`SenderEnd`).
 
 A publication is one event or one batch envelope (H-10, H-17). A key in the envelope is the key of every event that
 has none; the envelope itself is never stored. All events of a batch go to one partition, so they cannot have
@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import TransactionalState
-from busway.amqp.section_order import scan_in_order
-from busway.amqp.sections import BATCH_FORMAT, DATA, batch_contents
-from busway.gateway.amqp.links.sender_end import MESSAGE_BYTES, SenderEnd, SendWatch
+from busway.amqp.sections import BATCH_FORMAT, DATA, batch_contents, scan_in_order
+from busway.gateway.amqp.links.send_link import MESSAGE_BYTES, SenderEnd, SendWatch
 from busway.message.event_record import Event, event_of
 from busway.model.errors import BadArgument, BrokerError, InvalidOperation, ServerBusy, StoreOutcomeUnknown
 from busway.streams.event_hub import put_publisher

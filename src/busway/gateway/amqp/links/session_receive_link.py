@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from busway.amqp.performatives import Fields, Source
 from busway.amqp.types import Char, Described, Long, Symbol
 from busway.gateway.amqp.links.receive_link import ReceiveLink
-from busway.message.dotnet_time import ticks_of
+from busway.message.message import ticks_of
 from busway.model.errors import BadArgument, NotImplementedByServer, OperationCancelled
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Final, cast
 
-from busway.background import BackgroundWork
+from busway.event_loop import BackgroundWork
 from busway.model.errors import ServerBusy
 
 if TYPE_CHECKING:

@@ -1,15 +1,20 @@
-"""The management node of an entity, `X/$management`: every operation it has besides its links.
+"""The management nodes: `X/$management` of an entity, with every operation besides its links, and the namespace's.
 
 Theory of operation. Each request is handled by itself: its operation is looked up in OPERATIONS, the right that
-belongs to it is checked against the connection's tokens as they are now (A-9; tokens expire and keys are
-rotated while links stay), the queue is looked up again (it may be another one under the old name, E-86), and the
-body is read key by key. Whatever a client sends, there is an answer; only answers go back, never exceptions.
+belongs to it is checked against the connection's tokens as they are now (A-9; tokens expire and keys are rotated
+while links stay), the queue is looked up again (it may be another one under the old name, E-86), and the body is
+read key by key. Whatever a client sends, there is an answer; only answers go back, never exceptions.
 
 Everybody may attach to such a node, and each request shows what it may (A-7). Java's Event Hubs client attaches
 without ever putting a token on `$cbs`; each of its requests brings one of its own, `security_token`. Java's older
 Service Bus stack attaches while its token is still under way. So an attach says nothing about rights, and nothing
 about what exists: whoever has no right on an entity gets the same answers whether it is a queue, an event hub or
 nothing at all. What the node is, is looked up for each request, after its right (`ManagementAddress`).
+
+The node `$management` of the namespace tells what an event hub and its partitions are like now (H-27,
+`EventManagementNode`). It belongs to no entity, so each request brings a token of its own for the hub it asks
+about, `security_token`; without one the tokens of the connection count. Any right on the hub will do. Whatever a
+client sends, there is an answer.
 """
 
 from __future__ import annotations
@@ -19,31 +24,39 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from busway.amqp.sections import AmqpMessage
+from busway.amqp.types import Int, Long, Timestamp
 from busway.broker.namespace.namespace import Queue
-from busway.gateway.amqp.links.addresses import LinkNode, NodeKind
+from busway.gateway.amqp.links.addresses import LinkNode, NodeKind, path_of
 from busway.gateway.amqp.links.link_host import LinkLookup
-from busway.gateway.amqp.nodes.managed_entity import ManagedEntity
-from busway.gateway.amqp.nodes.management_locks import (
+from busway.gateway.amqp.nodes.management_operations import (
+    ManagedEntity,
+    batch_delete_messages,
+    cancel_scheduled_message,
     get_message_sessions,
     get_session_state,
+    peek_message,
+    receive_by_sequence_number,
     renew_lock,
     renew_session_lock,
+    schedule_message,
     set_session_state,
     update_disposition,
 )
-from busway.gateway.amqp.nodes.management_messages import (
-    batch_delete_messages,
-    cancel_scheduled_message,
-    peek_message,
-    receive_by_sequence_number,
-    schedule_message,
-)
-from busway.gateway.amqp.nodes.management_request import RequestBody, symbol_or_text
 from busway.gateway.amqp.nodes.management_rules import add_rule, enumerate_rules, remove_rule
-from busway.gateway.amqp.nodes.node_response import DESCRIPTIONS, Answer, refuse, respond
+from busway.gateway.amqp.nodes.request_and_answer import (
+    DESCRIPTIONS,
+    OK,
+    Answer,
+    RequestBody,
+    refuse,
+    respond,
+    string_array,
+    symbol_or_text,
+)
 from busway.gateway.amqp.nodes.transfer_dead_letter import answer_of_empty
 from busway.gateway.tracking import Tracking
-from busway.model.caller import note_caller
+from busway.message.message import FIRST_INSTANT_MS
+from busway.model.authorization import note_caller
 from busway.model.descriptions import LISTEN, MANAGE, SEND, SubscriptionDescription
 from busway.model.entity_path import EntityAddress
 from busway.model.errors import (
@@ -56,13 +69,13 @@ from busway.model.errors import (
 )
 
 if TYPE_CHECKING:
-    from busway.amqp.sections import AmqpMessage
     from busway.broker.namespace.namespace import Namespace
     from busway.broker.transaction.transactions import Transaction, Transactions
     from busway.clock import Entropy
-    from busway.gateway.amqp.links.addresses import LinkNode
     from busway.model.authorization import Grant
     from busway.model.flow import Flow
+    from busway.streams.event_hub import EventHub
+    from busway.streams.event_hubs import EventHubs
 
 _log = logging.getLogger(__name__)
 _PREFIX: Final = "com.microsoft:"
@@ -98,6 +111,8 @@ OPERATIONS: Final[dict[str, tuple[str, Operation]]] = {
 
 
 class ManagementNode:
+    """The management node of an entity, `X/$management`: every operation it has besides its links."""
+
     def __init__(
         self,
         namespace: Namespace,
@@ -201,3 +216,106 @@ def _operation(name: str) -> tuple[str, Operation]:
     if found is None:
         raise NotImplementedByServer(f"The operation '{name[:80]}' is not known.")
     return found
+
+
+HUB_TYPE: Final = "com.microsoft:eventhub"
+PARTITION_TYPE: Final = "com.microsoft:partition"
+_READ: Final = "read"
+#: Which copy in another region gave out a number: none did. Rust's client wants the field (H-26).
+_NO_EPOCH: Final = -1
+
+
+class EventManagementNode:
+    """The node `$management` of the namespace: what an event hub and its partitions are like now (H-27)."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        hubs: EventHubs,
+        grants: Callable[[str, AmqpMessage], list[Grant]],
+        tracking: Tracking,
+    ) -> None:
+        self._namespace = namespace
+        self._hubs = hubs
+        #: What a request may at a path (`RequestRights.grants_for`).
+        self._grants = grants
+        self._tracking = tracking
+
+    async def handle(self, request: AmqpMessage, _txn_id: bytes | None = None) -> AmqpMessage:
+        """The answer to one request; whatever the request holds, there is one."""
+        path = _hub_name(request)
+        flow = self._namespace.flows.known(path)
+        try:
+            body = self._read(request)
+        except BrokerError as error:
+            flow.refused(error)
+            return refuse(request, error, self._tracking, path or "$management")
+        except Exception:
+            _log.exception("A request on $management failed unexpectedly")
+            flow.failed()
+            return refuse(request, InternalError(), self._tracking, path or "$management")
+        flow.answered(1, [])
+        return respond(request, OK, DESCRIPTIONS[OK], None, body)
+
+    def answers_at_length(self, _request: AmqpMessage) -> bool:
+        return False
+
+    def _read(self, request: AmqpMessage) -> dict[str, object]:
+        properties = request.application_properties or {}
+        operation = symbol_or_text(properties.get("operation"))
+        if operation is None or operation.lower() != _READ:
+            raise NotImplementedByServer("The node '$management' knows one operation: 'READ'.")
+        kind = symbol_or_text(properties.get("type"))
+        if kind not in (HUB_TYPE, PARTITION_TYPE):
+            raise NotImplementedByServer(
+                f"The node '$management' tells about the types '{HUB_TYPE}' and '{PARTITION_TYPE}'."
+            )
+        path = _hub_name(request)
+        if path == "":
+            raise BadArgument("The request lacks 'name', the name of the event hub.")
+        self._namespace.authorizer.authorise_any(self._grants(path, request), path)
+        hub = self._hubs.hub(path)
+        if kind == HUB_TYPE:
+            return hub_information(hub)
+        partition_id = symbol_or_text(properties.get("partition"))
+        if partition_id is None:
+            raise BadArgument("The request lacks 'partition', the id of the partition.")
+        return partition_information(hub, partition_id)
+
+
+def hub_information(hub: EventHub) -> dict[str, object]:
+    description = hub.description
+    return {
+        "name": description.path,
+        "type": HUB_TYPE,
+        "created_at": Timestamp(description.created_at_ms),
+        "partition_count": Int(hub.partition_count),
+        "partition_ids": string_array([str(index) for index in range(hub.partition_count)]),
+        # Go's client wants it: copies in other regions, which there are none of.
+        "georeplication_factor": Int(1),
+    }
+
+
+def partition_information(hub: EventHub, partition_id: str) -> dict[str, object]:
+    """Raises ArgumentOutOfRange, ServerBusy."""
+    info = hub.partition(partition_id).info()
+    return {
+        "name": hub.description.path,
+        "type": PARTITION_TYPE,
+        "partition": partition_id,
+        "begin_sequence_number": Long(info.begin_number),
+        "begin_sequence_number_epoch": Int(_NO_EPOCH),
+        "last_enqueued_sequence_number": Long(info.last_number),
+        "last_enqueued_sequence_number_epoch": Int(_NO_EPOCH),
+        "last_enqueued_offset": info.last_offset,
+        "last_enqueued_time_utc": Timestamp(FIRST_INSTANT_MS if info.last_number < 0 else info.last_at_ms),
+        "is_partition_empty": info.is_empty,
+    }
+
+
+def _hub_name(request: AmqpMessage) -> str:
+    name = symbol_or_text((request.application_properties or {}).get("name"))
+    try:
+        return "" if name is None else path_of(name)
+    except BrokerError:
+        return ""

@@ -12,27 +12,24 @@ from typing import Final
 
 from busway.amqp.types import Described, Int, Timestamp, ULong
 from busway.broker.transaction.transactions import RuleStep
-from busway.gateway.amqp.nodes.managed_entity import ManagedEntity
-from busway.gateway.amqp.nodes.management_request import INT_MAX, RequestBody
-from busway.gateway.amqp.nodes.node_response import NO_CONTENT, Answer, done
-from busway.model.description_checks import check_rule_text
+from busway.gateway.amqp.nodes.management_operations import ManagedEntity
+from busway.gateway.amqp.nodes.request_and_answer import INT_MAX, NO_CONTENT, Answer, RequestBody, done
+from busway.message.message_subject import amqp_value, value_of_amqp
+from busway.model.description_checks import RULE_CHARACTERS_MAX, check_rule_text, rule_characters
 from busway.model.descriptions import SubscriptionDescription
 from busway.model.errors import ArgumentOutOfRange, BadArgument, EntityNotFound, InvalidOperation
-from busway.rules.check import RULE_CHARACTERS_MAX, rule_characters
-from busway.rules.errors import RuleSyntaxError
 from busway.rules.rule import (
     CorrelationFilter,
     FalseFilter,
     Filter,
     Rule,
+    RuleSyntaxError,
     SqlAction,
     SqlFilter,
     TrueFilter,
     TypedValue,
 )
-from busway.rules.values import Instant, Span, value_of
-from busway.subject.copies import amqp_value
-from busway.subject.message_subject import value_of_amqp
+from busway.rules.subject import Instant, Span, value_of
 
 _RULE: Final = ULong(0x1370_0000_004)
 _SQL_FILTER: Final = ULong(0x137_0000_006)

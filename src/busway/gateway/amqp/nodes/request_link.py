@@ -20,12 +20,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from busway.amqp.decode import DecodeError
-from busway.amqp.deliveries import shortened_state
-from busway.amqp.performatives import ACCEPTED, Rejected, TransactionalState
+from busway.amqp.performatives import ACCEPTED, Rejected, TransactionalState, shortened_state
 from busway.amqp.sections import AmqpMessage, decode_message, encode_message
+from busway.event_loop import Steps, shown
+from busway.gateway.amqp.error_conditions import amqp_error, undecodable
 from busway.gateway.amqp.links.addresses import text_of
-from busway.gateway.amqp.wire.error_conditions import amqp_error, undecodable
-from busway.loop_entries import Steps, shown
 from busway.model.errors import ServerBusy
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from busway.amqp.decode import DecodeError
 from busway.amqp.performatives import ACCEPTED, Declare, Declared, Discharge, Rejected, compose
 from busway.amqp.sections import decode_message
-from busway.gateway.amqp.links.cross_entity import SessionUse
-from busway.gateway.amqp.wire.error_conditions import amqp_error, undecodable
+from busway.gateway.amqp.error_conditions import amqp_error, undecodable
+from busway.gateway.amqp.links.addresses import SessionUse
 from busway.model.errors import BrokerError, NotImplementedByServer, QuotaExceeded, StoreOutcomeUnknown
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.fragment.outlet import Attachment
-from busway.gateway.amqp.nodes.node_response import Answer, nothing
-from busway.gateway.amqp.wire.error_conditions import amqp_error
+from busway.gateway.amqp.error_conditions import amqp_error
+from busway.gateway.amqp.nodes.request_and_answer import Answer, nothing
 from busway.model.errors import BrokerError, InvalidOperation, MessageLockLost, MessageNotFound
 
 if TYPE_CHECKING:

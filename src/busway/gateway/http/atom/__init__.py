@@ -1,8 +1,7 @@
 """Management in ATOM, as the service speaks it:
 
-entity_routes        queues, topics and the namespace; what lies below a topic (`topic_address`) is in
-                     `subscription_routes` and `rule_routes`
-manage_right         whether the caller may manage, and forward there
-atom                 the documents, read and written (`atom_answers`: responses)
-entity_xml           queues, topics, subscriptions in them; `rule_xml` rules, `typed_value_xml` their values
+management_routes   queues, topics and the namespace, subscriptions and rules
+management_address  what an address means below a topic, and whether the caller may manage, and forward there
+atom                the documents, read and written, and the responses with them
+entity_xml          queues, topics, subscriptions in them; `rule_xml` rules and their values
 """

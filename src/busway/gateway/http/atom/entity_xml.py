@@ -21,7 +21,7 @@ from busway.atom_names import (
 )
 from busway.gateway.http.atom.atom import described, is_nil, local_name, text_of, timestamp, xml_escaped
 from busway.gateway.http.atom.rule_xml import parse_rule
-from busway.gateway.http.xml_input import flag_of, integer_of
+from busway.gateway.http.untrusted_input import flag_of, integer_of
 from busway.model.descriptions import (
     PROPERTIES,
     PROPERTY_OF,

@@ -1,6 +1,6 @@
 """Many messages in one request:
 
-admission        who may move megabytes, when, and how many at once (`work`: callers in turn, and cores)
+admission        who may move megabytes, when, and how many at once: callers in turn, and cores
 answer           an answer of megabytes
 bulk_route       a range of a partition as it lies in the store (`arrow_stream`: or as Arrow)
 claims_route     many messages taken, read and settled together

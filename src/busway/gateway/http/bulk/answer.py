@@ -1,10 +1,10 @@
-"""An answer of megabytes: written by a thread (`direct_writer`), or over TLS in slices, each in its own turn of the
-loop (`bulk_admission`).
+"""An answer of megabytes: written by a thread (`DirectWriter`), or over TLS in slices, each in its own turn of the
+loop (`admission`).
 
-The pages come one by one and are let go of as soon as they are written; while one is written the next may be on its
-way. A client that takes nothing for a while is hung up on if others wait for the memory that it holds: whoever reads
-in bulk can go on behind what came. So is one whose answer cannot be finished: it was told how the answer ends, and
-notices.
+The pages come one by one and are let go of as soon as they are written; while one is written the next may be on
+its way. A client that takes nothing for a while is hung up on if others wait for the memory that it holds: whoever
+reads in bulk can go on behind what came. So is one whose answer cannot be finished: it was told how the answer
+ends, and notices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from busway.gateway.http.bulk.admission import SLICE_BYTES, STALLED_S, BulkPlace
-from busway.gateway.http.direct_writer import DirectWriter
+from busway.gateway.http.presence import DirectWriter
 from busway.model.errors import OperationCancelled
 
 #: Where they work who write; no store or entity has such a name.

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from busway.amqp.decode import DecodeError
 from busway.broker.bulk.backfill import Backfill, HistoricCopy, Stored
 from busway.broker.namespace.namespace import Namespace
-from busway.gateway.http.atom.topic_address import TopicAddress
+from busway.gateway.http.atom.management_address import TopicAddress
 from busway.gateway.http.bulk.admission import BulkAdmission, BulkPlace
 from busway.gateway.http.call import SOON_S, Call
 from busway.gateway.http.messages.messages import WireCodec

@@ -37,7 +37,7 @@ from busway.message.event_chunk import ALL, HEADS, NUMBERS, PARTS, heads_of, num
 from busway.model.descriptions import LISTEN
 from busway.model.entity_path import path_key, shown
 from busway.model.errors import BadArgument, EventsLost
-from busway.store.log_contract import ChunkPage
+from busway.store.contract import ChunkPage
 from busway.streams.cursor import first_damage
 from busway.streams.event_hubs import EventHubs
 from busway.streams.partition_log import PartitionLog

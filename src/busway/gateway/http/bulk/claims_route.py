@@ -36,10 +36,10 @@ from busway.clock import Clock
 from busway.gateway.http.bulk.admission import BulkAdmission, BulkPlace
 from busway.gateway.http.bulk.answer import BulkAnswer, Page
 from busway.gateway.http.call import SOON_S, Call
-from busway.gateway.http.json_input import parse_json
-from busway.gateway.http.messages.message_entities import MessageEntities, ReceivePoint
+from busway.gateway.http.messages.messages import MessageEntities, ReceivePoint
 from busway.gateway.http.presence import presence_of
 from busway.gateway.http.statuses import HttpRefusal
+from busway.gateway.http.untrusted_input import parse_json
 from busway.message.bare import changed_bare
 from busway.message.claimed_run import claimed_frame
 from busway.message.message import Message

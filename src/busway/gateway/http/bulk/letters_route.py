@@ -43,13 +43,11 @@ from busway.broker.namespace.namespace import Namespace, Queue
 from busway.clock import Clock
 from busway.gateway.http.bulk.admission import BulkAdmission
 from busway.gateway.http.call import SOON_S, Call
-from busway.gateway.http.messages.message_entities import MessageEntities
-from busway.gateway.http.messages.messages import WireCodec
+from busway.gateway.http.messages.messages import MessageEntities, WireCodec
 from busway.gateway.http.presence import presence_of
 from busway.message.bare import entries_by_name, with_application_properties
 from busway.message.changed_payload import SCHEDULED, changed_payload, is_part
-from busway.message.head import FORWARDED, read_head
-from busway.message.message import Message
+from busway.message.message import FORWARDED, Message, read_head
 from busway.model.descriptions import LISTEN, SEND, SubscriptionDescription
 from busway.model.entity_path import EntityAddress, check_path, path_key, shown
 from busway.model.errors import BadArgument, EntityNotFound

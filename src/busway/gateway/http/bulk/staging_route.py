@@ -33,8 +33,8 @@ from typing import Concatenate, Final, ParamSpec
 from starlette.responses import JSONResponse, Response
 
 from busway.gateway.http.call import Call
-from busway.gateway.http.json_input import parse_json
 from busway.gateway.http.statuses import HttpRefusal
+from busway.gateway.http.untrusted_input import parse_json
 from busway.model.descriptions import MANAGE, SEND
 from busway.model.entity_path import path_key, shown
 from busway.model.errors import BadArgument

@@ -7,15 +7,22 @@
     PUT     E/messages/ID/TOKEN      unlock: available again, one failed delivery more            200
     POST    E/messages/ID/TOKEN      renew the lock                                               200
 
-E is an entity as AMQP addresses have it (E-8): `orders`, `topic/subscriptions/name`, `orders/$DeadLetterQueue`. ID is
-the message's id or its sequence number. Every route looks at the token first (Send, or Listen), then for the entity,
-then at the rest of the request, so a stranger learns nothing. A lock that is unknown, or that is another
-message's, is 404; an operation that the entity does not know, such as receiving without a session where sessions are
-required, is 400 (ERR-6).
+E is an entity as AMQP addresses have it (E-8): `orders`, `topic/subscriptions/name`, `orders/$DeadLetterQueue`. ID
+is the message's id or its sequence number. Every route looks at the token first (Send, or Listen), then for the
+entity, then at the rest of the request, so a stranger learns nothing. A lock that is unknown, or that is another
+message's, is 404; an operation that the entity does not know, such as receiving without a session where sessions
+are required, is 400 (ERR-6). Entities are found by address in `MessageEntities` (E-8, E-10), the one seam to the
+namespace.
 
 A message in hand belongs to the client once its answer has left this process; until then it goes back when the
-client leaves: unlocked, or put back under its number, without a count. From then on the mode decides, as over AMQP:
-a lock ends by itself, and a deleted message has been delivered (R-1).
+client leaves: unlocked, or put back under its number, without a count. From then on the mode decides, as over
+AMQP: a lock ends by itself, and a deleted message has been delivered (R-1).
+
+The receiving side of `messages/head` is a receiver for one message (`OneReceive`; R-8, R-23). It stands in the
+outlet's line like a link with one credit. The first of these ends it: a message, the end of its time, the client's
+leaving, its eviction. When its time is over while a read or a deletion for it is under way, it waits for that a
+little longer: the message is then as good as here. Once ended it takes nothing more: what comes too late goes back
+to the outlet, unlocked or put back, without a count.
 """
 
 import asyncio
@@ -23,6 +30,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -31,22 +39,30 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from busway.amqp.decode import DecodeError
-from busway.broker.fragment.outlet import Delivery, Outlet
-from busway.broker.namespace.namespace import Namespace
+from busway.broker.fragment.outlet import Attachment, Delivery, Outlet, Receiver
+from busway.broker.namespace.namespace import Namespace, Queue, Topic
 from busway.clock import Clock
 from busway.gateway.http.call import Call
-from busway.gateway.http.messages.broker_properties import described_lock, id_text, lock_token_text
-from busway.gateway.http.messages.custom_properties import BROKER_PROPERTIES
-from busway.gateway.http.messages.message_entities import MessageEntities, ReceivePoint
-from busway.gateway.http.messages.one_receive import OneReceive
-from busway.gateway.http.messages.received_message import ReceivedMessage, message_id_of, received_message
-from busway.gateway.http.messages.sent_message import batch_payloads, is_batch, single_payload
+from busway.gateway.http.messages.http_message import (
+    ReceivedMessage,
+    batch_payloads,
+    is_batch,
+    message_id_of,
+    received_message,
+    single_payload,
+)
+from busway.gateway.http.messages.message_properties import (
+    BROKER_PROPERTIES,
+    described_lock,
+    id_text,
+    lock_token_text,
+)
 from busway.gateway.http.presence import ClientPresence, presence_of, spelled_headers
 from busway.gateway.http.statuses import HttpRefusal
 from busway.message.message import Message
 from busway.model.authorization import path_segments
 from busway.model.descriptions import LISTEN, SEND
-from busway.model.entity_path import EntityAddress, check_path, shown
+from busway.model.entity_path import EntityAddress, check_path, not_found, shown
 from busway.model.errors import (
     BadArgument,
     BrokerError,
@@ -58,6 +74,151 @@ from busway.model.errors import (
 )
 from busway.model.limits import Limits
 from busway.model.settlement import RunDone, Settlement, Verb
+
+
+@dataclass(frozen=True)
+class ReceivePoint:
+    """Where messages are received: the entity that a receiver holds open, and what it receives from. `outlet` is
+    None for the transfer dead-letter queue of an entity that nothing was ever sent via."""
+
+    entity: Queue
+    outlet: Outlet | None
+
+
+class MessageEntities:
+    """The entities that the message API works on, found by address (E-8, E-10): the one seam to the namespace."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+
+    def sender(self, path: str) -> Queue | Topic:
+        """Raises EntityNotFound, EntityDisabled, ServerBusy; InvalidOperation for what takes no messages (E-10)."""
+        address = self._address(path)
+        if address.dead_letter or address.transfer_dead_letter:
+            raise InvalidOperation(f"Nobody can send to '{path}': messages enter it by dead-lettering only.")
+        found = self._namespace.sender(address.path)
+        check = _SendCheck()
+        found.attach(check, sends=True)
+        found.detach(check)
+        return found
+
+    def receive_point(self, path: str, *, with_sessions: bool = False) -> ReceivePoint:
+        """Raises EntityNotFound, ServerBusy; InvalidOperation for topics (E-9), and for sessions, which messages over
+        HTTP do not have (R-23)."""
+        address = self._address(path)
+        if address.transfer_dead_letter:
+            return self._transfer_dead_letters(address.path)
+        found = self._namespace.queue(address.path)
+        outlet = found.outlet(address.dead_letter)
+        if outlet.requires_session and not with_sessions:
+            raise InvalidOperation(
+                f"'{path}' requires sessions, which cannot be received over HTTP. It is not possible for an entity"
+                " that requires sessions to create a non-sessionful message receiver."
+            )
+        return ReceivePoint(found, outlet)
+
+    def _transfer_dead_letters(self, via_path: str) -> ReceivePoint:
+        """D-22: empty where nothing was ever sent via the entity."""
+        transfers = self._namespace.transfer_queues.of(via_path)
+        if transfers is None:
+            return ReceivePoint(self._namespace.queue(via_path), None)
+        return ReceivePoint(transfers, transfers.outlet(True))
+
+    def _address(self, path: str) -> EntityAddress:
+        address = EntityAddress.parse(path)
+        if address.management or not address.path:
+            raise not_found(self._namespace.name, path)
+        return address
+
+
+class _SendCheck(Attachment):
+    """Asks whether sending is allowed, and is gone before anything can happen to it."""
+
+    def evict(self, error: BrokerError) -> None: ...
+
+
+#: How long a store may take to finish what it began before the time was over.
+_GRACE_S: Final = 2.0
+
+
+class OneReceive(Receiver):
+    """`outlet` None: there is never anything to receive, only time to pass."""
+
+    def __init__(self, outlet: Outlet | None, deletes: bool) -> None:
+        self.deletes = deletes
+        self._outlet = outlet
+        self._is_due = False
+        self._loop = asyncio.get_running_loop()
+        self._outcome: asyncio.Future[Delivery | None] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def delivery(self, wait_s: float) -> Delivery | None:
+        """The message; None when there was none in time, or nobody to have it. Raises what it was evicted with.
+        It must be in the outlet's line already. Whoever is cancelled in here calls `give_back`."""
+        outlet = self._outlet
+        if outlet is not None:
+            outlet.wake(self)
+        if wait_s > 0:
+            self._timer = self._loop.call_later(wait_s, self._fall_due)
+        else:
+            self._fall_due()
+        try:
+            return await self._outcome
+        finally:
+            self._stop_timer()
+
+    def give_up(self) -> None:
+        """The client has gone."""
+        self._end(None)
+
+    def give_back(self) -> None:
+        """What it was given goes back to the outlet: nobody will have it from here."""
+        outcome = self._outcome
+        if not outcome.done():
+            outcome.cancel()
+        if outcome.cancelled() or outcome.exception() is not None:
+            return
+        delivery = outcome.result()
+        if delivery is not None and self._outlet is not None:
+            self._outlet.undeliver([delivery])
+
+    # -- from the outlet
+
+    def room(self) -> int:
+        return 0 if self._outcome.done() else 1
+
+    def deliver(self, deliveries: list[Delivery]) -> list[Delivery]:
+        if self._outcome.done():
+            return deliveries
+        self._outcome.set_result(deliveries[0])
+        return deliveries[1:]
+
+    def caught_up(self) -> None:
+        if self._is_due:
+            self._end(None)
+
+    def evict(self, error: BrokerError) -> None:
+        if not self._outcome.done():
+            self._outcome.set_exception(error)
+
+    # -- time
+
+    def _fall_due(self) -> None:
+        self._is_due = True
+        if self._outlet is not None and self._outlet.is_fetching(self):
+            self._timer = self._loop.call_later(_GRACE_S, self._end, None)
+        else:
+            self._end(None)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end(self, delivery: Delivery | None) -> None:
+        if not self._outcome.done():
+            self._outcome.set_result(delivery)
+
 
 #: L-5: over HTTP no message is larger, whatever the entity allows.
 MESSAGE_BYTES_MAX: Final = 1024 * 1024
