@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from benchmarks.spark_rig import BODY_BYTES, Rig
 from busway.client.administration import ServiceBusAdministrationClient
 from busway_spark.pipeline.captured.captured import SCHEMA, CapturedFile
-from busway_spark.pipeline.job import Place, Progress
+from busway_spark.pipeline.job import JobPlace, JobProgress
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import BUSWAY
 
@@ -43,11 +43,11 @@ def _job(name: str) -> Any:
 
 def capture_work(rig: Rig, hub: str, root: str, batch_rows: int | None = None) -> Callable[[], None]:
     job = _job("capture")
-    place = Place(Bus(rig.connection_string))
+    place = JobPlace(Bus(rig.connection_string))
     options = job.CaptureOptions((hub,), root, batch_rows=batch_rows)
 
     def work() -> None:
-        job.capture(place, options, Progress())
+        job.capture(place, options, JobProgress())
 
     return work
 
@@ -98,10 +98,10 @@ def backfill_work(rig: Rig, root: str, rows: int, condition: str = FILTER) -> Ca
         )
     end_us = int(datetime.now(UTC).timestamp() * 1e6)
     options = job.BackfillOptions(root, topic, subscription, before_us=end_us)
-    place = Place(Bus(rig.connection_string))
+    place = JobPlace(Bus(rig.connection_string))
 
     def work() -> None:
-        result = job.backfill(place, options, Progress())
+        result = job.backfill(place, options, JobProgress())
         if condition == EVERYTHING:
             assert result.sent == rows, f"{result.sent} of {rows} messages were sent"
 
@@ -127,7 +127,7 @@ def deadletters_work(rig: Rig, rows: int) -> Callable[[], None]:
     options = job.DeadLetters((queue,), resubmits=True)
 
     def work() -> None:
-        outcomes = job.run(Place(bus), options, Progress()).outcomes
+        outcomes = job.run(JobPlace(bus), options, JobProgress()).outcomes
         assert outcomes == {"resubmitted": rows}, f"{outcomes} of {rows} dead letters"
 
     return work

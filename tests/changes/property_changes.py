@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Final
 
-from busway.model.descriptions import FOREVER_MS, PROPERTIES, Kind, Property
+from busway.model.descriptions import FOREVER_MS, PROPERTIES, DescribedProperty, PropertyKind
 from busway.streams.hub_descriptions import (
     COMPACT,
     DELETE_OR_COMPACT,
@@ -51,19 +51,19 @@ class NoValues(Exception):
 
 def property_changes() -> list[Change]:
     """Of queues, topics and subscriptions, in the order of the broker's table."""
-    entries: dict[str, Property] = {}
+    entries: dict[str, DescribedProperty] = {}
     for table in PROPERTIES.values():
         entries.update({entry.name: entry for entry in table if not entry.fixed})
     return [change for entry in entries.values() for change in _changes_of(entry)]
 
 
-def _changes_of(entry: Property) -> list[Change]:
+def _changes_of(entry: DescribedProperty) -> list[Change]:
     impossible = _without(entry)
     if entry.name in _FORWARDS:
         return _forwarding(entry, impossible)
     if entry.name == "Status":
         return [_status(entry, status, without) for status, without in _STATUSES.items()]
-    if entry.kind is Kind.FLAG:
+    if entry.kind is PropertyKind.FLAG:
         values: tuple[object, object] = (True, False)
     elif entry.name in _VALUES:
         values = _VALUES[entry.name]
@@ -88,7 +88,7 @@ def _changes_of(entry: Property) -> list[Change]:
     ]
 
 
-def _without(entry: Property) -> dict[str, str]:
+def _without(entry: DescribedProperty) -> dict[str, str]:
     """The kinds that do not have the property."""
     lacking = {
         kind: f"it has no {entry.name}"
@@ -100,7 +100,7 @@ def _without(entry: Property) -> dict[str, str]:
     return lacking
 
 
-def _status(entry: Property, status: str, without: tuple[str, ...]) -> Change:
+def _status(entry: DescribedProperty, status: str, without: tuple[str, ...]) -> Change:
     return Change(
         f"{entry.name} {status}",
         {kind: f"it cannot be {status}" for kind in without},
@@ -109,7 +109,7 @@ def _status(entry: Property, status: str, without: tuple[str, ...]) -> Change:
     )
 
 
-def _forwarding(entry: Property, impossible: Mapping[str, str]) -> list[Change]:
+def _forwarding(entry: DescribedProperty, impossible: Mapping[str, str]) -> list[Change]:
     """Whether it forwards usually or not: each of them sets, moves or removes it with messages on their way."""
     name, field = entry.name, entry.field
     first, second, none = _set_target(field, 0), _set_target(field, 1), _set(field, None)

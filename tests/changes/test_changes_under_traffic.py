@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from busway.broker.entity.queue import Attachments
-from busway.model.descriptions import PROPERTIES, Kind, Property, QueueDescription
+from busway.model.descriptions import PROPERTIES, DescribedProperty, PropertyKind, QueueDescription
 from busway.store.contract import CommitBatch, StoreError
 from tests.changes import property_changes
 from tests.changes.cell import Report, run_cell
@@ -79,12 +79,12 @@ def test_every_updatable_property_is_a_change() -> None:
 
 def test_a_new_property_without_values_to_try_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """House style: nobody adds a property that is never changed under traffic."""
-    new = Property("Colour", "colour", Kind.TEXT)
+    new = DescribedProperty("Colour", "colour", PropertyKind.TEXT)
     more = {**PROPERTIES, QueueDescription: (*PROPERTIES[QueueDescription], new)}
     monkeypatch.setattr(property_changes, "PROPERTIES", more)
     with pytest.raises(property_changes.NoValues, match="Colour"):
         property_changes.property_changes()
-    new_flag = {**PROPERTIES, QueueDescription: (replace(new, kind=Kind.FLAG),)}
+    new_flag = {**PROPERTIES, QueueDescription: (replace(new, kind=PropertyKind.FLAG),)}
     monkeypatch.setattr(property_changes, "PROPERTIES", new_flag)
     assert next(change.name for change in property_changes.property_changes()) == "Colour"
 

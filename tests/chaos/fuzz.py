@@ -19,10 +19,10 @@ from busway.amqp.connection import Connection, EngineSettings, Role
 from busway.amqp.decode import DecodeError, decode_value
 from busway.amqp.events import (
     ConnectionClosed,
+    ConnectionEvent,
     ConnectionOpened,
     CreditArrived,
     DeliveriesArrived,
-    Event,
     LinkAttached,
     OutcomesArrived,
     SaslInitArrived,
@@ -143,11 +143,11 @@ class _Owner:
         self._server = server
         self.closed = 0
 
-    def see(self, events: list[Event]) -> None:
+    def see(self, events: list[ConnectionEvent]) -> None:
         for event in events:
             self._act_on(event)
 
-    def _act_on(self, event: Event) -> None:
+    def _act_on(self, event: ConnectionEvent) -> None:
         if isinstance(event, SaslInitArrived):
             self.see(self._server.sasl_outcome(True))
         elif isinstance(event, ConnectionOpened):

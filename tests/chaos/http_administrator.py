@@ -14,7 +14,7 @@ from busway.client.errors import EntityExists, EntityMissing
 from busway.model.descriptions import (
     PROPERTIES,
     Description,
-    Kind,
+    PropertyKind,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -132,7 +132,7 @@ def _texts(description: Description, properties: dict[str, object]) -> dict[str,
         if entry.field not in properties:
             continue
         value = properties[entry.field]
-        if entry.kind is Kind.DURATION:
+        if entry.kind is PropertyKind.DURATION:
             assert isinstance(value, int)
             written[entry.name] = format_duration(value)
         else:

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from azure.servicebus.management import CorrelationRuleFilter, ServiceBusAdministrationClient
 
 from busway.broker.entity.fragment_choice import fragment_of_key
-from busway.client.errors import ClientError, TransactionRolledBack
+from busway.client.errors import ClientError, NothingTookPlace
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.receiver import ServiceBusReceiver
 from busway.client.sender import ServiceBusSender
@@ -193,7 +193,7 @@ class TransactionLoad:
             yield fate
         except RolledBack:
             pass
-        except TransactionRolledBack:
+        except NothingTookPlace:
             fate.is_asked = False
         except TimeoutError as error:
             raise OSError("the server did not answer") from error

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from busway.amqp.connection import Connection, EngineSettings, Role
-from busway.amqp.events import ConnectionOpened, Event, LinkAttached, SaslFinished, SaslInitArrived
+from busway.amqp.events import ConnectionEvent, ConnectionOpened, LinkAttached, SaslFinished, SaslInitArrived
 from busway.amqp.link import Link
 from busway.amqp.performatives import Source, Target
 from busway.amqp.session import Session
 from tests.harness.manual_clock import ManualClock
 
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=ConnectionEvent)
 
 
 def accept_as_asked(link: Link) -> None:
@@ -40,8 +40,8 @@ class EnginePair:
         self.client = Connection(Role.CLIENT, client or EngineSettings(container_id="client"), now)
         self.slice_bytes = slice_bytes
         self.on_attach = on_attach
-        self.server_events: list[Event] = []
-        self.client_events: list[Event] = []
+        self.server_events: list[ConnectionEvent] = []
+        self.client_events: list[ConnectionEvent] = []
         #: Everything each side has written.
         self.from_server = b""
         self.from_client = b""
@@ -60,13 +60,13 @@ class EnginePair:
             self.from_server += data
             self._carry(data, self.client, self._client_saw)
 
-    def _carry(self, data: bytes, to: Connection, saw: Callable[[Event], None]) -> None:
+    def _carry(self, data: bytes, to: Connection, saw: Callable[[ConnectionEvent], None]) -> None:
         step = self.slice_bytes or max(len(data), 1)
         for at in range(0, len(data), step):
             for event in to.receive(data[at : at + step], self.clock.monotonic()):
                 saw(event)
 
-    def _server_saw(self, event: Event) -> None:
+    def _server_saw(self, event: ConnectionEvent) -> None:
         self.server_events.append(event)
         if isinstance(event, SaslInitArrived):
             for following in self.server.sasl_outcome(True):
@@ -76,7 +76,7 @@ class EnginePair:
         elif isinstance(event, LinkAttached) and self.on_attach is not None:
             self.on_attach(event.link)
 
-    def _client_saw(self, event: Event) -> None:
+    def _client_saw(self, event: ConnectionEvent) -> None:
         self.client_events.append(event)
         if isinstance(event, SaslFinished) and event.ok:
             self.client.open()

@@ -6,7 +6,7 @@ from struct import pack, unpack_from
 
 from busway.amqp.connection import Connection, EngineSettings, Role
 from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
-from busway.amqp.events import ConnectionOpened, Event, SaslInitArrived
+from busway.amqp.events import ConnectionEvent, ConnectionOpened, SaslInitArrived
 from busway.amqp.performatives import (
     ROLE_RECEIVER,
     ROLE_SENDER,
@@ -75,17 +75,17 @@ class FrameFactory:
     def __init__(self, settings: EngineSettings | None = None, now: float = 1_000.0) -> None:
         self.now = now
         self.server = Connection(Role.SERVER, settings or EngineSettings(container_id="server"), now)
-        self.events: list[Event] = []
+        self.events: list[ConnectionEvent] = []
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[ConnectionEvent]:
         """The events of these bytes; logins and opens are answered."""
-        news: list[Event] = []
+        news: list[ConnectionEvent] = []
         for event in self.server.receive(data, self.now):
             news += self._see(event)
         self.events += news
         return news
 
-    def _see(self, event: Event) -> list[Event]:
+    def _see(self, event: ConnectionEvent) -> list[ConnectionEvent]:
         news = [event]
         if isinstance(event, SaslInitArrived):
             for following in self.server.sasl_outcome(True):
@@ -94,7 +94,9 @@ class FrameFactory:
             self.server.open()
         return news
 
-    def send(self, performative: Performative, channel: int = 0, payload: bytes = b"") -> list[Event]:
+    def send(
+        self, performative: Performative, channel: int = 0, payload: bytes = b""
+    ) -> list[ConnectionEvent]:
         return self.feed(make_frame(performative, channel=channel, payload=payload))
 
     def written(self) -> list[Performative]:
@@ -118,7 +120,7 @@ class FrameFactory:
 
     def attach(
         self, *, name: str = "link", handle: int = 0, sends: bool = True, channel: int = 0
-    ) -> list[Event]:
+    ) -> list[ConnectionEvent]:
         """The client attaches; `sends` is the client's role."""
         return self.send(
             Attach(
@@ -134,10 +136,10 @@ class FrameFactory:
 
     def transfer(
         self, delivery_id: int, payload: bytes = b"x", *, handle: int = 0, more: bool = False
-    ) -> list[Event]:
+    ) -> list[ConnectionEvent]:
         return self.send(Transfer(handle, delivery_id, b"tag", 0, False, more), payload=payload)
 
     def credit(
         self, credit: int, *, handle: int = 0, drain: bool = False, delivery_count: int = 0
-    ) -> list[Event]:
+    ) -> list[ConnectionEvent]:
         return self.send(Flow(1, 65_536, 0, 65_536, handle, delivery_count, credit, None, drain))

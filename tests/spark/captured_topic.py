@@ -21,7 +21,7 @@ from busway.client.service_bus_client import ServiceBusClient
 from busway.rules.rule import Rule
 from busway_spark.pipeline.backfill.backfill_plan import FRAGMENT_SHIFT, BackfillOptions
 from busway_spark.pipeline.captured.captured import SCHEMA, CapturedFile
-from busway_spark.pipeline.job import Place
+from busway_spark.pipeline.job import JobPlace
 from busway_spark.property_types import properties_of, types_of
 from busway_spark.servicebus.variant import json_of
 from busway_spark.wire.bus import Bus
@@ -47,8 +47,8 @@ class CapturedTopic:
     def administration(self) -> ServiceBusAdministrationClient:
         return ServiceBusAdministrationClient.from_connection_string(self.connection_string)
 
-    def place(self) -> Place:
-        return Place(Bus(self.connection_string), "local[2]")
+    def place(self) -> JobPlace:
+        return JobPlace(Bus(self.connection_string), "local[2]")
 
     def options(self, subscription: str, **more: Any) -> BackfillOptions:
         return BackfillOptions(str(self.root), self.name, subscription, **more)

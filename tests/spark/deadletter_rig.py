@@ -21,11 +21,11 @@ from busway_spark.pipeline.deadletters.plan import (
     DEAD_LETTER,
     DUPLICATE_DETECTION,
     TRANSACTION,
+    LetterRoute,
     Plan,
-    Route,
     find_route,
 )
-from busway_spark.pipeline.job import Progress
+from busway_spark.pipeline.job import JobProgress
 from busway_spark.wire.bus import Bus
 
 Chooser = Callable[[ServiceBusReceivedMessage], bool]
@@ -89,12 +89,12 @@ def _next(found: list[ServiceBusReceivedMessage]) -> int:
 
 async def move(
     bus: Bus,
-    route: Route,
+    route: LetterRoute,
     chooses: Chooser,
     *,
     changes: dict[str, Any] | None = None,
     wait_s: float = 1.0,
-    progress: Progress | None = None,
+    progress: JobProgress | None = None,
     known: list[ServiceBusReceivedMessage] | None = None,
 ) -> tuple[Mover, dict[str, int]]:
     """As the job does: a plan from what lies there, then the moving. The mover and the outcomes."""
@@ -107,7 +107,7 @@ async def move(
                 if chooses(letter)
             )
         async with bus.client() as client:
-            mover = Mover(client, route, 0, plan, progress or Progress(), wait_s=wait_s)
+            mover = Mover(client, route, 0, plan, progress or JobProgress(), wait_s=wait_s)
             await mover.run()
         return mover, plan.counts()
 
@@ -149,11 +149,11 @@ def run_killed(connection_string: str, tasks: list[str]) -> None:
     assert all(os.WIFSIGNALED(status) for status in statuses), statuses
 
 
-def route_of(bus: Bus, source: str, guarantee: str) -> Route:
+def route_of(bus: Bus, source: str, guarantee: str) -> LetterRoute:
     found = find_route(bus, source, None)
     if guarantee == TRANSACTION:
         return found
-    return Route(source, found.destination, guarantee, False, True, False)
+    return LetterRoute(source, found.destination, guarantee, False, True, False)
 
 
 def dead_letters_of(source: str) -> str:

@@ -17,7 +17,7 @@ from busway_spark.pipeline.backfill.backfill import backfill
 from busway_spark.pipeline.backfill.backfill_copies import repeat_id
 from busway_spark.pipeline.backfill.backfill_plan import BackfillClient, plan
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
-from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.job import JobFailed, JobProgress
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.captured_topic import CapturedTopic
@@ -33,7 +33,7 @@ RULES = (
 LATER = Rule("later", CorrelationFilter(label="ab"))
 
 
-class Stopping(Progress):
+class Stopping(JobProgress):
     """Somebody stops it when the first step is done."""
 
     def tell(self, sentence: str, **figures: object) -> None:
@@ -58,14 +58,14 @@ def test_a_backfilled_subscription_has_what_a_live_one_received(
     topic.capture(files=2)
     monkeypatch.setattr(job, "_STEP_FILES", len(list(topic.root.rglob("*.parquet"))) // 2)
 
-    trial = backfill(topic.place(), topic.options("late", dry_run=True), Progress())
+    trial = backfill(topic.place(), topic.options("late", dry_run=True), JobProgress())
     assert (trial.wanted, trial.captured, trial.sent, trial.is_done) == (200, 200, 0, True)
     assert [each["rule"] for each in trial.rules] == ["asks", "later", "mark", "some"]
     assert trial.ways[0].startswith("asks: filter by evaluator")
     first = backfill(topic.place(), topic.options("late"), Stopping())
     assert first.sent > 0
     assert not first.is_done
-    rest = backfill(topic.place(), topic.options("late"), Progress())
+    rest = backfill(topic.place(), topic.options("late"), JobProgress())
     assert (rest.known, rest.is_done) == (first.sent, True)
     assert rest.sent > 0
     live, late = topic.seen("live"), topic.seen("late")
@@ -88,7 +88,7 @@ def test_a_queue_gets_history_once_where_it_detects_duplicates(server: RunningSe
         client.create_queue(f"{topic.name}-q", {"RequiresDuplicateDetection": True})
     options = topic.options("late", into=f"{topic.name}-q", before_us=4_000_000_000_000_000)
     for _ in range(2):
-        assert backfill(topic.place(), options, Progress()).is_done
+        assert backfill(topic.place(), options, JobProgress()).is_done
     found = topic.take(f"{topic.name}-q")
     assert len(found) == 60
     assert sum("RuleName" in each.application_properties for each in found) == 30
@@ -106,7 +106,7 @@ def test_any_queue_of_ours_gets_history_once(server: RunningServer, tmp_path: Pa
     with topic.administration() as client:
         client.create_queue(f"{topic.name}-q")
     options = topic.options("late", into=f"{topic.name}-q", before_us=4_000_000_000_000_000)
-    sent = [backfill(topic.place(), options, Progress()).sent for _ in range(2)]
+    sent = [backfill(topic.place(), options, JobProgress()).sent for _ in range(2)]
     assert sent == [30, 0]
     assert len(topic.take(f"{topic.name}-q")) == 30
 
@@ -122,7 +122,7 @@ def test_history_before_a_moment_ends_at_that_moment(server: RunningServer, tmp_
     times = sorted(time for table in tables for time in table["enqueuedTime"].cast(pa.int64()).to_pylist())
     for moment in (times[0] + 1, times[20], times[-1], times[-1] + 1):
         options = topic.options("late", before_us=moment, dry_run=True)
-        found = backfill(topic.place(), options, Progress()).rules
+        found = backfill(topic.place(), options, JobProgress()).rules
         # What is sent together has one time: there may be nothing before it, and no rule is told of then.
         assert sum(each["selected"] for each in found) == sum(time < moment for time in times), moment
 
@@ -145,7 +145,7 @@ def test_a_history_with_holes_is_refused_before_anything_is_sent(topic: Captured
     found = plan(topic.place(), root, topic.options("late"))
     assert (found.wanted, found.captured, found.cuts) == (15, 10, ((15,),))
     with pytest.raises(JobFailed, match=r"5 are not captured yet.*--partial"):
-        backfill(topic.place(), topic.options("late"), Progress())
+        backfill(topic.place(), topic.options("late"), JobProgress())
 
 
 def test_a_rule_that_saw_the_whole_capture_has_no_history(topic: CapturedTopic) -> None:
@@ -156,7 +156,7 @@ def test_a_rule_that_saw_the_whole_capture_has_no_history(topic: CapturedTopic) 
         client.create_subscription(topic.name, "busway-capture", {"UserMetadata": "busway pipeline capture"})
     topic.publish(4)
     topic.capture()
-    result = backfill(topic.place(), topic.options("early"), Progress())
+    result = backfill(topic.place(), topic.options("early"), JobProgress())
     assert (result.wanted, result.sent, result.is_done) == (0, 0, True)
 
 
@@ -164,7 +164,7 @@ def test_wrong_calls_say_what_is_wrong(topic: CapturedTopic) -> None:
     """One sentence each, before Spark starts."""
     topic.subscribe("late", Rule("size", SqlFilter("sys.Size > 1")))
     with pytest.raises(JobFailed, match="holds no messages of"):
-        backfill(topic.place(), topic.options("late"), Progress())
+        backfill(topic.place(), topic.options("late"), JobProgress())
     topic.publish(2)
     topic.capture()
     refusals: Mapping[str, dict[str, object]] = {
@@ -174,9 +174,9 @@ def test_wrong_calls_say_what_is_wrong(topic: CapturedTopic) -> None:
     }
     for sentence, more in refusals.items():
         with pytest.raises(JobFailed, match=sentence):
-            backfill(topic.place(), topic.options("late", **more), Progress())
+            backfill(topic.place(), topic.options("late", **more), JobProgress())
     with pytest.raises(JobFailed, match="cannot be read"):
-        backfill(topic.place(), topic.options("nobody"), Progress())
+        backfill(topic.place(), topic.options("nobody"), JobProgress())
 
 
 def test_the_door_for_history_is_for_managers_alone(topic: CapturedTopic) -> None:

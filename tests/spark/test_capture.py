@@ -21,7 +21,7 @@ from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_sink import DELTA
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import last_numbers
-from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress
 from busway_spark.property_types import properties_of
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
@@ -47,8 +47,8 @@ def run(
     told: list[Mapping[str, object]] | None = None,
     **more: Any,
 ) -> dict[str, int]:
-    place = Place(Bus(server.connection_string), "local[2]")
-    progress = Progress(lambda _, figures: None if told is None else told.append(figures))
+    place = JobPlace(Bus(server.connection_string), "local[2]")
+    progress = JobProgress(lambda _, figures: None if told is None else told.append(figures))
     return capture(place, CaptureOptions(entities, str(root), **more), progress).rows
 
 

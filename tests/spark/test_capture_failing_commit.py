@@ -13,7 +13,7 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage
 from busway_spark.pipeline.capture.capture import CaptureOptions, capture
 from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET
-from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import captured
@@ -70,8 +70,8 @@ def test_a_commit_that_fails_loses_nothing_and_tells_the_truth(
 
     def run() -> dict[str, int]:
         options = CaptureOptions((entity,), str(root), layout=layout, takes=True, batch_rows=MESSAGES // 2)
-        progress = Progress(lambda _, figures: told.append(int(str(figures["captured"]))))
-        return capture(Place(Bus(server.connection_string), "local[2]"), options, progress).rows
+        progress = JobProgress(lambda _, figures: told.append(int(str(figures["captured"]))))
+        return capture(JobPlace(Bus(server.connection_string), "local[2]"), options, progress).rows
 
     with pytest.raises(JobFailed, match="Input/output error" if sink is FailingSink else "stopped"):
         run()

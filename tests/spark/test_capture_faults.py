@@ -16,7 +16,7 @@ import pytest
 from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET
 from busway_spark.pipeline.compaction import CompactOptions, compact
 from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
-from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.job import JobFailed, JobProgress
 from tests.spark.capture_rig import NINE
 from tests.spark.faulty_store import (
     ERRORS,
@@ -193,7 +193,7 @@ def test_a_compaction_between_a_fault_and_the_next_start_doubles_nothing(
         run = played(tmp_path / str(call), PARQUET, QUEUE_KIND)
         what, comes_after = HAPPENINGS[call % len(HAPPENINGS)]
         run_into(run, calls, Fault(call, what, comes_after))
-        compact(CompactOptions(str(run.folder)), Progress(lambda *_: None), NINE + timedelta(days=1))
+        compact(CompactOptions(str(run.folder)), JobProgress(lambda *_: None), NINE + timedelta(days=1))
         run.check()
         run.run()
         run.check()

@@ -18,7 +18,7 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway_spark.pipeline.capture import capture as capturing
 from busway_spark.pipeline.capture.capture import CaptureOptions, _Capture, _watch, capture
 from busway_spark.pipeline.entity_kind import HUB, EntityFacts
-from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import fill
@@ -53,7 +53,7 @@ class Scene:
         self.told: list[tuple[float, str]] = []
         self.started: list[tuple[float, str]] = []
         self.answers: dict[str, list[Query | JobFailed]] = {}
-        self.progress = Progress(lambda sentence, _: self.told.append((round(self.now), sentence)))
+        self.progress = JobProgress(lambda sentence, _: self.told.append((round(self.now), sentence)))
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(capturing, "time", clock)
 
@@ -138,7 +138,7 @@ def test_a_capture_goes_on_when_the_bus_was_away_and_one_hub_was_lost(
                 told.append(figures)
                 seen.notify_all()
 
-        progress = Progress(tell)
+        progress = JobProgress(tell)
 
         def wait_for(entity: str, **wanted: object) -> None:
             def has_come() -> bool:
@@ -168,6 +168,6 @@ def test_a_capture_goes_on_when_the_bus_was_away_and_one_hub_was_lost(
         with ThreadPoolExecutor(1) as beside:  # Spark knows its session by the thread
             played = beside.submit(play)
             played.add_done_callback(lambda _: progress.stop())
-            result = capture(Place(Bus(server.connection_string)), options, progress)
+            result = capture(JobPlace(Bus(server.connection_string)), options, progress)
             played.result()
         assert result.rows == {"stays": 30, "goes": 10}

@@ -17,7 +17,7 @@ import pytest
 from busway.client.administration import ServiceBusAdministrationClient
 from busway_spark.pipeline.capture import capture as capturing
 from busway_spark.pipeline.capture.capture import CaptureOptions, capture
-from busway_spark.pipeline.job import Place, Progress
+from busway_spark.pipeline.job import JobPlace, JobProgress
 from busway_spark.shared_python import lent_python
 from busway_spark.start.session import JAVA_OPTIONS, small_java
 from busway_spark.wire.bus import Bus
@@ -65,9 +65,9 @@ def test_streams_of_a_capture_are_forks_of_one_process(
             alone.extend(each.words for each in processes_below(java) if STREAM_SOURCE in each.words)
             progress.stop()
 
-    progress = Progress(tell)
+    progress = JobProgress(tell)
     options = CaptureOptions(tuple(hubs), str(tmp_path), follows=True, every_s=0.2)
-    rows = capture(Place(Bus(server.connection_string), "local[2]"), options, progress).rows
+    rows = capture(JobPlace(Bus(server.connection_string), "local[2]"), options, progress).rows
     assert rows == dict.fromkeys(hubs, 10)
     assert alone == []
     assert "BUSWAY_PYTHON_NURSERY" not in context.environment
@@ -94,16 +94,16 @@ def test_a_capture_goes_on_when_the_process_that_forks_is_killed(
         elif set(done.values()) == {20}:
             progress.stop()
 
-    progress = Progress(tell)
+    progress = JobProgress(tell)
     options = CaptureOptions(tuple(hubs), str(tmp_path), follows=True, every_s=0.2)
-    capture(Place(Bus(server.connection_string), "local[2]"), options, progress)
+    capture(JobPlace(Bus(server.connection_string), "local[2]"), options, progress)
     rows = captured(tmp_path)
     for hub in hubs:
         assert sorted(row["body"].decode() for row in rows if row["entity"] == hub) == expected(10)
     again = CaptureOptions(tuple(hubs), str(tmp_path))
-    assert capture(Place(Bus(server.connection_string), "local[2]"), again, Progress()).rows == dict.fromkeys(
-        hubs, 0
-    )
+    assert capture(
+        JobPlace(Bus(server.connection_string), "local[2]"), again, JobProgress()
+    ).rows == dict.fromkeys(hubs, 0)
 
 
 def test_a_capture_goes_on_where_the_version_before_has_stopped(
@@ -115,7 +115,7 @@ def test_a_capture_goes_on_where_the_version_before_has_stopped(
 
     def run(*entities: str) -> dict[str, int]:
         options = CaptureOptions(entities, str(tmp_path))
-        return capture(Place(Bus(server.connection_string), "local[2]"), options, Progress()).rows
+        return capture(JobPlace(Bus(server.connection_string), "local[2]"), options, JobProgress()).rows
 
     fill(server.connection_string, first, 5)
     fill(server.connection_string, second, 5)

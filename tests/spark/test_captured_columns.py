@@ -16,7 +16,7 @@ from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import SCHEMA, check_columns, fitted
 from busway_spark.pipeline.captured.captured_files import History, listed_files
 from busway_spark.pipeline.compaction import CompactOptions, compact
-from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.job import JobFailed, JobProgress
 from tests.spark.capture_rig import NINE
 from tests.spark.table_rig import NEW, OLD, TRACE, columns_of, make_table, optimise, put, replayed, rewrite
 
@@ -54,7 +54,7 @@ def test_old_and_new_files_are_read_together(tmp_path: Path, layout: str) -> Non
 def test_compaction_keeps_every_column(tmp_path: Path) -> None:
     """Columns: what is put together has a column of each of its files; who lacked it has null there."""
     mixed(tmp_path, PARQUET)
-    compact(CompactOptions(str(tmp_path)), Progress(), NINE + timedelta(days=1))
+    compact(CompactOptions(str(tmp_path)), JobProgress(), NINE + timedelta(days=1))
     [merged] = tmp_path.glob("entity=*/**/*.parquet")
     rows = pq.ParquetFile(merged).read().to_pylist()
     assert [row["sequenceNumber"] for row in rows] == [*range(30)]

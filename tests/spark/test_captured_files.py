@@ -19,7 +19,7 @@ from busway_spark.pipeline.captured.captured import SCHEMA, folder_of
 from busway_spark.pipeline.captured.captured_files import last_numbers, listed_files, spanned
 from busway_spark.pipeline.captured.manifests import FileSpan, RecordedFile, span_of, write_manifest
 from busway_spark.pipeline.compaction import CompactOptions, compact
-from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.job import JobFailed, JobProgress
 from tests.cost.machine import slowness
 from tests.spark.capture_rig import NINE
 from tests.spark.table_rig import action, note, optimise, put, replayed, rewrite
@@ -157,7 +157,7 @@ def test_a_place_may_hold_both(tmp_path: Path) -> None:
     assert replayed(tmp_path, "orders") == {0: [*range(30)]}
     assert [each.file.entity for each in listed_files(place(tmp_path))] == ["clicks", "orders"]
     with pytest.raises(JobFailed, match="its own 'optimize' puts files together"):
-        compact(CompactOptions(str(tmp_path)), Progress())
+        compact(CompactOptions(str(tmp_path)), JobProgress())
 
 
 def test_an_entity_in_both_is_refused(tmp_path: Path) -> None:

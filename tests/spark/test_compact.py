@@ -21,7 +21,7 @@ from busway_spark.pipeline.compaction import (
     compact,
     merge_here,
 )
-from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.job import JobFailed, JobProgress
 from tests.spark.capture_rig import (
     NINE,
     Crash,
@@ -53,7 +53,7 @@ def filled(root: Path) -> Path:
 def run(
     root: Path, *, now: datetime = NOON, target_bytes: int = 1 << 20, way: Merging = merge_here
 ) -> CompactResult:
-    return compact(CompactOptions(str(root), target_bytes=target_bytes), Progress(), now, way)
+    return compact(CompactOptions(str(root), target_bytes=target_bytes), JobProgress(), now, way)
 
 
 def strays(root: Path) -> list[str]:
@@ -116,7 +116,7 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     before = data_files(filled(tmp_path))
     told: list[str] = []
     options = CompactOptions(str(tmp_path), dry_run=True)
-    result = compact(options, Progress(lambda sentence, _: told.append(sentence)), NOON)
+    result = compact(options, JobProgress(lambda sentence, _: told.append(sentence)), NOON)
     assert (result.files_before, result.files_after) == (10, 2)
     assert data_files(tmp_path) == before
     assert "8 files would become 1" in told[0]
@@ -252,7 +252,7 @@ def test_a_stop_keeps_what_is_done(tmp_path: Path, way: Merging) -> None:
     """Compact: heeded between folders; those under way are finished, and the next call does the rest."""
     for hour in range(8):
         put(tmp_path, hour, range(2), range(2, 4), at=NINE - timedelta(hours=hour))
-    progress = Progress(lambda *_: progress.stop())
+    progress = JobProgress(lambda *_: progress.stop())
     result = compact(CompactOptions(str(tmp_path)), progress, NOON, way)
     assert not result.is_done
     assert 1 <= result.folders <= 4

@@ -27,7 +27,7 @@ from busway_spark.pipeline.compaction import (
     SparkMerging,
     compact,
 )
-from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.job import JobFailed, JobProgress
 from tests.harness.running_server import BUSWAY
 from tests.spark.capture_rig import NINE, data_files, numbers, numbers_in
 from tests.spark.test_compact import NOON, filled, put, strays
@@ -45,7 +45,7 @@ def merging(spark: SparkSession) -> SparkMerging:
 
 
 def run(root: Path, way: Merging) -> CompactResult:
-    return compact(CompactOptions(str(root)), Progress(), NOON, way)
+    return compact(CompactOptions(str(root)), JobProgress(), NOON, way)
 
 
 def test_a_task_that_runs_twice_is_harmless(tmp_path: Path, merging: SparkMerging) -> None:

@@ -17,8 +17,8 @@ from busway.client.errors import ClientError
 from busway.client.messages import ServiceBusMessage
 from busway_spark.pipeline.deadletters.plan import GONE, LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan
 from busway_spark.pipeline.deadletters.tasks import (
+    LettersClient,
     LettersOutcome,
-    LettersRoute,
     packed,
     parcels_left,
     unpacked,
@@ -59,7 +59,7 @@ def test_what_is_gone_was_moved_if_somebody_had_tried_before(
     """Dead letters: a lost answer, a task that Spark repeats, a store that failed; and what others took. What is not
     told was moved."""
     with scripted(*answers) as door:
-        found = LettersRoute(door.bus, "q", "q", 20.0).move(plain(1, 2, 3), is_first=is_first)
+        found = LettersClient(door.bus, "q", "q", 20.0).move(plain(1, 2, 3), is_first=is_first)
     assert counted(found) == told
 
 
@@ -101,10 +101,10 @@ def test_all_that_is_left_of_a_parcel_is_marked_but_what_stays(tmp_path: Path) -
 def test_a_server_without_the_door_is_told_from_one_that_has_it(server: RunningServer) -> None:
     """Dead letters: an older Busway is moved by the driver, as before."""
     with scripted(answer(404, b"<Error><Detail>no</Detail></Error>")) as old:
-        assert not LettersRoute(old.bus, "q", "q", 5.0).is_there()
+        assert not LettersClient(old.bus, "q", "q", 5.0).is_there()
     with ServiceBusAdministrationClient.from_connection_string(server.connection_string) as admin:
         admin.create_queue("with-a-door")
-    assert LettersRoute(Bus(server.connection_string), "with-a-door", "with-a-door").is_there()
+    assert LettersClient(Bus(server.connection_string), "with-a-door", "with-a-door").is_there()
 
 
 @pytest.mark.fault
@@ -120,7 +120,7 @@ def test_a_bus_that_is_killed_on_the_way_has_each_letter_in_one_place(tmp_path: 
         changes = encode_value({"properties.again": 1})
 
         def move() -> None:
-            door = LettersRoute(bus, "source", "target", 1.0)
+            door = LettersClient(bus, "source", "target", 1.0)
             for at in range(0, count, 20):
                 try:
                     door.move(packed((number, changes) for number in numbers[at : at + 20]), is_first=False)
@@ -139,7 +139,7 @@ def test_a_bus_that_is_killed_on_the_way_has_each_letter_in_one_place(tmp_path: 
         dead, moved = asyncio.run(_both(bus, count))
         assert Counter(dead + moved).most_common(1)[0][1] == 1
         assert len(dead + moved) == count
-        LettersRoute(bus, "source", "target").move(plain(*numbers), is_first=False)
+        LettersClient(bus, "source", "target").move(plain(*numbers), is_first=False)
         dead, moved = asyncio.run(_both(bus, count))
         assert (dead, sorted(moved)) == ([], [str(at) for at in sorted(range(count), key=str)])
 

@@ -21,10 +21,10 @@ from busway_spark.pipeline.deadletters.plan import (
     REFUSED,
     RESUBMITTED,
     TRANSACTION,
-    Route,
+    LetterRoute,
     find_route,
 )
-from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.job import JobFailed, JobProgress
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.deadletter_rig import COUNT, STEPS, bury, dead_letters_of, is_even, move, peek_all, route_of
@@ -160,13 +160,13 @@ def test_a_destination_that_detects_duplicates_takes_what_comes_back(
         assert (bodies(left), bodies(moved)) == (ODD, EVEN)
 
     asyncio.run(work())
-    route = Route(queue, queue, TRANSACTION)
+    route = LetterRoute(queue, queue, TRANSACTION)
     first = route.message_id("m-1", 7)
     assert first is not None
     assert first.startswith("m-1~dl-")
     assert route.message_id(first, 7) == first
     assert route.message_id("m-1", 8) != first
-    assert Route("other", queue, TRANSACTION).message_id("m-1", 7) != first
+    assert LetterRoute("other", queue, TRANSACTION).message_id("m-1", 7) != first
     assert len(route.message_id("x" * 500, 7) or "") == 128
 
 
@@ -218,7 +218,7 @@ def test_what_the_destination_refuses_stays_dead_lettered_and_is_named(
         )
         assert outcomes == {REFUSED: 2}
         assert mover.ended_early is None
-        needs = Route(queue, queue, TRANSACTION, needs_session=True)
+        needs = LetterRoute(queue, queue, TRANSACTION, needs_session=True)
         _, outcomes = await move(bus, needs, is_even)
         assert outcomes == {REFUSED: 2}
         left, moved = await both(bus, queue, queue)
@@ -271,7 +271,7 @@ def test_what_somebody_else_takes_meanwhile_is_told(admin: ServiceBusAdministrat
 def test_a_stop_leaves_the_rest_for_the_next_run(admin: ServiceBusAdministrationClient, bus: Bus) -> None:
     """Stopping: nothing is locked afterwards, and the next run does the rest."""
     queue = new_queue(admin)
-    progress = Progress()
+    progress = JobProgress()
     progress.stop()
 
     async def work() -> None:

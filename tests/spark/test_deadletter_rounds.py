@@ -17,15 +17,15 @@ from busway_spark.pipeline.deadletters.plan import (
     REFUSED,
     RESUBMITTED,
     TRANSACTION,
+    LetterRoute,
     Plan,
-    Route,
 )
 from busway_spark.pipeline.deadletters.tasks import LettersOutcome, Parcel, ParcelOutcome, TaskMover
 from busway_spark.pipeline.deadletters.triage import Policy, PolicyRule, Round, TriageOptions, _followed
-from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.job import JobFailed, JobProgress
 
 
-class Naps(Progress):
+class Naps(JobProgress):
     """Nobody sleeps, and everybody believes he did. Stops after so many waits."""
 
     def __init__(self, waits_max: int = 1_000) -> None:
@@ -63,7 +63,7 @@ def mover(plan: Plan, naps: Naps, answers: list[list[LettersOutcome]], wait_s: f
     """Whose tasks tell this in turn of what was not moved, the last for ever."""
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
     bus: Any = None
-    made = TaskMover(spark, bus, Route("q", "q", TRANSACTION), 0, plan, naps, wait_s=wait_s)
+    made = TaskMover(spark, bus, LetterRoute("q", "q", TRANSACTION), 0, plan, naps, wait_s=wait_s)
 
     def moved(parcels: list[Parcel]) -> list[ParcelOutcome]:
         [parcel] = parcels

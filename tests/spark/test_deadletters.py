@@ -20,7 +20,7 @@ from busway_spark.pipeline.deadletters.columns import BODY, Fix, WrongFix, finge
 from busway_spark.pipeline.deadletters.deadletters import DeadLetters, run
 from busway_spark.pipeline.deadletters.plan import RESUBMITTED
 from busway_spark.pipeline.deadletters.report import Survey
-from busway_spark.pipeline.job import JobFailed, Place
+from busway_spark.pipeline.job import JobFailed, JobPlace
 from busway_spark.pipeline.report.page import slot_seconds
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY
 from busway_spark.wire.bus import Bus
@@ -43,9 +43,9 @@ REASONS = [
 
 
 @pytest.fixture
-def place(server: RunningServer, spark: SparkSession) -> Place:
+def place(server: RunningServer, spark: SparkSession) -> JobPlace:
     assert spark.version
-    return Place(Bus(server.connection_string), master="local[2]")
+    return JobPlace(Bus(server.connection_string), master="local[2]")
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ async def defer(client: object, queue: str, number: int) -> None:
                 await receiver.abandon_message(message)
 
 
-def lying(place: Place, address: str) -> list[ServiceBusReceivedMessage]:
+def lying(place: JobPlace, address: str) -> list[ServiceBusReceivedMessage]:
     async def work() -> list[ServiceBusReceivedMessage]:
         async with place.bus.client() as client:
             return await peek_all(client, address)
@@ -109,7 +109,7 @@ def names(messages: list[ServiceBusReceivedMessage]) -> list[str]:
 
 
 def test_triage_tells_and_touches_nothing_then_moves_exactly_what_was_chosen(
-    place: Place, queue: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    place: JobPlace, queue: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Dead letters: groups, a dry run, fixes, one resubmission, and a second one that finds nothing left to do."""
     where = "deadLetterReason = 'BadTenant' and properties.tenant::int >= 2 or deadLetterReason = '<script>'"
@@ -171,7 +171,7 @@ def test_triage_tells_and_touches_nothing_then_moves_exactly_what_was_chosen(
 
 
 def test_groups_plan_and_moves_speak_of_the_same_letters_though_spark_loses_its_blocks(
-    place: Place, spark: SparkSession, queue: str, monkeypatch: pytest.MonkeyPatch
+    place: JobPlace, spark: SparkSession, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dead letters: an executor is lost behind the groups, and one more message has been dead-lettered meanwhile."""
     surveyed = deadletters.survey
@@ -193,7 +193,7 @@ def test_groups_plan_and_moves_speak_of_the_same_letters_though_spark_loses_its_
     assert triage.survey.chosen == chosen[-1]
 
 
-def test_a_condition_may_name_what_is_not_usually_browsed(place: Place, queue: str) -> None:
+def test_a_condition_may_name_what_is_not_usually_browsed(place: JobPlace, queue: str) -> None:
     """Dead letters: columns are left out only where nobody misses them."""
     for where, chosen in (
         ("contentType is null and `to` is null", 12),
@@ -202,7 +202,7 @@ def test_a_condition_may_name_what_is_not_usually_browsed(place: Place, queue: s
         assert run(place, DeadLetters((queue,), where)).survey.chosen == chosen
 
 
-async def _bury_one(place: Place, queue: str) -> None:
+async def _bury_one(place: JobPlace, queue: str) -> None:
     async with place.bus.client() as client:
         await bury(client, queue, [ServiceBusMessage(b"late", message_id="late")])
 
@@ -259,7 +259,7 @@ def check_report(folder: Path) -> None:
     ],
 )
 def test_a_wrong_expression_is_a_sentence(
-    place: Place,
+    place: JobPlace,
     admin: ServiceBusAdministrationClient,
     where: str | None,
     fixes: tuple[Fix, ...],
@@ -290,7 +290,7 @@ def test_a_fingerprint_masks_whatever_differs(spark: SparkSession) -> None:
     assert [row[0] for row in rows] == list(masked.values())
 
 
-def test_missing_entities_are_named(place: Place, queue: str) -> None:
+def test_missing_entities_are_named(place: JobPlace, queue: str) -> None:
     """Errors help: an entity that is not there, and none at all."""
     with pytest.raises(
         JobFailed, match=r"^Could not browse 'nobody/.DeadLetterQueue': there is no such entity"

@@ -26,9 +26,9 @@ from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import FOLDERS
 from busway_spark.pipeline.captured.captured_files import History, captured_frame, listed_files
-from busway_spark.pipeline.job import Place, Progress
+from busway_spark.pipeline.job import JobPlace, JobProgress
 from busway_spark.pipeline.replay.replay import ReplayState, chosen, history_schema
-from busway_spark.pipeline.report.report import Report, ReportResult, run
+from busway_spark.pipeline.report.report import ReportJob, ReportResult, run
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import writer
@@ -49,9 +49,9 @@ def test_a_report_counts_a_table_as_it_counts_files(spark: SparkSession, tmp_pat
     put(tmp_path, range(7), "a/b c", partition=1)
     put(tmp_path, range(5), "files", PARQUET)
     expected = {("a/b c", "captured"): 67, ("files", "captured"): 5}
-    assert counted(run(spark, Report(str(tmp_path)))) == expected
+    assert counted(run(spark, ReportJob(str(tmp_path)))) == expected
     optimise(tmp_path)
-    told = run(spark, Report(str(tmp_path)))
+    told = run(spark, ReportJob(str(tmp_path)))
     assert counted(told) == expected
     [spread] = [row for row in told.figures.skew if row["entity"] == "a/b c"]
     assert (spread["fragments"], spread["hottest"]) == (2, 0)
@@ -89,7 +89,7 @@ def test_a_condition_chooses_from_an_optimised_table(spark: SparkSession, tmp_pa
     optimise(tmp_path)
     root = CaptureRoot(str(tmp_path))
     history = History(root, "clicks")
-    place = Place(Bus("Endpoint=sb://localhost;SharedAccessKeyName=a;SharedAccessKey=b"), "local[2]")
+    place = JobPlace(Bus("Endpoint=sb://localhost;SharedAccessKeyName=a;SharedAccessKey=b"), "local[2]")
     where = "sequenceNumber % 7 = 0 AND partition = 0 AND hour = '09'"
     selection = chosen(place, root, history, where, ReplayState("r", 1, {}))
     assert [row.number for row in history.rows(0, selection=selection)] == [*range(0, 60, 7)]
@@ -126,7 +126,7 @@ def test_a_backfill_from_a_table_gives_what_a_live_subscription_received(
     topic.capture(files=3)
     as_table(topic.root)
     assert not all(each.is_rising for each in listed_files(CaptureRoot(str(topic.root))))
-    done = backfill(topic.place(), topic.options("late"), Progress())
+    done = backfill(topic.place(), topic.options("late"), JobProgress())
     assert (done.wanted, done.captured, done.is_done) == (80, 80, True)
     assert topic.seen("late") == topic.seen("live")
 
@@ -197,8 +197,11 @@ def test_what_is_captured_and_journalled_is_counted_once(spark: SparkSession, tm
         traffic.capture(server, 0, 50)
         traffic.publish(server, 10)
     lake = str(tmp_path / "lake")
-    assert counted(run(spark, Report(lake))) == {(topic.name, "captured"): 50, (traffic.hub, "captured"): 100}
-    told = run(spark, Report(lake, journal))
+    assert counted(run(spark, ReportJob(lake))) == {
+        (topic.name, "captured"): 50,
+        (traffic.hub, "captured"): 100,
+    }
+    told = run(spark, ReportJob(lake, journal))
     assert _arrivals(told, [topic.name, traffic.hub]) == {
         (topic.name, "captured"): 20,
         (topic.name, "send"): 40,

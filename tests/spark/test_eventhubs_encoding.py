@@ -15,7 +15,7 @@ from busway.amqp.types import Decimal as AmqpDecimal
 from busway.amqp.types import Int, Long, Symbol, Timestamp, UInt, ULong
 from busway.streams.key_hash import partition_of_key
 from busway_spark.eventhubs.options import SCHEMA, WantedColumns
-from busway_spark.eventhubs.sink import BadRows, Router, WrittenColumns, by_partition, encode_events
+from busway_spark.eventhubs.sink import BadRows, PartitionRouter, WrittenColumns, by_partition, encode_events
 from tests.spark.single_events import batch_of_messages
 
 
@@ -78,7 +78,7 @@ def test_a_row_goes_where_it_says_or_where_its_key_belongs_or_on_in_turn() -> No
         turn = (5 + at // 64) % 4
         place = int(str(ids[at])) if ids[at] else partition_of_key("red", 4) if keys[at] else turn
         expected.setdefault(str(place), []).append(b"%d" % at)
-    router = Router(4, 5)
+    router = PartitionRouter(4, 5)
     found: dict[str, list[Any]] = {}
     for part in (batch.slice(0, 70), batch.slice(70)):
         for name, events in router.routed(part).items():
@@ -93,7 +93,7 @@ def test_a_partition_that_is_none_is_refused(wanted: str) -> None:
     with pytest.raises(
         BadRows, match=r"Row 0 of its task.*(partitions 0 to 3|not the number of a partition)"
     ):
-        Router(4, 0).routed(batch)
+        PartitionRouter(4, 0).routed(batch)
 
 
 def test_a_row_with_two_places_or_without_a_body_is_refused() -> None:
@@ -104,7 +104,7 @@ def test_a_row_with_two_places_or_without_a_body_is_refused() -> None:
         "partitionKey": pa.array(["k"]),
     }
     with pytest.raises(BadRows, match="both"):
-        Router(4, 0).routed(pa.RecordBatch.from_pydict(both))
+        PartitionRouter(4, 0).routed(pa.RecordBatch.from_pydict(both))
     with pytest.raises(BadRows, match="Row 8 of its task has no body"):
         encode_events(pa.RecordBatch.from_pydict({"body": pa.array([b"", None], pa.binary())}), 7)
 
@@ -214,14 +214,16 @@ def test_a_row_whose_columns_cannot_be_sent_is_refused(columns: dict[str, Any], 
 
 def test_a_row_is_placed_by_partition_or_its_other_name() -> None:
     """H-10: a partition that was read gives way to the key, one that somebody chose does not."""
-    assert Router(4, 0).routed(prepared(one(partition=pa.array([2], pa.int32())))).keys() == {"2"}
-    assert Router(4, 0).routed(
+    assert PartitionRouter(4, 0).routed(prepared(one(partition=pa.array([2], pa.int32())))).keys() == {"2"}
+    assert PartitionRouter(4, 0).routed(
         prepared(one(partition=pa.array(["2"]), partitionId=pa.array([2])))
     ).keys() == {"2"}
     read = {"partition": pa.array(["3"]), "partitionKey": pa.array(["k"])}
-    assert Router(4, 0).routed(prepared(one(**read), was_read=True)).keys() == {str(partition_of_key("k", 4))}
+    assert PartitionRouter(4, 0).routed(prepared(one(**read), was_read=True)).keys() == {
+        str(partition_of_key("k", 4))
+    }
     with pytest.raises(BadRows, match="both"):
-        Router(4, 0).routed(prepared(one(**read)))
+        PartitionRouter(4, 0).routed(prepared(one(**read)))
 
 
 def test_columns_that_are_not_needed_are_ignored_and_misspelt_ones_refused() -> None:

@@ -18,7 +18,7 @@ from busway_spark.eventhubs.options import EventHubsOptions
 from busway_spark.eventhubs.sink import EventHubsWriter, EventsSent, WrittenColumns, stage_rows
 from busway_spark.wire.bus import BusFailure
 from busway_spark.writing.two_phase import decide, drop_stages
-from busway_spark.writing.write_names import STREAM, WriteName
+from busway_spark.writing.write_names import STREAM, SinkWrite
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import expected, fill, frame, stream, texts
 
@@ -93,7 +93,7 @@ def test_a_task_that_is_repeated_leaves_nothing_of_its_first_try(
 ) -> None:
     """Two-phase sinks: a batch is decided once, with the stages that are named; a lower one is refused."""
     options = EventHubsOptions.parse({"connectionString": server.connection_string, "name": hub})
-    name = WriteName(f"query-{hub}", 7, STREAM)
+    name = SinkWrite(f"query-{hub}", 7, STREAM)
     with pytest.raises(RuntimeError, match="the task dies"):
         stage_rows(batches(300, dies_after=200), options, name)
     first, second = stage_rows(batches(300), options, name), stage_rows(batches(300), options, name)

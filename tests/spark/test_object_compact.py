@@ -17,7 +17,7 @@ from busway_spark.pipeline.captured.captured_files import History, listed_files
 from busway_spark.pipeline.captured.manifests import recorded_spans, span_of
 from busway_spark.pipeline.captured.swap import COMPACTION
 from busway_spark.pipeline.compaction import CompactOptions, CompactResult, compact
-from busway_spark.pipeline.job import JobFailed, Progress
+from busway_spark.pipeline.job import JobFailed, JobProgress
 from tests.spark.capture_rig import NINE, events
 from tests.spark.s3_server import BUCKET, HAPPENINGS, Happening, S3Server, s3, s3_server
 
@@ -36,7 +36,7 @@ def filled(name: str) -> CaptureRoot:
 
 
 def run(root: CaptureRoot) -> CompactResult:
-    return compact(CompactOptions(root.location), Progress(), NINE + timedelta(days=1))
+    return compact(CompactOptions(root.location), JobProgress(), NINE + timedelta(days=1))
 
 
 def plain_numbers(s3: S3Server, name: str) -> list[int]:
@@ -117,7 +117,7 @@ def test_a_compaction_that_lost_its_lock_changes_nothing(s3: S3Server) -> None:
             yield plan, merged
 
     with pytest.raises(JobFailed, match=r"lost its lock|is not at"):
-        compact(CompactOptions(root.location), Progress(), NINE + timedelta(days=1), overtaken)  # type: ignore[arg-type]
+        compact(CompactOptions(root.location), JobProgress(), NINE + timedelta(days=1), overtaken)  # type: ignore[arg-type]
     assert told == ["1"]
     assert plain_numbers(s3, "lost") == own_numbers(root) == NUMBERS
     assert strays(s3, "lost") == []

@@ -20,7 +20,7 @@ from busway_spark.pipeline.captured.captured_files import History
 from busway_spark.pipeline.captured.delta_table import open_table
 from busway_spark.pipeline.compaction import CompactOptions, compact
 from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
-from busway_spark.pipeline.job import JobFailed, Place, Progress, hadoop_version
+from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress, hadoop_version
 from busway_spark.pipeline.replay.replay import MAX, ReplayOptions, replay
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
@@ -85,11 +85,11 @@ def test_a_table_of_objects_is_captured_optimised_and_replayed(
     root = filled("lake")
     assert [row.number for row in History(root, "clicks").rows(0)] == list(range(30))
     with pytest.raises(JobFailed, match="its own 'optimize'"):
-        compact(CompactOptions(root.location), Progress())
+        compact(CompactOptions(root.location), JobProgress())
     optimise(root)
     assert len(History(root, "clicks").files) == 1
-    place = Place(Bus(server.connection_string), "local[2]")
-    result = replay(place, ReplayOptions(f"s3://{BUCKET}/lake", "clicks", hub, speed=MAX), Progress())
+    place = JobPlace(Bus(server.connection_string), "local[2]")
+    result = replay(place, ReplayOptions(f"s3://{BUCKET}/lake", "clicks", hub, speed=MAX), JobProgress())
     assert (result.rows, result.is_done) == (30, True)
     batches = BulkReader(Bus(server.connection_string), hub).batches(EventRange("0", 0, 100))
     bodies = [body for each in batches for body in each.column("body").to_pylist()]

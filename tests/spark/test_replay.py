@@ -27,7 +27,7 @@ from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWri
 from busway_spark.pipeline.capture.captured_writer import ZSTD, captured_batch
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import History, Mark
-from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress
 from busway_spark.pipeline.replay import replay as replay_module
 from busway_spark.pipeline.replay.replay import (
     MAX,
@@ -84,11 +84,11 @@ def rich(number: int, partition: int) -> dict[str, Any]:
 
 
 def run(
-    server: RunningServer, root: Path | str, into: str, progress: Progress | None = None, **more: Any
+    server: RunningServer, root: Path | str, into: str, progress: JobProgress | None = None, **more: Any
 ) -> ReplayResult:
-    place = Place(Bus(server.connection_string), "local[2]")
+    place = JobPlace(Bus(server.connection_string), "local[2]")
     options = ReplayOptions(str(root), "clicks", into, **{"speed": MAX, **more})
-    return replay(place, options, progress or Progress())
+    return replay(place, options, progress or JobProgress())
 
 
 def hub_rows(server: RunningServer, hub: str) -> dict[int, list[dict[str, Any]]]:
@@ -174,7 +174,7 @@ def killed(server: RunningServer, root: Path | str, into: str, dying: Dying) -> 
 def test_history_comes_back_into_a_hub_as_it_was(server: RunningServer, hub: str, lake: Path) -> None:
     """Replay: every event once, with its key, properties and section, in the order of its partition and key."""
     told: list[Mapping[str, object]] = []
-    result = run(server, lake, hub, Progress(lambda _, figures: told.append(figures)))
+    result = run(server, lake, hub, JobProgress(lambda _, figures: told.append(figures)))
     assert (result.rows, result.is_done) == (2 * COUNT, True)
     rows = hub_rows(server, hub)
     assert {partition: [row["body"] for row in found] for partition, found in rows.items()} == {
@@ -225,7 +225,7 @@ def test_any_queue_and_topic_gets_each_message_once(
         deaths = [Dying(3, comes_after=True), Dying(5), Dying(6, comes_after=True), Dying(10)]
         assert all([killed(server, lake, into, each) for each in deaths])
         told: list[str] = []
-        assert run(server, lake, into, Progress(lambda sentence, _, to=told: to.append(sentence))).is_done
+        assert run(server, lake, into, JobProgress(lambda sentence, _, to=told: to.append(sentence))).is_done
         assert not any("duplicates" in sentence for sentence in told)
         found = [message.body for message in received(server, place)]
         assert found == bodies if place != partitioned else sorted(found) == sorted(bodies), into
@@ -359,7 +359,7 @@ def test_types_ids_and_lives_come_back(
     queue = f"queue-{uuid4().hex[:8]}"
     admin.create_queue(queue)
     told: list[str] = []
-    run(server, tmp_path, queue, Progress(lambda sentence, _: told.append(sentence)), keeps_ids=True)
+    run(server, tmp_path, queue, JobProgress(lambda sentence, _: told.append(sentence)), keeps_ids=True)
     assert ("does not detect duplicates" in told[0]) == (not is_staged)
     (message,) = received(server, queue)
     assert message.application_properties == properties
@@ -372,7 +372,7 @@ def test_types_ids_and_lives_come_back(
 def test_a_chosen_speed_keeps_the_pauses(server: RunningServer, hub: str, lake: Path) -> None:
     """Replay: 177 s of history 200 times as fast take 0.9 s; a stopped one goes on."""
     started = time.monotonic()
-    progress = Progress()
+    progress = JobProgress()
     progress.stop()
     assert not run(server, lake, hub, progress, speed=200.0).is_done
     assert run(server, lake, hub, speed=200.0).is_done

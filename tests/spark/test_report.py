@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from busway.journal import files as journal
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.pipeline.report.figures import Figures, fill_concurrency, gini, skew_of
-from busway_spark.pipeline.report.report import Report, ReportResult, remarks, run
+from busway_spark.pipeline.report.report import ReportJob, ReportResult, remarks, run
 from busway_spark.pipeline.report.report_page import report_page
 from tests.harness.shell import Shell
 from tests.spark.journal_files import START, at, operation, write_capture, write_journal
@@ -72,7 +72,7 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple
     moments = [START + timedelta(seconds=second) for second in range(40)]
     write_capture(folder / "lake", "clicks/2026", 0, moments[:30], "k")
     write_capture(folder / "lake", "clicks/2026", 1, moments[:10], "l")
-    options = Report(str(folder / "lake"), str(folder / "journal"), with_sizes=True, out=folder / "out")
+    options = ReportJob(str(folder / "lake"), str(folder / "journal"), with_sizes=True, out=folder / "out")
     return run(spark, options), folder
 
 
@@ -195,16 +195,16 @@ def test_only_what_is_asked_for_is_read(
     )
     counts = {row["operation"]: row["count"] for row in some["operations"]}
     assert counts == {"send": 10, "receive": 10, "complete": 10}
-    none = run(spark, Report(journal=journal_folder, entities=("order",), out=tmp_path))
+    none = run(spark, ReportJob(journal=journal_folder, entities=("order",), out=tmp_path))
     assert none.figures.total == 0
     assert none.remarkable == ["There is nothing in this stretch of time."]
     assert "nothing in this stretch" in (tmp_path / "report.html").read_text()
     with pytest.raises(JobFailed, match="--captured: there is no folder '/nowhere'"):
-        run(spark, Report(captured="/nowhere"))
+        run(spark, ReportJob(captured="/nowhere"))
     with pytest.raises(JobFailed, match="--until is not after --since"):
-        run(spark, Report(journal=journal_folder, since=at(5), until=at(5)))
+        run(spark, ReportJob(journal=journal_folder, since=at(5), until=at(5)))
     with pytest.raises(JobFailed, match="give --captured or --journal"):
-        run(spark, Report())
+        run(spark, ReportJob())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from busway_spark import spark_session
-from busway_spark.pipeline.job import JobFailed, Place
+from busway_spark.pipeline.job import JobFailed, JobPlace
 from busway_spark.start import session
 from busway_spark.start.session import (
     JavaMissing,
@@ -112,7 +112,7 @@ def test_a_master_that_nobody_runs_is_told_at_once() -> None:
     with pytest.raises(MasterUnreachable, match="ort"):
         spark_session(master="spark://127.0.0.1:port")
     with pytest.raises(JobFailed, match="No Spark master answers"):
-        Place(Bus("Endpoint=sb://localhost"), f"spark://127.0.0.1:{port}").session("capture")
+        JobPlace(Bus("Endpoint=sb://localhost"), f"spark://127.0.0.1:{port}").session("capture")
 
 
 def test_a_program_that_wants_ctrl_c_keeps_it() -> None:

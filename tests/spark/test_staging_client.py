@@ -18,8 +18,8 @@ from busway_spark.writing import two_phase
 from busway_spark.writing.two_phase import (
     RowsRefused,
     RowsStaged,
-    Stage,
     StagingRoutes,
+    TaskStage,
     WriteRefused,
     decide,
     drop_stages,
@@ -29,7 +29,7 @@ from busway_spark.writing.write_names import (
     STREAM,
     GivenName,
     Running,
-    WriteName,
+    SinkWrite,
     of_job,
     of_stream,
     repeats_warning,
@@ -41,7 +41,7 @@ NAMED = GivenName("'q'", "nightly")
 IN_STREAM = Running("3a469d88-b82c-4be5-a2db-71d730a87f36", 7, True)
 #: As tasks of an inner write see it on Spark Connect.
 IN_SOME_STREAM = Running(is_in_stream=True)
-NAME = WriteName("query-x", 7, STREAM)
+NAME = SinkWrite("query-x", 7, STREAM)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def _nothing_kept() -> Iterator[None]:
 
 def test_a_stream_is_known_by_its_query_and_the_name_that_was_given() -> None:
     """Two-phase sinks: the same name in each try of a batch, another one for another query or name."""
-    assert of_stream(PLAIN, IN_STREAM) == WriteName(f"query-{IN_STREAM.query}", 7, STREAM)
+    assert of_stream(PLAIN, IN_STREAM) == SinkWrite(f"query-{IN_STREAM.query}", 7, STREAM)
     named = of_stream(NAMED, IN_STREAM)
     assert (named.batch, named.kind) == (7, STREAM)
     assert named.write.startswith(f"query-{IN_STREAM.query}-nightly-")
@@ -69,7 +69,7 @@ def test_a_stream_is_known_by_its_query_and_the_name_that_was_given() -> None:
 
 def test_a_job_is_known_by_chance_or_by_the_name_that_was_given() -> None:
     """Two-phase sinks: one name used for two entities means two writes."""
-    assert of_job(PLAIN, "random", Running()) == WriteName("job-random", 0, JOB)
+    assert of_job(PLAIN, "random", Running()) == SinkWrite("job-random", 0, JOB)
     assert of_job(NAMED, "one", Running()) == of_job(NAMED, "other", Running())
     assert of_job(NAMED, "one", Running()) != of_job(replace(NAMED, target="'p'"), "one", Running())
     long = of_job(GivenName("'q'", "ü/ " * 21), "one", IN_STREAM).write
@@ -155,7 +155,7 @@ def test_abort_drops_what_tasks_have_staged_and_never_raises() -> None:
 def test_rows_go_in_parts_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two-phase sinks: small rows wait for each other, by target; each part has the next number."""
     monkeypatch.setattr(two_phase, "PART_BYTES", 20)
-    with scripted(answer()) as door, Stage(door.bus, NAME) as stage:
+    with scripted(answer()) as door, TaskStage(door.bus, NAME) as stage:
         stage.put("a", None, _rows(b"11111", b"22222", b"33333"))
         stage.put("b", None, _rows(b"4", first=3))
         stage.put("a", None, _rows(b"5", first=4))
@@ -166,7 +166,7 @@ def test_rows_go_in_parts_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -
 
 
 def _stage_two(bus: Bus) -> None:
-    with Stage(bus, NAME) as stage:
+    with TaskStage(bus, NAME) as stage:
         stage.put("q", None, _rows(b"a", b"b", first=40))
         stage.finish()
 
@@ -185,7 +185,7 @@ def test_a_batch_that_is_known_is_not_staged_any_further(monkeypatch: pytest.Mon
     """Two-phase sinks: nothing to decide, nothing to drop."""
     monkeypatch.setattr(two_phase, "PART_ROWS", 1)
     with scripted(answer(body=b'{"known": true}')) as door:
-        with Stage(door.bus, NAME) as stage:
+        with TaskStage(door.bus, NAME) as stage:
             for at in range(5):
                 stage.put("q", None, _rows(b"a", first=at))
             message = stage.finish()
@@ -203,7 +203,7 @@ def test_a_warning_of_a_task_is_said_once_by_the_driver(monkeypatch: pytest.Monk
         messages = [RowsStaged(NAME, str(at) * 32, {"q": 1}, warning="beware") for at in range(2)]
         decide(door.bus, list(messages))
         assert said == ["beware"]
-        decide(door.bus, [RowsStaged(WriteName("job-x", 0, JOB), "1" * 32, is_known=True)])
+        decide(door.bus, [RowsStaged(SinkWrite("job-x", 0, JOB), "1" * 32, is_known=True)])
         decide(door.bus, [RowsStaged(NAME, "1" * 32, is_known=True)])
     assert said[1:] == [
         "The write 'job-x' was made before, under the same writeId: nothing is written again."

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.messages import ServiceBusMessage
 from busway_spark.pipeline.deadletters.triage import Policy, TriageOptions, triage
-from busway_spark.pipeline.job import JobFailed, Place
+from busway_spark.pipeline.job import JobFailed, JobPlace
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.harness.shell import Shell
@@ -36,13 +36,13 @@ REASONS = [*[("Timeout", f"no answer within {at} s") for at in range(3)], ("Pois
 
 
 @pytest.fixture
-def place(server: RunningServer, spark: SparkSession) -> Place:
+def place(server: RunningServer, spark: SparkSession) -> JobPlace:
     assert spark.version
-    return Place(Bus(server.connection_string), master="local[2]")
+    return JobPlace(Bus(server.connection_string), master="local[2]")
 
 
 def test_a_policy_decides_by_what_the_message_itself_tells(
-    place: Place, server: RunningServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    place: JobPlace, server: RunningServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Triage: told before; resubmitted later with a count, into quarantine with its history when the budget is used
     up; what no rule fits is left, and a second round does nothing to it."""
@@ -92,7 +92,7 @@ def test_a_policy_decides_by_what_the_message_itself_tells(
         triage(place, TriageOptions((queue,), missing))
 
 
-async def fill(place: Place, queue: str) -> None:
+async def fill(place: JobPlace, queue: str) -> None:
     """The third was resubmitted once."""
     async with place.bus.client() as client:
         messages = [

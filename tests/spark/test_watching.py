@@ -17,7 +17,7 @@ import pytest
 import busway_spark
 from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
-from busway_spark.pipeline.job import Place
+from busway_spark.pipeline.job import JobPlace
 from busway_spark.watching.watch import WATCH, Watch
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
@@ -199,7 +199,7 @@ def test_jobs_are_watched_unless_somebody_says_no(spark: SparkSession, server: R
 
     bus = Bus(server.connection_string)
     assert watch.watch_job(spark, bus, {WATCH: "False"}) is None
-    place = Place(bus, str(spark.sparkContext.master))
+    place = JobPlace(bus, str(spark.sparkContext.master))
     try:
         assert place.session("test") is place.session("test")
         made = watch.watch_job(spark, bus, {})

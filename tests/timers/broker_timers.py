@@ -349,7 +349,7 @@ BROKER_TIMERS: Final = (
     *timers_in(
         "busway/broker/fragment/turns.py",
         Timer(
-            "Share.spend",
+            "TurnShare.spend",
             LOOKS,
             "how long those have worked in this turn who go on from turn to turn",
             "",

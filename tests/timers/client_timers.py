@@ -418,7 +418,7 @@ CLIENT_TIMERS: Final = (
     *timers_in(
         "busway_spark/pipeline/job.py",
         Timer(
-            "Progress.wait",
+            "JobProgress.wait",
             WAITS,
             "as long as a job says",
             "somebody who stops the job",

@@ -579,7 +579,7 @@ SERVER_TIMERS: Final = (
     *timers_in(
         "busway/store/sqlite/database_file.py",
         Timer(
-            "Upkeep.is_due",
+            "FileUpkeep.is_due",
             LOOKS,
             "when checkpoints and free pages were looked at",
             "",

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from busway.broker.fragment.numbering import RESERVE_FROM
-from busway.broker.fragment.turns import SHARE_S, Share
+from busway.broker.fragment.turns import SHARE_S, TurnShare
 from busway.model.errors import BrokerError, ServerBusy
 from busway.store.contract import CommitBatch, StoreUnavailable
 from tests.harness.manual_clock import ManualClock
@@ -238,7 +238,7 @@ def test_a_store_waits_two_seconds_for_a_home_that_hangs() -> None:
 def test_a_share_of_a_turn_ends_by_the_clock_too() -> None:
     """Waiting: steps are counted, but a machine may be slow: after eight milliseconds the turn is full."""
     clock = ManualClock()
-    share = Share(clock, 100)
+    share = TurnShare(clock, 100)
     assert not share.spend(1)
     clock.advance(SHARE_S)
     assert share.spend(1)

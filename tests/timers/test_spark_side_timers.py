@@ -19,7 +19,7 @@ from busway.client.connection_string import ConnectionString
 from busway.client.errors import LockLost, Refused, Unreachable
 from busway_spark.pipeline.deadletters import move as deadletters_move
 from busway_spark.pipeline.deadletters.move import Mover
-from busway_spark.pipeline.job import Progress
+from busway_spark.pipeline.job import JobProgress
 from busway_spark.servicebus import bulk_claims, stock_claims
 from busway_spark.servicebus.bulk_claims import BulkReading, _Renewal
 from busway_spark.servicebus.stock_claims import ClaimSteps
@@ -175,7 +175,7 @@ def test_held_locks_are_renewed_at_half_of_their_time(
 
 def test_a_wait_of_a_job_ends_when_it_is_stopped() -> None:
     """Waiting: at once."""
-    progress = Progress()
+    progress = JobProgress()
     threading.Timer(0.02, progress.stop).start()
     begun = time.monotonic()
     assert progress.wait(30)

@@ -22,6 +22,7 @@ LARGEST: Final = 13
 FACES: Final = 10
 PUBLIC: Final = re.compile(r"Outside of the broker one knows (.*)\.$", re.S)
 BROKER: Final = graph_of.SOURCES / "busway" / "broker"
+KNOWN: Final = re.compile(r"^Others know (.*)\.$", re.S | re.M)
 
 
 @cache
@@ -80,3 +81,28 @@ def test_what_others_import_of_the_broker_is_named_as_public(folder: Path) -> No
     found = PUBLIC.search(text)
     assert found is not None, "no sentence about what is public"
     assert set(re.findall(r"`(\w+)`", found[1])) == outside
+
+
+def packages() -> list[str]:
+    """But for the two roots, and the broker's, which have a face of their own."""
+    found = [name for name, file in graph_of.modules().items() if file.name == "__init__.py" and "." in name]
+    return sorted(name for name in found if not name.startswith("busway.broker"))
+
+
+@pytest.mark.parametrize("package", packages())
+def test_what_others_import_of_a_package_is_named_by_it(package: str) -> None:
+    """House style: a package says which of its modules are for others, and no other is used."""
+    known = graph_of.modules()
+    own = {name for name in known if name.rpartition(".")[0] == package and known[name].name != "__init__.py"}
+    used = {
+        target
+        for name, targets in imports().items()
+        if name != package and not name.startswith(package + ".")
+        for target in targets & own
+    }
+    found = KNOWN.search(ast.get_docstring(ast.parse(known[package].read_text())) or "")
+    assert found is not None, "no sentence about what others know"
+    if found[1] == "all of it":
+        assert used == own
+    else:
+        assert {f"{package}.{name}" for name in re.findall(r"`(\w+)`", found[1])} == used

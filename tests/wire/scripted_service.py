@@ -7,10 +7,10 @@ from collections import deque
 
 from busway.amqp.connection import Connection, EngineSettings, Role
 from busway.amqp.events import (
+    ConnectionEvent,
     ConnectionOpened,
     CreditArrived,
     DeliveriesArrived,
-    Event,
     LinkAttached,
     OutcomesArrived,
     SaslInitArrived,
@@ -30,7 +30,7 @@ class ScriptedService:
         # Small frames, so that small messages need several.
         settings = EngineSettings(container_id="transcript", max_frame_size=4_096)
         self.engine = Connection(Role.SERVER, settings, 0.0)
-        self.events: list[Event] = []
+        self.events: list[ConnectionEvent] = []
         #: What was sent to the queue and is not locked.
         self.messages: deque[bytes] = deque()
         #: Each outcome the client gave, in order.
@@ -44,7 +44,7 @@ class ScriptedService:
             self._see(event)
         return self.engine.bytes_to_send()
 
-    def _see(self, event: Event) -> None:
+    def _see(self, event: ConnectionEvent) -> None:
         self.events.append(event)
         match event:
             case SaslInitArrived():

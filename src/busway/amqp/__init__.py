@@ -19,4 +19,7 @@ Follow an intention:  link.send / link.grant_credit / link.settle … → connec
   connection     the whole engine: bytes in, events out; channels, heartbeats, deadlines
   session        windows, delivery ids (RFC 1982 arithmetic), dispositions in ranges
   link           attach, credit, transfers, settlement
+
+Others know `connection`, `decode`, `encode`, `engine_settings`, `errors`, `events`, `link`, `performatives`,
+`sasl`, `sections`, `session` and `types`.
 """

@@ -43,7 +43,7 @@ from busway.amqp.decode import (
 )
 from busway.amqp.engine_settings import EngineSettings as EngineSettings
 from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
-from busway.amqp.events import ConnectionClosed, ConnectionOpened, Event
+from busway.amqp.events import ConnectionClosed, ConnectionEvent, ConnectionOpened
 from busway.amqp.link import Link
 from busway.amqp.performatives import (
     Attach,
@@ -133,7 +133,7 @@ class Connection:
         self._own_channels: dict[int, Session] = {}
         # For sessions and links only: what they write, report, and count.
         self.out: list[bytes] = []
-        self.events: list[Event] = []
+        self.events: list[ConnectionEvent] = []
         self.touched: list[Link] = []
         self.turn = 0
         self.link_count = 0
@@ -174,7 +174,7 @@ class Connection:
 
     # --- bytes in -----------------------------------------------------------------------------------------------
 
-    def receive(self, data: bytes, now: float) -> list[Event]:
+    def receive(self, data: bytes, now: float) -> list[ConnectionEvent]:
         """Work on what arrived. Never raises for anything a peer does."""
         self._now = now
         if not self.over:
@@ -218,7 +218,7 @@ class Connection:
         if len(self._buffer) > allowed:
             self._fail(Condition.RESOURCE_LIMIT_EXCEEDED, "Too much was sent before the SASL outcome.")
 
-    def _end_turn(self) -> list[Event]:
+    def _end_turn(self) -> list[ConnectionEvent]:
         touched = self.touched
         if touched:
             for link in touched:
@@ -300,7 +300,7 @@ class Connection:
         elif state is SaslState.FAILED:
             self._give_up(AmqpError(Condition.UNAUTHORIZED_ACCESS, "The SASL exchange failed."))
 
-    def sasl_outcome(self, ok: bool) -> list[Event]:
+    def sasl_outcome(self, ok: bool) -> list[ConnectionEvent]:
         """Server: the verdict on SaslInitArrived. Returns the events of what the client has pipelined behind its
         init (usually none); after a refusal, ConnectionClosed."""
         if self._sasl.state is not SaslState.OUTCOME_OWED:
@@ -601,7 +601,7 @@ class Connection:
         self._own_channels.clear()
         self.sessions.clear()
 
-    def transport_lost(self) -> list[Event]:
+    def transport_lost(self) -> list[ConnectionEvent]:
         """The socket is gone: nothing more can be read or written."""
         if not self.over:
             self._give_up(None)
@@ -669,7 +669,7 @@ class Connection:
             self._heard_at + self.settings.silence_max_s,
         )
 
-    def tick(self, now: float) -> list[Event]:
+    def tick(self, now: float) -> list[ConnectionEvent]:
         """Heartbeats and patience. May be called at any time."""
         self._now = now
         if not self.over:

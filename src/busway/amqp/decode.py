@@ -158,7 +158,7 @@ class DecodeError(ValueError):
     """These bytes are not what AMQP allows, or more than we allow."""
 
 
-class Budget:
+class ElementBudget:
     """What one frame may still contain. Shared by all values of a frame, so that their sum is limited as well."""
 
     __slots__ = ("count_max", "depth_max", "elements_left", "numeric_keys_left")
@@ -173,17 +173,19 @@ class Budget:
 
 
 def decode_value(
-    data: bytes, offset: int = 0, end: int | None = None, budget: Budget | None = None
+    data: bytes, offset: int = 0, end: int | None = None, budget: ElementBudget | None = None
 ) -> tuple[object, int]:
     """The value at `offset`, and the offset behind it."""
-    reader = _Reader(data, offset, len(data) if end is None else end, Budget() if budget is None else budget)
+    reader = _Reader(
+        data, offset, len(data) if end is None else end, ElementBudget() if budget is None else budget
+    )
     return reader.value(0), reader.at
 
 
 class _Reader:
     __slots__ = ("at", "budget", "data", "end")
 
-    def __init__(self, data: bytes, at: int, end: int, budget: Budget) -> None:
+    def __init__(self, data: bytes, at: int, end: int, budget: ElementBudget) -> None:
         if not 0 <= at <= end <= len(data):
             raise DecodeError(f"The range {at}…{end} lies outside of the {len(data)} bytes")
         self.data = data

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from busway.amqp.session import Session
 
 
-class Event:
+class ConnectionEvent:
     """Any of the facts here and in `events`."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
-class SaslInitArrived(Event):
+class SaslInitArrived(ConnectionEvent):
     """The client chose a mechanism. Answer with `connection.sasl_outcome(ok=…)`; what the client pipelined
     behind it waits until then."""
 
@@ -38,21 +38,21 @@ class SaslInitArrived(Event):
 
 
 @dataclass(frozen=True)
-class SaslFinished(Event):
+class SaslFinished(ConnectionEvent):
     """Client role: the server's verdict."""
 
     ok: bool
 
 
 @dataclass(frozen=True)
-class ConnectionOpened(Event):
+class ConnectionOpened(ConnectionEvent):
     """The peer's open arrived (server: answer with `connection.open()`; pipelined frames follow as events)."""
 
     open: Open
 
 
 @dataclass(frozen=True)
-class ConnectionClosed(Event):
+class ConnectionClosed(ConnectionEvent):
     """The connection is over: the peer closed it, broke the protocol, or fell silent. Told exactly once and last.
     Send what is left in `bytes_to_send()`, then close the transport."""
 
@@ -60,21 +60,21 @@ class ConnectionClosed(Event):
 
 
 @dataclass(frozen=True)
-class SessionBegun(Event):
+class SessionBegun(ConnectionEvent):
     """The peer began a session, and the engine has answered by itself; or it answered our begin."""
 
     session: Session
 
 
 @dataclass(frozen=True)
-class LinkAttached(Event):
+class LinkAttached(ConnectionEvent):
     """The peer attached a link (server: answer with `link.accept(…)` or `link.refuse(error)`, now or later),
     or answered our attach. Credit and deliveries of an eager peer may follow before the answer is given."""
 
     link: Link
 
 
-class CreditArrived(Event):
+class CreditArrived(ConnectionEvent):
     """The peer's flow changed what may be sent on one of our sending links, or asks to drain it
     (`link.drain_requested()`)."""
 
@@ -86,14 +86,14 @@ class CreditArrived(Event):
 
 
 @dataclass(frozen=True)
-class CreditDrained(Event):
+class CreditDrained(ConnectionEvent):
     """The peer has sent what it had on one of our receiving links and gave the rest of the credit back, as
     `grant_credit(…, drain=True)` asked. Only our own client asks for this."""
 
     link: Link
 
 
-class DeliveriesArrived(Event):
+class DeliveriesArrived(ConnectionEvent):
     """Complete deliveries on one of our receiving links, in order."""
 
     __slots__ = ("deliveries", "link")
@@ -104,7 +104,7 @@ class DeliveriesArrived(Event):
         self.deliveries = deliveries
 
 
-class OutcomesArrived(Event):
+class OutcomesArrived(ConnectionEvent):
     """The peer gave one outcome to deliveries that we sent on one link. `state` is a performative outcome
     (Accepted, Rejected, Released, Modified, TransactionalState, Declared) or None.
 
@@ -122,7 +122,7 @@ class OutcomesArrived(Event):
         self.settled = settled
 
 
-class SettlementsAnswered(Event):
+class SettlementsAnswered(ConnectionEvent):
     """The peer settled deliveries whose outcome we had proposed with `link.settle(…, settled=False)`; `state` is
     what it made of the proposal. Only our own client asks for this."""
 
@@ -136,14 +136,14 @@ class SettlementsAnswered(Event):
 
 
 @dataclass(frozen=True)
-class WindowOpened(Event):
+class WindowOpened(ConnectionEvent):
     """The peer's session window, shut before, admits transfers again: links of this session may send."""
 
     session: Session
 
 
 @dataclass(frozen=True)
-class LinkDetached(Event):
+class LinkDetached(ConnectionEvent):
     """The link is over, told exactly once per link: the peer detached (the engine has answered), it answered our
     detach, it broke a rule of the link (the engine has detached), or session or connection are gone."""
 
@@ -153,7 +153,7 @@ class LinkDetached(Event):
 
 
 @dataclass(frozen=True)
-class SessionEnded(Event):
+class SessionEnded(ConnectionEvent):
     """The session is over, told exactly once per session, after the LinkDetached of each of its links."""
 
     session: Session

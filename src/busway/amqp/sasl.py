@@ -16,7 +16,7 @@ from typing import Final
 from busway.amqp.decode import SASL_HEADER, sasl_frame
 from busway.amqp.engine_settings import ANONYMOUS
 from busway.amqp.errors import Condition, ProtocolViolation, Scope
-from busway.amqp.events import Event, SaslFinished, SaslInitArrived
+from busway.amqp.events import ConnectionEvent, SaslFinished, SaslInitArrived
 from busway.amqp.performatives import (
     SASL_AUTH,
     SASL_OK,
@@ -91,7 +91,7 @@ class Sasl:
         self._move(SaslInput.LEFT_OUT)
         return True
 
-    def frame_arrived(self, frame: Performative, events: list[Event]) -> bytes:
+    def frame_arrived(self, frame: Performative, events: list[ConnectionEvent]) -> bytes:
         if isinstance(frame, SaslInit):
             return self._init_arrived(frame, events)
         if isinstance(frame, SaslMechanisms):
@@ -108,7 +108,7 @@ class Sasl:
             f"{type(frame).__name__} has no place in this SASL exchange.",
         )
 
-    def _init_arrived(self, init: SaslInit, events: list[Event]) -> bytes:
+    def _init_arrived(self, init: SaslInit, events: list[ConnectionEvent]) -> bytes:
         self._move(SaslInput.RECV_INIT)
         if init.mechanism not in self._mechanisms:
             return self.outcome(False)

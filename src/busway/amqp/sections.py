@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from busway.amqp.decode import Budget, DecodeError, decode_value, skip_value
+from busway.amqp.decode import DecodeError, ElementBudget, decode_value, skip_value
 from busway.amqp.encode import append_value
 from busway.amqp.performatives import TABLE, Header, Performative, Properties, encode_performative
 from busway.amqp.types import Symbol, ULong
@@ -338,7 +338,7 @@ class AmqpMessage:
 def decode_message(payload: bytes) -> AmqpMessage:
     """Decode every section. One budget holds for the whole message."""
     found = scan(payload)
-    budget = Budget()
+    budget = ElementBudget()
     return AmqpMessage(
         _read_body(payload, found, budget),
         found.body_kind,
@@ -351,7 +351,7 @@ def decode_message(payload: bytes) -> AmqpMessage:
     )
 
 
-def _read_map(payload: bytes, at: int, budget: Budget) -> dict[Any, Any] | None:
+def _read_map(payload: bytes, at: int, budget: ElementBudget) -> dict[Any, Any] | None:
     if at < 0:
         return None
     value, _ = decode_value(payload, at, None, budget)
@@ -359,7 +359,7 @@ def _read_map(payload: bytes, at: int, budget: Budget) -> dict[Any, Any] | None:
     return value
 
 
-def _read_body(payload: bytes, found: Sections, budget: Budget) -> object:
+def _read_body(payload: bytes, found: Sections, budget: ElementBudget) -> object:
     kind = found.body_kind
     if kind == DATA:
         return None if has_null_body(payload, found) else batch_contents(payload, found)

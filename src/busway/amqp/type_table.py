@@ -66,7 +66,7 @@ class Field:
         self.kind = kind.removesuffix("*")
 
 
-class Definition:
+class CompositeDefinition:
     """One row of the table. `make` takes the fields in this order."""
 
     __slots__ = ("code", "fields", "make", "name")
@@ -87,16 +87,18 @@ class CompositeTable:
 
     __slots__ = ("_by_class", "_by_descriptor", "_unions", "rows")
 
-    def __init__(self, rows: tuple[Definition, ...], unions: dict[str, tuple[type[Any], ...]]) -> None:
+    def __init__(
+        self, rows: tuple[CompositeDefinition, ...], unions: dict[str, tuple[type[Any], ...]]
+    ) -> None:
         self.rows = rows
         self._unions = unions
-        self._by_class: dict[type, Definition] = {row.make: row for row in rows}
-        self._by_descriptor: dict[object, Definition] = {}
+        self._by_class: dict[type, CompositeDefinition] = {row.make: row for row in rows}
+        self._by_descriptor: dict[object, CompositeDefinition] = {}
         for row in rows:
             self._by_descriptor[row.code] = row
             self._by_descriptor[row.name] = row
 
-    def definition(self, descriptor: object) -> Definition | None:
+    def definition(self, descriptor: object) -> CompositeDefinition | None:
         """The row that a descriptor names, by code or by symbol."""
         if isinstance(descriptor, (ULong, Symbol)):
             return self._by_descriptor.get(descriptor)
@@ -109,7 +111,7 @@ class CompositeTable:
         row = self.definition(value.descriptor)
         return value if row is None else self.make(row, value.value)
 
-    def make(self, row: Definition, value: object) -> object:
+    def make(self, row: CompositeDefinition, value: object) -> object:
         """The composite value of a row out of its decoded list."""
         if not isinstance(value, list):
             raise DecodeError(f"{row.name} is not a list")
@@ -121,7 +123,7 @@ class CompositeTable:
             values.append(self._read_field(row, field, None))
         return row.make(*values)
 
-    def _read_field(self, row: Definition, field: Field, value: Any) -> object:
+    def _read_field(self, row: CompositeDefinition, field: Field, value: Any) -> object:
         if value is None:
             if field.mandatory:
                 raise DecodeError(f"{row.name} lacks its field {field.name}")
@@ -136,7 +138,7 @@ class CompositeTable:
             return int(value) if kind in _INTEGERS else value
         return value if kind == "any" else self._read_union(row, field, value)
 
-    def _read_union(self, row: Definition, field: Field, value: object) -> object:
+    def _read_union(self, row: CompositeDefinition, field: Field, value: object) -> object:
         made = self.compose(value)
         if not isinstance(made, self._unions[field.kind]):
             raise _mismatch(row, field, value)
@@ -166,7 +168,7 @@ class CompositeTable:
             append_value(out, _typed(field.kind, value))
 
 
-def _read_symbols(row: Definition, field: Field, value: object) -> list[str]:
+def _read_symbols(row: CompositeDefinition, field: Field, value: object) -> list[str]:
     """A field that may repeat: one symbol, or an array of them."""
     if isinstance(value, Symbol):
         return [value]
@@ -175,7 +177,7 @@ def _read_symbols(row: Definition, field: Field, value: object) -> list[str]:
     return [str(item) for item in value.items]
 
 
-def _mismatch(row: Definition, field: Field, value: object) -> DecodeError:
+def _mismatch(row: CompositeDefinition, field: Field, value: object) -> DecodeError:
     return DecodeError(f"{row.name}: field {field.name} is a {type(value).__name__}, not {field.kind}")
 
 
@@ -564,54 +566,54 @@ _TERMINUS: Final = (
 
 # fmt: off
 TABLE: Final = CompositeTable((
-    Definition(Open, "amqp:open:list", 0x10,
+    CompositeDefinition(Open, "amqp:open:list", 0x10,
                "container_id:string! hostname:string max_frame_size:uint channel_max:ushort idle_time_out:uint"
                f" outgoing_locales:symbol* incoming_locales:symbol* {_CAPABILITIES}"),
-    Definition(Begin, "amqp:begin:list", 0x11,
+    CompositeDefinition(Begin, "amqp:begin:list", 0x11,
                "remote_channel:ushort next_outgoing_id:uint! incoming_window:uint! outgoing_window:uint!"
                f" handle_max:uint {_CAPABILITIES}"),
-    Definition(Attach, "amqp:attach:list", 0x12,
+    CompositeDefinition(Attach, "amqp:attach:list", 0x12,
                "name:string! handle:uint! role:boolean! snd_settle_mode:ubyte rcv_settle_mode:ubyte"
                " source:source target:target unsettled:map incomplete_unsettled:boolean=false"
                f" initial_delivery_count:uint max_message_size:ulong {_CAPABILITIES}"),
-    Definition(Flow, "amqp:flow:list", 0x13,
+    CompositeDefinition(Flow, "amqp:flow:list", 0x13,
                "next_incoming_id:uint incoming_window:uint! next_outgoing_id:uint! outgoing_window:uint!"
                " handle:uint delivery_count:uint link_credit:uint available:uint drain:boolean=false"
                " echo:boolean=false properties:fields"),
-    Definition(Transfer, "amqp:transfer:list", 0x14,
+    CompositeDefinition(Transfer, "amqp:transfer:list", 0x14,
                "handle:uint! delivery_id:uint delivery_tag:binary message_format:uint settled:boolean"
                " more:boolean=false rcv_settle_mode:ubyte state:state resume:boolean=false"
                " aborted:boolean=false batchable:boolean=false"),
-    Definition(Disposition, "amqp:disposition:list", 0x15,
+    CompositeDefinition(Disposition, "amqp:disposition:list", 0x15,
                "role:boolean! first:uint! last:uint settled:boolean=false state:state batchable:boolean=false"),
-    Definition(Detach, "amqp:detach:list", 0x16, "handle:uint! closed:boolean=false error:error"),
-    Definition(End, "amqp:end:list", 0x17, "error:error"),
-    Definition(Close, "amqp:close:list", 0x18, "error:error"),
-    Definition(SaslMechanisms, "amqp:sasl-mechanisms:list", 0x40, "sasl_server_mechanisms:symbol*!"),
-    Definition(SaslInit, "amqp:sasl-init:list", 0x41,
+    CompositeDefinition(Detach, "amqp:detach:list", 0x16, "handle:uint! closed:boolean=false error:error"),
+    CompositeDefinition(End, "amqp:end:list", 0x17, "error:error"),
+    CompositeDefinition(Close, "amqp:close:list", 0x18, "error:error"),
+    CompositeDefinition(SaslMechanisms, "amqp:sasl-mechanisms:list", 0x40, "sasl_server_mechanisms:symbol*!"),
+    CompositeDefinition(SaslInit, "amqp:sasl-init:list", 0x41,
                "mechanism:symbol! initial_response:binary hostname:string"),
-    Definition(SaslChallenge, "amqp:sasl-challenge:list", 0x42, "challenge:binary!"),
-    Definition(SaslResponse, "amqp:sasl-response:list", 0x43, "response:binary!"),
-    Definition(SaslOutcome, "amqp:sasl-outcome:list", 0x44, "code:ubyte! additional_data:binary"),
-    Definition(AmqpError, "amqp:error:list", 0x1D, "condition:symbol! description:string info:fields"),
-    Definition(Source, "amqp:source:list", 0x28,
+    CompositeDefinition(SaslChallenge, "amqp:sasl-challenge:list", 0x42, "challenge:binary!"),
+    CompositeDefinition(SaslResponse, "amqp:sasl-response:list", 0x43, "response:binary!"),
+    CompositeDefinition(SaslOutcome, "amqp:sasl-outcome:list", 0x44, "code:ubyte! additional_data:binary"),
+    CompositeDefinition(AmqpError, "amqp:error:list", 0x1D, "condition:symbol! description:string info:fields"),
+    CompositeDefinition(Source, "amqp:source:list", 0x28,
                f"{_TERMINUS} distribution_mode:symbol filter:fields default_outcome:outcome outcomes:symbol*"
                " capabilities:symbol*"),
-    Definition(Target, "amqp:target:list", 0x29, f"{_TERMINUS} capabilities:symbol*"),
-    Definition(Coordinator, "amqp:coordinator:list", 0x30, "capabilities:symbol*"),
-    Definition(Received, "amqp:received:list", 0x23, "section_number:uint! section_offset:ulong!"),
-    Definition(Accepted, "amqp:accepted:list", 0x24),
-    Definition(Rejected, "amqp:rejected:list", 0x25, "error:error"),
-    Definition(Released, "amqp:released:list", 0x26),
-    Definition(Modified, "amqp:modified:list", 0x27,
+    CompositeDefinition(Target, "amqp:target:list", 0x29, f"{_TERMINUS} capabilities:symbol*"),
+    CompositeDefinition(Coordinator, "amqp:coordinator:list", 0x30, "capabilities:symbol*"),
+    CompositeDefinition(Received, "amqp:received:list", 0x23, "section_number:uint! section_offset:ulong!"),
+    CompositeDefinition(Accepted, "amqp:accepted:list", 0x24),
+    CompositeDefinition(Rejected, "amqp:rejected:list", 0x25, "error:error"),
+    CompositeDefinition(Released, "amqp:released:list", 0x26),
+    CompositeDefinition(Modified, "amqp:modified:list", 0x27,
                "delivery_failed:boolean undeliverable_here:boolean message_annotations:fields"),
-    Definition(Declare, "amqp:declare:list", 0x31, "global_id:any"),
-    Definition(Discharge, "amqp:discharge:list", 0x32, "txn_id:binary! fail:boolean"),
-    Definition(Declared, "amqp:declared:list", 0x33, "txn_id:binary!"),
-    Definition(TransactionalState, "amqp:transactional-state:list", 0x34, "txn_id:binary! outcome:outcome"),
-    Definition(Header, "amqp:header:list", 0x70,
+    CompositeDefinition(Declare, "amqp:declare:list", 0x31, "global_id:any"),
+    CompositeDefinition(Discharge, "amqp:discharge:list", 0x32, "txn_id:binary! fail:boolean"),
+    CompositeDefinition(Declared, "amqp:declared:list", 0x33, "txn_id:binary!"),
+    CompositeDefinition(TransactionalState, "amqp:transactional-state:list", 0x34, "txn_id:binary! outcome:outcome"),
+    CompositeDefinition(Header, "amqp:header:list", 0x70,
                "durable:boolean priority:ubyte ttl:uint first_acquirer:boolean delivery_count:uint"),
-    Definition(Properties, "amqp:properties:list", 0x73,
+    CompositeDefinition(Properties, "amqp:properties:list", 0x73,
                "message_id:message-id user_id:binary to:any subject:string reply_to:any"
                " correlation_id:message-id content_type:symbol content_encoding:symbol"
                " absolute_expiry_time:timestamp creation_time:timestamp group_id:string group_sequence:uint"

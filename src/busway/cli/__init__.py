@@ -21,6 +21,8 @@ stores              stores [disable|enable], reset
 health              connection-string, health
 programs            exec; `program_environment`: what programs find; `own_server`: the server of `exec --serve` and of
                     the pytest plug-in
+
+Others know none of it.
 """
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from busway.cli.entity_family import (
-    Change,
+    ChangeVerb,
     Client,
     Deletion,
     EntityFamily,
@@ -30,8 +30,8 @@ from busway.client.entity_properties import (
     QUEUE_PROPERTIES,
     SUBSCRIPTION_PROPERTIES,
     TOPIC_PROPERTIES,
-    Kind,
-    Property,
+    EntityOption,
+    OptionKind,
     Value,
 )
 
@@ -123,28 +123,28 @@ _FRAGMENT_COLUMNS: Final = {
     "DEFERRED": "deferred",
     "BYTES": "sizeInBytes",
 }
-_TYPES: Final[Mapping[Kind, object]] = {Kind.BOOLEAN: bool | None, Kind.INTEGER: int | None}
+_TYPES: Final[Mapping[OptionKind, object]] = {OptionKind.BOOLEAN: bool | None, OptionKind.INTEGER: int | None}
 
 Properties = Mapping[str, Value]
 
 
-def _option(known: Property) -> inspect.Parameter:
-    if known.kind is Kind.BOOLEAN:
+def _option(known: EntityOption) -> inspect.Parameter:
+    if known.kind is OptionKind.BOOLEAN:
         name = f"--{known.option}/--no-{known.option}"
         return option(known.parameter, bool | None, name, help=known.meaning, show_default=False)
     kind = _TYPES.get(known.kind, str | None)
     return option(known.parameter, kind, f"--{known.option}", help=known.meaning, metavar=known.kind.value)
 
 
-def _at_creation(properties: Sequence[Property]) -> list[inspect.Parameter]:
+def _at_creation(properties: Sequence[EntityOption]) -> list[inspect.Parameter]:
     return [_option(known) for known in properties]
 
 
-def _changeable(properties: Sequence[Property]) -> list[inspect.Parameter]:
+def _changeable(properties: Sequence[EntityOption]) -> list[inspect.Parameter]:
     return [_option(known) for known in properties if known.changeable]
 
 
-def _by_element(properties: Sequence[Property]) -> Callable[[Names, Given], Properties]:
+def _by_element(properties: Sequence[EntityOption]) -> Callable[[Names, Given], Properties]:
     """What was given, under the names of ATOM bodies."""
     elements = {known.parameter: known.element for known in properties}
     return lambda _, given: {elements[parameter]: value for parameter, value in given.items()}
@@ -201,7 +201,7 @@ QUEUE: "Final[EntityFamily[EntityEntry, Properties]]" = EntityFamily(
     arguments={"name": ("NAME", "The queue's path.")},
     as_object=_as_object,
     as_lines=_as_lines,
-    create=Change(
+    create=ChangeVerb(
         "Create a queue. Properties that are not given have the service's defaults.",
         "busway queue create orders --lock-duration PT30S --max-delivery-count 5",
         _at_creation(QUEUE_PROPERTIES),
@@ -209,7 +209,7 @@ QUEUE: "Final[EntityFamily[EntityEntry, Properties]]" = EntityFamily(
         lambda client, names, wish: client.create_queue(names[0], wish),
         _warn_of_cycle,
     ),
-    update=Change(
+    update=ChangeVerb(
         "Change properties of a queue; the others stay as they are.",
         "busway queue update orders --status ReceiveDisabled",
         _changeable(QUEUE_PROPERTIES),
@@ -246,14 +246,14 @@ TOPIC: "Final[EntityFamily[EntityEntry, Properties]]" = EntityFamily(
     arguments={"name": ("NAME", "The topic's path.")},
     as_object=_as_object,
     as_lines=_as_lines,
-    create=Change(
+    create=ChangeVerb(
         "Create a topic. Properties that are not given have the service's defaults.",
         "busway topic create news --default-message-time-to-live P1D",
         _at_creation(TOPIC_PROPERTIES),
         _by_element(TOPIC_PROPERTIES),
         lambda client, names, wish: client.create_topic(names[0], wish),
     ),
-    update=Change(
+    update=ChangeVerb(
         "Change properties of a topic; the others stay as they are.",
         "busway topic update news --status SendDisabled",
         _changeable(TOPIC_PROPERTIES),
@@ -288,7 +288,7 @@ SUBSCRIPTION: "Final[EntityFamily[EntityEntry, Properties]]" = EntityFamily(
     subject="Subscription {name} of {topic}",
     arguments={"topic": ("TOPIC", "The topic's path."), "name": ("NAME", "The subscription's name.")},
     as_object=_as_object,
-    create=Change(
+    create=ChangeVerb(
         "Create a subscription. It gets every message until rules say otherwise (busway rule create).",
         "busway subscription create news sport --max-delivery-count 5 --forward-to inbox",
         _at_creation(SUBSCRIPTION_PROPERTIES),
@@ -296,7 +296,7 @@ SUBSCRIPTION: "Final[EntityFamily[EntityEntry, Properties]]" = EntityFamily(
         lambda client, names, wish: client.create_subscription(names[0], names[1], wish),
         _warn_of_cycle,
     ),
-    update=Change(
+    update=ChangeVerb(
         "Change properties of a subscription; the others stay as they are.",
         "busway subscription update news sport --status ReceiveDisabled",
         _changeable(SUBSCRIPTION_PROPERTIES),

@@ -46,7 +46,7 @@ def _no_warning(client: Client, names: Names, wish: object) -> None:
 
 
 @dataclass(frozen=True)
-class Change(Generic[Entity, Wish]):
+class ChangeVerb(Generic[Entity, Wish]):
     """`create` or `update`."""
 
     about: str
@@ -115,10 +115,10 @@ class EntityFamily(Generic[Entity, Wish]):
     #: Parameter → how it is called in the help, and its meaning.
     arguments: Mapping[str, tuple[str, str]]
     as_object: Callable[[Entity], Mapping[str, object]]
-    create: Change[Entity, Wish]
+    create: ChangeVerb[Entity, Wish]
     listing: Listing[Entity]
     deletion: Deletion
-    update: Change[Entity, Wish] | None = None
+    update: ChangeVerb[Entity, Wish] | None = None
     show: Show[Entity] | None = None
     #: For people, where this differs from the object.
     as_lines: Callable[[Entity], Mapping[str, object]] | None = None
@@ -140,7 +140,7 @@ class EntityFamily(Generic[Entity, Wish]):
         self,
         verbs: typer.Typer,
         name: str,
-        row: "Change[Entity, Wish] | Show[Entity] | Listing[Entity] | Deletion",
+        row: "ChangeVerb[Entity, Wish] | Show[Entity] | Listing[Entity] | Deletion",
         run: Callable[[_Call], None],
     ) -> None:
         arguments = list(self.arguments)[:-1] if row is self.listing else list(self.arguments)
@@ -154,7 +154,7 @@ class EntityFamily(Generic[Entity, Wish]):
         taken += [*_options(row), _SERVER, *([] if row is self.deletion else [_JSON])]
         verb(verbs, name, row.example, about=row.about)(with_parameters(command, taken))
 
-    def _change(self, row: Change[Entity, Wish], done: str, call: _Call) -> None:
+    def _change(self, row: ChangeVerb[Entity, Wish], done: str, call: _Call) -> None:
         if row.hint and not call.given:
             raise WrongCall(f"Nothing to change: give at least one property, for example {row.hint}.")
         wish = row.wish(call.names, call.given)
@@ -206,7 +206,7 @@ def _argument(parameter: str, metavar: str, meaning: str) -> inspect.Parameter:
 
 
 def _options(row: object) -> Sequence[inspect.Parameter]:
-    if isinstance(row, Change):
+    if isinstance(row, ChangeVerb):
         return row.options
     if isinstance(row, Show) and row.parts is not None:
         return [option(_PARTS, bool, row.parts.option, False, help=row.parts.meaning)]

@@ -6,7 +6,7 @@ from typing import Any, Final
 import typer
 
 from busway.cli.entity_family import (
-    Change,
+    ChangeVerb,
     Client,
     Deletion,
     EntityFamily,
@@ -200,14 +200,14 @@ HUB: Final[EntityFamily[Json, Json]] = EntityFamily(
     subject="Event hub {name}",
     arguments={"name": ("NAME", "The event hub's name.")},
     as_object=_as_object,
-    create=Change(
+    create=ChangeVerb(
         "Create an event hub. It has 4 partitions and keeps events for 7 days unless you say otherwise.",
         "busway eventhub create clicks --partitions 8 --retention-hours 24 --group billing",
         (_PARTITIONS, *_CHANGEABLE, _GROUPS),
         _wish,
         _create,
     ),
-    update=Change(
+    update=ChangeVerb(
         "Change properties of an event hub; the others stay as they are.",
         "busway eventhub update clicks --retention-hours 48",
         _CHANGEABLE,
@@ -247,7 +247,7 @@ GROUP: Final[EntityFamily[Json, Json]] = EntityFamily(
     subject="Consumer group {name} of {hub}",
     arguments={"hub": ("NAME", "The event hub's name."), "name": ("GROUP", "The consumer group's name.")},
     as_object=lambda group: group,
-    create=Change(
+    create=ChangeVerb(
         "Create a consumer group.",
         "busway eventhub group create clicks billing",
         (_METADATA,),

@@ -9,7 +9,7 @@ import typer
 
 from busway.cli.output import print_json, progress, shown
 from busway.cli.sending import body_of, parse_properties
-from busway.cli.verbs import JsonOption, ServerOptions, Target, WrongCall, example, verb, verb_family
+from busway.cli.verbs import BusTarget, JsonOption, ServerOptions, WrongCall, example, verb, verb_family
 
 if TYPE_CHECKING:
     from busway.client.events import StartPosition
@@ -79,7 +79,7 @@ def send(
         typer.echo(f"Published {_counted(len(events))} to {address}.")
 
 
-async def _send(target: Target, address: str, events: "list[ServiceBusMessage]") -> None:
+async def _send(target: BusTarget, address: str, events: "list[ServiceBusMessage]") -> None:
     from busway.client.service_bus_client import ServiceBusClient
 
     async with (
@@ -148,7 +148,7 @@ def _position(start: str, partitions: list[str] | None) -> "StartPosition":
 
 
 async def _tail(
-    target: Target,
+    target: BusTarget,
     hub: str,
     position: "StartPosition",
     partitions: list[str] | None,

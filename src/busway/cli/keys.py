@@ -14,10 +14,10 @@ import typer
 
 from busway.cli.output import print_json, print_table
 from busway.cli.verbs import (
+    BusTarget,
     CommandFailed,
     JsonOption,
     ServerOptions,
-    Target,
     WrongCall,
     example,
     verb,
@@ -193,7 +193,7 @@ def _entity_and_name(names: list[str]) -> tuple[str | None, str]:
 
 
 @contextmanager
-def _rules(target: Target, entity: str | None) -> Iterator[Rules]:
+def _rules(target: BusTarget, entity: str | None) -> Iterator[Rules]:
     with target.administration() as client:
         yield Rules(client, entity)
 
@@ -210,7 +210,7 @@ def _as_object(rule: "KeyRule", show_keys: bool) -> dict[str, object]:
 
 
 def _tell(
-    target: Target, entity: str | None, rule: "KeyRule", sentence: str, show_keys: bool, as_json: bool
+    target: BusTarget, entity: str | None, rule: "KeyRule", sentence: str, show_keys: bool, as_json: bool
 ) -> None:
     from busway.client.connection_string import compose
 

@@ -57,7 +57,7 @@ class JsonList:
         typer.echo("[]" if self._count == 0 else "\n]")
 
 
-class Progress(Protocol):
+class ShownProgress(Protocol):
     def advance(self, count: int) -> None: ...
 
 
@@ -67,7 +67,7 @@ class _SilentProgress:
 
 
 @contextmanager
-def progress(label: str, total: int | None) -> Iterator[Progress]:
+def progress(label: str, total: int | None) -> Iterator[ShownProgress]:
     """A bar on standard error while work goes on; silent when nobody watches (not a terminal)."""
     if not sys.stderr.isatty():
         yield _SilentProgress()

@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 
 from busway.cli.output import JsonList, print_json, progress, shown
-from busway.cli.verbs import JsonOption, ServerOptions, Target, WrongCall, verb
+from busway.cli.verbs import BusTarget, JsonOption, ServerOptions, WrongCall, verb
 
 if TYPE_CHECKING:
     from busway.client.messages import ServiceBusReceivedMessage
@@ -122,7 +122,7 @@ def purge(
 
 
 async def _receive(
-    target: Target,
+    target: BusTarget,
     path: str,
     count: int,
     wait: float,
@@ -166,7 +166,7 @@ async def _settle(receiver: "ServiceBusReceiver", message: "ServiceBusReceivedMe
 
 
 async def _peek(
-    target: Target, path: str, first: int, count: int, session_id: str | None, printer: "_Printer"
+    target: BusTarget, path: str, first: int, count: int, session_id: str | None, printer: "_Printer"
 ) -> None:
     from busway.client.service_bus_client import ServiceBusClient
 
@@ -183,7 +183,7 @@ async def _peek(
             first = (messages[-1].sequence_number or 0) + 1
 
 
-async def _purge(target: Target, path: str) -> int:
+async def _purge(target: BusTarget, path: str) -> int:
     from busway.client.service_bus_client import ServiceBusClient
 
     total = 0

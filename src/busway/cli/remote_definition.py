@@ -14,7 +14,7 @@ from busway.model.descriptions import (
     ROOT_RULE_NAME,
     AuthorizationRule,
     Description,
-    Kind,
+    PropertyKind,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -99,7 +99,7 @@ def entry_of(description: Description) -> EntityEntry:
 
 def _properties_of(description: Description) -> dict[str, Value]:
     """Texts that are not set are empty, which takes away what was there."""
-    texts = [entry.name for entry in PROPERTIES[type(description)] if entry.kind is Kind.TEXT]
+    texts = [entry.name for entry in PROPERTIES[type(description)] if entry.kind is PropertyKind.TEXT]
     written: dict[str, Value] = dict.fromkeys(texts, "")
     for name, value in properties_json(description).items():
         assert value is None or isinstance(value, str | int)

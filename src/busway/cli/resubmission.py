@@ -51,7 +51,7 @@ Chooser = Callable[["ServiceBusReceivedMessage"], bool]
 
 
 @dataclass
-class Survey:
+class LetterSurvey:
     """What peeking has shown."""
 
     seen: int = 0
@@ -61,8 +61,8 @@ class Survey:
     fence: int = 0
 
 
-async def survey(client: "ServiceBusClient", dead_letters: str, chooses: Chooser) -> Survey:
-    found = Survey()
+async def survey(client: "ServiceBusClient", dead_letters: str, chooses: Chooser) -> LetterSurvey:
+    found = LetterSurvey()
     management = client.get_management(dead_letters)
     first = 0
     while messages := await management.peek_messages(_PAGE, first):
@@ -108,7 +108,7 @@ class Resubmission:
         #: More messages that are not chosen stand in front than can be held.
         self.is_blocked = False
 
-    async def run(self, planned: Survey, progressed: Callable[[int], None]) -> None:
+    async def run(self, planned: LetterSurvey, progressed: Callable[[int], None]) -> None:
         try:
             while self._handled < planned.chosen and not self.is_stopping and len(self._held) < HELD_MAX:
                 if not await self._run_link(planned, progressed):
@@ -117,7 +117,7 @@ class Resubmission:
             self.is_blocked = self._handled < planned.chosen and len(self._held) >= HELD_MAX
             await self._release_held()
 
-    async def _run_link(self, planned: Survey, progressed: Callable[[int], None]) -> bool:
+    async def _run_link(self, planned: LetterSurvey, progressed: Callable[[int], None]) -> bool:
         """Works on one link for as long as it may be used. False when no more messages come."""
         taken = 0
         async with self._client.get_queue_receiver(self._path) as receiver:
@@ -138,7 +138,7 @@ class Resubmission:
             self._renew_at = time.monotonic() + self._lock_s / 2
         return messages
 
-    async def _move(self, messages: "list[ServiceBusReceivedMessage]", planned: Survey) -> int:
+    async def _move(self, messages: "list[ServiceBusReceivedMessage]", planned: LetterSurvey) -> int:
         """How many were moved. What is not sent is held, and so released at the end."""
         chosen: list[ServiceBusReceivedMessage] = []
         for message in messages:

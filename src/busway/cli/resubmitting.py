@@ -9,10 +9,10 @@ from uuid import uuid4
 import typer
 
 from busway.cli.output import print_json, progress
-from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, Target, WrongCall, verb
+from busway.cli.verbs import BusTarget, CommandFailed, JsonOption, ServerOptions, WrongCall, verb
 
 if TYPE_CHECKING:
-    from busway.cli.resubmission import Resubmission, Survey
+    from busway.cli.resubmission import LetterSurvey, Resubmission
     from busway.client.messages import ServiceBusReceivedMessage
 
 _DEAD_LETTER: Final = "/$DeadLetterQueue"
@@ -115,7 +115,7 @@ def chooser_of(text: str | None) -> "Callable[[ServiceBusReceivedMessage], bool]
 class _Work:
     def __init__(
         self,
-        target: Target,
+        target: BusTarget,
         source: str,
         destination: str,
         chooses: "Callable[[ServiceBusReceivedMessage], bool]",
@@ -132,7 +132,7 @@ class _Work:
         self.refused = 0
         self.refusal = ""
 
-    async def survey_only(self) -> "tuple[Survey, int]":
+    async def survey_only(self) -> "tuple[LetterSurvey, int]":
         from busway.cli.resubmission import survey
         from busway.client.service_bus_client import ServiceBusClient
 
@@ -151,7 +151,7 @@ class _Work:
             return True
         return known.properties.get("RequiresDuplicateDetection") is not False
 
-    async def run(self) -> "tuple[Survey, int]":
+    async def run(self) -> "tuple[LetterSurvey, int]":
         import asyncio
 
         from busway.cli.resubmission import DEAD_LETTER_PROPERTIES, Resubmission, survey
@@ -197,7 +197,7 @@ def _stopped_by_interrupt(work: "Resubmission") -> Iterator[None]:
             loop.remove_signal_handler(signal.SIGINT)
 
 
-def _tell(found: "Survey", moved: int, destination: str, dry_run: bool, as_json: bool) -> None:
+def _tell(found: "LetterSurvey", moved: int, destination: str, dry_run: bool, as_json: bool) -> None:
     left = found.chosen - moved
     if as_json:
         print_json(

@@ -107,7 +107,7 @@ def typed_value(value: object, option: str, name: str) -> "TypedValue":
 
 
 if TYPE_CHECKING:
-    from busway.cli.rule_trial import Part, TrialMessage
+    from busway.cli.rule_trial import ExplainedPart, TrialMessage
     from busway.rules.rule import TypedValue
 
     Pairs = tuple[tuple[str, TypedValue], ...]
@@ -206,7 +206,7 @@ def _try_filter(text: str, pairs: "Pairs", subject: "TrialMessage", as_json: boo
         raise typer.Exit(EXIT_NOT_SELECTED)
 
 
-def _print_parts(parts: "list[Part]") -> None:
+def _print_parts(parts: "list[ExplainedPart]") -> None:
     lines = [
         ("  " * part.depth + shown(part.text), _result_text(part), f"({shown(part.why)})" if part.why else "")
         for part in parts
@@ -216,7 +216,7 @@ def _print_parts(parts: "list[Part]") -> None:
         typer.echo(f"{text.ljust(width)}  {result}  {why}".rstrip())
 
 
-def _result_text(part: "Part") -> str:
+def _result_text(part: "ExplainedPart") -> str:
     return shown(json.dumps(part.result, ensure_ascii=False)) if part.is_value else str(part.result)
 
 

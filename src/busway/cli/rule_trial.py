@@ -177,7 +177,7 @@ _OPERANDS = (Literal, Property, Parameter, NewId, PropertyOf, Sign, Arithmetic)
 
 
 @dataclass(frozen=True)
-class Part:
+class ExplainedPart:
     """`result`: true, false, unknown or error; for an operand its value as JSON writes it (`is_value`). `why` is
     empty where it is plain."""
 
@@ -188,7 +188,7 @@ class Part:
     is_value: bool = False
 
 
-def explained(filter_: SqlFilter, subject: Subject) -> list[Part]:
+def explained(filter_: SqlFilter, subject: Subject) -> list[ExplainedPart]:
     """The first part is the whole filter. Raises RuleSyntaxError."""
     expression = parse_filter(filter_.expression)
     compilation = Compilation(filter_.expression, filter_.parameters, uuid4)
@@ -201,7 +201,9 @@ class _Explainer:
         self._compilation = compilation
         self._subject = subject
 
-    def parts(self, expression: Expression, depth: int, *, is_condition: bool = False) -> Iterator[Part]:
+    def parts(
+        self, expression: Expression, depth: int, *, is_condition: bool = False
+    ) -> Iterator[ExplainedPart]:
         if isinstance(expression, Literal) and not is_condition:
             return
         if isinstance(expression, _OPERANDS) and not is_condition:
@@ -211,25 +213,25 @@ class _Explainer:
         for child, is_inner_condition in _children(expression):
             yield from self.parts(child, depth + 1, is_condition=is_inner_condition)
 
-    def _condition(self, expression: Expression, depth: int) -> Part:
+    def _condition(self, expression: Expression, depth: int) -> ExplainedPart:
         text = printed(expression)
         try:
             truth = self._compilation.truth(expression).evaluate(self._subject)
         except FilterError as error:
-            return Part(depth, text, "error", str(error))
+            return ExplainedPart(depth, text, "error", str(error))
         if truth is None:
-            return Part(depth, text, "unknown", self._why_unknown(expression))
-        return Part(depth, text, "true" if truth else "false")
+            return ExplainedPart(depth, text, "unknown", self._why_unknown(expression))
+        return ExplainedPart(depth, text, "true" if truth else "false")
 
-    def _operand(self, operand: Operand, depth: int) -> Part:
+    def _operand(self, operand: Operand, depth: int) -> ExplainedPart:
         text = printed(operand)
         try:
             value = self._value(operand)
         except FilterError as error:
-            return Part(depth, text, "error", str(error))
+            return ExplainedPart(depth, text, "error", str(error))
         if value is None:
-            return Part(depth, text, "unknown", self._why_null(operand))
-        return Part(depth, text, plain(value), is_value=True)
+            return ExplainedPart(depth, text, "unknown", self._why_null(operand))
+        return ExplainedPart(depth, text, plain(value), is_value=True)
 
     def _value(self, operand: Operand) -> Value:
         return self._compilation.reading(operand).value(self._subject)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from busway.cli import rule_testing
-from busway.cli.entity_family import Change, Client, Deletion, EntityFamily, Given, Listing, Names, option
+from busway.cli.entity_family import ChangeVerb, Client, Deletion, EntityFamily, Given, Listing, Names, option
 from busway.cli.rule_testing import CONDITIONS, action_of, check_used, filter_of, parse_parameters
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ RULE: "Final[EntityFamily[Rule, Rule]]" = EntityFamily(
         "name": ("NAME", "The rule's name."),
     },
     as_object=_as_object,
-    create=Change(
+    create=ChangeVerb(
         "Create a rule; without a filter it selects every message. Messages that came before are not affected.",
         'busway rule create news sport reds --filter "color = \'red\'" --action "SET seen = TRUE"\n'
         "  busway rule create news sport five --correlation subject=order --correlation size:=5",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from busway.cli.output import print_json, progress
-from busway.cli.verbs import JsonOption, ServerOptions, Target, WrongCall, verb
+from busway.cli.verbs import BusTarget, JsonOption, ServerOptions, WrongCall, verb
 
 if TYPE_CHECKING:
     from busway.client.messages import ServiceBusMessage
@@ -96,7 +96,7 @@ def send(
 
 
 async def _send(
-    target: Target, entity: str, message: "ServiceBusMessage", count: int, scheduled_ms: int | None
+    target: BusTarget, entity: str, message: "ServiceBusMessage", count: int, scheduled_ms: int | None
 ) -> list[int]:
     """The sequence numbers of scheduled messages, none otherwise."""
     from busway.client.service_bus_client import ServiceBusClient

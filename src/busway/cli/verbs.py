@@ -155,7 +155,7 @@ class ServerOptions(OptionGroup):
     ] = None
     data: DataOption = None
 
-    def find(self) -> "Target":
+    def find(self) -> "BusTarget":
         return find_target(self.connection_string, self.ca_file, self.data)
 
     def completed(self, others: "ServerOptions") -> "ServerOptions":
@@ -171,7 +171,7 @@ class ServerOptions(OptionGroup):
 
 
 @dataclass(frozen=True)
-class Target:
+class BusTarget:
     """Which server a verb talks to, and which authority it trusts."""
 
     text: str = field(repr=False)  # the connection string; holds the key
@@ -184,7 +184,7 @@ class Target:
         return ServiceBusAdministrationClient(self.connection, self.ca_file)
 
 
-def find_target(text: str | None, ca_file: Path | None, data: Path | None) -> Target:
+def find_target(text: str | None, ca_file: Path | None, data: Path | None) -> BusTarget:
     directory = DataDirectory(data or default_data_directory())
     if text is None:
         return _target_of_directory(directory, ca_file)
@@ -192,7 +192,7 @@ def find_target(text: str | None, ca_file: Path | None, data: Path | None) -> Ta
         connection = ConnectionString.parse(text)
     except BadConnectionString as error:
         raise WrongCall(str(error)) from error
-    return Target(text, connection, ca_file or _authority_of(directory, connection))
+    return BusTarget(text, connection, ca_file or _authority_of(directory, connection))
 
 
 def _authority_of(directory: DataDirectory, connection: ConnectionString) -> Path | None:
@@ -216,7 +216,7 @@ def connection_string_of(directory: DataDirectory) -> str:
     return compose(host, port, ROOT_RULE_NAME, _root_key(directory, facts), emulator=emulator)
 
 
-def _target_of_directory(directory: DataDirectory, ca_file: Path | None) -> Target:
+def _target_of_directory(directory: DataDirectory, ca_file: Path | None) -> BusTarget:
     try:
         text = connection_string_of(directory)
         facts = directory.read_server()
@@ -228,7 +228,7 @@ def _target_of_directory(directory: DataDirectory, ca_file: Path | None) -> Targ
     known = facts.get("ca_file")
     if ca_file is None and isinstance(known, str):
         ca_file = Path(known)
-    return Target(text, ConnectionString.parse(text), ca_file)
+    return BusTarget(text, ConnectionString.parse(text), ca_file)
 
 
 def _root_key(directory: DataDirectory, facts: dict[str, object]) -> str:

@@ -16,4 +16,8 @@ the official Python client where it has them. It knows the server by the wire on
   entity_properties   properties of entities, for ATOM bodies and options of the command line
   connection_string   a connection string taken apart, and the tokens that its key signs
   errors              what can go wrong
+
+Others know `administration`, `atom_entries`, `client_connection`, `connection_string`, `entity_properties`,
+`errors`, `events`, `json_administration`, `management`, `messages`, `receiver`, `sender` and
+`service_bus_client`.
 """

@@ -17,7 +17,7 @@ from busway.client.entity_properties import (
     READ_ONLY,
     SUBSCRIPTION_PROPERTIES,
     TOPIC_PROPERTIES,
-    Property,
+    EntityOption,
     Value,
 )
 from busway.rules.rule import (
@@ -68,10 +68,10 @@ class EntityKind:
 
     word: str
     element: str
-    properties: tuple[Property, ...]
+    properties: tuple[EntityOption, ...]
     elements: tuple[str, ...]
 
-    def property_of(self, element: str) -> Property | None:
+    def property_of(self, element: str) -> EntityOption | None:
         return next((known for known in self.properties if known.element == element), None)
 
 

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Final
 from uuid import uuid4
 
-from busway.amqp.events import DeliveriesArrived, Event, OutcomesArrived
+from busway.amqp.events import ConnectionEvent, DeliveriesArrived, OutcomesArrived
 from busway.amqp.performatives import (
     RECEIVER_FIRST,
     SENDER_SETTLED,
@@ -130,13 +130,13 @@ class _Waiters(LinkEnd):
 
 
 class _Requests(_Waiters):
-    def happened_while_open(self, event: Event) -> None:
+    def happened_while_open(self, event: ConnectionEvent) -> None:
         if isinstance(event, OutcomesArrived) and isinstance(event.state, Rejected) and event.state.error:
             self.ended(error_of(event.state.error))
 
 
 class _Answers(_Waiters):
-    def happened_while_open(self, event: Event) -> None:
+    def happened_while_open(self, event: ConnectionEvent) -> None:
         if not isinstance(event, DeliveriesArrived):
             return
         for delivery in event.deliveries:
@@ -271,7 +271,7 @@ class ControlEnd(LinkEnd):
         finally:
             self._waiting.discard(outcome)
 
-    def happened_while_open(self, event: Event) -> None:
+    def happened_while_open(self, event: ConnectionEvent) -> None:
         if not isinstance(event, OutcomesArrived):
             return
         for delivery in event.deliveries:

@@ -10,7 +10,7 @@ from busway import atom_names
 Value = str | int | bool | None
 
 
-class Kind(Enum):
+class OptionKind(Enum):
     DURATION = "DURATION"
     INTEGER = "NUMBER"
     BOOLEAN = "BOOLEAN"
@@ -18,9 +18,9 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Property:
+class EntityOption:
     element: str  # the name in ATOM bodies
-    kind: Kind
+    kind: OptionKind
     option: str  # without the leading dashes
     meaning: str
     changeable: bool = True
@@ -32,9 +32,9 @@ class Property:
 
     def read(self, text: str) -> Value:
         """The value of an element's text. Text that does not fit its kind is returned as it is."""
-        if self.kind is Kind.BOOLEAN and text.lower() in ("true", "false"):
+        if self.kind is OptionKind.BOOLEAN and text.lower() in ("true", "false"):
             return text.lower() == "true"
-        if self.kind is Kind.INTEGER and text.lstrip("-").isdigit():
+        if self.kind is OptionKind.INTEGER and text.lstrip("-").isdigit():
             return int(text)
         return text
 
@@ -45,130 +45,140 @@ class Property:
 
 
 _ALL: Final = (
-    Property(
-        "LockDuration", Kind.DURATION, "lock-duration", "How long a receiver's claim lasts, PT5S to PT5M."
+    EntityOption(
+        "LockDuration",
+        OptionKind.DURATION,
+        "lock-duration",
+        "How long a receiver's claim lasts, PT5S to PT5M.",
     ),
-    Property("MaxSizeInMegabytes", Kind.INTEGER, "max-size-in-megabytes", "1024, 2048, 3072, 4096 or 5120."),
-    Property(
+    EntityOption(
+        "MaxSizeInMegabytes", OptionKind.INTEGER, "max-size-in-megabytes", "1024, 2048, 3072, 4096 or 5120."
+    ),
+    EntityOption(
         "RequiresDuplicateDetection",
-        Kind.BOOLEAN,
+        OptionKind.BOOLEAN,
         "requires-duplicate-detection",
         "Drop messages whose id was seen before; only at creation.",
         changeable=False,
     ),
-    Property(
+    EntityOption(
         "RequiresSession",
-        Kind.BOOLEAN,
+        OptionKind.BOOLEAN,
         "requires-session",
         "Group messages by session id; only at creation.",
         changeable=False,
     ),
-    Property(
+    EntityOption(
         "DefaultMessageTimeToLive",
-        Kind.DURATION,
+        OptionKind.DURATION,
         "default-message-time-to-live",
         "How long messages live at most, for example P14D.",
     ),
-    Property(
+    EntityOption(
         "DeadLetteringOnMessageExpiration",
-        Kind.BOOLEAN,
+        OptionKind.BOOLEAN,
         "dead-lettering-on-message-expiration",
         "Keep expired messages in the dead-letter queue.",
     ),
-    Property(
+    EntityOption(
         "DuplicateDetectionHistoryTimeWindow",
-        Kind.DURATION,
+        OptionKind.DURATION,
         "duplicate-detection-history-time-window",
         "How long message ids are remembered, PT20S to P7D.",
     ),
-    Property(
+    EntityOption(
         "MaxDeliveryCount",
-        Kind.INTEGER,
+        OptionKind.INTEGER,
         "max-delivery-count",
         "Failed deliveries before a message is dead-lettered.",
     ),
-    Property(
+    EntityOption(
         "EnableBatchedOperations",
-        Kind.BOOLEAN,
+        OptionKind.BOOLEAN,
         "enable-batched-operations",
         "Kept for compatibility; writes are always batched.",
     ),
-    Property(
+    EntityOption(
         "IsAnonymousAccessible",
-        Kind.BOOLEAN,
+        OptionKind.BOOLEAN,
         "is-anonymous-accessible",
         "Kept for compatibility; has no effect.",
     ),
-    Property(
+    EntityOption(
         "Status",
-        Kind.TEXT,
+        OptionKind.TEXT,
         "status",
         "Active, Disabled, SendDisabled (queues, topics) or ReceiveDisabled (queues, subscriptions).",
     ),
-    Property("SupportOrdering", Kind.BOOLEAN, "support-ordering", "Kept for compatibility; has no effect."),
-    Property(
+    EntityOption(
+        "SupportOrdering", OptionKind.BOOLEAN, "support-ordering", "Kept for compatibility; has no effect."
+    ),
+    EntityOption(
         "AutoDeleteOnIdle",
-        Kind.DURATION,
+        OptionKind.DURATION,
         "auto-delete-on-idle",
         "Delete the entity when unused so long, at least PT5M.",
     ),
-    Property(
+    EntityOption(
         "EnablePartitioning",
-        Kind.BOOLEAN,
+        OptionKind.BOOLEAN,
         "partitioned",
         "Spread the entity over all stores, in several fragments; cannot be changed later.",
         changeable=False,
     ),
-    Property(
+    EntityOption(
         "EnableExpress",
-        Kind.BOOLEAN,
+        OptionKind.BOOLEAN,
         "enable-express",
         "Kept for compatibility; messages are always durable.",
     ),
-    Property(
-        "ForwardTo", Kind.TEXT, "forward-to", "Move every message on to this queue or topic; '' ends it."
+    EntityOption(
+        "ForwardTo",
+        OptionKind.TEXT,
+        "forward-to",
+        "Move every message on to this queue or topic; '' ends it.",
     ),
-    Property("UserMetadata", Kind.TEXT, "user-metadata", "Free text, up to 1024 characters."),
-    Property(
+    EntityOption("UserMetadata", OptionKind.TEXT, "user-metadata", "Free text, up to 1024 characters."),
+    EntityOption(
         "ForwardDeadLetteredMessagesTo",
-        Kind.TEXT,
+        OptionKind.TEXT,
         "forward-dead-lettered-messages-to",
         "Move dead-lettered messages on to this queue or topic; '' ends it.",
     ),
-    Property(
+    EntityOption(
         "MaxMessageSizeInKilobytes",
-        Kind.INTEGER,
+        OptionKind.INTEGER,
         "max-message-size-in-kilobytes",
         "The largest message accepted; 256 in this version.",
     ),
-    Property(
+    EntityOption(
         "DeadLetteringOnFilterEvaluationExceptions",
-        Kind.BOOLEAN,
+        OptionKind.BOOLEAN,
         "dead-lettering-on-filter-evaluation-exceptions",
         "Keep messages whose filter or action fails in the dead-letter queue.",
     ),
-    Property(
+    EntityOption(
         "CapturesHistory",
-        Kind.BOOLEAN,
+        OptionKind.BOOLEAN,
         "captures-history",
         "The topic is captured through it: new rules note how far it has come.",
     ),
-    Property(
+    EntityOption(
         "FilteringMessagesBeforePublishing",
-        Kind.BOOLEAN,
+        OptionKind.BOOLEAN,
         "filtering-messages-before-publishing",
         "Refuse messages that no subscription selects.",
     ),
-    Property(
+    EntityOption(
         "EnableSubscriptionPartitioning",
-        Kind.BOOLEAN,
+        OptionKind.BOOLEAN,
         "enable-subscription-partitioning",
         "Kept for compatibility; has no effect.",
     ),
 )
 
 
-def _among(elements: tuple[str, ...]) -> tuple[Property, ...]:
+def _among(elements: tuple[str, ...]) -> tuple[EntityOption, ...]:
     """Those that a description of these elements has, in the order of the table."""
     return tuple(known for known in _ALL if known.element in elements)
 

@@ -63,7 +63,7 @@ class LockLost(ClientError):
     """The message or session lock is gone."""
 
 
-class TransactionRolledBack(ClientError):
+class NothingTookPlace(ClientError):
     """Nothing of the transaction took place."""
 
 
@@ -78,9 +78,9 @@ _BY_CONDITION: Final[dict[str, type[ClientError]]] = {
     Condition.ENTITY_ALREADY_EXISTS: EntityExists,
     Condition.MESSAGE_LOCK_LOST: LockLost,
     Condition.SESSION_LOCK_LOST: LockLost,
-    Condition.TRANSACTION_ROLLBACK: TransactionRolledBack,
-    Condition.TRANSACTION_TIMEOUT: TransactionRolledBack,
-    Condition.TRANSACTION_UNKNOWN_ID: TransactionRolledBack,
+    Condition.TRANSACTION_ROLLBACK: NothingTookPlace,
+    Condition.TRANSACTION_TIMEOUT: NothingTookPlace,
+    Condition.TRANSACTION_UNKNOWN_ID: NothingTookPlace,
     Condition.TIMEOUT: TimedOut,
     Condition.CONNECTION_FORCED: Unreachable,
 }

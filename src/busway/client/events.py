@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from busway.amqp.encode import encode_value
-from busway.amqp.events import DeliveriesArrived, Event
+from busway.amqp.events import ConnectionEvent, DeliveriesArrived
 from busway.amqp.performatives import RECEIVER_FIRST, SENDER_SETTLED, SENDER_UNSETTLED, Source, Target
 from busway.amqp.sections import BATCH_FORMAT, AmqpMessage, encode_message
 from busway.amqp.types import Described, Int, Long, Short, Symbol
@@ -208,7 +208,7 @@ class StartPosition:
         return cls(f"amqp.annotation.x-opt-enqueued-time >= '{at_ms}'")
 
 
-class EventReader:
+class PartitionReader:
     """Made by `ServiceBusClient.get_event_reader`; an asynchronous context manager."""
 
     def __init__(
@@ -226,7 +226,7 @@ class EventReader:
         self._start = start
         self._end: _ReadingEnd | None = None
 
-    async def __aenter__(self) -> "EventReader":
+    async def __aenter__(self) -> "PartitionReader":
         await self.open()
         return self
 
@@ -289,7 +289,7 @@ class _ReadingEnd(LinkEnd):
             self._prefetch = min(max(_PREFETCH_BYTES // event_bytes, _PREFETCH_MIN), _PREFETCH_MAX)
         return taken
 
-    def happened_while_open(self, event: Event) -> None:
+    def happened_while_open(self, event: ConnectionEvent) -> None:
         if isinstance(event, DeliveriesArrived):
             self._credit -= len(event.deliveries)
             self._arrived.extend(delivery.payload for delivery in event.deliveries)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from busway.amqp.errors import AmqpError, Condition
-from busway.amqp.events import CreditDrained, DeliveriesArrived, Event, SettlementsAnswered
+from busway.amqp.events import ConnectionEvent, CreditDrained, DeliveriesArrived, SettlementsAnswered
 from busway.amqp.link import IncomingDelivery
 from busway.amqp.performatives import (
     RECEIVER_FIRST,
@@ -265,7 +265,7 @@ class _ReceivingEnd(LinkEnd):
         finally:
             self._answers.pop(delivery_id, None)
 
-    def happened_while_open(self, event: Event) -> None:
+    def happened_while_open(self, event: ConnectionEvent) -> None:
         match event:
             case DeliveriesArrived(deliveries=deliveries):
                 self._arrived.extend(deliveries)

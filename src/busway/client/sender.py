@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from busway.amqp.events import Event, OutcomesArrived
+from busway.amqp.events import ConnectionEvent, OutcomesArrived
 from busway.amqp.link import OutgoingDelivery
 from busway.amqp.performatives import (
     RECEIVER_FIRST,
@@ -182,7 +182,7 @@ class SendingEnd(LinkEnd):
             return error
         return None
 
-    def happened_while_open(self, event: Event) -> None:
+    def happened_while_open(self, event: ConnectionEvent) -> None:
         if isinstance(event, OutcomesArrived):
             for delivery in event.deliveries:
                 _tell(delivery, event.state)

@@ -6,7 +6,7 @@ from typing import Final
 from busway.amqp.performatives import TransactionalState
 from busway.client.client_connection import ClientConnection, ControlEnd, ServiceBusTransaction
 from busway.client.connection_string import ConnectionString
-from busway.client.events import DEFAULT_GROUP, EventProducer, EventReader, ProducerClaim, StartPosition
+from busway.client.events import DEFAULT_GROUP, EventProducer, PartitionReader, ProducerClaim, StartPosition
 from busway.client.management import Management
 from busway.client.receiver import PEEK_LOCK, ServiceBusReceiver
 from busway.client.sender import ServiceBusSender
@@ -69,9 +69,9 @@ class ServiceBusClient:
         partition_id: str,
         start: StartPosition,
         consumer_group: str = DEFAULT_GROUP,
-    ) -> EventReader:
+    ) -> PartitionReader:
         """Reads one partition of an event hub from any position."""
-        return EventReader(self.connection, hub_name, partition_id, start, consumer_group)
+        return PartitionReader(self.connection, hub_name, partition_id, start, consumer_group)
 
     def get_event_producer(
         self, hub_name: str, partition_id: str, claim: ProducerClaim | None = None

@@ -27,11 +27,11 @@ from busway.amqp.engine_settings import ANONYMOUS, PLAIN
 from busway.amqp.errors import AmqpError
 from busway.amqp.events import (
     ConnectionClosed,
+    ConnectionEvent,
     ConnectionOpened,
     CreditArrived,
     CreditDrained,
     DeliveriesArrived,
-    Event,
     LinkAttached,
     LinkDetached,
     OutcomesArrived,
@@ -255,7 +255,7 @@ class LinkEnd:
         await self._news.wait()
         self.check()
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: ConnectionEvent) -> None:
         if isinstance(event, LinkDetached):
             self.over(
                 Refused("The server closed the link.") if event.error is None else error_of(event.error)
@@ -270,7 +270,7 @@ class LinkEnd:
             self.happened_while_open(event)
         self.tell()
 
-    def happened_while_open(self, event: Event) -> None:
+    def happened_while_open(self, event: ConnectionEvent) -> None:
         """For subclasses."""
 
     def room_grew(self) -> None:
@@ -379,12 +379,12 @@ class Wire:
             failure = Unreachable.at(self._target.host, self._target.amqp_port, error)
         self._end(failure)
 
-    def _handle(self, events: list[Event]) -> None:
+    def _handle(self, events: list[ConnectionEvent]) -> None:
         for event in events:
             self._dispatch(event)
         self.flush()
 
-    def _dispatch(self, event: Event) -> None:
+    def _dispatch(self, event: ConnectionEvent) -> None:
         match event:
             case SaslFinished(ok=False):
                 self._end(NotAuthorised("The server refused the login."))

@@ -37,10 +37,10 @@ from busway.model.descriptions import (
     KIND_NAMES,
     PROPERTIES,
     AuthorizationRule,
+    DescribedProperty,
     Description,
-    Kind,
     NewEntity,
-    Property,
+    PropertyKind,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -322,7 +322,7 @@ def _differences(update: Update) -> Iterator[str]:
         yield "AuthorizationRules"
 
 
-def _shown(entry: Property, value: object) -> str:
-    if entry.kind is Kind.DURATION and isinstance(value, int):
+def _shown(entry: DescribedProperty, value: object) -> str:
+    if entry.kind is PropertyKind.DURATION and isinstance(value, int):
         return format_duration(value)
     return str(value).lower() if isinstance(value, bool) else "none" if value is None else str(value)

@@ -7,4 +7,6 @@ http          management and messages over HTTP, and WebSockets
 connection_budget   how much memory all connections may make the server hold, and who gives way
 tracking      the tail of every error text
 dotnet_ticks  time as .NET counts it
+
+Others know `certificates`, `connection_budget` and `listener`.
 """

@@ -12,4 +12,6 @@ its disk is full it leaves rows out and counts them. Follow a row:
   writer          a process of its own, so that it shares no lock with the loop: gathers frames, decides when a file
                   is full
   parquet_file    one file while it is written: frames → Arrow
+
+Others know `feed`, `files` and `writer`.
 """

@@ -7,4 +7,6 @@ message_subject   a message as rules see it, for the broker and for Spark, and t
 claimed_run       messages of a claim as they travel in bulk
 event_record      an event as it lies in a log and leaves it
 event_chunk       runs of events as they are stored, also without their bodies
+
+Others know all of it.
 """

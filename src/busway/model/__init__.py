@@ -8,4 +8,6 @@ authorization   who may do what, and who asks
 settlement      what a receiver asks for in the end, and how results come back
 flow            what flows through each entity, counted
 errors          what can go wrong, one class per fact
+
+Others know all of it.
 """

@@ -17,9 +17,9 @@ from busway.model.descriptions import (
     PROPERTIES,
     AnyDescription,
     AuthorizationRule,
+    DescribedProperty,
     Description,
-    Kind,
-    Property,
+    PropertyKind,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -196,7 +196,7 @@ def check_update(present: AnyDescription, wanted: AnyDescription, limits: Limits
     return replace(wanted, path=present.path, created_at_ms=present.created_at_ms)
 
 
-def _fixed(entry: Property, present: Description) -> str:
+def _fixed(entry: DescribedProperty, present: Description) -> str:
     """In the words of the service, for which programs look."""
     kind = KIND_NAMES[type(present)]
     if entry.field == "enable_partitioning":
@@ -237,7 +237,7 @@ def _in_fragments_of(
     )
 
 
-def _check_duration(entry: Property, wanted: Description) -> None:
+def _check_duration(entry: DescribedProperty, wanted: Description) -> None:
     least_ms, most_ms = _DURATION_BOUNDS_MS[entry.field]
     if not least_ms <= getattr(wanted, entry.field) <= most_ms:
         raise BadArgument(
@@ -351,8 +351,8 @@ def _check_rule(rule: AuthorizationRule) -> None:
         raise BadArgument(f"The claim of the authorization rule {shown(rule.name)} is not possible.")
 
 
-def _text(entry: Property, description: Description) -> str:
+def _text(entry: DescribedProperty, description: Description) -> str:
     value = getattr(description, entry.field)
-    if entry.kind is Kind.DURATION:
+    if entry.kind is PropertyKind.DURATION:
         return format_duration(value) if value >= 0 else f"{value} ms"
-    return str(value).lower() if entry.kind is Kind.FLAG else str(value)
+    return str(value).lower() if entry.kind is PropertyKind.FLAG else str(value)

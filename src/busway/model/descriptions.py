@@ -236,7 +236,7 @@ class FragmentCounts:
     counts: RuntimeCounts
 
 
-class Kind(Enum):
+class PropertyKind(Enum):
     DURATION = "an ISO 8601 duration in quotes"
     INTEGER = "a whole number"
     FLAG = "true or false"
@@ -245,61 +245,71 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Property:
+class DescribedProperty:
     """A property that users set: its name outside, its field here."""
 
     name: str
     field: str
-    kind: Kind
+    kind: PropertyKind
     #: May not change after creation.
     fixed: bool = False
     #: A flag that the service does not have: clients see it only where it is set.
     is_our_own: bool = False
 
 
-_LOCK_DURATION: Final = Property("LockDuration", "lock_duration_ms", Kind.DURATION)
-_MAX_SIZE: Final = Property("MaxSizeInMegabytes", "max_size_in_megabytes", Kind.INTEGER)
-_MAX_MESSAGE_SIZE: Final = Property(
-    "MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", Kind.INTEGER
+_LOCK_DURATION: Final = DescribedProperty("LockDuration", "lock_duration_ms", PropertyKind.DURATION)
+_MAX_SIZE: Final = DescribedProperty("MaxSizeInMegabytes", "max_size_in_megabytes", PropertyKind.INTEGER)
+_MAX_MESSAGE_SIZE: Final = DescribedProperty(
+    "MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", PropertyKind.INTEGER
 )
-_REQUIRES_DUPLICATE_DETECTION: Final = Property(
-    "RequiresDuplicateDetection", "requires_duplicate_detection", Kind.FLAG, fixed=True
+_REQUIRES_DUPLICATE_DETECTION: Final = DescribedProperty(
+    "RequiresDuplicateDetection", "requires_duplicate_detection", PropertyKind.FLAG, fixed=True
 )
-_DUPLICATE_WINDOW: Final = Property(
-    "DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window_ms", Kind.DURATION
+_DUPLICATE_WINDOW: Final = DescribedProperty(
+    "DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window_ms", PropertyKind.DURATION
 )
-_REQUIRES_SESSION: Final = Property("RequiresSession", "requires_session", Kind.FLAG, fixed=True)
-_DEFAULT_TTL: Final = Property("DefaultMessageTimeToLive", "default_message_time_to_live_ms", Kind.DURATION)
-_DEAD_LETTERING: Final = Property(
-    "DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", Kind.FLAG
+_REQUIRES_SESSION: Final = DescribedProperty(
+    "RequiresSession", "requires_session", PropertyKind.FLAG, fixed=True
 )
-_DEAD_LETTERING_OF_FILTERS: Final = Property(
+_DEFAULT_TTL: Final = DescribedProperty(
+    "DefaultMessageTimeToLive", "default_message_time_to_live_ms", PropertyKind.DURATION
+)
+_DEAD_LETTERING: Final = DescribedProperty(
+    "DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", PropertyKind.FLAG
+)
+_DEAD_LETTERING_OF_FILTERS: Final = DescribedProperty(
     "DeadLetteringOnFilterEvaluationExceptions",
     "dead_lettering_on_filter_evaluation_exceptions",
-    Kind.FLAG,
+    PropertyKind.FLAG,
 )
-_MAX_DELIVERY_COUNT: Final = Property("MaxDeliveryCount", "max_delivery_count", Kind.INTEGER)
-_BATCHED_OPERATIONS: Final = Property("EnableBatchedOperations", "enable_batched_operations", Kind.FLAG)
-_AUTO_DELETE: Final = Property("AutoDeleteOnIdle", "auto_delete_on_idle_ms", Kind.DURATION)
-_PARTITIONING: Final = Property("EnablePartitioning", "enable_partitioning", Kind.FLAG, fixed=True)
-_EXPRESS: Final = Property("EnableExpress", "enable_express", Kind.FLAG)
-_FORWARD_TO: Final = Property("ForwardTo", "forward_to", Kind.TEXT)
-_FORWARD_DEAD_LETTERS: Final = Property(
-    "ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", Kind.TEXT
+_MAX_DELIVERY_COUNT: Final = DescribedProperty("MaxDeliveryCount", "max_delivery_count", PropertyKind.INTEGER)
+_BATCHED_OPERATIONS: Final = DescribedProperty(
+    "EnableBatchedOperations", "enable_batched_operations", PropertyKind.FLAG
 )
-_STATUS: Final = Property("Status", "status", Kind.NAME)
-_USER_METADATA: Final = Property("UserMetadata", "user_metadata", Kind.TEXT)
-_CAPTURES_HISTORY: Final = Property("CapturesHistory", "captures_history", Kind.FLAG, is_our_own=True)
-_SUPPORT_ORDERING: Final = Property("SupportOrdering", "support_ordering", Kind.FLAG)
-_ANONYMOUS: Final = Property("IsAnonymousAccessible", "is_anonymous_accessible", Kind.FLAG)
-_PREFILTERING: Final = Property(
-    "FilteringMessagesBeforePublishing", "filtering_messages_before_publishing", Kind.FLAG
+_AUTO_DELETE: Final = DescribedProperty("AutoDeleteOnIdle", "auto_delete_on_idle_ms", PropertyKind.DURATION)
+_PARTITIONING: Final = DescribedProperty(
+    "EnablePartitioning", "enable_partitioning", PropertyKind.FLAG, fixed=True
 )
-_SUBSCRIPTION_PARTITIONING: Final = Property(
-    "EnableSubscriptionPartitioning", "enable_subscription_partitioning", Kind.FLAG
+_EXPRESS: Final = DescribedProperty("EnableExpress", "enable_express", PropertyKind.FLAG)
+_FORWARD_TO: Final = DescribedProperty("ForwardTo", "forward_to", PropertyKind.TEXT)
+_FORWARD_DEAD_LETTERS: Final = DescribedProperty(
+    "ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", PropertyKind.TEXT
+)
+_STATUS: Final = DescribedProperty("Status", "status", PropertyKind.NAME)
+_USER_METADATA: Final = DescribedProperty("UserMetadata", "user_metadata", PropertyKind.TEXT)
+_CAPTURES_HISTORY: Final = DescribedProperty(
+    "CapturesHistory", "captures_history", PropertyKind.FLAG, is_our_own=True
+)
+_SUPPORT_ORDERING: Final = DescribedProperty("SupportOrdering", "support_ordering", PropertyKind.FLAG)
+_ANONYMOUS: Final = DescribedProperty("IsAnonymousAccessible", "is_anonymous_accessible", PropertyKind.FLAG)
+_PREFILTERING: Final = DescribedProperty(
+    "FilteringMessagesBeforePublishing", "filtering_messages_before_publishing", PropertyKind.FLAG
+)
+_SUBSCRIPTION_PARTITIONING: Final = DescribedProperty(
+    "EnableSubscriptionPartitioning", "enable_subscription_partitioning", PropertyKind.FLAG
 )
 
-PROPERTIES: Final[Mapping[type[Description], tuple[Property, ...]]] = {
+PROPERTIES: Final[Mapping[type[Description], tuple[DescribedProperty, ...]]] = {
     QueueDescription: (
         _LOCK_DURATION,
         _MAX_SIZE,
@@ -354,7 +364,7 @@ PROPERTIES: Final[Mapping[type[Description], tuple[Property, ...]]] = {
         _CAPTURES_HISTORY,
     ),
 }
-PROPERTY_OF: Final[Mapping[type[Description], Mapping[str, Property]]] = {
+PROPERTY_OF: Final[Mapping[type[Description], Mapping[str, DescribedProperty]]] = {
     kind: {entry.name: entry for entry in entries} for kind, entries in PROPERTIES.items()
 }
 
@@ -364,17 +374,17 @@ _ELEMENT_NAME: Final = re.compile(r"<(?:[\w.-]+:)?([\w.-]+)")
 Json = dict[str, object]
 
 
-def property_value(entry: Property, value: object, where: str) -> int | bool | str | None:
+def property_value(entry: DescribedProperty, value: object, where: str) -> int | bool | str | None:
     """The field's value of what JSON holds. `where` names the place in the error."""
-    if entry.kind is Kind.DURATION and isinstance(value, str):
+    if entry.kind is PropertyKind.DURATION and isinstance(value, str):
         return parse_duration_or_clock(value, where)
-    if entry.kind is Kind.INTEGER and isinstance(value, int) and not isinstance(value, bool):
+    if entry.kind is PropertyKind.INTEGER and isinstance(value, int) and not isinstance(value, bool):
         return value
-    if entry.kind is Kind.FLAG and isinstance(value, bool):
+    if entry.kind is PropertyKind.FLAG and isinstance(value, bool):
         return value
-    if entry.kind is Kind.NAME and isinstance(value, str):
+    if entry.kind is PropertyKind.NAME and isinstance(value, str):
         return value
-    if entry.kind is Kind.TEXT and (value is None or isinstance(value, str)):
+    if entry.kind is PropertyKind.TEXT and (value is None or isinstance(value, str)):
         return value or None
     raise BadArgument(f"{where}: {str(value)[:80]!r} is not {entry.kind.value}.")
 
@@ -384,7 +394,7 @@ def properties_json(description: Description) -> Json:
     written: Json = {}
     for entry in PROPERTIES[type(description)]:
         value = getattr(description, entry.field)
-        if entry.kind is Kind.DURATION:
+        if entry.kind is PropertyKind.DURATION:
             written[entry.name] = format_duration(value)
         elif value is not None and not (entry.is_our_own and not value):
             written[entry.name] = value
@@ -394,7 +404,7 @@ def properties_json(description: Description) -> Json:
 def description_json(description: Description) -> Json:
     """The catalogue's form: all of it."""
     entries = PROPERTIES[type(description)]
-    unset: Json = {entry.name: None for entry in entries if entry.kind is Kind.TEXT}
+    unset: Json = {entry.name: None for entry in entries if entry.kind is PropertyKind.TEXT}
     unset.update({entry.name: False for entry in entries if entry.is_our_own})
     written: Json = {"Name": description.path, **unset, **properties_json(description)}
     if not isinstance(description, SubscriptionDescription):

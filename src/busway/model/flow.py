@@ -1,6 +1,6 @@
 """What flows through each entity, counted (O-1…O-4).
 
-Theory of operation. An entity has one `Flow` of plain integers, shared by its fragments and its dead-letter
+Theory of operation. An entity has one `FlowCounts` of plain integers, shared by its fragments and its dead-letter
 fragments. Two kinds of things are counted, by those who know them:
 
   requests   at the gateways (AMQP links, request nodes, HTTP), once for each run, when their answers are known. So
@@ -29,7 +29,7 @@ _TRANSFER_ENDING: Final = f"/{TRANSFER_KEYWORD}"
 LATENCY_STEPS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 
 
-class Flow:
+class FlowCounts:
     """The counts of one entity, or of the namespace."""
 
     __slots__ = (
@@ -153,26 +153,26 @@ class FlowTable:
     __slots__ = ("_flows", "connections", "namespace")
 
     def __init__(self) -> None:
-        self._flows: dict[str, Flow] = {}
-        self.namespace = Flow(NAMESPACE_ONLY)
+        self._flows: dict[str, FlowCounts] = {}
+        self.namespace = FlowCounts(NAMESPACE_ONLY)
         self.connections = ConnectionFlow()
 
-    def of_fragment(self, path: str) -> Flow:
+    def of_fragment(self, path: str) -> FlowCounts:
         """The flow of the entity that a fragment with this path belongs to; made when it is the first. What is sent
         via an entity counts as its own, like what it forwards (O-4)."""
         entity = EntityAddress.parse(path).path.removesuffix(_TRANSFER_ENDING)
         key = path_key(entity)
         flow = self._flows.get(key)
         if flow is None:
-            flow = self._flows[key] = Flow(entity)
+            flow = self._flows[key] = FlowCounts(entity)
         return flow
 
-    def known(self, path: str) -> Flow:
+    def known(self, path: str) -> FlowCounts:
         """The flow of the entity at this path, else the namespace's: whatever strangers ask for, no entry is
         made."""
         return self._flows.get(path_key(EntityAddress.parse(path).path), self.namespace)
 
-    def nearest(self, path: str) -> Flow:
+    def nearest(self, path: str) -> FlowCounts:
         """The same for a path that may go on below the entity (`orders/messages/head`)."""
         rest = path
         while rest:
@@ -192,6 +192,6 @@ class FlowTable:
         for key in [key for key in self._flows if key not in kept]:
             del self._flows[key]
 
-    def all(self) -> list[Flow]:
+    def all(self) -> list[FlowCounts]:
         """The namespace's first."""
         return [self.namespace, *self._flows.values()]

@@ -45,7 +45,7 @@ PartDone = Callable[[list[int], list[tuple[int, BrokerError]]], None]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Report:
+class SendReport:
     """Whoever sends a run and can be told of its parts as they end; a plain entity ends it in one."""
 
     __slots__ = ()

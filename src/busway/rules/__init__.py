@@ -22,4 +22,6 @@ All rules of a topic at once:
 
   selection          which subscriptions get a message, and by which rules; by look-up all correlation filters,
                      and all SQL filters with an anchor
+
+Others know all of it.
 """

@@ -4,4 +4,6 @@ metrics           every figure: the service's name for it, ours, what it means; 
 exposition        the figures of a namespace and of its event hubs, copied and written
 pipelines         streams that read the bus, by their reports, and how far each is behind at the moment of asking
 measured_process  what else of a server is measured: its process, and how long the event loop lets everybody wait
+
+Others know all of it.
 """

@@ -24,7 +24,7 @@ from busway.model.descriptions import (
 )
 from busway.model.entity_path import path_key
 from busway.model.errors import EntityNotFound
-from busway.model.flow import LATENCY_STEPS_S, Flow, FlowTable
+from busway.model.flow import LATENCY_STEPS_S, FlowCounts, FlowTable
 from busway.signals import metrics as names
 from busway.signals.measured_process import LONG_TURNS_S, MeasuredProcess, cpu_seconds, resident_bytes
 from busway.signals.metrics import ExpositionText, labels_text
@@ -225,7 +225,7 @@ class Snapshot:
             state = str(store["state"])
             self._stores[state] = self._stores.get(state, 0) + 1
 
-    def _copy_flow(self, flow: Flow) -> None:
+    def _copy_flow(self, flow: FlowCounts) -> None:
         self._flows.append((flow.path, [getattr(flow, metric.field) for metric in names.FLOW_COUNTERS]))
         if flow.messages_in:
             self._latencies.append((flow.path, list(flow.latency_steps), flow.latency_s))

@@ -1,7 +1,7 @@
 """Every figure: the service's name for it (O-1), ours, and what it means; and the text that Prometheus reads.
 
-The documentation's table is this one. `field` names the attribute of a `Flow` or of `RuntimeCounts` that holds the
-number; "" where it comes from elsewhere.
+The documentation's table is this one. `field` names the attribute of a `FlowCounts` or of `RuntimeCounts` that holds
+the number; "" where it comes from elsewhere.
 
 The text (exposition format 0.0.4) is written line by line. Hundreds of thousands of lines are asked for at a time,
 and most of what a library does for each of them (an object, labels sorted, numbers dressed) is the same for all

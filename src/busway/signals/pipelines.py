@@ -81,7 +81,7 @@ class ReadSource:
 
 
 @dataclass(frozen=True)
-class Report:
+class PipelineReport:
     """What a stream says of itself."""
 
     #: The same after a restart from its checkpoint.
@@ -117,7 +117,7 @@ class Pipeline:
 
     __slots__ = ("came_at_s", "event_times", "name", "report", "reported_at_ms")
 
-    def __init__(self, name: str, report: Report, came_at_s: float, reported_at_ms: int) -> None:
+    def __init__(self, name: str, report: PipelineReport, came_at_s: float, reported_at_ms: int) -> None:
         self.name = name
         self.report = report
         self.came_at_s = came_at_s
@@ -161,7 +161,7 @@ class Pipelines:
 
     # -- reporting
 
-    def put(self, name: str, report: Report) -> Pipeline:
+    def put(self, name: str, report: PipelineReport) -> Pipeline:
         """Raises NameTaken, QuotaExceeded; what was known stays then."""
         self._forget_old()
         known = self._by_name.get(name)
@@ -189,7 +189,7 @@ class Pipelines:
         self._of_entity.clear()
         self._positions = 0
 
-    def _make_room(self, report: Report, known: Pipeline | None) -> None:
+    def _make_room(self, report: PipelineReport, known: Pipeline | None) -> None:
         """For a report that takes the place of `known`."""
         before = set[str]() if known is None else known.report.entity_keys()
         for key in report.entity_keys() - before:

@@ -34,4 +34,6 @@ away or full.
   decisions      the rows of decisions and their life
   publisher      from the logs to the entities, with chunks read one page ahead, in turns of the loop
   refusals       what a writer is told
+
+Others know `decider`, `decisions`, `refusals` and `stagings`.
 """

@@ -33,7 +33,7 @@ from busway.message.event_chunk import Chunk, ChunkDamaged, span
 from busway.model.errors import BrokerError, ServerBusy
 from busway.staging.stage_table import Stage, StageLog, StageTable
 from busway.staging.staged_record import sizes_in
-from busway.staging.targets import Slice, Target, Targets, slice_end
+from busway.staging.targets import Slice, StagingTarget, Targets, slice_end
 from busway.store.contract import (
     ChunkHead,
     ChunkPage,
@@ -336,7 +336,7 @@ class Publisher:
             at += piece.end - piece.first
 
     def _hand_over(
-        self, flying: Flying, work: Work, target: Target, chunk: Chunk, at: int
+        self, flying: Flying, work: Work, target: StagingTarget, chunk: Chunk, at: int
     ) -> tuple[Slice, asyncio.Future[None] | None]:
         """One slice; and what to wait for before the next one."""
         is_eager = target.is_eager(work.log.index)

@@ -28,7 +28,7 @@ from busway.staging.decisions import Decision, Decisions, read_decisions
 from busway.staging.publisher import Pace
 from busway.staging.refusals import GAP, StagingRefused
 from busway.staging.stage_table import Stage, StageTable, read_stages
-from busway.staging.targets import LOOSE, MessageCodec, Part, Target, Targets
+from busway.staging.targets import LOOSE, MessageCodec, StagePart, StagingTarget, Targets
 from busway.store.contract import FragmentKey, LogChanges
 from busway.streams.event_hubs import EventHubs
 
@@ -143,7 +143,9 @@ class Stagings:
             finally:
                 self.table.forget_empty(stage)
 
-    async def _stage_part(self, stage: Stage, part: PartName, target: Target, body: bytes) -> Stage | None:
+    async def _stage_part(
+        self, stage: Stage, part: PartName, target: StagingTarget, body: bytes
+    ) -> Stage | None:
         if self.table.stages.get(stage.id) is not stage or stage.is_closed:
             if self.decisions.is_known(stage.write, stage.batch):
                 return None
@@ -151,7 +153,7 @@ class Stagings:
         losses = self.table.losses
         loose, skipped = self._place(stage, part, target, len(body))
         now_ms = self._runtime.clock.wall_ms()
-        read = Part(target, body, loose, skipped, self._firsts(stage, target), now_ms)
+        read = StagePart(target, body, loose, skipped, self._firsts(stage, target), now_ms)
         is_whole = False
         while not is_whole:
             async with self._pace:
@@ -167,7 +169,9 @@ class Stagings:
         await all_durable(joined)
         return stage
 
-    def _place(self, stage: Stage, part: PartName, target: Target, size_bytes: int) -> tuple[int, set[int]]:
+    def _place(
+        self, stage: Stage, part: PartName, target: StagingTarget, size_bytes: int
+    ) -> tuple[int, set[int]]:
         """The fragment of rows without a key, and fragments whose rows an earlier try has staged. Raises why
         the part cannot come now."""
         places = target.places()
@@ -192,14 +196,14 @@ class Stagings:
         has_it = {name for name, note in notes.items() if note.part >= part.number}
         return loose, {index for index, (name, _) in enumerate(places) if name in has_it}
 
-    def _first_that_takes(self, target: Target, start: int, count: int, size_bytes: int) -> int:
+    def _first_that_takes(self, target: StagingTarget, start: int, count: int, size_bytes: int) -> int:
         for step in range(count):
             index = (start + step) % count
             if target.fault(index, size_bytes) is None:
                 return index
         return start % count  # it will say why
 
-    def _firsts(self, stage: Stage, target: Target) -> list[int]:
+    def _firsts(self, stage: Stage, target: StagingTarget) -> list[int]:
         """How many rows each fragment's log has; by fragment."""
         firsts: list[int] = []
         for index, (store_name, _) in enumerate(target.places()):
@@ -208,7 +212,7 @@ class Stagings:
             firsts.append(0 if log is None else log.counters.next_number)
         return firsts
 
-    def _check_room(self, target: Target, part: Part) -> None:
+    def _check_room(self, target: StagingTarget, part: StagePart) -> None:
         limits = self._namespace.limits
         for index, share in part.shares.items():
             fault = target.fault(index, share.bytes)
@@ -224,7 +228,7 @@ class Stagings:
             raise namespace_fault(size.bytes_max)
 
     def _join_part(
-        self, stage: Stage, part: PartName, target: Target, read: Part, now_ms: int
+        self, stage: Stage, part: PartName, target: StagingTarget, read: StagePart, now_ms: int
     ) -> list[Joined]:
         """One batch in each store. Raises ServerBusy: then some of them may have joined, and a repetition finds
         them."""

@@ -146,14 +146,14 @@ class MessageCodec(Protocol):
     def message(self, payload: bytes, wants_message_id: bool, limits: Limits) -> Message: ...
 
 
-class Target(ABC):
+class StagingTarget(ABC):
     """An entity, for one step: who waits looks it up again. No protocol: compiled, a call of one is looked up by
     name, and `row` is called for each row."""
 
     name: EntityName
 
     @abstractmethod
-    def is_same(self, other: Target) -> bool:
+    def is_same(self, other: StagingTarget) -> bool:
         """Nothing was changed in between that a check may have looked at."""
 
     @abstractmethod
@@ -197,7 +197,7 @@ class Targets:
         #: The queue or topic that was looked up last: publishing asks for the same one slice by slice.
         self._last: MessageTarget | None = None
 
-    def find(self, path: str, partition: str | None) -> Target:
+    def find(self, path: str, partition: str | None) -> StagingTarget:
         """Raises EntityNotFound, InvalidOperation, ArgumentOutOfRange."""
         hub = None if self._hubs is None else self._hubs.row(path)
         if hub is not None:
@@ -212,7 +212,7 @@ class Targets:
     def exists(self, path: str) -> bool:
         return self._namespace.exists(path) or (self._hubs is not None and self._hubs.exists(path))
 
-    def named(self, name: EntityName) -> Target | None:
+    def named(self, name: EntityName) -> StagingTarget | None:
         """None when it is gone, or was made again."""
         key = path_key(name.path)
         hub = None if self._hubs is None else self._hubs.row(name.path)
@@ -223,18 +223,18 @@ class Targets:
             return None
         return self._of_row(row)
 
-    def _of_row(self, row: EntityRow) -> Target:
+    def _of_row(self, row: EntityRow) -> StagingTarget:
         last = self._last
         if last is None or not last.is_of(row):
             last = self._last = MessageTarget(self._namespace, row, self._codec)
         return last
 
-    def _of_hub(self, row: HubRow, partition: str | None) -> Target:
+    def _of_hub(self, row: HubRow, partition: str | None) -> StagingTarget:
         assert self._hubs is not None
         return HubTarget(self._hubs, row, partition, self._namespace.limits)
 
 
-class MessageTarget(Target):
+class MessageTarget(StagingTarget):
     """A queue or a topic."""
 
     def __init__(self, namespace: Namespace, row: EntityRow, codec: MessageCodec) -> None:
@@ -254,7 +254,7 @@ class MessageTarget(Target):
     def is_of(self, row: EntityRow) -> bool:
         return self._entity_row is row
 
-    def is_same(self, other: Target) -> bool:
+    def is_same(self, other: StagingTarget) -> bool:
         return isinstance(other, MessageTarget) and other._entity_row is self._entity_row
 
     def places(self) -> list[tuple[str, FragmentKey]]:
@@ -308,7 +308,7 @@ class MessageTarget(Target):
         fragment.intake.append_admitted(messages, piece.done, piece)
 
 
-class HubTarget(Target):
+class HubTarget(StagingTarget):
     def __init__(self, hubs: EventHubs, row: HubRow, partition: str | None, limits: Limits) -> None:
         self.name = EntityName(row.row_key, row.description.path, row.incarnation)
         self._hubs = hubs
@@ -316,7 +316,7 @@ class HubTarget(Target):
         self._limits = limits
         self._partition = LOOSE if partition is None else self._hub().index_of(partition)
 
-    def is_same(self, other: Target) -> bool:
+    def is_same(self, other: StagingTarget) -> bool:
         return isinstance(other, HubTarget) and other._hub_row is self._hub_row
 
     def places(self) -> list[tuple[str, FragmentKey]]:
@@ -386,7 +386,7 @@ _PIECE_ROWS: Final = 400
 _PIECE_BYTES: Final = 256 * 1024
 
 
-class Share:
+class FragmentRows:
     """What a part has for one fragment."""
 
     __slots__ = ("_payload_bytes", "builders", "bytes", "first", "rows")
@@ -410,13 +410,13 @@ class Share:
         self.bytes += size
 
 
-class Part:
+class StagePart:
     """`body`: the rows, each behind its length. `loose`: the fragment of rows without a key, LOOSE when an earlier
     try has staged them. `skipped`: fragments whose rows with a key it has. `firsts`: how many rows each fragment's
     log has already."""
 
     def __init__(
-        self, target: Target, body: bytes, loose: int, skipped: set[int], firsts: list[int], at_ms: int
+        self, target: StagingTarget, body: bytes, loose: int, skipped: set[int], firsts: list[int], at_ms: int
     ) -> None:
         self._target = target
         self._body = body
@@ -427,7 +427,7 @@ class Part:
         self._firsts = firsts
         self._at_ms = at_ms
         #: By fragment.
-        self.shares: dict[int, Share] = {}
+        self.shares: dict[int, FragmentRows] = {}
         self.has_loose_rows = False
         #: Rows in the body, and the bytes of those that are to be staged.
         self.rows = 0
@@ -469,6 +469,6 @@ class Part:
             return
         share = self.shares.get(index)
         if share is None:
-            share = self.shares[index] = Share(self._firsts[index])
+            share = self.shares[index] = FragmentRows(self._firsts[index])
         share.add(self._at_ms, record, size, len(payload))
         self.bytes += size

@@ -6,4 +6,6 @@ shadow        what joined batches take away, laid over reads
 rows          messages ↔ rows, with their checksums, for any database; pages of rows as committed
 log_rows      chunks of logs ↔ rows, likewise; one CRC for many chunks
 callbacks     telling everybody who joined a batch what became of it
+
+Others know `contract`.
 """

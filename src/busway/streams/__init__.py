@@ -14,4 +14,7 @@ Follow a change of the namespace:
   event_hubs        all hubs of a namespace, for gateways and for the namespace; how they come, change and go
   hub_table         every hub's row always, its logs while their stores are there, also when a store lost commits
   hub_descriptions  what a hub and a consumer group are and may be
+
+Others know `capture`, `cursor`, `event_hub`, `event_hubs`, `hub_descriptions`, `hub_table`, `key_hash`,
+`partition_log`, `positions` and `producers`.
 """

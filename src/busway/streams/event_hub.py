@@ -22,7 +22,7 @@ from busway.model.errors import (
     PublisherRevoked,
     ServerBusy,
 )
-from busway.model.flow import Flow
+from busway.model.flow import FlowCounts
 from busway.streams.cursor import Readers
 from busway.streams.hub_descriptions import EventHubDescription
 from busway.streams.key_hash import PartitionIndex, partition_of_key
@@ -43,7 +43,7 @@ class EventHub:
         self.description = description
         self._runtime = runtime
         self._settings = LogSettings(description, runtime.limits)
-        self.flow: Flow = runtime.flows.of_fragment(description.path)
+        self.flow: FlowCounts = runtime.flows.of_fragment(description.path)
         self._logs = list(logs)
         self._groups = {path_key(group) for group in groups}
         self._revoked = _names(description)

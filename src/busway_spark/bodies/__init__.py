@@ -7,4 +7,6 @@ decoded            what a decoder hands back, and the decoder for UTF-8
 json_bodies        JSON objects as structs
 avro_bodies        Avro records as structs: their types, and object containers
 variant_bodies     JSON of any shape as VARIANT
+
+Others know `body_columns` and `body_options`.
 """

@@ -11,4 +11,6 @@ azure-event-hubs-spark.
                      asked
                      again and again
   sink               writing, batch and stream: which columns of rows are sent, and rows as events, staged or sent
+
+Others know `offsets` and `source`.
 """

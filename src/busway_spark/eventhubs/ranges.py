@@ -28,7 +28,7 @@ from pyspark.sql.datasource import InputPartition
 
 from busway.amqp.sections import decode_message
 from busway.client.errors import ClientError, TimedOut
-from busway.client.events import EventReader, StartPosition
+from busway.client.events import PartitionReader, StartPosition
 from busway.client.messages import SEQUENCE_NUMBER
 from busway.client.service_bus_client import ServiceBusClient
 from busway_spark.amqp_arrays.message_cut import Longs
@@ -165,7 +165,7 @@ class AmqpReader:
             found = await reader.receive_encoded(self._timeout_s, min(wanted.count, _SAMPLED_EVENTS))
         return sum(map(len, found)) / len(found) if found else 0.0
 
-    async def _gather(self, reader: EventReader, wanted: EventRange) -> tuple[list[bytes], EventRange]:
+    async def _gather(self, reader: PartitionReader, wanted: EventRange) -> tuple[list[bytes], EventRange]:
         """Events for one batch, and the range that is left behind them."""
         gathered: list[bytes] = []
         size = 0

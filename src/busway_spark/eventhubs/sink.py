@@ -70,13 +70,13 @@ from busway_spark.wire.bus import bridge, failing
 from busway_spark.writing.two_phase import (
     JobWriter,
     RowsStaged,
-    Stage,
     StreamWriter,
+    TaskStage,
     can_stage,
     say_loudly,
     stage_pieces,
 )
-from busway_spark.writing.write_names import WriteName
+from busway_spark.writing.write_names import SinkWrite
 
 #: Rows whose encoded section is remembered, in case they are equal.
 _KNOWN_MAX: Final = 10_000
@@ -382,7 +382,7 @@ def _named(batch: pa.RecordBatch, first_row: int) -> tuple[list[str], Longs]:
     return words, places
 
 
-class Router:
+class PartitionRouter:
     """Which partition each row goes to, by nothing but the row and its place in the task."""
 
     def __init__(self, partition_count: int, place: int) -> None:
@@ -447,7 +447,7 @@ def send_rows(rows: Iterator[pa.RecordBatch], options: EventHubsOptions) -> Even
     with failing(f"write to the hub '{options.hub}'"):
         client = work.client(options.bus)
         hub = work.run(ask_hub(client, options.bus, options.hub, ()))
-        router = Router(hub.partition_count, 0 if context is None else context.partitionId())
+        router = PartitionRouter(hub.partition_count, 0 if context is None else context.partitionId())
         outgoing = _Outgoing(client, options.hub)
         try:
             for batch in rows:
@@ -500,7 +500,7 @@ class EventSink:
         self.stages = _stages(options)
 
     def stage(
-        self, rows: Iterator[pa.RecordBatch], name: WriteName, warning: str | None = None
+        self, rows: Iterator[pa.RecordBatch], name: SinkWrite, warning: str | None = None
     ) -> RowsStaged:
         return stage_rows(map(self._columns.prepared, rows), self.options, name, warning)
 
@@ -533,12 +533,12 @@ def _stages(options: EventHubsOptions) -> bool:
 def stage_rows(
     record_batches: Iterator[pa.RecordBatch],
     options: EventHubsOptions,
-    name: WriteName,
+    name: SinkWrite,
     warning: str | None = None,
 ) -> RowsStaged:
     """In a task; the batches are prepared (`WrittenColumns`). Raises BadRows, RowsRefused, BusFailure."""
 
-    def put(stage: Stage, piece: pa.RecordBatch, first_row: int) -> None:
+    def put(stage: TaskStage, piece: pa.RecordBatch, first_row: int) -> None:
         events = encode_events(piece, first_row)
         rows = np.arange(first_row, first_row + piece.num_rows)
         for partition, wanted in by_partition(piece, first_row).items():

@@ -10,4 +10,6 @@ replay             history back into a hub, a queue or a topic
 backfill           history for a new subscription, by its rules
 deadletters        triage of dead letters and their way back
 report             what captured data and the journal tell
+
+Others know `compaction` and `job`.
 """

@@ -49,7 +49,7 @@ from busway_spark.pipeline.captured.captured import CapturedFile, fitted, folder
 from busway_spark.pipeline.captured.captured_files import listed_files
 from busway_spark.pipeline.captured.manifests import FileSpan, RecordedFile, Records, rewrite, span_of
 from busway_spark.pipeline.captured.swap import COMPACTION, Swap, carry_out, read_swaps
-from busway_spark.pipeline.job import JobFailed, Progress, job_session
+from busway_spark.pipeline.job import JobFailed, JobProgress, job_session
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -277,7 +277,7 @@ def merge_here(merge: FolderMerge, plans: Iterator[FolderPlan]) -> MergedFolders
 
 def compact(
     options: CompactOptions,
-    progress: Progress,
+    progress: JobProgress,
     now: datetime | None = None,
     merging: Merging = merge_here,
 ) -> CompactResult:
@@ -320,7 +320,7 @@ def _forget_staging(root: CaptureRoot) -> None:
 
 class _Compaction:
     def __init__(
-        self, root: CaptureRoot, options: CompactOptions, progress: Progress, check_lock: Held
+        self, root: CaptureRoot, options: CompactOptions, progress: JobProgress, check_lock: Held
     ) -> None:
         self._root = root
         self._check_lock = check_lock

@@ -1,7 +1,8 @@
 """What all jobs of the pipeline share: the bus they talk to, the session they run in, and how they tell progress.
 
 A job can be stopped at any moment and started again with the same options: what is done is not done twice, and what
-was half done is done again or taken back. It asks `Progress.is_stopping` between steps and ends in good order then.
+was half done is done again or taken back. It asks `JobProgress.is_stopping` between steps and ends in good
+order then.
 
 Jobs reach stores of objects by Arrow, Spark itself by Hadoop's drivers: what they must be told, and how to get one
 (`driver_sentence`). PySpark brings none; they are some hundred megabytes, and must be of Hadoop's own version.
@@ -86,7 +87,7 @@ class JobFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class JobPlace:
     """Where a job runs and which bus it talks to."""
 
     bus: Bus
@@ -134,7 +135,7 @@ def failing(before: str = "") -> Iterator[None]:
         raise JobFailed(before + sentence_of(error)) from error
 
 
-class Progress:
+class JobProgress:
     """Told by the job, shown by whoever runs it. `stop` may be called from a signal handler."""
 
     def __init__(self, tell: Callable[[str, Mapping[str, object]], None] | None = None) -> None:

@@ -10,4 +10,6 @@ From a tree to SQL:
 
   sql_values         values in SQL: constants, forms, and what columns cannot say
   rule_sql           filters, SET and REMOVE (`operators_sql`: comparison, arithmetic, LIKE)
+
+Others know `row_evaluator` and `rule_columns`.
 """

@@ -13,4 +13,6 @@ stock_claims       taking, holding and settling messages by stock operations: th
 bulk_claims        the same by Busway's own operations, and messages of a bulk answer as rows
 row_messages       rows as messages, all at once
 writer             batch and stream writing: rows by entity, staged or sent
+
+Others know `columns`, `entity_reading`, `message_columns`, `options`, `row_messages` and `variant`.
 """

@@ -42,8 +42,15 @@ from busway_spark.servicebus.columns import check_writable
 from busway_spark.servicebus.options import ServiceBusOptions
 from busway_spark.servicebus.row_messages import UnsendableRow, encode_rows
 from busway_spark.wire.bus import BUSWAY, Bus, administration, bridge, failing
-from busway_spark.writing.two_phase import RowsRefused, RowsStaged, Stage, can_stage, say_loudly, stage_pieces
-from busway_spark.writing.write_names import WriteName
+from busway_spark.writing.two_phase import (
+    RowsRefused,
+    RowsStaged,
+    TaskStage,
+    can_stage,
+    say_loudly,
+    stage_pieces,
+)
+from busway_spark.writing.write_names import SinkWrite
 
 _FAULTS_NAMED: Final = 3
 
@@ -242,13 +249,13 @@ class MessageSink:
             warn_if_rows_can_repeat(schema, options)
 
     def stage(
-        self, rows: Iterator[pa.RecordBatch], name: WriteName, warning: str | None = None
+        self, rows: Iterator[pa.RecordBatch], name: SinkWrite, warning: str | None = None
     ) -> RowsStaged:
         return stage_pieces(rows, self.options, name, warning, self._put)
 
     def send(self, rows: Iterator[pa.RecordBatch]) -> RowsSent:
         return send_rows(rows, self.options)
 
-    def _put(self, stage: Stage, piece: pa.RecordBatch, first_row: int) -> None:
+    def _put(self, stage: TaskStage, piece: pa.RecordBatch, first_row: int) -> None:
         for entity, (rows, messages) in by_entity(piece, first_row, stage.id, self.options).items():
             stage.put(entity, None, EncodedRows.framed(rows, messages))

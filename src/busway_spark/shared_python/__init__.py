@@ -18,4 +18,6 @@ gone, or this is an executor of a cluster, whose memory is not the driver's.
   lent_python          the driver's side: starts the nursery, and registers formats for it
   nursery              the process that forks
   entrance             a folder for Python's path with nothing in it but `sitecustomize`
+
+Others know `lent_python`.
 """

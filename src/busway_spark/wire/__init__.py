@@ -5,4 +5,6 @@ bus                     the server: its connection string, given or by name, its
                         Spark shows, and connections to it, from blocking calls to the asynchronous client of AMQP
 patience                how long the bus is tried while it is away or busy
 http_client             requests over HTTP, and the connections that are kept between them
+
+Others know all of it.
 """

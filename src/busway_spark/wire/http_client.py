@@ -193,7 +193,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """What a server answered to one request, whatever it means."""
 
     status: int
@@ -250,7 +250,7 @@ class HttpClient:
             raise
         self._rest(answer, connection)
 
-    def ask(self, question: Question) -> Answer:
+    def ask(self, question: Question) -> HttpAnswer:
         """A short answer to one request; whoever asks knows what each status means, and whether to ask again. Raises
         Unreachable: it may have taken effect nevertheless."""
         connection: http.client.HTTPConnection | None = None
@@ -264,7 +264,7 @@ class HttpClient:
             raise self._unreachable(error) from error
         meet(self._bus.target.authority)
         self._rest(answer, connection)
-        return Answer(answer.status, body, _retry_after_s(answer) or 0.0)
+        return HttpAnswer(answer.status, body, _retry_after_s(answer) or 0.0)
 
     # -- how
 

@@ -43,12 +43,12 @@ from busway.client.errors import ClientError, EntityMissing, NotAuthorised, Refu
 from busway_spark.amqp_arrays.encoding import EncodedRows, pieces
 from busway_spark.amqp_arrays.message_cut import Longs
 from busway_spark.wire.bus import BUSWAY, Bus, BusFailure, failing
-from busway_spark.wire.http_client import BUSY, Answer, HttpClient, Question, refusal_sentence
+from busway_spark.wire.http_client import BUSY, HttpAnswer, HttpClient, Question, refusal_sentence
 from busway_spark.wire.patience import OPERATION_S, Patience, meet
 from busway_spark.writing.write_names import (
     STREAM,
     GivenName,
-    WriteName,
+    SinkWrite,
     of_job,
     of_stream,
     repeats_warning,
@@ -96,7 +96,7 @@ class StagingRoutes:
     # -- what can be asked; each raises ClientError
 
     def stage(
-        self, name: WriteName, stage: str, part: int, entity: str, partition: str | None, body: bytes
+        self, name: SinkWrite, stage: str, part: int, entity: str, partition: str | None, body: bytes
     ) -> bool:
         """False when the batch was decided before: nothing is staged then."""
         query = {"entity": entity, "part": str(part), "kind": name.kind}
@@ -105,7 +105,7 @@ class StagingRoutes:
         found = self._ask("POST", f"{_batch(name)}/{stage}?{urlencode(query)}", entity, body, "&again=1")
         return found.get("known") is not True
 
-    def decide(self, name: WriteName, stages: Mapping[str, int], entity: str) -> Mapping[str, Any]:
+    def decide(self, name: SinkWrite, stages: Mapping[str, int], entity: str) -> Mapping[str, Any]:
         """Everything of these stages is seen by everybody from now on, or nothing ever."""
         body = json.dumps({"kind": name.kind, "stages": stages}, separators=(",", ":")).encode()
         target = f"{_batch(name)}?wait={PUBLISHED_WAIT_S}{_of(entity, '&')}"
@@ -118,7 +118,7 @@ class StagingRoutes:
         except EntityMissing:
             return None
 
-    def drop(self, name: WriteName, stage: str, entity: str) -> None:
+    def drop(self, name: SinkWrite, stage: str, entity: str) -> None:
         self._ask("DELETE", f"{_batch(name)}/{stage}{_of(entity, '?')}", entity)
 
     # -- how
@@ -169,7 +169,7 @@ def can_stage(bus: Bus, limit_s: float = OPERATION_S) -> bool:
     return False
 
 
-def _batch(name: WriteName) -> str:
+def _batch(name: SinkWrite) -> str:
     return f"{_ROOT}/{quote(name.write, safe='')}/{name.batch}"
 
 
@@ -187,7 +187,7 @@ def _object(text: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _error(answer: Answer) -> ClientError:
+def _error(answer: HttpAnswer) -> ClientError:
     found = _object(answer.body)
     named = (found.get(name) for name in ("reason", "detail", "message", "error"))
     sentence = next((each for each in named if isinstance(each, str) and each), None)
@@ -230,7 +230,7 @@ class RowsRefused(BusFailure):
 class RowsStaged(WriterCommitMessage):
     """What a task tells `commit` and `abort`, which know nothing else of it."""
 
-    name: WriteName
+    name: SinkWrite
     stage: str
     #: By entity.
     rows: dict[str, int] = field(default_factory=dict)
@@ -250,14 +250,14 @@ class RowsStaged(WriterCommitMessage):
     @classmethod
     def of_json(cls, text: str) -> RowsStaged:
         told = json.loads(text)
-        return cls(**{**told, "name": WriteName(**told["name"])})
+        return cls(**{**told, "name": SinkWrite(**told["name"])})
 
 
-class Stage:
+class TaskStage:
     """`with Stage(bus, name) as stage:` gathers the rows of one task. Dropped when the block is left by an error."""
 
     def __init__(
-        self, bus: Bus, name: WriteName, limit_s: float = OPERATION_S, warning: str | None = None
+        self, bus: Bus, name: SinkWrite, limit_s: float = OPERATION_S, warning: str | None = None
     ) -> None:
         meet(bus.target.authority)  # by the driver
         self.name = name
@@ -451,7 +451,7 @@ class RowSink(Protocol):
         """Whether the bus can; otherwise rows are sent."""
 
     def stage(
-        self, rows: Iterator[pa.RecordBatch], name: WriteName, warning: str | None = None
+        self, rows: Iterator[pa.RecordBatch], name: SinkWrite, warning: str | None = None
     ) -> WriterCommitMessage: ...
 
     def send(self, rows: Iterator[pa.RecordBatch]) -> WriterCommitMessage: ...
@@ -495,14 +495,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def stage_pieces(
     record_batches: Iterator[pa.RecordBatch],
     options: WriteOptions,
-    name: WriteName,
+    name: SinkWrite,
     warning: str | None,
-    put: Callable[[Stage, pa.RecordBatch, int], None],
+    put: Callable[[TaskStage, pa.RecordBatch, int], None],
 ) -> RowsStaged:
     """In a task: all rows in pieces, each put into the stage with the place of its first row. Raises RowsRefused,
     BusFailure, and what `put` raises."""
     first_row = 0
-    with Stage(options.bus, name, options.operation_s, warning) as stage:
+    with TaskStage(options.bus, name, options.operation_s, warning) as stage:
         for record_batch in record_batches:
             if stage.is_known:
                 continue  # Spark wants to be read to the end

@@ -52,7 +52,7 @@ _DIGEST_CHARACTERS: Final = 20
 
 
 @dataclass(frozen=True)
-class WriteName:
+class SinkWrite:
     """What a decision is about. The same in all tasks of a write and in each repetition that shall count as it."""
 
     write: str
@@ -90,26 +90,26 @@ def running() -> Running:
     return Running(query, int(batch), True)
 
 
-def of_stream(given: GivenName, at: Running) -> WriteName:
+def of_stream(given: GivenName, at: Running) -> SinkWrite:
     """For `writeStream`. Raises BusFailure."""
     if at.query is None or at.batch is None:
         raise BusFailure("Spark does not tell which batch of which query this task belongs to.")
     if given.batch_id is not None:
         raise BusFailure("batchId is for writes inside of foreachBatch: of a stream Spark tells it.")
     own = "" if given.write_id is None else f"-{_shown(given.write_id, given.write_id)}"
-    return WriteName(f"query-{_fit(at.query)}{own}", at.batch, STREAM)
+    return SinkWrite(f"query-{_fit(at.query)}{own}", at.batch, STREAM)
 
 
-def of_job(given: GivenName, random_name: str, at: Running) -> WriteName:
+def of_job(given: GivenName, random_name: str, at: Running) -> SinkWrite:
     """For `write`, also inside of `foreachBatch`. Raises BusFailure."""
     if given.write_id is None:
         if given.batch_id is not None:
             raise BusFailure("batchId is the number of a batch of the write that writeId names; give both.")
-        return WriteName(f"job-{random_name}", 0, JOB)
+        return SinkWrite(f"job-{random_name}", 0, JOB)
     shown = _shown(given.write_id, f"{given.write_id}\n{given.target}")
     batch = at.batch if given.batch_id is None else given.batch_id
     if batch is not None:
-        return WriteName(
+        return SinkWrite(
             f"{'named' if at.query is None else f'query-{_fit(at.query)}'}-{shown}", batch, STREAM
         )
     if at.is_in_stream:
@@ -118,7 +118,7 @@ def of_job(given: GivenName, random_name: str, at: Running) -> WriteName:
             " Connect never does): without it, every batch but the first would pass for a repetition. Add"
             ' .option("batchId", batch_id) with the number that foreachBatch hands to its function.'
         )
-    return WriteName(f"job-{shown}", 0, NAMED)
+    return SinkWrite(f"job-{shown}", 0, NAMED)
 
 
 def repeats_warning(given: GivenName, at: Running) -> str | None:

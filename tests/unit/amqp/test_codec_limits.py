@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from busway.amqp.decode import Budget, DecodeError, decode_value, skip_value
+from busway.amqp.decode import DecodeError, ElementBudget, decode_value, skip_value
 from busway.amqp.encode import append_list, append_map, encode_value
 from busway.amqp.types import Array, Described, Symbol, UInt
 
@@ -106,7 +106,7 @@ def test_many_small_bombs_are_one() -> None:
 
 def test_a_budget_spans_the_values_of_a_frame() -> None:
     """Attack: values that are decoded one after the other share what is left."""
-    budget = Budget(elements_max=3)
+    budget = ElementBudget(elements_max=3)
     assert decode_value(b"\x40", budget=budget) == (None, 1)
     assert decode_value(b"\xc0\x02\x01\x40", budget=budget) == ([None], 4)
     with pytest.raises(DecodeError, match="too many"):

@@ -9,8 +9,8 @@ from busway.amqp.decode import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.events import (
     ConnectionClosed,
+    ConnectionEvent,
     ConnectionOpened,
-    Event,
     LinkDetached,
     SaslFinished,
     SaslInitArrived,
@@ -22,11 +22,11 @@ from tests.harness.engine_pair import EnginePair
 from tests.harness.frame_factory import FrameFactory, make_frame, performatives, sasl
 
 
-def names(events: list[Event]) -> list[str]:
+def names(events: list[ConnectionEvent]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
-def error_of(events: list[Event]) -> AmqpError:
+def error_of(events: list[ConnectionEvent]) -> AmqpError:
     closed = events[-1]
     assert isinstance(closed, ConnectionClosed)
     assert closed.error is not None

@@ -15,9 +15,9 @@ from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
 from busway.amqp.errors import AmqpError
 from busway.amqp.events import (
     ConnectionClosed,
+    ConnectionEvent,
     CreditArrived,
     DeliveriesArrived,
-    Event,
     LinkAttached,
     LinkDetached,
     OutcomesArrived,
@@ -173,11 +173,11 @@ class Owner:
         self.links: list[Link] = []
         self.outcomes: list[OutcomesArrived] = []
         self.arrivals: list[DeliveriesArrived] = []
-        self.ends: Counter[Event | object] = Counter()
+        self.ends: Counter[ConnectionEvent | object] = Counter()
         self.closed = 0
         self.written = b""
 
-    def see(self, events: list[Event]) -> None:
+    def see(self, events: list[ConnectionEvent]) -> None:
         for event in events:
             assert self.closed == 0, "nothing is told after ConnectionClosed"
             match event:

@@ -7,7 +7,13 @@ import pytest
 from busway.amqp.allowance import PART_BYTES
 from busway.amqp.connection import EngineSettings
 from busway.amqp.errors import AmqpError, Condition
-from busway.amqp.events import ConnectionClosed, DeliveriesArrived, Event, LinkDetached, SessionEnded
+from busway.amqp.events import (
+    ConnectionClosed,
+    ConnectionEvent,
+    DeliveriesArrived,
+    LinkDetached,
+    SessionEnded,
+)
 from busway.amqp.link import Link
 from busway.amqp.performatives import (
     ROLE_RECEIVER,
@@ -25,11 +31,11 @@ from busway.amqp.performatives import (
 from tests.harness.frame_factory import FrameFactory
 
 
-def names(events: list[Event]) -> list[str]:
+def names(events: list[ConnectionEvent]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
-def condition_of(event: Event) -> str:
+def condition_of(event: ConnectionEvent) -> str:
     assert isinstance(event, (ConnectionClosed, SessionEnded, LinkDetached))
     assert event.error is not None
     return event.error.condition
@@ -65,7 +71,7 @@ def test_too_many_sessions_are_refused_one_by_one() -> None:
 
 def test_a_peer_that_ignores_refusals_of_sessions_is_closed() -> None:
     factory = FrameFactory(EngineSettings(sessions_max=3)).opened()
-    events: list[Event] = []
+    events: list[ConnectionEvent] = []
     for channel in range(10):
         events += factory.send(Begin(None, 0, 1, 1), channel)
     assert condition_of(events[-1]) == Condition.RESOURCE_LIMIT_EXCEEDED
@@ -119,7 +125,7 @@ def test_too_many_links_of_a_connection_are_refused_one_by_one() -> None:
 
 def test_a_peer_that_ignores_refusals_of_links_is_closed() -> None:
     factory = FrameFactory(EngineSettings(links_max=2, handle_max=7)).begun(0).begun(1)
-    events: list[Event] = []
+    events: list[ConnectionEvent] = []
     for number in range(16):
         events += factory.attach(handle=number % 8, name=str(number), channel=number // 8)
     assert isinstance(events[-1], ConnectionClosed)
@@ -267,7 +273,7 @@ def test_attaching_and_detaching_for_ever_leaves_nothing_behind() -> None:
 
 def test_stealing_a_name_for_ever_is_bounded_by_the_handles() -> None:
     factory = FrameFactory().begun()
-    events: list[Event] = []
+    events: list[ConnectionEvent] = []
     for handle in range(300):
         events += factory.send(Attach("same", handle, ROLE_SENDER, target=Target("q")))
         if factory.server.over:

@@ -7,10 +7,10 @@ import pytest
 from busway.amqp.connection import EngineSettings
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.events import (
+    ConnectionEvent,
     CreditArrived,
     CreditDrained,
     DeliveriesArrived,
-    Event,
     LinkAttached,
     LinkDetached,
     OutcomesArrived,
@@ -38,7 +38,7 @@ from tests.harness.frame_factory import FrameFactory, make_frame, split_frames
 WRAP = 2**32
 
 
-def names(events: list[Event]) -> list[str]:
+def names(events: list[ConnectionEvent]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
@@ -51,7 +51,7 @@ def attached(factory: FrameFactory, *, sends: bool, handle: int = 0, name: str =
     return link
 
 
-def deliveries(events: list[Event]) -> list[IncomingDelivery]:
+def deliveries(events: list[ConnectionEvent]) -> list[IncomingDelivery]:
     return [one for event in events if isinstance(event, DeliveriesArrived) for one in event.deliveries]
 
 

@@ -46,7 +46,7 @@ from busway.amqp.performatives import (
     encode_performative,
     encode_transfer_prefix,
 )
-from busway.amqp.type_table import Definition, Field
+from busway.amqp.type_table import CompositeDefinition, Field
 from busway.amqp.types import Array, Described, Int, Long, Symbol, UInt, ULong, UShort
 from tests.harness.examples import examples_of
 
@@ -102,7 +102,7 @@ def sample(field: Field) -> Any:
     return ["one", "two"] if field.multiple else SAMPLES[field.kind]
 
 
-def make(row: Definition, **given: Any) -> Any:
+def make(row: CompositeDefinition, **given: Any) -> Any:
     """Compiled classes do not take None for a flag, so what is absent gets its default."""
     return row.make(**{field.name: given.get(field.name, field.default) for field in row.fields})
 
@@ -120,7 +120,7 @@ def wire_list(value: Any) -> list[Any]:
     return described.value
 
 
-def read(row: Definition, fields: list[Any], descriptor: object = None) -> Any:
+def read(row: CompositeDefinition, fields: list[Any], descriptor: object = None) -> Any:
     raw = encode_value(Described(ULong(row.code) if descriptor is None else descriptor, fields))
     value, _ = decode_value(raw)
     return compose(value)
@@ -143,7 +143,7 @@ def test_the_table_has_every_composite_type_of_the_standard() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
-def test_classes_take_the_fields_of_the_table_in_its_order(row: Definition) -> None:
+def test_classes_take_the_fields_of_the_table_in_its_order(row: CompositeDefinition) -> None:
     """AMQP 1.4: the constructor's arguments are the fields of the row."""
     assert list(inspect.signature(row.make).parameters) == [field.name for field in row.fields]
 
@@ -158,7 +158,7 @@ def test_all_names_of_the_module_are_exported() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
-def test_a_full_value_round_trips(row: Definition) -> None:
+def test_a_full_value_round_trips(row: CompositeDefinition) -> None:
     """AMQP 1.4: every field present, read back by name."""
     value = make(row, **{field.name: sample(field) for field in row.fields})
     made = compose(decode_value(encode_performative(value))[0])
@@ -167,7 +167,7 @@ def test_a_full_value_round_trips(row: Definition) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
-def test_trailing_nulls_are_written(row: Definition) -> None:
+def test_trailing_nulls_are_written(row: CompositeDefinition) -> None:
     """All fields always, as list8 behind 00 53 code, never list0."""
     value = make(row, **{field.name: sample(field) for field in row.fields if field.mandatory})
     raw = encode_performative(value)
@@ -190,7 +190,7 @@ PAIR_IDS = [f"{row.name}-{field.name}" for row, field in PAIRS]
 
 
 @pytest.mark.parametrize(("row", "field"), PAIRS, ids=PAIR_IDS)
-def test_each_field_alone_comes_back(row: Definition, field: Field) -> None:
+def test_each_field_alone_comes_back(row: CompositeDefinition, field: Field) -> None:
     """AMQP 1.4: one optional field at a time, everything else absent."""
     present = {one.name: sample(one) for one in row.fields if one.mandatory or one is field}
     made = compose(decode_value(encode_performative(make(row, **present)))[0])
@@ -199,7 +199,7 @@ def test_each_field_alone_comes_back(row: Definition, field: Field) -> None:
 
 
 @pytest.mark.parametrize(("row", "field"), PAIRS, ids=PAIR_IDS)
-def test_an_absent_field_is_none_unless_mandatory(row: Definition, field: Field) -> None:
+def test_an_absent_field_is_none_unless_mandatory(row: CompositeDefinition, field: Field) -> None:
     """AMQP 1.4: null in the middle; a mandatory field refuses it in both directions."""
     present = {one.name: sample(one) for one in row.fields if one is not field}
     fields = wire_list(make(row, **present | {field.name: sample(field)}))
@@ -214,7 +214,7 @@ def test_an_absent_field_is_none_unless_mandatory(row: Definition, field: Field)
 
 
 @pytest.mark.parametrize(("row", "field"), PAIRS, ids=PAIR_IDS)
-def test_a_field_of_another_type_is_refused(row: Definition, field: Field) -> None:
+def test_a_field_of_another_type_is_refused(row: CompositeDefinition, field: Field) -> None:
     """AMQP 1.4: types are compared exactly."""
     if field.kind == "any":
         return
@@ -225,7 +225,7 @@ def test_a_field_of_another_type_is_refused(row: Definition, field: Field) -> No
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
-def test_trailing_fields_may_be_left_out(row: Definition) -> None:
+def test_trailing_fields_may_be_left_out(row: CompositeDefinition) -> None:
     """AMQP 1.4: a list that ends early means nulls; list0 when everything is absent."""
     full = wire_list(make(row, **{field.name: sample(field) for field in row.fields}))
     needed = max((index + 1 for index, field in enumerate(row.fields) if field.mandatory), default=0)
@@ -239,7 +239,7 @@ def test_trailing_fields_may_be_left_out(row: Definition) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
-def test_a_field_too_many_is_refused(row: Definition) -> None:
+def test_a_field_too_many_is_refused(row: CompositeDefinition) -> None:
     """AMQP 1.4: even when it is null."""
     full = wire_list(make(row, **{field.name: sample(field) for field in row.fields}))
     with pytest.raises(DecodeError, match="fields"):
@@ -247,7 +247,7 @@ def test_a_field_too_many_is_refused(row: Definition) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
-def test_symbolic_and_wide_descriptors_mean_the_same(row: Definition) -> None:
+def test_symbolic_and_wide_descriptors_mean_the_same(row: CompositeDefinition) -> None:
     """We write the short code; we read the symbol and the 8-byte code as well, compared whole."""
     full = wire_list(make(row, **{field.name: sample(field) for field in row.fields}))
     by_code = read(row, full)
@@ -265,7 +265,7 @@ def test_symbolic_and_wide_descriptors_mean_the_same(row: Definition) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
-def test_a_composite_value_must_be_a_list(row: Definition) -> None:
+def test_a_composite_value_must_be_a_list(row: CompositeDefinition) -> None:
     """AMQP 1.4: a map or a number with the right descriptor is no composite value."""
     wrongs: list[object] = [None, {}, 5, b"", Array([], 0x40)]
     for wrong in wrongs:
@@ -329,7 +329,7 @@ def test_the_coordinator_is_a_target() -> None:
 
 
 @pytest.mark.parametrize("row", FRAMES, ids=[row.name for row in FRAMES])
-def test_a_frame_body_ends_where_its_payload_begins(row: Definition) -> None:
+def test_a_frame_body_ends_where_its_payload_begins(row: CompositeDefinition) -> None:
     """AMQP 2.3: the bytes behind the performative are the payload."""
     raw = encode_performative(make(row, **{field.name: sample(field) for field in row.fields}))
     data = b"head" + raw + b"payload"
@@ -339,7 +339,7 @@ def test_a_frame_body_ends_where_its_payload_begins(row: Definition) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row not in FRAMES], ids=lambda row: row.name)
-def test_other_types_are_no_frames(row: Definition) -> None:
+def test_other_types_are_no_frames(row: CompositeDefinition) -> None:
     """AMQP 2.7: a source, an outcome or a header cannot stand as a frame body."""
     raw = encode_performative(make(row, **{field.name: sample(field) for field in row.fields}))
     with pytest.raises(DecodeError, match="no frame"):

@@ -7,8 +7,8 @@ import pytest
 from busway.amqp.connection import EngineSettings
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.events import (
+    ConnectionEvent,
     DeliveriesArrived,
-    Event,
     LinkDetached,
     OutcomesArrived,
     SessionBegun,
@@ -40,7 +40,7 @@ from tests.harness.frame_factory import FrameFactory, performatives, split_frame
 WRAP = 2**32
 
 
-def names(events: list[Event]) -> list[str]:
+def names(events: list[ConnectionEvent]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 

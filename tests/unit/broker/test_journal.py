@@ -13,7 +13,7 @@ from busway.broker.fragment import journal as operations
 from busway.broker.transaction.transactions import Transactions
 from busway.journal.files import OPERATIONS
 from busway.model.errors import BrokerError
-from busway.model.settlement import Report, Settlement, Verb
+from busway.model.settlement import SendReport, Settlement, Verb
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, on_partitions
 from tests.unit.broker.partition_bench import text as keyed
@@ -426,7 +426,7 @@ def test_fragments_are_told_by_their_index() -> None:
         bench.namespace.runtime.journal = journal
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        class Parts(Report):
+        class Parts(SendReport):
             left = 400
 
             def part_done(self, places: list[int], refused: list[tuple[int, BrokerError]]) -> None:

@@ -44,7 +44,7 @@ class Ledger:
         self.shares: list[int] = []
         ledger = self
 
-        class Noted(turns.Share):
+        class Noted(turns.TurnShare):
             def __init__(self, clock: Clock, steps: int) -> None:
                 super().__init__(clock, steps)
                 ledger.shares.append(0)
@@ -219,7 +219,7 @@ def test_rules_that_walk_far_use_a_turn_up(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_clock_ends_a_share_as_well() -> None:
     """Attack: a step that costs more than it should; a clock that stands still ends nothing."""
     clock = ManualClock()
-    share = turns.Share(clock, 1_000)
+    share = turns.TurnShare(clock, 1_000)
     assert not share.spend(10)
     clock.advance(turns.SHARE_S)
     assert share.spend(10)

@@ -14,13 +14,13 @@ from busway.model.errors import (
     MessageTooLarge,
     StoreOutcomeUnknown,
 )
-from busway.model.settlement import Report, Settlement, Verb
+from busway.model.settlement import SendReport, Settlement, Verb
 from tests.unit.broker.namespace_bench import settle
 from tests.unit.broker.partition_bench import COUNT, PartitionBench, index_of, on_partitions, spread, text
 from tests.unit.broker.rig import Answer
 
 
-class Parts(Report):
+class Parts(SendReport):
     """A `PartDone` that remembers."""
 
     def __init__(self) -> None:

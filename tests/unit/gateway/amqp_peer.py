@@ -12,8 +12,8 @@ from uuid import uuid4
 from busway.amqp.connection import Connection, EngineSettings, Role
 from busway.amqp.events import (
     ConnectionClosed,
+    ConnectionEvent,
     DeliveriesArrived,
-    Event,
     LinkAttached,
     LinkDetached,
     OutcomesArrived,
@@ -38,7 +38,7 @@ from tests.harness.memory_store import MemoryStore
 from tests.harness.quiet_loop import is_quiet
 
 T = TypeVar("T")
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=ConnectionEvent)
 
 KEY = "the-key-of-the-tests"
 TURNS_MAX = 500
@@ -230,7 +230,7 @@ class Peer:
         self.room = room
         self.transport = MemoryTransport()
         self.engine = Connection(Role.CLIENT, settings, room.clock.monotonic())
-        self.events: list[Event] = []
+        self.events: list[ConnectionEvent] = []
         self.connection = room.gateway.connect(self.transport, address)
         self.transport.lost = self.connection.connection_lost
         #: Written by the client, not yet read by the server.

@@ -4,7 +4,7 @@ from busway.amqp.errors import AmqpError
 from busway.amqp.performatives import ACCEPTED, Modified, Properties, Rejected
 from busway.amqp.sections import AmqpMessage
 from busway.model.descriptions import QueueDescription
-from busway.model.flow import Flow
+from busway.model.flow import FlowCounts
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
 from tests.unit.gateway.test_amqp_send_link import BATCH_FORMAT, batch
 from tests.unit.gateway.test_amqp_session_receive_link import accept
@@ -12,14 +12,14 @@ from tests.unit.gateway.test_amqp_session_receive_link import accept
 Results = tuple[int, int, int, int]
 
 
-def results(flow: Flow) -> Results:
+def results(flow: FlowCounts) -> Results:
     """(successes, user errors, server errors, throttled) since the last look."""
     now = (flow.successes, flow.user_errors, flow.server_errors, flow.throttled)
     flow.successes = flow.user_errors = flow.server_errors = flow.throttled = 0
     return now
 
 
-def flow_of(room: Room) -> Flow:
+def flow_of(room: Room) -> FlowCounts:
     return room.namespace.queue("q").main.flow
 
 

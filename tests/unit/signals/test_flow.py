@@ -3,7 +3,7 @@
 import pytest
 
 from busway.model.errors import BrokerError, InternalError, MessageLockLost, ServerBusy, StoreOutcomeUnknown
-from busway.model.flow import LATENCY_STEPS_S, NAMESPACE_ONLY, Flow, FlowTable
+from busway.model.flow import LATENCY_STEPS_S, NAMESPACE_ONLY, FlowCounts, FlowTable
 from busway.model.settlement import Settlement, Verb
 from tests.unit.broker.rig import Rig, play, text, unheard
 
@@ -140,7 +140,7 @@ def test_the_time_of_a_send_ends_with_its_commit() -> None:
 @pytest.mark.parametrize("waited_s", [*LATENCY_STEPS_S, 1e9])
 def test_a_step_holds_its_upper_end(waited_s: float) -> None:
     """O-1: ServerSendLatency, as Prometheus defines steps; what is above all of them has one more."""
-    flow = Flow("q")
+    flow = FlowCounts("q")
     flow.taken_in(1, 1, waited_s)
     last = len(LATENCY_STEPS_S)
     step = LATENCY_STEPS_S.index(waited_s) if waited_s in LATENCY_STEPS_S else last
@@ -149,7 +149,7 @@ def test_a_step_holds_its_upper_end(waited_s: float) -> None:
 
 def test_the_results_of_requests_add_up() -> None:
     """O-3: UserErrors are the client's fault, ServerErrors ours, and being told to wait is neither."""
-    flow = Flow("q")
+    flow = FlowCounts("q")
     flow.answered(10, [(0, MessageLockLost()), (3, ServerBusy()), (4, InternalError())])
     flow.refused(StoreOutcomeUnknown(), 2)
     flow.refused(BrokerError())

@@ -6,13 +6,23 @@ import pytest
 
 from busway.model.errors import QuotaExceeded
 from busway.signals import pipelines
-from busway.signals.pipelines import FAILED, RUNNING, STOPPED, NameTaken, Pipelines, ReadSource, Report
+from busway.signals.pipelines import (
+    FAILED,
+    RUNNING,
+    STOPPED,
+    NameTaken,
+    PipelineReport,
+    Pipelines,
+    ReadSource,
+)
 from tests.harness.manual_clock import ManualClock
 
 
-def report(query: str = "q", entity: str = "clicks", state: str = RUNNING, partitions: int = 1) -> Report:
+def report(
+    query: str = "q", entity: str = "clicks", state: str = RUNNING, partitions: int = 1
+) -> PipelineReport:
     numbers = dict.fromkeys(range(partitions), 0)
-    return Report(query, "run", state, 10.0, (ReadSource(entity, next_numbers=numbers),))
+    return PipelineReport(query, "run", state, 10.0, (ReadSource(entity, next_numbers=numbers),))
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ _DISTINCT_IDS: Final = (
 )
 
 
-class Part:
+class FragmentPart:
     """Messages of one send that go to one fragment, by their places in the send; or why they go nowhere."""
 
     __slots__ = ("error", "fragment", "places", "size_bytes")
@@ -128,7 +128,7 @@ class FragmentChoice:
 
     def of_run(
         self, messages: list[Message], settings: FragmentSettings, source_numbers: list[int] | None
-    ) -> list[Part]:
+    ) -> list[FragmentPart]:
         """Each message for itself; in every fragment they keep their order. `source_numbers`: those of forwarded ones
         where they came from."""
         detects = settings.detects_duplicates
@@ -139,24 +139,24 @@ class FragmentChoice:
             and are_keyless(messages)
         ):
             return [self.of_slice(messages, 0, settings)]
-        keyed: dict[int, Part] = {}
-        slices: list[Part] = []
-        refused: list[Part] = []
+        keyed: dict[int, FragmentPart] = {}
+        slices: list[FragmentPart] = []
+        refused: list[FragmentPart] = []
         for place, message in enumerate(messages):
             key = key_of(message, detects)
             if source_numbers is not None:
                 number = source_numbers[place]
                 index = fragment_of_forwarded(message, number, detects, len(self._members))
-                part = keyed.setdefault(index, Part())
+                part = keyed.setdefault(index, FragmentPart())
             elif key is not None:
-                part = keyed.setdefault(fragment_of_key(key, len(self._members)), Part())
+                part = keyed.setdefault(fragment_of_key(key, len(self._members)), FragmentPart())
             elif detects:
-                part = Part()
+                part = FragmentPart()
                 part.error = InvalidOperation(_NO_KEY)
                 refused.append(part)
             else:
                 if not slices or len(slices[-1].places) >= SLICE_MESSAGES_MAX:
-                    slices.append(Part())
+                    slices.append(FragmentPart())
                 part = slices[-1]
             part.places.append(place)
             part.size_bytes += message.size()
@@ -169,10 +169,10 @@ class FragmentChoice:
                 part.error = error
         return [*keyed.values(), *slices, *refused]
 
-    def of_slice(self, messages: list[Message], start: int, settings: FragmentSettings) -> Part:
+    def of_slice(self, messages: list[Message], start: int, settings: FragmentSettings) -> FragmentPart:
         """The next slice of a keyless send, in its turn."""
         end = min(start + SLICE_MESSAGES_MAX, len(messages))
-        part = Part()
+        part = FragmentPart()
         part.places = list(range(start, end))
         for place in part.places:
             message = messages[place]
@@ -183,7 +183,7 @@ class FragmentChoice:
             part.error = error
         return part
 
-    def _assign(self, part: Part, index: int, settings: FragmentSettings) -> None:
+    def _assign(self, part: FragmentPart, index: int, settings: FragmentSettings) -> None:
         try:
             part.fragment = self._usable(index, settings)
         except BrokerError as error:

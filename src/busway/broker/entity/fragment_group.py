@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from busway.broker.entity.fragment_choice import (
     SLICE_MESSAGES_MAX,
     FragmentChoice,
-    Part,
+    FragmentPart,
     are_keyless,
     fragment_of_key,
     index_of_number,
@@ -49,7 +49,7 @@ from busway.model.errors import (
     MessageNotFound,
     ServerBusy,
 )
-from busway.model.settlement import PartDone, Report, RunDone, Settlement, Verb
+from busway.model.settlement import PartDone, RunDone, SendReport, Settlement, Verb
 from busway.store.contract import Store, first_number_base
 
 T = TypeVar("T")
@@ -215,7 +215,7 @@ class FragmentGroup(Outlet):
         for part in parts:
             _append_part(part, messages, gathered.part(part.places), origin)
 
-    def append_in_parts(self, messages: list[Message], report: Report) -> None:
+    def append_in_parts(self, messages: list[Message], report: SendReport) -> None:
         """What goes to one store ends together, and a store that takes its time holds up nobody else's outcome."""
         done = report.part_done
         if self.settings.detects_duplicates or not are_keyless(messages):
@@ -522,7 +522,7 @@ class FragmentGroup(Outlet):
         return await listed_sessions(self.usable(), state_set_after_ms, skip, top)
 
 
-def _append_part(part: Part, messages: list[Message], done: RunDone, origin: Origin | None) -> None:
+def _append_part(part: FragmentPart, messages: list[Message], done: RunDone, origin: Origin | None) -> None:
     fragment = part.fragment
     if fragment is not None:
         fragment.append([messages[place] for place in part.places], done, origin=origin)

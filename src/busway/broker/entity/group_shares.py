@@ -13,7 +13,7 @@ from busway.broker.fragment.runtime import broker_error
 from busway.broker.fragment.sent_run import SentRun
 from busway.broker.fragment.write import FragmentWrite
 from busway.model.errors import BrokerError
-from busway.model.flow import Flow
+from busway.model.flow import FlowCounts
 from busway.model.settlement import PartDone, RunDone, Verb
 from busway.store.contract import CommitBatch, StoreError
 
@@ -163,7 +163,7 @@ class Completion:
 
     __slots__ = ("_count", "_done", "_flow", "_left", "_parts", "refused")
 
-    def __init__(self, count: int, flow: Flow, done: RunDone) -> None:
+    def __init__(self, count: int, flow: FlowCounts, done: RunDone) -> None:
         self._count = count
         self._flow = flow
         self._done = done

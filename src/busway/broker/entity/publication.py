@@ -45,7 +45,7 @@ from busway.store.contract import CommitBatch, FragmentKey
 if TYPE_CHECKING:
     from busway.broker.entity.distribution import Distribution
     from busway.broker.fragment.fragment import Fragment
-    from busway.broker.fragment.turns import Share
+    from busway.broker.fragment.turns import TurnShare
 
 #: What a copy adds to a batch besides the bytes that it shares.
 ROW_BYTES: Final = 100
@@ -313,7 +313,7 @@ class Publication(Preparation):
         self._beginnings = 1
         self._begin()
 
-    def advance(self, share: Share) -> bool:
+    def advance(self, share: TurnShare) -> bool:
         """Goes on for as long as there is room. True when the present part can join, in this very step. Raises why
         nothing of it can."""
         distribution = self._distribution

@@ -17,8 +17,8 @@ from busway.broker.fragment.settings import FragmentSettings
 from busway.message.message import Message
 from busway.model.descriptions import TopicDescription
 from busway.model.errors import BrokerError, EntityDisabled
-from busway.model.flow import Flow
-from busway.model.settlement import Report, RunDone
+from busway.model.flow import FlowCounts
+from busway.model.settlement import RunDone, SendReport
 from busway.rules.selection import Selection
 
 
@@ -37,7 +37,7 @@ class Topic:
         return self.inlet.settings
 
     @property
-    def flow(self) -> Flow:
+    def flow(self) -> FlowCounts:
         return self.inlet.flow
 
     @property
@@ -52,7 +52,7 @@ class Topic:
         """Publishes each message for itself, in order (S-4); refused ones are reported by index."""
         self.inlet.append(messages, done)
 
-    def send_in_parts(self, messages: list[Message], report: Report) -> None:
+    def send_in_parts(self, messages: list[Message], report: SendReport) -> None:
         """The same for whoever can be told part by part."""
         self.inlet.append_in_parts(messages, report)
 

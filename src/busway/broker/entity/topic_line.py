@@ -20,7 +20,7 @@ from busway.model.errors import BrokerError, InternalError, ServerBusy
 
 if TYPE_CHECKING:
     from busway.broker.entity.distribution import Distribution
-    from busway.broker.fragment.turns import Share
+    from busway.broker.fragment.turns import TurnShare
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Waiting:
         #: It goes on, full batch or not.
         self.has_begun = False
 
-    def work(self, share: Share) -> bool:
+    def work(self, share: TurnShare) -> bool:
         """Goes on. True when it is over."""
         raise NotImplementedError
 
@@ -82,7 +82,7 @@ class TopicLine:
             self._is_lined_up = True
             self._turns.line_up(self)
 
-    def work(self, share: Share) -> bool:
+    def work(self, share: TurnShare) -> bool:
         """`turns.Worker`."""
         while self._waiting:
             waiting = self._waiting[0]
@@ -98,7 +98,7 @@ class TopicLine:
         self._is_lined_up = bool(self._waiting)
         return self._is_lined_up
 
-    def _is_over(self, waiting: Waiting, share: Share) -> bool:
+    def _is_over(self, waiting: Waiting, share: TurnShare) -> bool:
         if isinstance(waiting, WaitingTurn):
             self.is_turn = True
             try:
@@ -133,7 +133,7 @@ class WaitingTurn(Waiting):
         super().__init__()
         self._tell = tell
 
-    def work(self, share: Share) -> bool:
+    def work(self, share: TurnShare) -> bool:
         share.spend(1)
         self._tell()
         return True
@@ -159,7 +159,7 @@ class WaitingSend(Waiting):
         self.has_begun = publication is not None
         distribution.pending_bytes += run.bytes
 
-    def work(self, share: Share) -> bool:
+    def work(self, share: TurnShare) -> bool:
         distribution, run = self._distribution, self._run
         publication = self._publication
         if publication is None:
@@ -215,7 +215,7 @@ class WaitingActivation(Waiting):
         self._activated = 0
         self._ended = distribution.turns().outcome()
 
-    def work(self, share: Share) -> bool:
+    def work(self, share: TurnShare) -> bool:
         publication, distribution = self._publication, self._distribution
         self.has_begun = True
         while publication.advance(share):
@@ -249,7 +249,7 @@ class WaitingTransaction(Waiting):
         self._publication = publication
         self._prepared = prepared
 
-    def work(self, share: Share) -> bool:
+    def work(self, share: TurnShare) -> bool:
         while self._publication.advance(share):
             if self._distribution.can_join(self._publication):
                 self._prepared(self._publication, None)

@@ -67,7 +67,7 @@ _HOPS_REASON: Final = "MaxTransferHopCountExceeded"
 _PASSING: Final = (QuotaExceeded, EntityDisabled, EntityNotFound)
 
 
-class Route:
+class ForwardRoute:
     """Where a fragment's messages go. `target` raises EntityNotFound when it is gone, ServerBusy without its
     store. `left` is the entity whose dead-letter queue this is; empty for a main fragment (M-21)."""
 
@@ -88,7 +88,7 @@ class Route:
         self.left = left
 
 
-class Transfer:
+class ForwardedRun:
     """One run on its way. Told by the destination's intake when it joins a batch, and when all is certain."""
 
     __slots__ = ("_rows", "_source", "_transfers", "departure", "ended", "removed")
@@ -168,7 +168,7 @@ class Forwarder(Onward):
         "_timer",
     )
 
-    def __init__(self, fragment: Fragment, route: Route) -> None:
+    def __init__(self, fragment: Fragment, route: ForwardRoute) -> None:
         super().__init__()
         self._fragment = fragment
         self._route = route
@@ -303,7 +303,7 @@ class Forwarder(Onward):
         if not bound:
             return
         transfers = self._route.transfers
-        transfer = Transfer(self._fragment, bound, transfers)
+        transfer = ForwardedRun(self._fragment, bound, transfers)
         with transfers.departing(transfer.departure):
             target.inlet.append(
                 [message for _, message, _ in bound],

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 from busway.amqp.decode import decode_value
 from busway.amqp.encode import append_value
 from busway.amqp.types import Symbol
-from busway.broker.forward.forwarding import Forwarder, Route
+from busway.broker.forward.forwarding import Forwarder, ForwardRoute
 from busway.broker.fragment.intake import fault_of
 from busway.message.message import Head, Message, read_head
 from busway.model.descriptions import Description, QueueDescription, SubscriptionDescription
 from busway.model.entity_path import TRANSFER_KEYWORD
 from busway.model.errors import BrokerError
-from busway.model.settlement import Report, RunDone
+from busway.model.settlement import RunDone, SendReport
 
 if TYPE_CHECKING:
     from busway.broker.entity.queue import Queue
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from busway.broker.fragment.outlet import Outlet
     from busway.broker.fragment.settings import FragmentSettings
     from busway.broker.transaction.transactions import Transaction
-    from busway.model.flow import Flow
+    from busway.model.flow import FlowCounts
     from busway.model.limits import Limits
 
 #: Keys of entities are in lower case; the capital keeps every address of a client from leading here.
@@ -121,7 +121,7 @@ class SendVia:
         return self._destination().settings
 
     @property
-    def flow(self) -> Flow:
+    def flow(self) -> FlowCounts:
         return self._via.flow
 
     @property
@@ -156,7 +156,7 @@ class SendVia:
         else:
             done(refused)
 
-    def send_in_parts(self, messages: list[Message], report: Report) -> None:
+    def send_in_parts(self, messages: list[Message], report: SendReport) -> None:
         """It ends in one."""
         self.send(messages, report.done)
 
@@ -193,7 +193,7 @@ class TransferForwarder(Forwarder):
 
     __slots__ = ("_route_to",)
 
-    def __init__(self, fragment: Fragment, route_to: Callable[[str], Route]) -> None:
+    def __init__(self, fragment: Fragment, route_to: Callable[[str], ForwardRoute]) -> None:
         super().__init__(fragment, route_to(""))
         self._route_to = route_to
 

@@ -40,7 +40,7 @@ from busway.model.errors import (
     InvalidOperation,
     ServerBusy,
 )
-from busway.model.settlement import Report, RunDone, Settlement, Verb
+from busway.model.settlement import RunDone, SendReport, Settlement, Verb
 from busway.store.contract import (
     CommitBatch,
     Counters,
@@ -294,7 +294,7 @@ class Fragment(Outlet):
         del source_numbers  # there is no fragment to choose
         self.intake.append(messages, done, atomically, origin)
 
-    def append_in_parts(self, messages: list[Message], report: Report) -> None:
+    def append_in_parts(self, messages: list[Message], report: SendReport) -> None:
         """There is one part."""
         self.intake.append(messages, report.done, False)
 

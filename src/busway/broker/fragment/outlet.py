@@ -21,12 +21,12 @@ from busway.broker.fragment.message_sessions import MessageSession as MessageSes
 from busway.broker.fragment.settings import FragmentSettings as FragmentSettings
 from busway.message.message import Message
 from busway.model.errors import BrokerError
-from busway.model.settlement import Report, RunDone, Settlement
+from busway.model.settlement import RunDone, SendReport, Settlement
 from busway.store.contract import CommitBatch
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
-    from busway.model.flow import Flow
+    from busway.model.flow import FlowCounts
 
 
 class Origin(Protocol):
@@ -65,7 +65,7 @@ class Outlet:
 
     settings: FragmentSettings
     #: The counts of the whole entity.
-    flow: Flow
+    flow: FlowCounts
 
     @property
     def requires_session(self) -> bool:
@@ -110,7 +110,7 @@ class Outlet:
     ) -> None:
         raise NotImplementedError
 
-    def append_in_parts(self, messages: list[Message], report: Report) -> None:
+    def append_in_parts(self, messages: list[Message], report: SendReport) -> None:
         """`append` for whoever can be told part by part."""
         raise NotImplementedError
 

@@ -35,7 +35,7 @@ SHARE_S: Final = 0.008
 HALF: Final = TURN_STEPS // 2
 
 
-class Share:
+class TurnShare:
     """What somebody has of one turn for work that may be longer."""
 
     __slots__ = ("_clock", "_ends_at", "_steps", "left")
@@ -79,7 +79,7 @@ class Outcome:
 class Worker(Protocol):
     """Somebody with work for several turns."""
 
-    def work(self, share: Share) -> bool:
+    def work(self, share: TurnShare) -> bool:
         """Does some of it. True when more is left that can be done now."""
 
     def give_up(self) -> None:
@@ -103,11 +103,11 @@ class Turns:
         self._line: deque[Worker] = deque()
         self._is_running = False
 
-    def share(self) -> Share:
+    def share(self) -> TurnShare:
         """What is left of this turn; to be told of in `used`."""
-        return Share(self._clock, min(self.left, SHARE_STEPS))
+        return TurnShare(self._clock, min(self.left, SHARE_STEPS))
 
-    def used(self, share: Share) -> None:
+    def used(self, share: TurnShare) -> None:
         self.left -= share.used()
         if self.left < HALF:
             self.watch()
@@ -147,7 +147,7 @@ class Turns:
                 worker.give_up()
 
     def _take_turn(self) -> None:
-        share = Share(self._clock, SHARE_STEPS)
+        share = TurnShare(self._clock, SHARE_STEPS)
         self.left = TURN_STEPS
         for _ in range(len(self._line)):
             worker = self._line.popleft()

@@ -166,7 +166,7 @@ def _without_rules(description: Description) -> Description:
     return replace(description, authorization_rules=())
 
 
-class Place(Protocol):
+class StorePlace(Protocol):
     """A store as placement sees it."""
 
     @property
@@ -177,7 +177,7 @@ class Place(Protocol):
     def fragment_count(self) -> int: ...
 
 
-SomePlace = TypeVar("SomePlace", bound=Place)
+SomePlace = TypeVar("SomePlace", bound=StorePlace)
 
 
 def choose_store(stores: Iterable[SomePlace]) -> SomePlace:

@@ -14,7 +14,7 @@ from busway.broker.entity.distribution import Distribution
 from busway.broker.entity.fragment_group import FragmentGroup
 from busway.broker.entity.queue import Queue
 from busway.broker.entity.topic import Topic
-from busway.broker.forward.forwarding import Forwarder, Route
+from busway.broker.forward.forwarding import Forwarder, ForwardRoute
 from busway.broker.forward.send_via import TransferForwarder, is_transfer_key
 from busway.broker.forward.transfers import Transfers
 from busway.broker.fragment.fragment import Fragment
@@ -185,9 +185,9 @@ class EntityLoader:
         counters = keeper.counters[key]
         return Fragment(key, index, counters, keeper.store, settings, self._runtime, dead_letter)
 
-    def _route(self, target_path: str, left: str) -> Route:
+    def _route(self, target_path: str, left: str) -> ForwardRoute:
         hops_max = self._runtime.limits.forwarding_hops_max
-        return Route(target_path, lambda: self._target(target_path), self._transfers, hops_max, left)
+        return ForwardRoute(target_path, lambda: self._target(target_path), self._transfers, hops_max, left)
 
     def _target(self, path: str) -> Queue | Topic:
         row = self._index.rows.get(path_key(path))

@@ -9,6 +9,8 @@ deadletters        dead letters looked at, and their way back
 triage             the same by a policy, once or as a stream
 report             what the bus did, as a page
 status             list, status, forget: streams that read the bus, and how far behind they are
+
+Others know none of it.
 """
 
 import typer

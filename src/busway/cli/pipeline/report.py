@@ -61,9 +61,9 @@ def report(
     first, last = _instant(since, "--since"), _instant(until, "--until")
     require_spark()
     from busway_spark.pipeline.job import JobFailed, job_session
-    from busway_spark.pipeline.report.report import Report, run
+    from busway_spark.pipeline.report.report import ReportJob, run
 
-    options = Report(captured, journal, first, last, tuple(entities or ()), sizes, out)
+    options = ReportJob(captured, journal, first, last, tuple(entities or ()), sizes, out)
     with spark.progress(as_json=as_json) as told:
         try:
             done = run(job_session("report", spark.master, spark.settings()), options, told)

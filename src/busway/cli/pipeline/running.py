@@ -12,7 +12,7 @@ import typer
 from busway.cli.verbs import CommandFailed, OptionGroup, ServerOptions, WrongCall
 
 if TYPE_CHECKING:
-    from busway_spark.pipeline.job import Place, Progress
+    from busway_spark.pipeline.job import JobPlace, JobProgress
 
 ConfOption = Annotated[
     list[str] | None,
@@ -37,20 +37,20 @@ class SparkOptions(OptionGroup):
     conf: ConfOption = None
     quiet: QuietOption = False
 
-    def place(self, server: ServerOptions) -> "Place":
+    def place(self, server: ServerOptions) -> "JobPlace":
         """The bus and the cluster. Fails with a sentence where the extra is not installed."""
         require_spark()
-        from busway_spark.pipeline.job import Place
+        from busway_spark.pipeline.job import JobPlace
         from busway_spark.wire.bus import Bus
 
         target = server.find()
         bus = Bus(target.text, None if target.ca_file is None else str(target.ca_file))
-        return Place(bus, self.master, self.settings())
+        return JobPlace(bus, self.master, self.settings())
 
     def settings(self) -> dict[str, str]:
         return settings(self.conf)
 
-    def progress(self, *, as_json: bool) -> AbstractContextManager["Progress"]:
+    def progress(self, *, as_json: bool) -> AbstractContextManager["JobProgress"]:
         return progress(quiet=self.quiet, as_json=as_json)
 
 
@@ -72,12 +72,12 @@ def settings(conf: list[str] | None) -> dict[str, str]:
 
 
 @contextmanager
-def progress(*, quiet: bool, as_json: bool = False) -> Iterator["Progress"]:
+def progress(*, quiet: bool, as_json: bool = False) -> Iterator["JobProgress"]:
     """Sentences on standard error, or a JSON object for each step. The first SIGINT or SIGTERM asks the job to
     end in good order, the second ends it."""
-    from busway_spark.pipeline.job import Progress
+    from busway_spark.pipeline.job import JobProgress
 
-    told = Progress(None if quiet else _teller(as_json))
+    told = JobProgress(None if quiet else _teller(as_json))
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, frame: object) -> None:

@@ -15,4 +15,6 @@ Then one of these:
   attach            who may attach what, and which kind of link comes of it
   links             what clients send and receive by: queues, topics, subscriptions, event hubs
   nodes             what clients ask: `$cbs`, `$management`, the coordinator of transactions
+
+Others know `gateway` and `message_mapping`.
 """

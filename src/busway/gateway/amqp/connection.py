@@ -30,10 +30,10 @@ from busway.amqp.engine_settings import PLAIN
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.events import (
     ConnectionClosed,
+    ConnectionEvent,
     ConnectionOpened,
     CreditArrived,
     DeliveriesArrived,
-    Event,
     LinkAttached,
     LinkDetached,
     OutcomesArrived,
@@ -122,7 +122,7 @@ class AmqpConnection:
             return
         began_s = LOOP.now()
         carrier.holdings.unbooked_bytes += len(data)
-        events: list[Event] = []
+        events: list[ConnectionEvent] = []
         carrier.in_turn = True
         try:
             events = self._engine.receive(data, self._now())
@@ -261,7 +261,7 @@ class AmqpConnection:
 
     # -- events
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: ConnectionEvent) -> None:
         handler = _HANDLERS.get(type(event))
         if handler is not None:
             handler(self, event)
@@ -352,7 +352,7 @@ def offered(desired: list[str] | None) -> list[str] | None:
     return found or None
 
 
-def describe_events(events: list[Event]) -> str:
+def describe_events(events: list[ConnectionEvent]) -> str:
     """What a read has brought, in words: how many events of which kind at which entity, the most frequent first."""
     counts: dict[str, int] = {}
     for event in events:
@@ -365,7 +365,7 @@ def describe_events(events: list[Event]) -> str:
     return f"AMQP input: {words or 'frames'}{more}"
 
 
-def _place(event: Event) -> str:
+def _place(event: ConnectionEvent) -> str:
     link: Link | None = getattr(event, "link", None)
     owner = None if link is None else _owner_of(link)
     return "" if owner is None else f" at {shown(owner.node.path)}"
@@ -375,7 +375,7 @@ def _owner_of(link: Link) -> AttachedLink | None:
     return cast("AttachedLink | None", link.owner)
 
 
-_HANDLERS: Final[dict[type[Event], Callable[[AmqpConnection, Any], None]]] = {
+_HANDLERS: Final[dict[type[ConnectionEvent], Callable[[AmqpConnection, Any], None]]] = {
     DeliveriesArrived: AmqpConnection._deliveries_arrived,
     OutcomesArrived: AmqpConnection._outcomes_arrived,
     CreditArrived: AmqpConnection._credit_arrived,

@@ -19,4 +19,6 @@ event_hubs       event hubs: themselves, consumer groups, publishing, how far th
 operator_routes  stores, keys, figures, the status page; a bus made as new, for test suites
 pipelines_route  streams that report themselves, and how far behind they are
 bulk             many messages in one request, for Spark and for tools
+
+Others know `app` and `entrance`.
 """

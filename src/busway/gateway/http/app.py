@@ -51,7 +51,7 @@ from busway.gateway.http.websocket import FRAME_BYTES_MAX, OpenConnection, serve
 from busway.gateway.tracking import Tracking
 from busway.model.authorization import NOBODY, note_caller
 from busway.model.errors import BrokerError, InternalError
-from busway.model.flow import Flow
+from busway.model.flow import FlowCounts
 from busway.signals.pipelines import LagMeter, MeasuredPipelines, Pipelines
 from busway.staging.stagings import Stagings
 from busway.streams.event_hubs import EventHubs
@@ -210,7 +210,7 @@ class HttpGateway:
             response.headers["Connection"] = "close"
         return response
 
-    def _flow(self, path: str) -> Flow:
+    def _flow(self, path: str) -> FlowCounts:
         """Requests about messages count for their entity, all others for the namespace (O-2)."""
         flows = self._namespace.flows
         lower = path.lower()

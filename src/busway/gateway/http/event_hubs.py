@@ -121,7 +121,7 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
 class HubRoutes:
-    """Managing event hubs, in JSON under the names of `streams.hub_descriptions`:"""
+    """Managing event hubs, in JSON under the names of `streams.hub_descriptions`."""
 
     def __init__(self, hubs: EventHubs) -> None:
         self._hubs = hubs
@@ -248,7 +248,7 @@ _READ_ONLY: Final = frozenset({"CreatedAt", "UpdatedAt", "EventHubPath", "Name"}
 
 
 class ConsumerGroupRoutes:
-    """Consumer groups of an event hub, as administration clients of the service write them (H-5):"""
+    """Consumer groups of an event hub, as administration clients of the service write them (H-5)."""
 
     def __init__(self, hubs: EventHubs, clock: Clock) -> None:
         self._hubs = hubs
@@ -329,7 +329,7 @@ Done = Callable[[BrokerError | None], None]
 
 
 class HubMessages:
-    """Publishing over HTTP (H-15), with the bodies of the message API (`sent_message`):"""
+    """Publishing over HTTP (H-15), with the bodies of the message API."""
 
     def __init__(self, hubs: EventHubs, clock: Clock) -> None:
         self._hubs = hubs

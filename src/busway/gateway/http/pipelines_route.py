@@ -50,10 +50,10 @@ from busway.signals.pipelines import (
     NameTaken,
     PartitionLag,
     Pipeline,
+    PipelineReport,
     Pipelines,
     Reads,
     ReadSource,
-    Report,
     SourceLag,
 )
 from busway.streams.event_hubs import EventHubs
@@ -136,7 +136,7 @@ class PipelinesRoute:
         self._require_listen(call, named[0])
         return named[0]
 
-    async def _require_all(self, call: Call, report: Report, entity: str | None) -> None:
+    async def _require_all(self, call: Call, report: PipelineReport, entity: str | None) -> None:
         """Whoever may listen to the namespace may listen to all of it. Raises 401s."""
         if entity is None:
             return
@@ -180,7 +180,7 @@ _SOURCE_MEMBERS: Final = frozenset({"entity", "consumerGroup", "createdAtMs", "p
 # -- reading
 
 
-def report_of(given: object) -> Report:
+def report_of(given: object) -> PipelineReport:
     """Raises BadArgument."""
     told = _object(given, "The body", _MEMBERS)
     sources = told.get("sources")
@@ -189,7 +189,7 @@ def report_of(given: object) -> Report:
     state = told.get("state", RUNNING)
     if state not in STATES:
         raise BadArgument(f"state: one of {', '.join(STATES)} is expected.")
-    report = Report(
+    report = PipelineReport(
         query=_matching(told, "query", _ID),
         run=_matching(told, "run", _ID),
         state=str(state),

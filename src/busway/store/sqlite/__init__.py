@@ -9,4 +9,6 @@ spans            reads under way: their connections, and the shadows of batches 
 reader           the half of a read that runs on a connection of its own
 database_file    opening a file: new, ours, or to be migrated; checkpoints and free pages, between commits
 queries          the statements of `queries.sql`, `schema.sql` and `migrations`
+
+Others know `store`.
 """

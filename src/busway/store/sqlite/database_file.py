@@ -4,7 +4,7 @@ The migration to schema 2 reads rows as schema 1 had them: their checksum proven
 every column to the type it should have, because a damaged row must come through: it gets a checksum that no row
 has, and stays damaged.
 
-What keeps a file in shape between commits is checkpoints, and giving free pages back (`Upkeep`). Both run in the
+What keeps a file in shape between commits is checkpoints, and giving free pages back (`FileUpkeep`). Both run in the
 commit thread after a commit was reported, so they hold up the next commit a little and the event loop not at all.
 Pages are given back in slices, also while there is no other work.
 """
@@ -232,7 +232,7 @@ _LOOK_INTERVAL_S: Final = 1.0
 _SLICE_INTERVAL_S: Final = 0.1
 
 
-class Upkeep:
+class FileUpkeep:
     """Of one writing connection. `run` belongs to the commit thread."""
 
     def __init__(

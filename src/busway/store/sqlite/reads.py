@@ -33,7 +33,7 @@ from busway.store.contract import (
 from busway.store.rows import NUMBER_MASK, RawPage
 from busway.store.shadow import Shadows
 from busway.store.sqlite.reader import DamagedState, FirstNumbers, RawSession, Reader
-from busway.store.sqlite.spans import Span, Spans
+from busway.store.sqlite.spans import ReadSpan, Spans
 
 #: Past every time and count a client can name, and small enough for SQLite's integers.
 _FAR: Final = 1 << 62
@@ -120,7 +120,7 @@ class SqliteReads:
         )
 
     async def _raw_messages(
-        self, span: Span, fragment: FragmentKey, place: int, after: int, limit: int, bytes_max: int
+        self, span: ReadSpan, fragment: FragmentKey, place: int, after: int, limit: int, bytes_max: int
     ) -> RawPage:
         """At once where a thread has touched the rows lately, else after a thread has."""
         warmth = self._warmth
@@ -147,7 +147,7 @@ class SqliteReads:
         keys = [fragment << COUNTER_BITS | number for number in known]
         found: list[Message] = []
         damaged: list[int] = []
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             # Corrected at the end, so that all pages show one moment.
             at = 0
             while at < len(keys):
@@ -172,7 +172,7 @@ class SqliteReads:
         base = self._number_bases.get(fragment, 0)
         known = {number - base for number in numbers if 0 < number - base <= NUMBER_MASK}
         keys = [fragment << COUNTER_BITS | number for number in sorted(known)]
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             rows = await span.run(lambda reader: reader.sizes(place, keys))
             shadows = span.shadows()
         if self._is_dropped(fragment, shadows):
@@ -191,7 +191,7 @@ class SqliteReads:
         )
 
     async def _raw_session(
-        self, span: Span, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
+        self, span: ReadSpan, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
     ) -> RawPage:
         _, page = await span.run_warm(
             lambda reader: reader.warm_session_messages(fragment, session_id, after, limit),
@@ -215,13 +215,13 @@ class SqliteReads:
         self,
         fragment: FragmentKey,
         after: int,
-        read: Callable[[Span, int], Coroutine[None, None, RawPage]],
+        read: Callable[[ReadSpan, int], Coroutine[None, None, RawPage]],
     ) -> Page:
         base = self._number_bases.get(fragment, 0)
         after = max(after - base, 0)
         if after >= NUMBER_MASK:
             return Page([], False, [])
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             while True:
                 raw = await read(span, after)
                 shadows = span.shadows()
@@ -273,7 +273,7 @@ class SqliteReads:
         found: list[tuple[int, int]] = []
         after = (-_FAR, 0) if behind is None else (behind[2], self._row_key(behind[0], behind[1]))
         slice_rows = min(limit + 16, _LIMIT_MAX)
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             while True:
                 rows = await span.run(_slice(read, after, now_ms, slice_rows))
                 shadows = span.shadows()
@@ -285,7 +285,7 @@ class SqliteReads:
     # -- sessions
     async def session(self, fragment: FragmentKey, session_id: str) -> SessionRow | None:
         numbers_max = _NUMBERS_FIRST
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             while True:
                 try:
                     raw = await span.run(_session(fragment, session_id, numbers_max))
@@ -316,7 +316,7 @@ class SqliteReads:
         after = max(after_first_number - base, 0)
         rows_max = min(limit, _LIMIT_MAX)
         numbers_max = _NUMBERS_FIRST
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             while after < NUMBER_MASK and rows_max > 0:
                 going = sorted(span.shadows().active_removed(fragment))
                 rows, cut = await span.run(_session_firsts(fragment, after, rows_max, going, numbers_max))
@@ -347,7 +347,7 @@ class SqliteReads:
         skip = min(max(skip, 0), _LIMIT_MAX)
         rows_max = min(limit, _LIMIT_MAX)
         numbers_max = _NUMBERS_FIRST
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             while rows_max > 0:
                 going = sorted(span.shadows().active_removed(fragment))
                 rows = await span.run(
@@ -373,30 +373,30 @@ class SqliteReads:
 
     # -- logs
     async def chunks(self, log: FragmentKey, from_number: int, bytes_max: int) -> ChunkPage:
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             page = await span.run(lambda reader: reader.logs.chunks(log, from_number, bytes_max))
             return ChunkPage([], [], False) if self._is_dropped(log, span.shadows()) else page
 
     async def chunk_heads(self, log: FragmentKey, from_number: int, limit: int) -> list[ChunkHead]:
         rows = min(max(limit, 0), _LIMIT_MAX)
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             heads = await span.run(lambda reader: reader.logs.heads(log, from_number, rows))
             return [] if self._is_dropped(log, span.shadows()) else heads
 
     async def first_number_since(self, log: FragmentKey, at_ms: int) -> int | None:
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             number = await span.run(lambda reader: reader.logs.first_number_since(log, at_ms))
             return None if self._is_dropped(log, span.shadows()) else number
 
     async def producers(self, log: FragmentKey) -> list[ProducerRow]:
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             rows = await span.run(lambda reader: reader.logs.producers(log))
             return [] if self._is_dropped(log, span.shadows()) else rows
 
     # -- the rest
     async def known_ids(self, fragment: FragmentKey, ids: Iterable[str], since_ms: int) -> set[str]:
         asked = set(ids)
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             stored = await span.run(lambda reader: reader.known_ids(fragment, asked, since_ms))
             shadows = span.shadows()
         if self._is_dropped(fragment, shadows):
@@ -406,19 +406,19 @@ class SqliteReads:
         return {message_id for message_id in asked if known.get(message_id, -1) >= since_ms}
 
     async def transfer_marks(self, source_store: str | None = None) -> list[TransferMark]:
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             marks = await span.run(lambda reader: reader.transfer_marks(source_store))
             removed = span.shadows().marks_removed()
         return [mark for mark in marks if mark not in removed]
 
     async def fragments(self, keys: Sequence[FragmentKey] | None = None) -> list[FragmentRow]:
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             rows = await span.run(lambda reader: reader.fragments(keys))
             shadows = span.shadows()
         return [row for row in rows if not self._is_dropped(row.key, shadows)]
 
     async def catalogue(self) -> tuple[int, dict[str, str]]:
-        with Span(self._spans) as span:
+        with ReadSpan(self._spans) as span:
             return await span.run(Reader.catalogue)
 
 

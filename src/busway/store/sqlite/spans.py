@@ -153,7 +153,7 @@ class Spans:
             del shadows[-2]
 
 
-class Span:
+class ReadSpan:
     """One read from its call to its return."""
 
     __slots__ = ("_began_at", "_generation", "_spans")

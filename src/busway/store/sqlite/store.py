@@ -48,7 +48,7 @@ from busway.store.contract import (
 from busway.store.shadow import Shadow
 from busway.store.sqlite.commit_batch import BatchWriter
 from busway.store.sqlite.companion_files import FileLock, HighWater, SpaceGuard, free_bytes_of
-from busway.store.sqlite.database_file import Upkeep, open_for_reading, open_for_writing
+from busway.store.sqlite.database_file import FileUpkeep, open_for_reading, open_for_writing
 from busway.store.sqlite.queries import query
 from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.reads import SqliteReads
@@ -241,7 +241,7 @@ class SqliteStore:
         self._connection = open_for_writing(self._path, self._vfs)
         try:
             self._writer = BatchWriter(self._connection)
-            self._upkeep = Upkeep(
+            self._upkeep = FileUpkeep(
                 self._connection,
                 self._clock,
                 checkpoint_bytes=self._checkpoint_bytes,

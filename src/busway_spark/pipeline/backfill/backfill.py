@@ -29,11 +29,11 @@ from busway_spark.pipeline.backfill.backfill_sending import COUNTS_DDL, Sending
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import SpannedFile
 from busway_spark.pipeline.entity_kind import QUEUE_KIND, find_entity
-from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress
 from busway_spark.rules.rule_columns import RuleColumns
 from busway_spark.wire.bus import BusFailure
 from busway_spark.writing.two_phase import RowsStaged, can_stage, decide
-from busway_spark.writing.write_names import GivenName, Running, WriteName, of_job
+from busway_spark.writing.write_names import GivenName, Running, SinkWrite, of_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ class BackfillResult:
     rules: list[dict[str, object]] = field(default_factory=list)
 
 
-def backfill(place: Place, options: BackfillOptions, progress: Progress) -> BackfillResult:
+def backfill(place: JobPlace, options: BackfillOptions, progress: JobProgress) -> BackfillResult:
     """Raises JobFailed."""
     root = CaptureRoot(options.root)
     found = plan(place, root, options)
@@ -91,13 +91,13 @@ def backfill(place: Place, options: BackfillOptions, progress: Progress) -> Back
 class _Backfill:
     def __init__(
         self,
-        place: Place,
+        place: JobPlace,
         root: CaptureRoot,
         options: BackfillOptions,
         found: BackfillPlan,
         columns: RuleColumns,
         result: BackfillResult,
-        progress: Progress,
+        progress: JobProgress,
     ) -> None:
         self._place = place
         self._root = root
@@ -178,7 +178,7 @@ class _Backfill:
         except BusFailure as error:
             raise JobFailed(f"{error} Start the same backfill again to go on.") from error
 
-    def _write(self, files: Sequence[SpannedFile]) -> WriteName | None:
+    def _write(self, files: Sequence[SpannedFile]) -> SinkWrite | None:
         """The same for the same files, rules and target."""
         if not self._stages:
             return None

@@ -28,7 +28,7 @@ from busway.client.errors import ClientError, Unreachable
 from busway.rules.rule import Rule
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import SpannedFile, listed_files, spanned
-from busway_spark.pipeline.job import JobFailed, Place
+from busway_spark.pipeline.job import JobFailed, JobPlace
 from busway_spark.rules.rule_columns import (
     NOT_SELECTED,
     SELECTED,
@@ -114,7 +114,7 @@ class BackfillPlan:
     faults: tuple[str, ...]
 
 
-def plan(place: Place, root: CaptureRoot, options: BackfillOptions) -> BackfillPlan:
+def plan(place: JobPlace, root: CaptureRoot, options: BackfillOptions) -> BackfillPlan:
     """Raises JobFailed."""
     rules = _rules(place, options)
     files = spanned(root, listed_files(root, options.topic))
@@ -141,7 +141,7 @@ def plan(place: Place, root: CaptureRoot, options: BackfillOptions) -> BackfillP
     return BackfillPlan(tuple(rules), tuple(cuts), tuple(_in_order(files)), wanted, captured, tuple(faults))
 
 
-def _rules(place: Place, options: BackfillOptions) -> list[Rule]:
+def _rules(place: JobPlace, options: BackfillOptions) -> list[Rule]:
     try:
         with administration(place.bus) as client:
             rules = client.list_rules(options.topic, options.subscription)
@@ -153,7 +153,7 @@ def _rules(place: Place, options: BackfillOptions) -> list[Rule]:
 
 
 def _cuts(
-    place: Place, options: BackfillOptions, rules: Sequence[Rule], files: Sequence[SpannedFile]
+    place: JobPlace, options: BackfillOptions, rules: Sequence[Rule], files: Sequence[SpannedFile]
 ) -> list[tuple[int, ...]]:
     try:
         kind = place.bus.kind()

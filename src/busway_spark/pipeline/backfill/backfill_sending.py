@@ -38,8 +38,8 @@ from busway_spark.pipeline.backfill.backfill_rows import CapturedRows
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.wire.bus import Bus, BusFailure
-from busway_spark.writing.two_phase import Stage
-from busway_spark.writing.write_names import WriteName
+from busway_spark.writing.two_phase import TaskStage
+from busway_spark.writing.write_names import SinkWrite
 
 _LOT_COPIES: Final = 2_000
 _LOT_BYTES: Final = 2 * 1024 * 1024
@@ -54,7 +54,7 @@ class Told:
     staged: str | None = None
 
 
-class Target(Protocol):
+class CopyTarget(Protocol):
     def put(self, copies: CopyColumns) -> None:
         """Raises JobFailed."""
 
@@ -142,9 +142,9 @@ def _length(piece: Column) -> Column:
 
 
 class StagedTarget:
-    def __init__(self, bus: Bus, queue: str, write: WriteName) -> None:
+    def __init__(self, bus: Bus, queue: str, write: SinkWrite) -> None:
         self._queue = queue
-        self._stage = Stage(bus, write)
+        self._stage = TaskStage(bus, write)
         self._rows = 0
         self._is_whole = False
 
@@ -239,7 +239,7 @@ class Sending:
     #: The queue keeps a message that comes twice once.
     detects_duplicates: bool = False
     #: What is staged for the queue is known by; None where it cannot be staged.
-    write: WriteName | None = None
+    write: SinkWrite | None = None
 
     def send(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In a task: for `mapInArrow`."""
@@ -257,7 +257,7 @@ class Sending:
         counted: list[list[Any]] = [[told.new], [told.known], [copying.failed], [told.staged]]
         yield pa.RecordBatch.from_pydict(dict(zip(COUNTS.names, counted, strict=True)), schema=COUNTS)
 
-    def _target(self) -> Target:
+    def _target(self) -> CopyTarget:
         if self.into is None:
             return SubscriptionTarget(self.bus, self.subscription_path, self.through)
         if self.write is None:

@@ -47,7 +47,7 @@ from busway_spark.pipeline.captured.captured import SCHEMA, entity_folder
 from busway_spark.pipeline.captured.captured_files import last_numbers
 from busway_spark.pipeline.captured.delta_table import require_delta
 from busway_spark.pipeline.entity_kind import HUB, SUBSCRIPTION_KIND, TOPIC_KIND, EntityFacts, find_entity
-from busway_spark.pipeline.job import JobFailed, Place, Progress, driver_sentence, job_session
+from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress, driver_sentence, job_session
 from busway_spark.servicebus.options import JSON
 from busway_spark.shared_python.lent_python import shared_python
 from busway_spark.start.session import small_java
@@ -156,7 +156,7 @@ class CaptureResult:
     seconds: float = 0.0
 
 
-def capture(place: Place, options: CaptureOptions, progress: Progress) -> CaptureResult:
+def capture(place: JobPlace, options: CaptureOptions, progress: JobProgress) -> CaptureResult:
     """Raises JobFailed."""
     root = CaptureRoot(options.root)
     if options.layout == DELTA:
@@ -240,7 +240,7 @@ def _begin(stack: ExitStack, root: CaptureRoot, entity: EntityFacts, options: Ca
 
 
 def _start(
-    spark: SparkSession, place: Place, root: CaptureRoot, entity: EntityFacts, options: CaptureOptions
+    spark: SparkSession, place: JobPlace, root: CaptureRoot, entity: EntityFacts, options: CaptureOptions
 ) -> StreamingQuery:
     checkpoint = _checkpoint(root, entity.name, options)
     if entity.kind == HUB:
@@ -268,7 +268,7 @@ def _start(
 
 
 def _started_again(
-    spark: SparkSession, place: Place, root: CaptureRoot, options: CaptureOptions, entity: EntityFacts
+    spark: SparkSession, place: JobPlace, root: CaptureRoot, options: CaptureOptions, entity: EntityFacts
 ) -> StreamingQuery:
     """As a new start of the job would: what was half done is done first. Raises JobFailed."""
     try:
@@ -286,7 +286,7 @@ def _checkpoint(root: CaptureRoot, entity: str, options: CaptureOptions) -> str:
 
 
 def _events(
-    spark: SparkSession, place: Place, root: CaptureRoot, entity: EntityFacts, options: CaptureOptions
+    spark: SparkSession, place: JobPlace, root: CaptureRoot, entity: EntityFacts, options: CaptureOptions
 ) -> DataFrame:
     given = {
         **place.eventhubs_options(entity.name),
@@ -314,7 +314,9 @@ def _captured_positions(root: CaptureRoot, entity: str) -> dict[str, object]:
     return {str(partition): {"seqNo": number + 1, "isInclusive": True} for partition, number in last.items()}
 
 
-def _messages(spark: SparkSession, place: Place, entity: EntityFacts, options: CaptureOptions) -> DataFrame:
+def _messages(
+    spark: SparkSession, place: JobPlace, entity: EntityFacts, options: CaptureOptions
+) -> DataFrame:
     if entity.kind == TOPIC_KIND:
         where = {"topic": entity.name, "subscription": options.subscription}
     elif entity.kind == SUBSCRIPTION_KIND:
@@ -347,7 +349,7 @@ class _Capture:
         self.rows = 0
         self._seen = -1
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, progress: JobProgress) -> None:
         for batch in self.query.recentProgress:
             found = json.loads(batch.json)
             number, rows = int(found["batchId"]), int(found["numInputRows"])
@@ -377,7 +379,7 @@ class _Capture:
         """It has ended, and not by a failure."""
         return not self.query.isActive and self.query.exception() is None
 
-    def failed(self, failure: JobFailed, progress: Progress) -> None:
+    def failed(self, failure: JobFailed, progress: JobProgress) -> None:
         """It is started again later; the others go on."""
         self.last_failure = failure
         pause_s = self.retry.failed()
@@ -389,7 +391,7 @@ class _Capture:
 StartAgain = Callable[[EntityFacts], "StreamingQuery"]
 
 
-def _watch(captures: list[_Capture], progress: Progress, start_again: StartAgain | None) -> None:
+def _watch(captures: list[_Capture], progress: JobProgress, start_again: StartAgain | None) -> None:
     """Until all have ended, or somebody stops them. One that fails ends the job, or is started again where there is
     a way. Raises JobFailed."""
     while True:
@@ -407,7 +409,7 @@ def _watch(captures: list[_Capture], progress: Progress, start_again: StartAgain
         progress.wait(_WATCH_S)
 
 
-def _retried(capture: _Capture, progress: Progress, start_again: StartAgain) -> None:
+def _retried(capture: _Capture, progress: JobProgress, start_again: StartAgain) -> None:
     try:
         if capture.retry.is_due():
             capture.query = start_again(capture.entity)

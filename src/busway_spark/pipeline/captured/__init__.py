@@ -7,4 +7,6 @@ captured_files     which files there are, in folders and in a Delta table, also 
 manifests          what captured files hold, by their footers or without opening them
 delta_table        a Delta table: its columns, its files
 swap               old files against new ones, in one step, and what readers see of it
+
+Others know all of it.
 """

@@ -7,4 +7,6 @@ tasks         moved by tasks, each once, by a route of the server
 move          moved by the driver over AMQP, where there is no such route
 triage        the same by policy, once or as a stream: how often, after how long, and where to in the end
 report        counted by group, and told: Parquet and a page
+
+Others know `columns`, `deadletters`, `report` and `triage`.
 """

@@ -53,7 +53,7 @@ from busway.message.changed_payload import (
 )
 from busway_spark.given_options import NUMBER_MAX
 from busway_spark.pipeline.deadletters.plan import DEAD_LETTER
-from busway_spark.pipeline.job import JobFailed, Place
+from busway_spark.pipeline.job import JobFailed, JobPlace
 from busway_spark.servicebus.columns import readable_schema
 from busway_spark.servicebus.entity_reading import number_of
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, FRAGMENT_SHIFT
@@ -206,7 +206,7 @@ async def spans(look: Look) -> list[tuple[int, int]]:
 
 
 def browse(
-    spark: SparkSession, place: Place, sources: Sequence[str], names: Sequence[str] | None = None
+    spark: SparkSession, place: JobPlace, sources: Sequence[str], names: Sequence[str] | None = None
 ) -> DataFrame:
     """All dead letters, with these columns of the format (all, where none are named) and `source`."""
     narrowing = {} if names is None else {"columns": ",".join(names)}
@@ -228,7 +228,7 @@ def browse(
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def empty(spark: SparkSession, place: Place) -> DataFrame:
+def empty(spark: SparkSession, place: JobPlace) -> DataFrame:
     """The same columns without a row."""
     schema = readable_schema(read_options(place.servicebus_options(entity="none")))
     return spark.createDataFrame([], schema).withColumn("source", F.lit(0))

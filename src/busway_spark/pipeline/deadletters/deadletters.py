@@ -39,15 +39,15 @@ from busway_spark.pipeline.deadletters.plan import (
     PLANNED,
     REFUSED,
     TRANSACTION,
+    LetterRoute,
     Plan,
-    Route,
     find_route,
     source_of,
 )
 from busway_spark.pipeline.deadletters.plan import Row as PlanRow
 from busway_spark.pipeline.deadletters.report import USUAL_KEYS, LetterFile, Survey, survey, write_page
 from busway_spark.pipeline.deadletters.tasks import TaskMover, packed_numbers
-from busway_spark.pipeline.job import JobFailed, Place, Progress, failing
+from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress, failing
 from busway_spark.servicebus.variant import amqp_value
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Triage:
     """What was found, and what was done."""
 
     survey: Survey
-    routes: list[Route]
+    routes: list[LetterRoute]
     is_dry: bool
     #: Outcome (`plan`) → how many of the chosen; empty in a dry run.
     outcomes: dict[str, int] = field(default_factory=dict)
@@ -105,9 +105,9 @@ class Triage:
         return not any(self.outcomes.get(each) for each in (REFUSED, LOCKED, PLANNED))
 
 
-def run(place: Place, options: DeadLetters, progress: Progress | None = None) -> Triage:
+def run(place: JobPlace, options: DeadLetters, progress: JobProgress | None = None) -> Triage:
     """Raises JobFailed."""
-    told = progress or Progress()
+    told = progress or JobProgress()
     sources = _sources(options.entities)
     routes = [find_route(place.bus, source, options.into) for source in sources]
     spark = place.session("deadletters")
@@ -153,7 +153,9 @@ def _failing() -> Iterator[None]:
 
 
 class _Work:
-    def __init__(self, place: Place, options: DeadLetters, routes: list[Route], progress: Progress) -> None:
+    def __init__(
+        self, place: JobPlace, options: DeadLetters, routes: list[LetterRoute], progress: JobProgress
+    ) -> None:
         self._place = place
         self._spark: SparkSession | None = None
         self._options = options
@@ -316,7 +318,7 @@ def _plain(part: str, value: Any) -> Any:
 
 
 def _letter_row(
-    row: Any, routes: Sequence[Route], plan: Plan, is_dry: bool, by: Sequence[str]
+    row: Any, routes: Sequence[LetterRoute], plan: Plan, is_dry: bool, by: Sequence[str]
 ) -> dict[str, Any]:
     """A row of the report: what was known, its group, and what was done."""
     found = {name: row[name] for name in (*columns.KEPT, *columns.COMPUTED) if name != "source"}
@@ -342,7 +344,7 @@ def _done(row: Any, plan: Plan, is_dry: bool) -> tuple[str, str | None]:
     return (PLANNED, None) if outcome is None else outcome
 
 
-def _warnings(found: Survey, routes: Sequence[Route], is_dry: bool) -> list[str]:
+def _warnings(found: Survey, routes: Sequence[LetterRoute], is_dry: bool) -> list[str]:
     sentences: list[str] = []
     if found.held:
         sentences.append(

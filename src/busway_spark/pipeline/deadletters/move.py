@@ -43,10 +43,10 @@ from busway_spark.pipeline.deadletters.plan import (
     RESUBMITTED,
     TRANSACTION,
     UNCERTAIN,
+    LetterRoute,
     Plan,
-    Route,
 )
-from busway_spark.pipeline.job import Progress
+from busway_spark.pipeline.job import JobProgress
 from busway_spark.servicebus.entity_reading import number_of, peek_numbers
 from busway_spark.servicebus.message_columns import fragment_of
 
@@ -78,10 +78,10 @@ class Mover:
     def __init__(
         self,
         client: ServiceBusClient,
-        route: Route,
+        route: LetterRoute,
         source: int,
         plan: Plan,
-        progress: Progress,
+        progress: JobProgress,
         *,
         wait_s: float,
     ) -> None:

@@ -41,7 +41,7 @@ _CLOSED: Final = ("Disabled", "SendDisabled")
 
 
 @dataclass(frozen=True)
-class Route:
+class LetterRoute:
     """Where dead letters go when they are sent again, and what keeps each from going twice."""
 
     #: The queue or subscription whose dead letters they are, without `/$DeadLetterQueue`.
@@ -81,7 +81,7 @@ def top_of(source: str) -> str:
     return source if at < 0 else source[:at]
 
 
-def find_route(bus: Bus, source: str, into: str | None) -> Route:
+def find_route(bus: Bus, source: str, into: str | None) -> LetterRoute:
     """Asks the bus about both ends. Raises JobFailed when the destination cannot take anything."""
     destination = top_of(source) if into is None else into.strip("/")
     known = _ask(bus, destination)
@@ -91,9 +91,9 @@ def find_route(bus: Bus, source: str, into: str | None) -> Route:
     needs_session = known is not None and known.properties.get("RequiresSession") is True
     if _is_busway(bus):
         is_via = destination.lower() != top_of(source).lower() or _is_partitioned(known)
-        return Route(source, destination, TRANSACTION, is_via, detects is not False, needs_session)
+        return LetterRoute(source, destination, TRANSACTION, is_via, detects is not False, needs_session)
     guarantee = DUPLICATE_DETECTION if detects else AT_LEAST_ONCE
-    return Route(source, destination, guarantee, False, detects is not False, needs_session)
+    return LetterRoute(source, destination, guarantee, False, detects is not False, needs_session)
 
 
 def _is_busway(bus: Bus) -> bool:

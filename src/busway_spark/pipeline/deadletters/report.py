@@ -21,7 +21,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from busway_spark.pipeline.deadletters.columns import AGE_NAMES, Fix
-from busway_spark.pipeline.deadletters.plan import OUTCOMES, Route
+from busway_spark.pipeline.deadletters.plan import OUTCOMES, LetterRoute
 from busway_spark.pipeline.report.page import (
     Bar,
     Markup,
@@ -290,7 +290,7 @@ class LetterFile:
 
 
 def write_page(path: Path, survey: Survey, facts: Mapping[str, Any], now: datetime) -> Path:
-    routes: Sequence[Route] = facts["routes"]
+    routes: Sequence[LetterRoute] = facts["routes"]
     names = ", ".join(route.source for route in routes)
     parts = [
         notes(facts["warnings"]),
@@ -396,7 +396,7 @@ def _group_row(group: Group, by: Sequence[str]) -> str:
 
 
 def _asked(facts: Mapping[str, Any]) -> Markup:
-    routes: Sequence[Route] = facts["routes"]
+    routes: Sequence[LetterRoute] = facts["routes"]
     fixes: Sequence[Fix] = facts["fixes"]
     rows: list[list[object]] = [["chosen where", facts["where"] or "(all)"]]
     rows += [[f"set {fix.part}", fix.expression] for fix in fixes]

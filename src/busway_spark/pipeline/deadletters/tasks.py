@@ -38,8 +38,16 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from busway.client.errors import ClientError, EntityMissing, Refused, Unreachable
-from busway_spark.pipeline.deadletters.plan import GONE, LOCKED, PLANNED, REFUSED, RESUBMITTED, Plan, Route
-from busway_spark.pipeline.job import JobFailed, Progress, failing
+from busway_spark.pipeline.deadletters.plan import (
+    GONE,
+    LOCKED,
+    PLANNED,
+    REFUSED,
+    RESUBMITTED,
+    LetterRoute,
+    Plan,
+)
+from busway_spark.pipeline.job import JobFailed, JobProgress, failing
 from busway_spark.wire.bus import Bus
 from busway_spark.wire.http_client import HttpClient
 from busway_spark.wire.patience import OPERATION_S, Patience
@@ -130,7 +138,7 @@ class LettersOutcome:
     detail: str | None = None
 
 
-class LettersRoute:
+class LettersClient:
     """From one source to one destination."""
 
     def __init__(self, bus: Bus, source: str, destination: str, limit_s: float = OPERATION_S) -> None:
@@ -219,10 +227,10 @@ class TaskMover:
         self,
         spark: SparkSession,
         bus: Bus,
-        route: Route,
+        route: LetterRoute,
         source: int,
         plan: Plan,
-        progress: Progress,
+        progress: JobProgress,
         *,
         wait_s: float,
     ) -> None:
@@ -242,7 +250,7 @@ class TaskMover:
     def is_possible(self) -> bool:
         """Whether the server has a route for it. Raises JobFailed."""
         try:
-            return LettersRoute(self._bus, self.route.source, self.route.destination).is_there()
+            return LettersClient(self._bus, self.route.source, self.route.destination).is_there()
         except ClientError as error:
             raise JobFailed(str(error)) from error
 
@@ -342,7 +350,7 @@ def _task(bus: Bus, source: str, destination: str, is_certain: bool) -> Callable
 
         context = TaskContext.get()
         is_first = is_certain and (context is None or context.attemptNumber() == 0)
-        route = LettersRoute(bus, source, destination)
+        route = LettersClient(bus, source, destination)
         for batch in batches:
             told = [_told(route, letters.as_py(), is_first) for letters in batch.column(0)]
             yield column_of_blobs(_RETURNED.split()[0], told)
@@ -350,7 +358,7 @@ def _task(bus: Bus, source: str, destination: str, is_certain: bool) -> Callable
     return work
 
 
-def _told(route: LettersRoute, letters: bytes, is_first: bool) -> bytes:
+def _told(route: LettersClient, letters: bytes, is_first: bool) -> bytes:
     """Of one parcel, under the number of its first letter."""
     told = route.move(letters, is_first=is_first)
     return json.dumps([first_number(letters), [astuple(each) for each in told]]).encode()

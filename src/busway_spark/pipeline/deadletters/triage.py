@@ -54,14 +54,14 @@ from busway_spark.pipeline.deadletters.plan import (
     PLANNED,
     REFUSED,
     TRANSACTION,
+    LetterRoute,
     Plan,
-    Route,
     find_route,
     source_of,
 )
 from busway_spark.pipeline.deadletters.plan import Row as PlanRow
 from busway_spark.pipeline.deadletters.tasks import TaskMover
-from busway_spark.pipeline.job import JobFailed, Place, Progress, failing
+from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress, failing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -274,9 +274,9 @@ class Round:
         return not any(self.outcomes.get(each) for each in (REFUSED, LOCKED, PLANNED))
 
 
-def triage(place: Place, options: TriageOptions, progress: Progress | None = None) -> Round:
+def triage(place: JobPlace, options: TriageOptions, progress: JobProgress | None = None) -> Round:
     """The last round. Raises JobFailed; a stream does so only when it cannot begin."""
-    told = progress or Progress()
+    told = progress or JobProgress()
     work = _Triage(place, options, told)
     work.begin()
     if not options.follows:
@@ -284,7 +284,7 @@ def triage(place: Place, options: TriageOptions, progress: Progress | None = Non
     return _followed(work, options, told)
 
 
-def _followed(work: _Triage, options: TriageOptions, told: Progress) -> Round:
+def _followed(work: _Triage, options: TriageOptions, told: JobProgress) -> Round:
     last = Round(not options.resubmits)
     failures = 0
     while not told.is_stopping:
@@ -300,13 +300,13 @@ def _followed(work: _Triage, options: TriageOptions, told: Progress) -> Round:
 
 
 class _Triage:
-    def __init__(self, place: Place, options: TriageOptions, progress: Progress) -> None:
+    def __init__(self, place: JobPlace, options: TriageOptions, progress: JobProgress) -> None:
         self._place = place
         self._options = options
         self._progress = progress
         self._sources = list(dict.fromkeys(source_of(entity) for entity in options.entities))
         #: A plan names its rows by these: from one source to one destination.
-        self._routes: list[Route] = []
+        self._routes: list[LetterRoute] = []
         #: (source, quarantine queue or None) → place in `_routes`.
         self._places: dict[tuple[int, str | None], int] = {}
         #: Columns that are browsed; None: all.
@@ -349,10 +349,10 @@ class _Triage:
         except (ClientError, BadAnswer, OSError) as error:
             raise JobFailed(f"The quarantine queue '{name}' cannot be made: {error}") from error
 
-    def _route(self, source: str, into: str | None) -> Route:
+    def _route(self, source: str, into: str | None) -> LetterRoute:
         is_new = into is not None and self._options.policy.creates and not self._options.resubmits
         if is_new and into is not None:  # a dry run makes nothing
-            return Route(source, into, TRANSACTION)
+            return LetterRoute(source, into, TRANSACTION)
         route = find_route(self._place.bus, source, into)
         if route.guarantee != TRANSACTION:
             raise JobFailed("Triage by policy needs Busway, which counts and moves in one step.")

@@ -2,4 +2,6 @@
 
 replay               the job, how far it has come, and what a condition has selected
 replay_target        sent once, by a bus that can stage or by AMQP
+
+Others know `replay`.
 """

@@ -4,7 +4,7 @@ Theory of operation. The partitions of the history are merged by the times at wh
 of a partition stay in their order. The first message goes at once and every other one as much later as it came
 then, divided by the speed. What is due is sent together. The places that were reached are noted, and a replay that
 is started again goes on there. What was stored behind the note is not stored again: on Busway because each step is
-noted before the bus decides about it (`StagedTarget`), elsewhere as far as the service can tell (`replay_target`);
+noted before the bus decides about it (`ReplayStage`), elsewhere as far as the service can tell (`replay_target`);
 there a note is made once a second, when everything before is stored.
 
 How far a replay has come is in one note below the root of the captured files:
@@ -64,12 +64,12 @@ from busway_spark.pipeline.captured.captured_files import (
 )
 from busway_spark.pipeline.captured.object_store import Overtaken, Tag
 from busway_spark.pipeline.entity_kind import HUB, SUBSCRIPTION_KIND, EntityFacts, find_entity
-from busway_spark.pipeline.job import JobFailed, Place, Progress
+from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress
 from busway_spark.pipeline.replay.replay_target import (
     MessageNaming,
+    ReplayStage,
     ReplayTarget,
     Sourced,
-    StagedTarget,
     new_write,
     target_of,
 )
@@ -90,7 +90,7 @@ _WORDS_MAX: Final = 600
 
 
 @dataclass(frozen=True)
-class Step:
+class ReplayStep:
     """Rows that are decided about together."""
 
     #: Counted from 1.
@@ -120,7 +120,7 @@ class ReplayState:
     #: Steps up to the marks.
     steps: int = 0
     #: The one behind them, of which is not known whether it was decided.
-    step: Step | None = None
+    step: ReplayStep | None = None
     tag: Tag | None = field(default=None, compare=False)
 
     @property
@@ -130,7 +130,7 @@ class ReplayState:
     def mark(self, partition: int) -> Mark:
         return self.marks.get(partition, START)
 
-    def is_over(self, step: Step) -> None:
+    def is_over(self, step: ReplayStep) -> None:
         """It was decided."""
         self.marks, self.rows, self.steps = step.marks, self.rows + step.rows, step.number
         self.step = None
@@ -202,10 +202,10 @@ def _read(root: CaptureRoot, path: PurePosixPath) -> tuple[bytes | None, Tag | N
     return (None, None) if found is None else (found.data, found.tag)
 
 
-def _step(found: dict[str, Any] | None) -> Step | None:
+def _step(found: dict[str, Any] | None) -> ReplayStep | None:
     if found is None:
         return None
-    return Step(int(found["number"]), _marks(found["marks"]), int(found["rows"]))
+    return ReplayStep(int(found["number"]), _marks(found["marks"]), int(found["rows"]))
 
 
 def _marks(found: dict[str, Any]) -> dict[int, Mark]:
@@ -229,7 +229,7 @@ class ChosenNumbers(RowSelection):
 
 
 def chosen(
-    place: Place, root: CaptureRoot, history: History, where: str | None, state: ReplayState
+    place: JobPlace, root: CaptureRoot, history: History, where: str | None, state: ReplayState
 ) -> RowSelection:
     """Raises JobFailed when Spark does not take the condition."""
     if where is None:
@@ -240,7 +240,7 @@ def chosen(
     return ChosenNumbers(root, folder)
 
 
-def _choose(place: Place, root: CaptureRoot, history: History, where: str, folder: PurePosixPath) -> None:
+def _choose(place: JobPlace, root: CaptureRoot, history: History, where: str, folder: PurePosixPath) -> None:
     from pyspark.errors import PySparkException
 
     spark = place.session("replay")
@@ -300,7 +300,7 @@ class ReplayResult:
     is_done: bool = False
 
 
-def replay(place: Place, options: ReplayOptions, progress: Progress) -> ReplayResult:
+def replay(place: JobPlace, options: ReplayOptions, progress: JobProgress) -> ReplayResult:
     """Raises JobFailed."""
     root = CaptureRoot(options.root)
     target = find_entity(place.bus, options.into.strip("/"))
@@ -326,7 +326,7 @@ def replay(place: Place, options: ReplayOptions, progress: Progress) -> ReplayRe
         return running.run(selection)
 
 
-def _name(place: Place, options: ReplayOptions) -> str:
+def _name(place: JobPlace, options: ReplayOptions) -> str:
     return replay_name(
         {
             "bus": place.bus.target.authority,
@@ -340,7 +340,7 @@ def _name(place: Place, options: ReplayOptions) -> str:
 
 
 def _state(
-    place: Place,
+    place: JobPlace,
     root: CaptureRoot,
     history: History,
     target: EntityFacts,
@@ -359,7 +359,7 @@ def _state(
     return state
 
 
-def _can_stage(place: Place) -> bool:
+def _can_stage(place: JobPlace) -> bool:
     try:
         return can_stage(place.bus)
     except ClientError as error:
@@ -374,7 +374,7 @@ def _check_hub(target: EntityFacts, state: ReplayState) -> None:
         )
 
 
-def _warn(target: EntityFacts, state: ReplayState, progress: Progress) -> None:
+def _warn(target: EntityFacts, state: ReplayState, progress: JobProgress) -> None:
     if state.write is None and target.kind != HUB and not target.detects_duplicates:
         progress.tell(
             f"'{target.name}' does not detect duplicates: if this is killed, what it sent in its last second is sent"
@@ -404,13 +404,13 @@ class _Pace:
 class _Replay:
     def __init__(
         self,
-        place: Place,
+        place: JobPlace,
         root: CaptureRoot,
         history: History,
         target: EntityFacts,
         options: ReplayOptions,
         state: ReplayState,
-        progress: Progress,
+        progress: JobProgress,
     ) -> None:
         self._place = place
         self._root = root
@@ -460,9 +460,9 @@ class _Replay:
         bus, state = self._place.bus, self._state
         if state.write is None:
             return target_of(client, bus, self._entity, self._naming, state.counts)
-        return StagedTarget(bus, self._entity, self._naming, state.write, state.steps)
+        return ReplayStage(bus, self._entity, self._naming, state.write, state.steps)
 
-    async def _repeat(self, target: ReplayTarget, step: Step, selection: RowSelection) -> None:
+    async def _repeat(self, target: ReplayTarget, step: ReplayStep, selection: RowSelection) -> None:
         """The step of the note: the same rows under the same number, whether it was decided or not."""
         rows = self._merged(selection, step.marks)
         while lot := list(islice(rows, _LOT_ROWS)):
@@ -533,7 +533,7 @@ class _Replay:
         state.counts = await target.flush()
         rows = self._result.rows_before + self._result.rows
         if target.is_staged and self._marks != state.marks:
-            state.step = Step(state.steps + 1, dict(self._marks), rows - state.rows)
+            state.step = ReplayStep(state.steps + 1, dict(self._marks), rows - state.rows)
             state.save(self._root)
             await target.decide()
             state.is_over(state.step)

@@ -1,6 +1,6 @@
 """Where replayed messages go: the partitions of a hub, or a queue or topic; by a bus that stages them, or by AMQP.
 
-Theory of operation. Into a bus that stages, each message goes once, whatever ends the replay (`StagedTarget`). A
+Theory of operation. Into a bus that stages, each message goes once, whatever ends the replay (`ReplayStage`). A
 replay is one write of many steps, known by a random name that its note keeps (`replay`). Rows of a step are
 staged, and nobody sees them. Then the step is noted, its number and how far it reaches, and then the bus decides
 about it (`writing.two_phase`). A replay that is started again carries the step of its note out once more, the same
@@ -44,8 +44,15 @@ from busway_spark.pipeline.entity_kind import HUB, EntityFacts
 from busway_spark.pipeline.job import JobFailed
 from busway_spark.property_types import UnknownProperties, properties_of
 from busway_spark.wire.bus import Bus, BusFailure
-from busway_spark.writing.two_phase import RowsRefused, RowsStaged, Stage, StagingRoutes, WriteRefused, decide
-from busway_spark.writing.write_names import JOB, STREAM, WriteName
+from busway_spark.writing.two_phase import (
+    RowsRefused,
+    RowsStaged,
+    StagingRoutes,
+    TaskStage,
+    WriteRefused,
+    decide,
+)
+from busway_spark.writing.write_names import JOB, STREAM, SinkWrite
 
 _ID_BITS: Final = 62
 _MESSAGE_ID_CHARACTERS_MAX: Final = 128
@@ -95,7 +102,7 @@ def target_of(
 ) -> ReplayTarget:
     if entity.kind == HUB:
         return ReplayHubTarget(client, bus, entity, naming, counts)
-    return QueueTarget(client, entity, naming)
+    return ReplayQueue(client, entity, naming)
 
 
 class MessageNaming:
@@ -225,7 +232,7 @@ def _properties(row: HistoryRow) -> dict[str, object]:
 # -- queues and topics
 
 
-class QueueTarget(ReplayTarget):
+class ReplayQueue(ReplayTarget):
     def __init__(self, client: ServiceBusClient, entity: EntityFacts, naming: MessageNaming) -> None:
         self._entity = entity
         self._naming = naming
@@ -280,7 +287,7 @@ def new_write(replay: str) -> str:
     return f"replay-{replay}-{secrets.token_hex(8)}"
 
 
-class StagedTarget(ReplayTarget):
+class ReplayStage(ReplayTarget):
     def __init__(
         self, bus: Bus, entity: EntityFacts, naming: MessageNaming, write: str, last_step: int
     ) -> None:
@@ -290,7 +297,7 @@ class StagedTarget(ReplayTarget):
         self._write = write
         #: The last step that was decided.
         self._step = last_step
-        self._stage: Stage | None = None
+        self._stage: TaskStage | None = None
         self._staged: RowsStaged | None = None
 
     @property
@@ -303,7 +310,7 @@ class StagedTarget(ReplayTarget):
     async def put(self, rows: Sequence[Sourced]) -> None:
         with self._told():
             if self._stage is None:
-                self._stage = Stage(self._bus, WriteName(self._write, self._step + 1, STREAM))
+                self._stage = TaskStage(self._bus, SinkWrite(self._write, self._step + 1, STREAM))
             if not self._stage.is_known:
                 for partition, found in self._routed(rows).items():
                     self._stage.put(self._entity.name, partition, self._encoded(found))
@@ -348,7 +355,7 @@ class StagedTarget(ReplayTarget):
         """A favour: what is not given up is forgotten in time."""
         if self._step:
             with suppress(ClientError):
-                name = WriteName(self._write, self._step + 1, JOB)
+                name = SinkWrite(self._write, self._step + 1, JOB)
                 StagingRoutes(self._bus).decide(name, {}, self._entity.name)
 
     async def close(self) -> None:

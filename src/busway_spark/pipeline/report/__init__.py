@@ -5,4 +5,6 @@ events        both as one table; what is in both, once
 figures       counted and measured
 report_page   shown
 page          a report as one HTML file, with plots as SVG
+
+Others know `page` and `report`.
 """

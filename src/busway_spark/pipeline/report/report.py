@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from busway.journal import files as journal
-from busway_spark.pipeline.job import JobFailed, Progress, failing
+from busway_spark.pipeline.job import JobFailed, JobProgress, failing
 from busway_spark.pipeline.report.events import events
 from busway_spark.pipeline.report.figures import Figures, Rows, figures_of
 from busway_spark.pipeline.report.page import duration_text, number_text, write_whole
@@ -170,7 +170,7 @@ FIGURES: Final = "figures"
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportJob:
     """What to look at, and where to tell it."""
 
     #: Folders; at least one of the two.
@@ -204,9 +204,9 @@ class ReportResult:
         }
 
 
-def run(spark: SparkSession, options: Report, progress: Progress | None = None) -> ReportResult:
+def run(spark: SparkSession, options: ReportJob, progress: JobProgress | None = None) -> ReportResult:
     """Raises JobFailed."""
-    told = progress or Progress()
+    told = progress or JobProgress()
     if options.since is not None and options.until is not None and options.until <= options.since:
         raise JobFailed("--until is not after --since.")
     rows = events(
@@ -226,7 +226,7 @@ def run(spark: SparkSession, options: Report, progress: Progress | None = None) 
     return ReportResult(figures, remarkable, page)
 
 
-def _write(folder: Path, figures: Figures, remarkable: list[str], options: Report) -> Path:
+def _write(folder: Path, figures: Figures, remarkable: list[str], options: ReportJob) -> Path:
     sources = [
         name
         for name, given in (("captured data", options.captured), ("the journal", options.journal))

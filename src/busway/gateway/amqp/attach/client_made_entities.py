@@ -166,7 +166,6 @@ def _description(link: Link, path: str) -> QueueDescription | TopicDescription:
 
 #: The user metadata by which a subscription is known again that was made here.
 MADE_HERE: Final = "Made for a subscriber of JMS"
-_SUBSCRIBED_TOPICS: Final = frozenset({"topic", "temporary-topic"})
 _SHARED: Final = "shared"
 _GLOBAL: Final = "global"
 #: Entities that are looked at in one turn of the loop.
@@ -184,7 +183,7 @@ class _Wish(NamedTuple):
 
 def is_subscriber(source: Source | None) -> bool:
     """A client that calls what it receives from a topic."""
-    return source is not None and not _SUBSCRIBED_TOPICS.isdisjoint(source.capabilities or ())
+    return source is not None and not _TOPICS.isdisjoint(source.capabilities or ())
 
 
 class TopicSubscriptions:

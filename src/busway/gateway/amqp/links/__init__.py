@@ -14,4 +14,6 @@ Follow an event:
 
   event_send_link       a client publishes: runs of deliveries → partitions → outcomes
   event_receive_link    a client reads: runs cut out of chunks → settled transfers
+
+Others know all of it.
 """

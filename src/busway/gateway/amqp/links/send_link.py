@@ -49,9 +49,9 @@ from busway.model.errors import (
     ServerBusy,
     StoreOutcomeUnknown,
 )
-from busway.model.flow import Flow
+from busway.model.flow import FlowCounts
 from busway.model.limits import Limits
-from busway.model.settlement import Report
+from busway.model.settlement import SendReport
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
@@ -76,7 +76,7 @@ _LOOK_S: Final = ATTEMPT_S_MAX / 2
 class SenderEnd(Attachment):
     """The receiving end of a client's sender: credit and outcomes, whatever it sends to."""
 
-    def __init__(self, host: LinkHost, link: Link, node: LinkNode, flow: Flow, now: float) -> None:
+    def __init__(self, host: LinkHost, link: Link, node: LinkNode, flow: FlowCounts, now: float) -> None:
         self.host = host
         self.link = link
         self.node = node
@@ -249,7 +249,7 @@ class SendWatch:
             self._alarm = self._host.call_later(_LOOK_S, self._look)
 
 
-class SendRun(Report):
+class SendRun(SendReport):
     """Deliveries handed to the entity in one call, waiting for their outcome."""
 
     __slots__ = ("ids", "left", "left_bytes", "messages", "owner", "size_bytes")

@@ -9,4 +9,7 @@ management_operations  messages and what is locked, and the entity that an opera
 management_rules       rules of a subscription
 transfer_dead_letter   the sub-queue of messages that could not be transferred, before there is one
 transaction_node       the coordinator: transactions are declared and discharged
+
+Others know `management_node`, `request_and_answer`, `request_link`, `token_node`, `transaction_node` and
+`transfer_dead_letter`.
 """

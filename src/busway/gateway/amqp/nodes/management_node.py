@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from busway.broker.transaction.transactions import Transaction, Transactions
     from busway.clock import Entropy
     from busway.model.authorization import Grant
-    from busway.model.flow import Flow
+    from busway.model.flow import FlowCounts
     from busway.streams.event_hub import EventHub
     from busway.streams.event_hubs import EventHubs
 
@@ -153,7 +153,7 @@ class ManagementNode:
         name = symbol_or_text((request.application_properties or {}).get("operation"))
         return name is not None and name.removeprefix(_PREFIX) in _AT_LENGTH
 
-    def _flow(self) -> Flow:
+    def _flow(self) -> FlowCounts:
         return self._namespace.flows.known(self._address.path)
 
     async def _answer(self, request: AmqpMessage, txn_id: bytes | None) -> Answer:

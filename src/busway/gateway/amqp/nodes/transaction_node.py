@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost
-    from busway.model.flow import Flow
+    from busway.model.flow import FlowCounts
 
 CREDIT_MAX: Final = 1_000
 #: Of a client that has shown no token yet: some declare their first one before.
@@ -58,7 +58,7 @@ class _AskedDischarge:
 class ControlLink:
     """The receiving end of a client's control link."""
 
-    def __init__(self, host: LinkHost, link: Link, node: LinkNode, flow: Flow, now: float) -> None:
+    def __init__(self, host: LinkHost, link: Link, node: LinkNode, flow: FlowCounts, now: float) -> None:
         self.host = host
         self.link = link
         self.node = node

@@ -26,9 +26,9 @@ from busway.model.descriptions import (
     PROPERTIES,
     PROPERTY_OF,
     AuthorizationRule,
+    DescribedProperty,
     Description,
-    Kind,
-    Property,
+    PropertyKind,
     QueueDescription,
     RuntimeCounts,
     SubscriptionDescription,
@@ -124,7 +124,9 @@ def parse_entity(body: bytes, api_version: str) -> EntityInput:
 
 def _entity_input(kind: type[Description], description: Element, api_version: str) -> EntityInput:
     # An update clears a text by leaving it out (clients send back everything they want to keep).
-    values: dict[str, Value] = {entry.field: None for entry in PROPERTIES[kind] if entry.kind is Kind.TEXT}
+    values: dict[str, Value] = {
+        entry.field: None for entry in PROPERTIES[kind] if entry.kind is PropertyKind.TEXT
+    }
     rules: tuple[AuthorizationRule, ...] = ()
     default_rule: Rule | None = None
     schemes: dict[str, str] = {}
@@ -162,29 +164,29 @@ def _check_version(name: str, api_version: str) -> None:
         raise BadArgument(f"{name} needs api-version {since} or later, not {api_version}.")
 
 
-def _read_property(entry: Property, child: Element, values: dict[str, Value]) -> None:
+def _read_property(entry: DescribedProperty, child: Element, values: dict[str, Value]) -> None:
     if is_nil(child):
         return
     values[entry.field] = _value(entry, text_of(child))
 
 
-def _value(entry: Property, text: str) -> Value:
+def _value(entry: DescribedProperty, text: str) -> Value:
     match entry.kind:
-        case Kind.TEXT:
+        case PropertyKind.TEXT:
             return text or None
-        case Kind.NAME:
+        case PropertyKind.NAME:
             return text.strip()
-        case Kind.DURATION:
+        case PropertyKind.DURATION:
             return parse_duration(text.strip(), entry.name)
-        case Kind.FLAG:
+        case PropertyKind.FLAG:
             return flag_of(entry.name, text.strip())
-        case Kind.INTEGER:
+        case PropertyKind.INTEGER:
             return integer_of(entry.name, text.strip())
         case never:
             assert_never(never)
 
 
-def _read_target(entry: Property, values: dict[str, Value], schemes: dict[str, str]) -> None:
+def _read_target(entry: DescribedProperty, values: dict[str, Value], schemes: dict[str, str]) -> None:
     """E-33: Java's client takes the scheme `sb` for no address at all, so what it wrote comes back as it wrote it."""
     sent = values[entry.field]
     if not isinstance(sent, str):
@@ -269,10 +271,10 @@ def _element(name: str, description: Description, numbers: RuntimeNumbers | None
     return f"<{name}>{_property_text(entry, value)}</{name}>"
 
 
-def _property_text(entry: Property, value: int | bool | str) -> str:
-    if entry.kind is Kind.DURATION:
+def _property_text(entry: DescribedProperty, value: int | bool | str) -> str:
+    if entry.kind is PropertyKind.DURATION:
         return format_duration(int(value))
-    if entry.kind is Kind.FLAG:
+    if entry.kind is PropertyKind.FLAG:
         return "true" if value else "false"
     return xml_escaped(str(value))
 

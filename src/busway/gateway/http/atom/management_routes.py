@@ -250,7 +250,7 @@ def _entity_entry(
 
 
 class SubscriptionRoutes:
-    """Subscriptions over HTTP (E-60…E-64):"""
+    """Subscriptions over HTTP (E-60…E-64)."""
 
     def __init__(self, namespace: Namespace, clock: Clock) -> None:
         self._namespace = namespace
@@ -338,7 +338,7 @@ def _subscription_entry(
 
 
 class RuleRoutes:
-    """Rules of subscriptions over HTTP (E-70…E-74, T-11):"""
+    """Rules of subscriptions over HTTP (E-70…E-74, T-11)."""
 
     def __init__(self, namespace: Namespace, clock: Clock) -> None:
         self._namespace = namespace

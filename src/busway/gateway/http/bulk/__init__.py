@@ -7,4 +7,6 @@ claims_route     many messages taken, read and settled together
 letters_route    dead letters back to work, and what each becomes
 backfill_route   history for a subscription
 staging_route    writes in two phases: rows staged, and decided together
+
+Others know `admission`, `backfill_route`, `bulk_route`, `claims_route`, `letters_route` and `staging_route`.
 """

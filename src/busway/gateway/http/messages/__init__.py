@@ -3,4 +3,6 @@
 messages            send, receive, settle, renew; the entities, by address, and the receiver for one message
 http_message        a request as a payload, a delivery as an answer
 message_properties  system properties in JSON, application properties as headers, and which headers are none
+
+Others know `http_message` and `messages`.
 """
