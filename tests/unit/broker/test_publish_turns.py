@@ -53,7 +53,7 @@ class Ledger:
                 ledger.shares[-1] += steps
                 return super().spend(steps)
 
-        monkeypatch.setattr(turns, "Share", Noted)
+        monkeypatch.setattr(turns, "TurnShare", Noted)
 
     def check(self, at_least: int) -> None:
         assert sum(self.shares) >= at_least
