@@ -17,8 +17,9 @@ other is nobody else's and has a name that nobody can guess. So the subscription
 A subscription that is there is received from with the right Listen. One that is not there is made, which needs
 Manage, with the selector as its rule: rules decide once, when a message comes. A subscription that is not durable
 goes with the last link that holds it. A durable one goes when JMS unsubscribes: by attaching a link of its name
-without any source, and closing that (`EndingLink`). Only what was made here goes so; what an administrator has
-made stays. Who comes while one goes waits for its end, and gets a new one.
+without any source, and closing that (`EndingLink`). Only what was made here goes so (`made_for_a_link`, which no
+client can write); what an administrator has made stays. Who comes while one goes waits for its end, and
+gets a new one.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ from busway.gateway.amqp.links.browse_link import Selector, check_unselected, se
 from busway.gateway.amqp.links.waiting_attaches import accepted_late
 from busway.model.descriptions import (
     FOREVER_MS,
-    MADE_FOR_A_LINK,
+    LINK_WORDS,
     MANAGE,
+    AnyDescription,
     NewEntity,
     QueueDescription,
     SubscriptionDescription,
@@ -156,16 +158,18 @@ def _description(link: Link, path: str) -> QueueDescription | TopicDescription:
             " delete-on-close is supported."
         )
     if _TOPICS.isdisjoint(terminus.capabilities or ()):
-        return QueueDescription(path, auto_delete_on_idle_ms=IDLE_MS, user_metadata=MADE_FOR_A_LINK)
+        return _made(QueueDescription(path, auto_delete_on_idle_ms=IDLE_MS))
     if link.is_sender:
         raise NotImplementedByServer(
             "A temporary topic is made by attaching a sender; a receiver then names it by its address."
         )
-    return TopicDescription(path, auto_delete_on_idle_ms=IDLE_MS, user_metadata=MADE_FOR_A_LINK)
+    return _made(TopicDescription(path, auto_delete_on_idle_ms=IDLE_MS))
 
 
-#: The user metadata by which a subscription is known again that was made here.
-MADE_HERE: Final = "Made for a subscriber of JMS"
+def _made(description: AnyDescription) -> AnyDescription:
+    return replace(description, made_for_a_link=True, user_metadata=LINK_WORDS[type(description)])
+
+
 _SHARED: Final = "shared"
 _GLOBAL: Final = "global"
 #: Entities that are looked at in one turn of the loop.
@@ -239,9 +243,7 @@ class TopicSubscriptions:
         if not link.is_live():  # detached in the same breath
             return
         idle_ms = FOREVER_MS if wish.is_durable else IDLE_MS
-        description = SubscriptionDescription(
-            wish.path, auto_delete_on_idle_ms=idle_ms, user_metadata=MADE_HERE
-        )
+        description = _made(SubscriptionDescription(wish.path, auto_delete_on_idle_ms=idle_ms))
         try:
             with suppress(EntityAlreadyExists):  # another subscriber came first
                 await self._namespace.create([NewEntity(description, (rule,))])
@@ -281,7 +283,7 @@ class TopicSubscriptions:
             )
 
     def _is_made_here(self, path: str) -> bool:
-        return self._namespace.description(path).user_metadata == MADE_HERE
+        return self._namespace.description(path).made_for_a_link
 
     # -- unsubscribing
 
