@@ -271,12 +271,6 @@ class StageTable:
                 self.forget_empty(stage)
         self._logs.pop(store_name, None)
 
-    def notes_in(self, store_name: str) -> Iterator[tuple[Stage, StageNote]]:
-        for stage in list(self.stages.values()):
-            note = stage.notes.get(store_name)
-            if note is not None:
-                yield stage, note
-
     # -- steps: memory and the open batch tell the same story
 
     def note_in(self, stage: Stage, store_name: str) -> StageNote:
