@@ -33,10 +33,10 @@ from busway.amqp.performatives import Source, Target
 from busway.amqp.types import Described, Symbol
 from busway.broker.fragment.outlet import Attachment
 from busway.broker.namespace.namespace import Queue
-from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.links.addresses import LinkNode, NodeKind, use_of
 from busway.gateway.amqp.links.browse_link import Selector, check_unselected, selector_of
 from busway.gateway.amqp.links.waiting_attaches import accepted_late
+from busway.gateway.amqp.nodes.transfer_dead_letter import EmptyReceiveLink
 from busway.model.descriptions import (
     FOREVER_MS,
     LINK_WORDS,
@@ -60,7 +60,7 @@ from busway.rules.rule import DEFAULT_RULE_NAME, Rule, SqlFilter, TrueFilter
 
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
-    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.link import Link
     from busway.broker.namespace.namespace import Namespace
     from busway.gateway.amqp.attach.attaching import Attaching
     from busway.gateway.amqp.carrier import Carrier
@@ -363,8 +363,8 @@ def _filter(selector: Selector | None) -> TrueFilter | SqlFilter:
     return TrueFilter() if selector is None else SqlFilter(selector.sql)
 
 
-class EndingLink(Attachment):
-    """`queues`: the subscriptions that go with it, which know it already."""
+class EndingLink(EmptyReceiveLink):
+    """Closed by its client, it ends the subscriptions that it stands on."""
 
     def __init__(
         self,
@@ -375,50 +375,22 @@ class EndingLink(Attachment):
         queues: list[Queue],
         now: float,
     ) -> None:
-        self.host = host
-        self.link = link
-        self.node = node
-        self.right: str | None = "Manage"
-        self.used_at = now
+        super().__init__(host, link, node, MANAGE, queues, now)
         self._namespace = namespace
-        self._queues = queues
-        self._is_gone = False
         for queue in queues:
             queue.end_by(self)
         link.closes_late = True
-
-    # -- from the subscriptions
-
-    def evict(self, error: BrokerError) -> None:
-        if not self._is_gone:  # else the deletion tells
-            self.host.end_link(self, self._error_of(error))
-
-    # -- from the connection
-
-    def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
-        """The engine refuses transfers on a link that only sends."""
-
-    def outcomes_arrived(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
-        """Nothing was delivered, so there is nothing to settle."""
-
-    def credit_arrived(self) -> None:
-        """R-9: a drain is answered; nothing will come."""
-        self.link.drained()
-
-    def room_grew(self) -> None: ...
 
     def is_idle(self) -> bool:
         return True
 
     def gone(self) -> None:
-        self._is_gone = True
         if self.link.peer_closed:
+            self._is_gone = True  # the deletion tells
             # Not work of the connection: what was asked for is done, also when nobody hears of it.
             self._namespace.background.spawn(self._end())
         else:
-            self._spare()
-
-    # -- ending
+            super().gone()
 
     async def _end(self) -> None:
         error: AmqpError | None = None
@@ -428,13 +400,6 @@ class EndingLink(Attachment):
         except BrokerError as problem:
             error = self._error_of(problem)
         finally:
-            self._spare()
+            super().gone()
         self.link.detach(error)
         self.host.output_waits()
-
-    def _spare(self) -> None:
-        for queue in self._queues:
-            queue.detach(self)
-
-    def _error_of(self, error: BrokerError) -> AmqpError:
-        return amqp_error(error, self.host.tracking, self.node.path)
