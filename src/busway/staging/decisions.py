@@ -235,7 +235,7 @@ class Decisions:
             )
         return True
 
-    def check_room(self, write: str, kind: str) -> None:
+    def check_capacity(self, write: str, kind: str) -> None:
         """Raises QuotaExceeded when a new name cannot be remembered."""
         if write not in self._by_write and self._counts[kind] >= DECISIONS_MAX:
             raise QuotaExceeded(

@@ -1,4 +1,4 @@
-"""Every stage, by the stores that are there, and what their rows hold back of the room of entities (S-9, L-4).
+"""Every stage, by the stores that are there, and what their rows hold back of the space of entities (S-9, L-4).
 
 A stage is what one call of `write` has staged, in each store that some of it lies in. A store has one note of a
 stage, a text beside its copy of the catalogue, and the stage's logs there. The counters of a log say the rest:
@@ -185,7 +185,7 @@ async def read_stages(
 
 
 class StageTable:
-    """Every stage, by the stores that are there, and what their rows hold back of the room of entities (S-9,
+    """Every stage, by the stores that are there, and what their rows hold back of the space of entities (S-9,
     L-4)."""
 
     def __init__(self, runtime: BrokerRuntime) -> None:
