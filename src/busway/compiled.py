@@ -151,10 +151,6 @@ def _source(file: str, package: Path) -> bytes | None:
         return None
 
 
-def source_of(module: str) -> Path:
-    return PACKAGE.parent / (module.replace(".", "/") + ".py")
-
-
 def _folder() -> Path:
     """Nothing compiled can be loaded out of an archive, but an installed copy of the same sources may have it."""
     if PACKAGE.is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from busway.model.descriptions import MADE_FOR_A_LINK, QueueDescription, SubscriptionDescription
+from busway.model.descriptions import QueueDescription, SubscriptionDescription
 from busway.model.entity_path import subscription_path
 from busway.rules.rule import DEFAULT_RULE_NAME, Rule, SqlFilter
 from tests.changes.change import Administrator, Change, Step, Subject
@@ -40,7 +40,7 @@ def _rules(selector: str) -> tuple[Rule, ...]:
 
 
 async def _make_temporary(administrator: Administrator, _: Subject) -> None:
-    made = QueueDescription(_TEMPORARY, auto_delete_on_idle_ms=_IDLE_MS, user_metadata=MADE_FOR_A_LINK)
+    made = QueueDescription(_TEMPORARY, auto_delete_on_idle_ms=_IDLE_MS, made_for_a_link=True)
     await _links(administrator).hold(made)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from busway.amqp.performatives import Close, Detach, Flow, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
-from busway.gateway.amqp.attach.client_made_entities import MADE_HERE
 from busway.model.descriptions import LISTEN, MANAGE, SubscriptionDescription, TopicDescription
 from tests.cost.amqp_client import SESSION_LINKS, WINDOW, AmqpClient
 from tests.cost.row import AMQP, row
@@ -167,8 +166,7 @@ def subscribe(scene: Scene, n: int) -> None:
 def _many_durable(scene: Scene, n: int) -> str:
     path = scene.name("t")
     made = [
-        SubscriptionDescription(f"{path}/Subscriptions/s{i}~client", user_metadata=MADE_HERE)
-        for i in range(n)
+        SubscriptionDescription(f"{path}/Subscriptions/s{i}~client", made_for_a_link=True) for i in range(n)
     ]
     scene.create(TopicDescription(path), *made)
     return path

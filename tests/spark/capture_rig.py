@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
+from busway_spark.pipeline.captured.manifests import Records, recorded_texts
 
 NINE = datetime(2026, 11, 15, 9, tzinfo=UTC)
 _TEXTS = pa.map_(pa.string(), pa.string())
@@ -54,6 +55,10 @@ def events(
 
 def batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(rows), schema=EVENTS)
+
+
+def recorded_spans(root: CaptureRoot, entity: str) -> Records:
+    return {PurePosixPath(path): each for path, each in recorded_texts(root, entity).items()}
 
 
 def writer(root: Path, entity: str = "clicks", layout: str = PARQUET) -> CaptureStreamWriter:

@@ -22,7 +22,6 @@ from busway_spark.pipeline.captured.manifests import (
     RecordedFile,
     Records,
     fold,
-    recorded_spans,
     recorded_texts,
     rewrite,
     write_manifest,
@@ -30,7 +29,7 @@ from busway_spark.pipeline.captured.manifests import (
 from busway_spark.pipeline.entity_kind import HUB
 from tests.cost.machine import slowness
 from tests.harness.measured import check_within, measured
-from tests.spark.capture_rig import NINE, data_files, events, writer
+from tests.spark.capture_rig import NINE, data_files, events, recorded_spans, writer
 from tests.spark.faulty_store import Calls, calls
 from tests.spark.played_capture import PlayedBus, PlayedCapture
 from tests.spark.test_capture_faults import HAPPENINGS, Fault, run_into

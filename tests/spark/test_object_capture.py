@@ -20,10 +20,9 @@ from busway_spark.pipeline.captured import manifests, object_store
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import note_text
 from busway_spark.pipeline.captured.captured_files import History, listed_files
-from busway_spark.pipeline.captured.manifests import recorded_spans
 from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
 from busway_spark.pipeline.job import JobFailed
-from tests.spark.capture_rig import batch, event, events
+from tests.spark.capture_rig import batch, event, events, recorded_spans
 from tests.spark.played_capture import GivenUp, PlayedBus, travelled
 from tests.spark.played_objects import PlayedObjects
 from tests.spark.s3_server import BUCKET, HAPPENINGS, LOST, Happening, S3Server, s3, s3_server

@@ -14,7 +14,7 @@ from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWri
 from busway_spark.pipeline.capture.captured_writer import ZSTD
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import History, listed_files
-from busway_spark.pipeline.captured.manifests import recorded_spans, span_of
+from busway_spark.pipeline.captured.manifests import recorded_texts, span_of
 from busway_spark.pipeline.captured.swap import COMPACTION
 from busway_spark.pipeline.compaction import CompactOptions, CompactResult, compact
 from busway_spark.pipeline.job import JobFailed, JobProgress
@@ -81,7 +81,7 @@ def test_small_objects_become_one(s3: S3Server) -> None:
     assert (result.files_before, result.files_after) == (4, 1)
     assert plain_numbers(s3, "small") == own_numbers(root) == NUMBERS
     (file,) = (each.file for each in listed_files(root, "clicks"))
-    assert recorded_spans(root, "clicks")[file.path].span == span_of(root, file.path)
+    assert recorded_texts(root, "clicks")[str(file.path)].span == span_of(root, file.path)
     assert strays(s3, "small") == []
 
 

@@ -70,7 +70,7 @@ def test_a_connection_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("BUSWAY_CONNECTION_EU_WEST_1", CONNECTION.replace("EntityPath=e", "EntityPath=west"))
     assert EventHubsOptions.parse({"connection": "prod"}).hub == "e"
     assert EventHubsOptions.parse({"eventhubs.Connection": "eu-west.1"}).hub == "west"
-    assert read_options({"connection": "prod", "queue": "q"}).connection_text == CONNECTION
+    assert read_options({"connection": "prod", "queue": "q"}).bus.connection_string == CONNECTION
     assert SECRET not in repr(read_options({"connection": "prod"}))
 
 

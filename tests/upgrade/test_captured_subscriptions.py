@@ -1,51 +1,25 @@
 """Subscriptions that history is captured through, as earlier versions wrote them down: by words in their metadata."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-import apsw
 import pytest
 
 from busway.broker.namespace.catalogue_rows import EntityRow, Share
 from busway.broker.namespace.namespace import Namespace
 from busway.model.descriptions import NewEntity, SubscriptionDescription
-from busway.model.limits import Limits
 from busway.rules.rule import Rule, SqlFilter
 from busway.store.contract import FragmentKey, StoreTooNew
-from busway.store.sqlite.queries import query
-from busway.store.sqlite.store import SqliteStore
-from tests.harness.manual_clock import ManualClock, SeededEntropy
+from tests.upgrade.old_store import CATALOGUES, on_an_old_store
 
-OLD = Path(__file__).parent / "catalogues" / "capture_in_words.sql"
+OLD = (CATALOGUES / "capture_in_words.sql").read_text()
 CAPTURE = "orders/Subscriptions/busway-capture"
 AUDIT = "orders/Subscriptions/audit"
 #: As capture jobs of all versions write it.
 SENTENCE = "Messages of this subscription are taken by busway pipeline capture."
 #: What the last version without the property can read.
 LAST_FORMAT = 2
-
-
-def on_an_old_store(tmp_path: Path, *lives: Callable[[Namespace], Awaitable[None]]) -> None:
-    """Each in a life of its own on the same file."""
-    path = tmp_path / "store-0.db"
-    connection = apsw.Connection(str(path))
-    connection.execute(query("pragmas_of_a_new_file")).fetchall()
-    connection.execute(OLD.read_text()).fetchall()
-    connection.close()
-
-    async def play() -> None:
-        for live in lives:
-            clock = ManualClock()
-            store = SqliteStore("store-0", path, clock, reserve_bytes=0, space_low_bytes=0)
-            namespace = Namespace("bus", [store], clock, SeededEntropy(), Limits())
-            await namespace.open()
-            await live(namespace)
-            await namespace.close()
-
-    asyncio.run(play())
 
 
 def captured(namespace: Namespace, path: str = CAPTURE) -> SubscriptionDescription:
@@ -72,7 +46,7 @@ def test_a_captured_subscription_of_an_earlier_version_has_the_property(tmp_path
             {"name": "late", "began": {"busway-capture": [3]}},
         ]
 
-    on_an_old_store(tmp_path, live, lambda namespace: _nothing_is_lost(namespace))
+    on_an_old_store(tmp_path, OLD, live, lambda namespace: _nothing_is_lost(namespace))
 
 
 async def _nothing_is_lost(namespace: Namespace) -> None:
@@ -102,7 +76,7 @@ def test_the_property_stays_when_the_words_go_and_then_earlier_versions_refuse_t
     async def look_again(namespace: Namespace) -> None:
         assert not captured(namespace).captures_history
 
-    on_an_old_store(tmp_path, rewrite, look, look_again)
+    on_an_old_store(tmp_path, OLD, rewrite, look, look_again)
 
 
 def test_a_capture_job_of_an_earlier_version_is_understood(tmp_path: Path) -> None:
@@ -121,7 +95,7 @@ def test_a_capture_job_of_an_earlier_version_is_understood(tmp_path: Path) -> No
         assert isinstance(found, dict)
         assert sorted(found) == ["busway-capture", "other", "plain", "words"]
 
-    on_an_old_store(tmp_path, live)
+    on_an_old_store(tmp_path, OLD, live)
 
 
 @pytest.mark.parametrize("count", [1, 4])

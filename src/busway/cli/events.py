@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from busway.cli.output import print_json, progress, shown
-from busway.cli.sending import body_of, parse_properties
+from busway.cli.sending import PropertiesOption, body_of, parse_properties
 from busway.cli.verbs import BusTarget, JsonOption, ServerOptions, WrongCall, example, verb, verb_family
 
 if TYPE_CHECKING:
@@ -43,12 +43,7 @@ def send(
     partition: Annotated[
         str | None, typer.Option("--partition", metavar="ID", help="This partition and no other.")
     ] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--property", metavar="NAME=TEXT", help="May be repeated; NAME:=JSON for numbers and booleans."
-        ),
-    ] = None,
+    properties: PropertiesOption = None,
     content_type: Annotated[
         str | None, typer.Option("--content-type", metavar="TEXT", help="For example application/json.")
     ] = None,

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 #: Messages handed to the client at once, so that the bar moves and memory stays small.
 _SLICE: Final = 500
+PropertiesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property", metavar="NAME=TEXT", help="May be repeated; NAME:=JSON for numbers and booleans."
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,12 +55,7 @@ def send(
     time_to_live: Annotated[
         str | None, typer.Option("--time-to-live", metavar="DURATION", help="For example PT1H.")
     ] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--property", metavar="NAME=TEXT", help="May be repeated; NAME:=JSON for numbers and booleans."
-        ),
-    ] = None,
+    properties: PropertiesOption = None,
     schedule: Annotated[
         str | None,
         typer.Option("--schedule", metavar="TIME", help="2030-01-01T08:00:00Z, or PT10M from now."),

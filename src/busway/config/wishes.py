@@ -25,6 +25,7 @@ from busway.model.limits import Limits
 from busway.rules.rule import Rule
 from busway.streams.hub_descriptions import (
     DEFAULT_GROUP,
+    HUB_PROPERTIES,
     ConsumerGroupDescription,
     EventHubDescription,
     changed_hub,
@@ -76,16 +77,6 @@ def _overlaid(known: AuthorizationRule, wanted: AuthorizationRule) -> Authorizat
 
 _HUB_KEYS: Final = ("Name", "PartitionCount", "Properties", "ConsumerGroups")
 _OFFICIAL_KEYS: Final = ("Name", "PartitionCount", "ConsumerGroups")
-_PROPERTIES: Final = (
-    "PartitionCount",
-    "MessageRetentionInDays",
-    "RetentionDescription",
-    "Status",
-    "UserMetadata",
-    "CaptureDescription",
-    "RevokedPublishers",
-    "AuthorizationRules",
-)
 _NAMESPACE_KEYS: Final = ("Type", "Name", "Entities")
 
 ReadRules = Callable[[Node, Limits], tuple[AuthorizationRule, ...]]
@@ -185,7 +176,7 @@ def _wish(node: Node, is_ours: bool, limits: Limits, read_rules: ReadRules) -> H
     said: Json = {"PartitionCount": members["PartitionCount"].value} if "PartitionCount" in members else {}
     rules: tuple[AuthorizationRule, ...] | None = None
     if "Properties" in members:
-        for name, member in members["Properties"].members(_PROPERTIES).items():
+        for name, member in members["Properties"].members(HUB_PROPERTIES).items():
             if name == "AuthorizationRules":
                 rules = read_rules(member, limits)
             else:

@@ -43,7 +43,6 @@ _FIELD_OF: Final[dict[str, int]] = {
     "SessionId": GROUP_ID,
     "ReplyToSessionId": REPLY_TO_GROUP_ID,
 }
-_STATE_ACTIVE: Final = 0
 
 
 class MessageSubject(Subject):

@@ -186,14 +186,19 @@ def check_rule_text(rule: Rule, limits: Limits) -> None:
 
 
 def check_update(present: AnyDescription, wanted: AnyDescription, limits: Limits) -> AnyDescription:
-    """The description to keep: what `wanted` says under the name and creation time of `present`."""
+    """The description to keep: what `wanted` says under the name, creation time and origin of `present`."""
     if not isinstance(present, SubscriptionDescription) and not isinstance(wanted, SubscriptionDescription):
         wanted = _in_fragments_of(present, wanted, limits)
     for entry in PROPERTIES[type(present)]:
         if entry.fixed and getattr(present, entry.field) != getattr(wanted, entry.field):
             raise BadArgument(_fixed(entry, present))
     _check_values(wanted, limits)
-    return replace(wanted, path=present.path, created_at_ms=present.created_at_ms)
+    return replace(
+        wanted,
+        path=present.path,
+        created_at_ms=present.created_at_ms,
+        made_for_a_link=present.made_for_a_link,
+    )
 
 
 def _fixed(entry: DescribedProperty, present: Description) -> str:

@@ -30,9 +30,6 @@ ALL_RIGHTS: Final = frozenset({MANAGE, SEND, LISTEN})
 RIGHTS_ORDER: Final = (MANAGE, LISTEN, SEND)
 
 ACTIVE_STATUS: Final = "Active"
-#: The user metadata of what was made for a link and goes with it. Messages that are still to come do not keep it:
-#: they are no use (E-111) of what nobody can find any more.
-MADE_FOR_A_LINK: Final = "Made for a link of a client, and goes with it"
 #: Earlier versions knew a subscription that history is captured through by these words in its UserMetadata; their
 #: capture jobs still write them, and rows of theirs have nothing else.
 CAPTURE_WORDS: Final = "busway pipeline capture"
@@ -84,6 +81,9 @@ class QueueDescription:
     forward_dead_lettered_messages_to: str | None = None  # E-34
     status: str = ACTIVE_STATUS  # E-35
     user_metadata: str | None = None  # E-36
+    #: The gateway made it because a client attached, and no other way leads here. Messages that are still to come do
+    #: not keep it: they are no use (E-111) of what nobody can find any more.
+    made_for_a_link: bool = False
     authorization_rules: tuple[AuthorizationRule, ...] = ()  # E-37
     support_ordering: bool = True  # E-38
     is_anonymous_accessible: bool = False  # E-39
@@ -118,6 +118,7 @@ class TopicDescription:
     filtering_messages_before_publishing: bool = False  # E-53
     status: str = ACTIVE_STATUS
     user_metadata: str | None = None
+    made_for_a_link: bool = False
     authorization_rules: tuple[AuthorizationRule, ...] = ()
     support_ordering: bool = True  # E-52
     is_anonymous_accessible: bool = False
@@ -151,6 +152,8 @@ class SubscriptionDescription:
     user_metadata: str | None = None
     #: The topic's history is captured through it: rules note how far it had come when they began (E-70).
     captures_history: bool = False
+    #: A subscriber of JMS made it by attaching, and may end it.
+    made_for_a_link: bool = False
     unknown_elements: tuple[str, ...] = ()
     forward_schemes: tuple[tuple[str, str], ...] = ()
     created_at_ms: int = 0
@@ -182,6 +185,12 @@ KIND_NAMES: Final[dict[type[Description], str]] = {
     QueueDescription: "Queue",
     TopicDescription: "Topic",
     SubscriptionDescription: "Subscription",
+}
+#: What `made_for_a_link` says to people, in the user metadata; earlier versions had nothing else to know it by.
+LINK_WORDS: Final[dict[type[Description], str]] = {
+    QueueDescription: "Made for a link of a client, and goes with it",
+    TopicDescription: "Made for a link of a client, and goes with it",
+    SubscriptionDescription: "Made for a subscriber of JMS",
 }
 AnyDescription = TypeVar("AnyDescription", QueueDescription, TopicDescription, SubscriptionDescription)
 
@@ -368,6 +377,8 @@ PROPERTY_OF: Final[Mapping[type[Description], Mapping[str, DescribedProperty]]] 
     kind: {entry.name: entry for entry in entries} for kind, entries in PROPERTIES.items()
 }
 
+#: No property that anybody sets. Rows of earlier versions lack it; what they say in words counts there alone.
+_MADE_FOR_A_LINK: Final = "MadeForALink"
 #: Of an element that was kept as text (E-44).
 _ELEMENT_NAME: Final = re.compile(r"<(?:[\w.-]+:)?([\w.-]+)")
 
@@ -409,6 +420,8 @@ def description_json(description: Description) -> Json:
     written: Json = {"Name": description.path, **unset, **properties_json(description)}
     if not isinstance(description, SubscriptionDescription):
         written["AuthorizationRules"] = [rule_json(rule) for rule in description.authorization_rules]
+    if description.made_for_a_link or description.user_metadata == LINK_WORDS[type(description)]:
+        written[_MADE_FOR_A_LINK] = description.made_for_a_link
     written["UnknownElements"] = list(description.unknown_elements)
     if not isinstance(description, TopicDescription) and description.forward_schemes:
         written["ForwardSchemes"] = [list(pair) for pair in description.forward_schemes]
@@ -424,6 +437,8 @@ def description_of_json(kind: type[AnyDescription], data: Mapping[str, object]) 
     for entry in PROPERTIES[kind]:
         if entry.name in data:
             values[entry.field] = property_value(entry, data[entry.name], entry.name)
+    says_so = data.get("UserMetadata") == LINK_WORDS[kind]
+    values["made_for_a_link"] = data.get(_MADE_FOR_A_LINK, says_so) is True
     values["path"] = text_at(data, "Name")
     if kind is not SubscriptionDescription:
         values["authorization_rules"] = rules_of_json(data.get("AuthorizationRules", []))

@@ -18,9 +18,7 @@ from busway.rules.expression import (
     Parameter,
     Property,
     PropertyOf,
-    SetStatement,
     Sign,
-    Statement,
 )
 from busway.rules.parse import is_plain_name
 
@@ -36,17 +34,6 @@ _ATOM: Final = 7
 def printed(expression: Expression) -> str:
     """The text of a filter, or of a part of one."""
     return _printed(expression, _OR)
-
-
-def printed_action(statements: tuple[Statement, ...]) -> str:
-    return "; ".join(_statement(statement) for statement in statements)
-
-
-def _statement(statement: Statement) -> str:
-    target = _property(statement.target)
-    if isinstance(statement, SetStatement):
-        return f"SET {target} = {_printed(statement.value, _SUM)}"
-    return f"REMOVE {target}"
 
 
 def _printed(expression: Expression, binding: int) -> str:

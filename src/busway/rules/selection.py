@@ -35,7 +35,7 @@ from busway.rules.compiled_rule import (
     keys_under,
     lookup_key,
 )
-from busway.rules.rule import CorrelationFilter, FilterError, Rule, shown
+from busway.rules.rule import FilterError, Rule, shown
 from busway.rules.subject import Subject
 
 #: Whoever goes step by step is told of so many looks at once.
@@ -232,9 +232,6 @@ class Selection:
         self._scanned: dict[int, CompiledRule] = {}
         #: The answer for a message that only fixed rules select; None after a change.
         self._fixed: list[Match] | None = None
-        #: E-72, E-73: true and false filters count as SQL filters.
-        self.sql_filter_count = 0
-        self.correlation_filter_count = 0
         #: Changes with the rules.
         self.version = 0
         #: `matching` takes few steps, whatever the message (but see `text_walks`).
@@ -284,10 +281,6 @@ class Selection:
                 self.remove(owner, rule_name)
 
     def _count(self, compiled: CompiledRule, change: int) -> None:
-        if isinstance(compiled.rule.filter, CorrelationFilter):
-            self.correlation_filter_count += change
-        else:
-            self.sql_filter_count += change
         self.text_walks += change * compiled.filter.text_walks()
         if compiled.acting is not None:
             self._acting_count += change

@@ -126,7 +126,7 @@ class Decider:
                 assert previous is not None
                 await self._tidy(name.write, name.batch)
                 return Decided(previous, sum(stages.values()), True)
-            self._decisions.check_room(name.write, name.kind)
+            self._decisions.check_capacity(name.write, name.kind)
             closed: list[Stage] = []
             try:
                 found = await self._whole_stages(name, stages, closed, may_send)

@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from busway.broker.namespace.namespace import damaged_row, read_row
+from busway.broker.namespace.namespace import object_at, read_row
 from busway.model.descriptions import Json, integer_at, list_at, text_at
 from busway.model.errors import BadArgument, QuotaExceeded
 from busway.staging.refusals import BEHIND, FORGOTTEN, StagingRefused
@@ -101,12 +101,9 @@ class Decision:
     @classmethod
     def parse(cls, row_key: str, text: str) -> Decision:
         """Raises StoreError."""
-        data = read_row(row_key, text)
         write = row_key.removeprefix(DECISION_PREFIX)
-        try:
-            stages = data.get("stages", {})
-            if not isinstance(stages, dict):
-                raise BadArgument("stages: an object is expected.")
+        with read_row(row_key, text) as data:
+            stages = object_at(data, "stages") if "stages" in data else {}
             found = cls(
                 write,
                 integer_at(data, "batch"),
@@ -119,8 +116,6 @@ class Decision:
                 raise BadArgument(f"kind: one of {', '.join(KINDS)} is expected.")
             found.published_ms = integer_at(data, "published_ms")
             found.is_tombstone = data.get("forgotten") is True
-        except BadArgument as error:
-            raise damaged_row(row_key) from error
         return found
 
     def tombstone(self) -> Decision:
@@ -240,7 +235,7 @@ class Decisions:
             )
         return True
 
-    def check_room(self, write: str, kind: str) -> None:
+    def check_capacity(self, write: str, kind: str) -> None:
         """Raises QuotaExceeded when a new name cannot be remembered."""
         if write not in self._by_write and self._counts[kind] >= DECISIONS_MAX:
             raise QuotaExceeded(

@@ -5,7 +5,7 @@ decisions and of the stages in each. One task works on a line while it has work:
 and hands them over, one slice in a turn of the loop for all lines together (`Pace`). A plain fragment and a
 hub's partition take a slice in the very step, so the next one need not wait for the commit; a topic, and an
 entity that detects duplicates, take their time, and the line waits for them. Of each store only some bytes are
-on their way at once, so that others who write there find room.
+on their way at once, so that others who write there find space.
 
 What is refused is tried again after a pause, for as long as it takes: the entity is disabled, is just being
 changed, its store is away or full. When the entity is gone, or was made again, its rows are dropped and
@@ -163,7 +163,7 @@ class Flying:
         self.bytes = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         while self.bytes >= _FLYING_BYTES_MAX:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
@@ -317,7 +317,7 @@ class Publisher:
         at = chunk.index_of(work.log.counters.first_number)
         while at < chunk.count:
             flying = self._flying.setdefault(work.keeper.name, Flying())
-            await flying.room()
+            await flying.wait_for_space()
             async with self._pace:
                 if line.is_over:
                     return

@@ -1,4 +1,4 @@
-"""Every stage, by the stores that are there, and what their rows hold back of the room of entities (S-9, L-4).
+"""Every stage, by the stores that are there, and what their rows hold back of the space of entities (S-9, L-4).
 
 A stage is what one call of `write` has staged, in each store that some of it lies in. A store has one note of a
 stage, a text beside its copy of the catalogue, and the stage's logs there. The counters of a log say the rest:
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.namespace.namespace import StoreKeeper, damaged_row, read_row
+from busway.broker.namespace.namespace import StoreKeeper, read_row
 from busway.model.descriptions import Json, integer_at, list_at, text_at
 from busway.model.errors import BadArgument, QuotaExceeded
 from busway.store.contract import CommitBatch, Counters, FragmentKey, FragmentRow, LogCounters
@@ -144,10 +144,9 @@ def note_text(stage: Stage, note: StageNote) -> str:
 
 def read_note(row_key: str, text: str, counters: dict[FragmentKey, Counters]) -> tuple[Stage, StageNote]:
     """The note, and the stage as far as it tells of it. `counters`: of the store's fragments. Raises StoreError."""
-    data = read_row(row_key, text)
     stage_id = row_key.removeprefix(NOTE_PREFIX)
     note = StageNote(stage_id)
-    try:
+    with read_row(row_key, text) as data:
         stage = Stage(stage_id, text_at(data, "write"), integer_at(data, "batch"), text_at(data, "kind"))
         note.part, note.loose_part = integer_at(data, "part"), integer_at(data, "loose")
         note.at_ms = integer_at(data, "at_ms")
@@ -156,8 +155,6 @@ def read_note(row_key: str, text: str, counters: dict[FragmentKey, Counters]) ->
                 raise BadArgument("entities: each must be an object.")
             name = EntityName(text_at(entry, "row"), text_at(entry, "path"), integer_at(entry, "incarnation"))
             note.logs += [_log_of(name, numbers, counters) for numbers in list_at(entry, "logs")]
-    except (BadArgument, KeyError) as error:
-        raise damaged_row(row_key) from error
     return stage, note
 
 
@@ -188,7 +185,7 @@ async def read_stages(
 
 
 class StageTable:
-    """Every stage, by the stores that are there, and what their rows hold back of the room of entities (S-9,
+    """Every stage, by the stores that are there, and what their rows hold back of the space of entities (S-9,
     L-4)."""
 
     def __init__(self, runtime: BrokerRuntime) -> None:
@@ -270,12 +267,6 @@ class StageTable:
             if not stage.lock.locked():
                 self.forget_empty(stage)
         self._logs.pop(store_name, None)
-
-    def notes_in(self, store_name: str) -> Iterator[tuple[Stage, StageNote]]:
-        for stage in list(self.stages.values()):
-            note = stage.notes.get(store_name)
-            if note is not None:
-                yield stage, note
 
     # -- steps: memory and the open batch tell the same story
 

@@ -56,7 +56,7 @@ class Stagings:
         self.decisions = Decisions()
         self.decider = Decider(namespace, self._targets, self.table, self.decisions, self._pace)
         self._time_limits = TimeLimits(namespace, self.decider, self.table, self.decisions)
-        self._room = asyncio.Semaphore(_PARTS_AT_ONCE)
+        self._parts_at_once = asyncio.Semaphore(_PARTS_AT_ONCE)
         namespace.contents.staged = self
 
     # -- for the namespace (`StagedRows`)
@@ -127,7 +127,7 @@ class Stagings:
         self.decider.check_known()
         if self.decisions.is_known(name.write, name.batch):
             return None
-        self.decisions.check_room(name.write, name.kind)
+        self.decisions.check_capacity(name.write, name.kind)
         target = self._targets.find(target_path, partition)
         target.check_open()
         stage = self.table.stages.get(part.stage_id)
@@ -138,7 +138,7 @@ class Stagings:
             raise BadArgument("The stage belongs to another batch.")
         async with stage.lock:
             try:
-                async with self._room:
+                async with self._parts_at_once:
                     return await self._stage_part(stage, part, target, body)
             finally:
                 self.table.forget_empty(stage)
@@ -164,7 +164,7 @@ class Stagings:
             raise ServerBusy(f"'{target.name.path}' was changed just now. Please try again.")
         if stage.is_closed:
             raise ServerBusy("The stage is being decided or dropped. Please try again.")
-        self._check_room(target, read)
+        self._take_space(target, read)
         joined = self._join_part(stage, part, target, read, now_ms)
         await all_durable(joined)
         return stage
@@ -212,7 +212,7 @@ class Stagings:
             firsts.append(0 if log is None else log.counters.next_number)
         return firsts
 
-    def _check_room(self, target: StagingTarget, part: StagePart) -> None:
+    def _take_space(self, target: StagingTarget, part: StagePart) -> None:
         limits = self._namespace.limits
         for index, share in part.shares.items():
             fault = target.fault(index, share.bytes)

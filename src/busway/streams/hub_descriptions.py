@@ -37,6 +37,17 @@ AVRO_DEFLATE: Final = "AvroDeflate"
 PARQUET: Final = "Parquet"
 ENCODINGS: Final = (AVRO, AVRO_DEFLATE, PARQUET)
 
+#: What users set of a hub, beside its name.
+HUB_PROPERTIES: Final = (
+    "PartitionCount",
+    "MessageRetentionInDays",
+    "RetentionDescription",
+    "Status",
+    "UserMetadata",
+    "CaptureDescription",
+    "RevokedPublishers",
+    "AuthorizationRules",
+)
 #: H-5: it always exists.
 DEFAULT_GROUP: Final = "$Default"
 #: H-41

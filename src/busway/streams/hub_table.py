@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.namespace.namespace import StoreKeeper, damaged_row, read_row, written_row
+from busway.broker.namespace.namespace import StoreKeeper, object_at, read_row, written_row
 from busway.model.descriptions import Json, integer_at, list_at, text_at
 from busway.model.entity_path import path_key
 from busway.model.errors import BadArgument, BrokerError
@@ -84,17 +84,10 @@ class HubRow:
 
     @classmethod
     def parse(cls, row_key: str, text: str) -> HubRow:
-        data = read_row(row_key, text)
-        nested = data.get("description")
-        try:
-            if not isinstance(nested, dict):
-                raise BadArgument("description: an object is expected.")
+        with read_row(row_key, text) as data:
             shares = tuple(_share_of(entry) for entry in list_at(data, "logs"))
-            return cls(
-                row_key.removeprefix(HUB_PREFIX), hub_of_json(nested), shares, integer_at(data, "incarnation")
-            )
-        except BadArgument as error:
-            raise damaged_row(row_key) from error
+            hub = hub_of_json(object_at(data, "description"))
+            return cls(row_key.removeprefix(HUB_PREFIX), hub, shares, integer_at(data, "incarnation"))
 
 
 @dataclass(frozen=True)
@@ -115,11 +108,8 @@ class GroupRow:
 
     @classmethod
     def parse(cls, row_key: str, text: str) -> GroupRow:
-        data = read_row(row_key, text)
-        try:
+        with read_row(row_key, text) as data:
             description = group_of_json(text_at(data, "hub"), data)
-        except BadArgument as error:
-            raise damaged_row(row_key) from error
         return cls(path_key(description.hub_path), description)
 
 

@@ -610,9 +610,9 @@ class PartitionLog:
                 break
             size_bytes += next_bytes
             kept += 1
-        if kept < len(builders) or not self._has_tail_room(size_bytes):
+        if kept < len(builders) or not self._tail_has_space(size_bytes):
             self._clear_tail()
-            if not self._has_tail_room(size_bytes):
+            if not self._tail_has_space(size_bytes):
                 return
         for builder in builders[len(builders) - kept :]:
             self._tail.append(Chunk(builder.data()))
@@ -621,7 +621,7 @@ class PartitionLog:
         self.runtime.tail_budget.bytes_used += size_bytes
         self._trim_tail(bytes_max)
 
-    def _has_tail_room(self, size_bytes: int) -> bool:
+    def _tail_has_space(self, size_bytes: int) -> bool:
         return self.runtime.tail_budget.has_room(size_bytes)
 
     def _trim_tail(self, bytes_max: int) -> None:

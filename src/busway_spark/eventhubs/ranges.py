@@ -56,13 +56,11 @@ class BulkReader:
         bus: Bus,
         hub: str,
         operation_s: float = OPERATION_S,
-        answer_bytes: int = ANSWER_BYTES,
         wanted: WantedColumns = ALL_COLUMNS,
     ) -> None:
         self._http = HttpClient(bus, hub, operation_s)
         self._hub = hub
         self._columns = wanted
-        self._answer_bytes = answer_bytes
 
     def batches(self, wanted: EventRange) -> Iterator[pa.RecordBatch]:
         """Raises ClientError, ChunkDamaged."""
@@ -87,11 +85,12 @@ class BulkReader:
         run = event_run(self._fetch(wanted, 1), wanted.first, wanted.end)
         return 0.0 if run is None or not len(run) else float(run.ends[-1] - run.starts[0]) / len(run)
 
-    def _fetch(self, wanted: EventRange, bytes_max: int | None = None) -> bytes:
-        size = self._answer_bytes if bytes_max is None else bytes_max
+    def _fetch(self, wanted: EventRange, bytes_max: int = ANSWER_BYTES) -> bytes:
         hub = "/".join(quote(part, safe="") for part in self._hub.split("/"))
         path = f"/{hub}/partitions/{quote(wanted.partition, safe='')}/events"
-        query = f"from={wanted.first}&to={wanted.end}&bytes={size}&format=chunks&parts={self._columns.parts}"
+        query = (
+            f"from={wanted.first}&to={wanted.end}&bytes={bytes_max}&format=chunks&parts={self._columns.parts}"
+        )
         return self._http.get(f"{path}?{query}", CHUNKS_TYPE)
 
 

@@ -260,8 +260,6 @@ class CompactResult:
     folders: int = 0
     files_before: int = 0
     files_after: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
     #: False: it was stopped, and the same call goes on.
     is_done: bool = True
 
@@ -342,7 +340,6 @@ class _Compaction:
                 for plan, merged in merged_folders:
                     self._swap(plan, merged)
                     self._count(plan)
-                    self.result.bytes_after += sum(each.bytes for each in merged.files)
                     self._tell(plan, "became")
         except (JobFailed, OSError):
             _forget_staging(self._root)
@@ -380,7 +377,6 @@ class _Compaction:
         self.result.folders += 1
         self.result.files_before += len(plan.files)
         self.result.files_after += len(plan.groups)
-        self.result.bytes_before += sum(each.bytes for each in plan.files)
 
     def _tell(self, plan: FolderPlan, verb: str) -> None:
         sentence = f"{plan.folder}: {len(plan.files)} files {verb} {len(plan.groups)}"

@@ -101,10 +101,6 @@ class ServiceBusOptions:
     operation_s: float = OPERATION_S
 
     @property
-    def connection_text(self) -> str:
-        return self.bus.connection_string
-
-    @property
     def ca_file(self) -> str | None:
         """PEM text."""
         return self.bus.ca_file

@@ -4,6 +4,7 @@ import pytest
 
 from busway.gateway.http.atom.entity_xml import RuntimeNumbers, entity_element
 from busway.model.descriptions import (
+    LINK_WORDS,
     RuntimeCounts,
     SubscriptionDescription,
     TopicDescription,
@@ -395,6 +396,16 @@ def test_a_subscription_is_said_to_be_captured_only_where_it_is(exchange: Exchan
     assert mark in changed.text
     off = mark.replace("true", "false")
     assert "CapturesHistory" not in put(exchange, "t/subscriptions/new", off, is_update=True).text
+
+
+def test_no_client_can_say_that_an_entity_was_made_for_a_link(exchange: Exchange) -> None:
+    """E-44: an element of that name is one that nobody knows, and the words are a text like any other."""
+    words = f"<UserMetadata>{LINK_WORDS[SubscriptionDescription]}</UserMetadata>"
+    create(exchange, "t", "t/subscriptions/plain")
+    assert put(exchange, "t/subscriptions/s", f"{words}<MadeForALink>true</MadeForALink>").status == 201
+    for path in ("t/subscriptions/s", "t/subscriptions/plain"):
+        assert words in put(exchange, path, words, is_update=True).text
+        assert not exchange.namespace.description(path).made_for_a_link
 
 
 # -- rules --

@@ -7,7 +7,13 @@ import pytest
 from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Source, Target
 from busway.amqp.types import Described, Symbol, ULong
-from busway.model.descriptions import AuthorizationRule, NewEntity, SubscriptionDescription, TopicDescription
+from busway.model.descriptions import (
+    LINK_WORDS,
+    AuthorizationRule,
+    NewEntity,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from busway.rules.rule import SqlFilter, TrueFilter
 from tests.unit.gateway.amqp_peer import Peer, Room, body_of, in_room, payload
 
@@ -221,13 +227,14 @@ def test_a_client_unsubscribes_by_closing_a_link_without_a_source() -> None:
 
 
 def test_what_an_administrator_has_made_is_used_and_not_ended() -> None:
-    """E-60: with whatever rules it has; Listen is enough to receive, and nothing deletes it."""
+    """E-60: with whatever rules and metadata it has; Listen is enough to receive, and nothing deletes it."""
 
     async def scenario(room: Room) -> None:
         peer = await open_topic(room)
         rule = AuthorizationRule("reader", frozenset({"Listen"}), "one", "two")
         await room.namespace.access.set((*room.namespace.access.rules(), rule))
-        given = SubscriptionDescription("news/Subscriptions/given~busway")
+        words = LINK_WORDS[SubscriptionDescription]
+        given = SubscriptionDescription("news/Subscriptions/given~busway", user_metadata=words)
         await room.namespace.create([NewEntity(given)])
         reader = await room.client("reader", "one")
         link = await subscriber(reader, "given", durable=True)
@@ -243,6 +250,23 @@ def test_what_an_administrator_has_made_is_used_and_not_ended() -> None:
         assert refusal is not None
         assert names(room) == ["given~busway"]
         assert isinstance(room.namespace.rules.of(given.path)[0].filter, TrueFilter)
+
+    in_room(scenario)
+
+
+def test_a_client_may_end_its_subscription_whatever_an_administrator_wrote_on_it() -> None:
+    """E-36 E-65: what was made for a link is known by no text that others may change."""
+
+    async def scenario(room: Room) -> None:
+        peer = await open_topic(room)
+        (await subscriber(peer, "mine", durable=True)).detach(closed=False)
+        await room.turns()
+        path = "news/Subscriptions/mine~busway"
+        assert room.namespace.description(path).user_metadata == LINK_WORDS[SubscriptionDescription]
+        await room.namespace.update(SubscriptionDescription(path, user_metadata="of the till"))
+        (await unsubscribing(peer, "mine")).detach()
+        await room.turns()
+        assert names(room) == []
 
     in_room(scenario)
 

@@ -136,14 +136,14 @@ def test_a_node_that_turned_its_link_away_goes_later() -> None:
 
 
 def test_a_message_that_is_to_come_keeps_a_queue_of_an_administrator() -> None:
-    """E-111: as ever; only what was made for a link does not live by it."""
+    """E-111: as ever, whatever its metadata say; only what was made for a link does not live by it."""
 
     async def scenario(room: Room) -> None:
         peer = await room.client()
         address = await made(peer)
         left = room.namespace.queues()[0]
         assert left.path == address
-        await room.namespace.create([NewEntity(replace(left, path="mine", user_metadata=None))])
+        await room.namespace.create([NewEntity(replace(left, path="mine", made_for_a_link=False))])
         await schedule(peer, "mine")
         await room.pass_time(1_000)
         assert room.namespace.exists("mine")

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from busway.rules.compiled_rule import compiled_action
 from busway.rules.expression import SETTABLE, Property, RemoveStatement, SetStatement
-from busway.rules.printed import printed_action
 from busway.rules.rule import ActionError, RuleSyntaxError, SqlAction, TypedValue
 from busway.rules.subject import Instant, Span, Value
 from tests.unit.rules.property_bag import AN_ID, PropertyBag, an_id
-from tests.unit.rules.trees import NAMES, PARAMETERS, messages, operands
+from tests.unit.rules.trees import NAMES, PARAMETERS, messages, operands, printed_action
 
 Properties = dict[str, Value]
 HOUR: Final = 36_000_000_000

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from busway.rules.expression import Expression, Literal, Property, RemoveStatement, SetStatement
 from busway.rules.parse import parse_action, parse_filter
-from busway.rules.printed import printed, printed_action
-from tests.unit.rules.trees import conditions, operands, properties
+from busway.rules.printed import printed
+from tests.unit.rules.trees import conditions, operands, printed_action, properties
 
 
 @given(conditions)

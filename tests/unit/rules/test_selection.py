@@ -107,26 +107,6 @@ def test_a_failed_filter_is_reported_for_its_owner_only() -> None:
     ]
 
 
-def test_filters_are_counted_by_kind() -> None:
-    """E-72, E-73: true and false filters count as SQL filters."""
-    selection = selection_of(
-        ("a", Rule("1", TrueFilter())),
-        ("a", Rule("2", FalseFilter())),
-        ("a", Rule("3", SqlFilter("x > 1"))),
-        ("b", Rule("4", SqlFilter("x = 1"))),
-        ("b", Rule("5", CorrelationFilter(label="x"))),
-        ("b", Rule("6", CorrelationFilter(properties=(("x", TypedValue("double", float("nan"))),)))),
-    )
-    assert (selection.sql_filter_count, selection.correlation_filter_count) == (4, 2)
-    selection.remove("a", "2")
-    assert (selection.sql_filter_count, selection.correlation_filter_count) == (3, 2)
-    selection.remove_owner("b")
-    selection.remove_owner("nobody")
-    assert (selection.sql_filter_count, selection.correlation_filter_count) == (2, 0)
-    selection.remove_owner("a")
-    assert (selection.sql_filter_count, selection.correlation_filter_count) == (0, 0)
-
-
 def test_a_wrong_rule_changes_nothing() -> None:
     """T-36: a wrong rule changes nothing."""
     selection = selection_of(("a", Rule("1", TrueFilter())))
@@ -138,7 +118,6 @@ def test_a_wrong_rule_changes_nothing() -> None:
         with pytest.raises(RuleSyntaxError):
             selection.add("b", wrong)
     assert rows(selection, PropertyBag()) == [("a", True, [], [])]
-    assert (selection.sql_filter_count, selection.correlation_filter_count) == (1, 0)
 
 
 def test_removing_what_is_not_there_is_a_mistake() -> None:
@@ -171,7 +150,6 @@ def test_one_look_up_finds_any_number_of_correlation_filters(count: int) -> None
     message = CountingBag({"x": 0})
     assert rows(selection, message) == [("s0", True, [], [])]
     assert message.asked == 1
-    assert selection.correlation_filter_count == count
 
 
 def test_one_look_up_finds_any_number_of_anchored_filters() -> None:

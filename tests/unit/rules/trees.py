@@ -19,8 +19,11 @@ from busway.rules.expression import (
     Parameter,
     Property,
     PropertyOf,
+    SetStatement,
     Sign,
+    Statement,
 )
+from busway.rules.printed import printed
 from busway.rules.rule import TypedValue
 from busway.rules.subject import INSTANT_TICKS_MAX, Instant, Span, Value
 from tests.unit.rules.property_bag import AN_ID, PropertyBag
@@ -97,3 +100,12 @@ messages = st.builds(
     st.dictionaries(st.sampled_from(NAMES), values),
     st.dictionaries(st.sampled_from(SYSTEM_NAMES), values),
 )
+
+
+def printed_action(statements: tuple[Statement, ...]) -> str:
+    return "; ".join(
+        f"SET {printed(each.target)} = {printed(each.value)}"
+        if isinstance(each, SetStatement)
+        else f"REMOVE {printed(each.target)}"
+        for each in statements
+    )

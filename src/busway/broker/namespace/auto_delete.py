@@ -23,7 +23,6 @@ from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.broker.namespace.entity_table import EntityTable
 from busway.broker.store_keeper import StoreKeeper
 from busway.clock import Clock
-from busway.model.descriptions import MADE_FOR_A_LINK
 from busway.timers import Timer, Timers
 
 #: How often the namespace looks around, and so how long a use that makes no event is taken to last.
@@ -213,7 +212,7 @@ class IdleEntities:
             return None
         counts = self._entities.counts.of(row)
         used_ms = max(counts.accessed_at_ms, self._unused_since_ms(row))
-        is_awaited = counts.scheduled > 0 and row.description.user_metadata != MADE_FOR_A_LINK
+        is_awaited = counts.scheduled > 0 and not row.description.made_for_a_link
         in_use = is_awaited or self._entities.is_received_from(row)
         return Candidate(key, row.description.auto_delete_on_idle_ms, used_ms, in_use)
 

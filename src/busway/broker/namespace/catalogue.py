@@ -30,7 +30,7 @@ from busway.broker.namespace.catalogue_rows import (
     NAMESPACE_KEY,
     NamespaceRow,
     StoreRow,
-    damaged_row,
+    object_at,
     read_row,
     store_rows,
     written_row,
@@ -64,14 +64,9 @@ class DecidedRules:
 
     @classmethod
     def parse(cls, text: str) -> DecidedRules:
-        data = read_row(DECIDED_KEY, text)
-        rules = data.get("rules")
-        try:
-            if not isinstance(rules, dict):
-                raise BadArgument("rules: an object is expected.")
-            return cls(integer_at(data, "number"), {key: _both(texts) for key, texts in rules.items()})
-        except BadArgument as error:
-            raise damaged_row(DECIDED_KEY) from error
+        with read_row(DECIDED_KEY, text) as data:
+            changes = {key: _both(texts) for key, texts in object_at(data, "rules").items()}
+            return cls(integer_at(data, "number"), changes)
 
 
 def to_take_over(
@@ -95,10 +90,8 @@ def to_take_over(
 def _number_in(mark: str, text: Text) -> int:
     if text is None:
         return 0
-    try:
-        return integer_at(read_row(mark, text), "number")
-    except BadArgument as error:
-        raise damaged_row(mark) from error
+    with read_row(mark, text) as data:
+        return integer_at(data, "number")
 
 
 def _both(texts: object) -> tuple[Text, Text]:

@@ -13,7 +13,8 @@ are kept when a row is written again.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -74,16 +75,13 @@ class NamespaceRow:
 
     @classmethod
     def parse(cls, text: str) -> "NamespaceRow":
-        data = read_row(NAMESPACE_KEY, text)
-        try:
+        with read_row(NAMESPACE_KEY, text) as data:
             return cls(
                 text_at(data, "id"),
                 text_at(data, "name"),
                 rules_of_json(data.get("rules", [])),
                 integer_at(data, "created_at_ms"),
             )
-        except BadArgument as error:
-            raise damaged_row(NAMESPACE_KEY) from error
 
 
 @dataclass(frozen=True)
@@ -103,16 +101,13 @@ class StoreRow:
 
     @classmethod
     def parse(cls, key: str, text: str) -> "StoreRow":
-        data = read_row(key, text)
-        try:
+        with read_row(key, text) as data:
             return cls(
                 key.removeprefix(STORE_PREFIX),
                 text_at(data, "url"),
                 integer_at(data, "position"),
                 data.get("disabled") is True,
             )
-        except BadArgument as error:
-            raise damaged_row(key) from error
 
 
 @dataclass(frozen=True)
@@ -194,13 +189,10 @@ class EntityRow:
     def parse(cls, row_key: str, text: str) -> "EntityRow":
         prefix = row_key[: row_key.index(":") + 1]
         is_subscription = ENTITY_PREFIXES[prefix] is SubscriptionDescription
-        data = read_row(row_key, text, _CAPTURE_FORMAT if is_subscription else _SHARES_FORMAT)
-        nested = data.get("description")
-        try:
-            if not isinstance(nested, dict):
-                raise BadArgument("description: an object is expected.")
+        newest = _CAPTURE_FORMAT if is_subscription else _SHARES_FORMAT
+        with read_row(row_key, text, newest) as data:
             shares = _shares_of_json(data)
-            description = _description_of(prefix, nested)
+            description = _description_of(prefix, object_at(data, "description"))
             if not isinstance(description, SubscriptionDescription):
                 description = replace(description, fragment_count=len(shares))
             return cls(
@@ -211,8 +203,6 @@ class EntityRow:
                 integer_at(data, "incarnation"),
                 tuple(_doubt_of_json(entry) for entry in list_at(data, _DOUBTS)) if _DOUBTS in data else (),
             )
-        except BadArgument as error:
-            raise damaged_row(row_key) from error
 
 
 def _share_json(share: Share) -> Json:
@@ -270,17 +260,24 @@ def written_row(known: Json, previous: str | None, row_format: int = _FORMAT) ->
     return json.dumps({**kept, "format": row_format, **known}, ensure_ascii=False, separators=(",", ":"))
 
 
-def read_row(key: str, text: str, newest: int = _SHARES_FORMAT) -> Json:
+@contextmanager
+def read_row(key: str, text: str, newest: int = _SHARES_FORMAT) -> Iterator[Json]:
+    """What the row holds. Raises StoreTooNew, and StoreError also where whoever makes something of it cannot."""
     try:
         data = json.loads(text)
-    except ValueError as error:
-        raise damaged_row(key) from error
-    if not isinstance(data, dict) or not isinstance(data.get("format"), int):
-        raise damaged_row(key)
-    if data["format"] > newest:
-        raise StoreTooNew(f"The catalogue's row '{key}' was written by a newer version of Busway.")
-    return data
+        if not isinstance(data, dict) or not isinstance(data.get("format"), int):
+            raise BadArgument("an object with a format is expected.")
+        if data["format"] > newest:
+            raise StoreTooNew(f"The catalogue's row '{key}' was written by a newer version of Busway.")
+        yield data
+    except (ValueError, KeyError, BadArgument) as error:
+        raise StoreError(
+            f"The catalogue's row '{key}' cannot be read: restore the store from a backup."
+        ) from error
 
 
-def damaged_row(key: str) -> StoreError:
-    return StoreError(f"The catalogue's row '{key}' cannot be read: restore the store from a backup.")
+def object_at(data: Json, key: str) -> Json:
+    value = data.get(key)
+    if not isinstance(value, dict):
+        raise BadArgument(f"{key}: an object is expected.")
+    return value

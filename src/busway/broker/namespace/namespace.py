@@ -40,7 +40,7 @@ from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.namespace.auto_delete import LOOK_AROUND_EVERY_S
 from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, entity_rows
 from busway.broker.namespace.catalogue_rows import EntityRow as EntityRow
-from busway.broker.namespace.catalogue_rows import damaged_row as damaged_row
+from busway.broker.namespace.catalogue_rows import object_at as object_at
 from busway.broker.namespace.catalogue_rows import read_row as read_row
 from busway.broker.namespace.catalogue_rows import written_row as written_row
 from busway.broker.namespace.contents import NamespaceContents as NamespaceContents

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from busway.broker.namespace.catalogue_rows import damaged_row, read_row, written_row
+from busway.broker.namespace.catalogue_rows import read_row, written_row
 from busway.clock import Entropy
 from busway.model.descriptions import Json, integer_at, list_at, text_at
 from busway.model.entity_path import path_key, topic_key_of
@@ -82,8 +82,7 @@ class RuleRow:
 
     @classmethod
     def parse(cls, row_key: str, text: str) -> "RuleRow":
-        data = read_row(row_key, text)
-        try:
+        with read_row(row_key, text) as data:
             return cls(
                 subscription_key_of(row_key),
                 rule_of_json(data),
@@ -91,8 +90,6 @@ class RuleRow:
                 integer_at(data, "began_after"),
                 _beginnings_of_json(data),
             )
-        except BadArgument as error:
-            raise damaged_row(row_key) from error
 
 
 def _beginnings_json(noted: Beginnings | None) -> object:

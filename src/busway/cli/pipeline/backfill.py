@@ -7,7 +7,7 @@ import typer
 
 from busway.cli.output import parse_instant_ms, print_json
 from busway.cli.pipeline.running import SparkOptions
-from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, verb
+from busway.cli.verbs import JsonOption, ServerOptions, verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.backfill.backfill import BackfillResult
@@ -66,16 +66,12 @@ def backfill(
     there = spark.place(server)
     from busway_spark.pipeline.backfill.backfill import backfill as run
     from busway_spark.pipeline.backfill.backfill_plan import BackfillOptions
-    from busway_spark.pipeline.job import JobFailed
 
     options = BackfillOptions(
         directory, topic.strip("/"), subscription, through, into, before_us, partial=partial, dry_run=dry_run
     )
     with spark.progress(as_json=as_json) as told:
-        try:
-            result = run(there, options, told)
-        except JobFailed as error:
-            raise CommandFailed(str(error)) from error
+        result = run(there, options, told)
     if as_json:
         print_json({**vars(result), "seconds": round(result.seconds, 3)})
     else:

@@ -7,7 +7,7 @@ import typer
 
 from busway.cli.output import format_instant, parse_instant_ms, print_json
 from busway.cli.pipeline.running import SparkOptions
-from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, WrongCall, verb
+from busway.cli.verbs import JsonOption, ServerOptions, WrongCall, verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.capture.capture import CaptureResult
@@ -102,7 +102,6 @@ def capture(
     where = spark.place(server)
     from busway_spark.pipeline.capture.capture import CaptureOptions
     from busway_spark.pipeline.capture.capture import capture as run
-    from busway_spark.pipeline.job import JobFailed
 
     options = CaptureOptions(
         tuple(entities),
@@ -120,10 +119,7 @@ def capture(
         allow_loss,
     )
     with spark.progress(as_json=as_json) as told:
-        try:
-            result = run(where, options, told)
-        except JobFailed as error:
-            raise CommandFailed(str(error)) from error
+        result = run(where, options, told)
     _print(result, to, as_json)
 
 

@@ -8,7 +8,7 @@ import typer
 from busway.cli.output import print_json
 from busway.cli.pipeline.capture import COMPRESSIONS, CompressionOption, check_choice
 from busway.cli.pipeline.running import ConfOption, QuietOption, progress, require_spark, settings
-from busway.cli.verbs import CommandFailed, JsonOption, WrongCall, verb
+from busway.cli.verbs import JsonOption, WrongCall, verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.compaction import Merging
@@ -61,14 +61,10 @@ def compact(
     way = _merging(master, conf)
     from busway_spark.pipeline.compaction import CompactOptions
     from busway_spark.pipeline.compaction import compact as run
-    from busway_spark.pipeline.job import JobFailed
 
     options = CompactOptions(directory, entity, target_bytes, compression, dry_run)
     with progress(quiet=quiet, as_json=as_json) as told:
-        try:
-            result = run(options, told, merging=way)
-        except JobFailed as error:
-            raise CommandFailed(str(error)) from error
+        result = run(options, told, merging=way)
     if as_json:
         print_json({**vars(result), "dry_run": dry_run})
         return

@@ -8,7 +8,7 @@ import typer
 
 from busway.cli.output import print_json, print_table
 from busway.cli.pipeline.running import SparkOptions, require_spark
-from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, WrongCall, verb
+from busway.cli.verbs import JsonOption, ServerOptions, WrongCall, verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.deadletters.deadletters import DeadLetters, Triage
@@ -82,7 +82,9 @@ def deadletters(
         try:
             triage = run(where_it_runs, options, told)
         except JobFailed as error:
-            raise (WrongCall if str(error).startswith("--") else CommandFailed)(str(error)) from error
+            if str(error).startswith("--"):
+                raise WrongCall(str(error)) from error
+            raise
     if as_json:
         print_json(_as_json(triage))
     else:

@@ -8,7 +8,7 @@ import typer
 
 from busway.cli.output import parse_instant_ms, print_json
 from busway.cli.pipeline.running import SparkOptions
-from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, WrongCall, verb
+from busway.cli.verbs import JsonOption, ServerOptions, WrongCall, verb
 
 _SPEED: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)x?", re.IGNORECASE | re.ASCII)
 _FASTEST: Final = "max"
@@ -70,7 +70,6 @@ def replay(
     if since_us is not None and until_us is not None and until_us <= since_us:
         raise WrongCall("--until: must be after --from.")
     there = spark.place(server)
-    from busway_spark.pipeline.job import JobFailed
     from busway_spark.pipeline.replay.replay import ReplayOptions
     from busway_spark.pipeline.replay.replay import replay as run
 
@@ -78,10 +77,7 @@ def replay(
         directory, entity, into, since_us, until_us, factor, where, keeps_ids=keep_ids, again=again
     )
     with spark.progress(as_json=as_json) as told:
-        try:
-            result = run(there, options, told)
-        except JobFailed as error:
-            raise CommandFailed(str(error)) from error
+        result = run(there, options, told)
     if as_json:
         print_json({**vars(result), "seconds": round(result.seconds, 3)})
         return

@@ -9,7 +9,7 @@ import typer
 
 from busway.cli.output import parse_duration_ms, parse_instant_ms, print_json
 from busway.cli.pipeline.running import SparkOptions, require_spark
-from busway.cli.verbs import CommandFailed, JsonOption, WrongCall, verb
+from busway.cli.verbs import JsonOption, WrongCall, verb
 
 _HELP: Final = """Tell what the bus did, as a page with charts and as figures.
 
@@ -68,7 +68,9 @@ def report(
         try:
             done = run(job_session("report", spark.master, spark.settings()), options, told)
         except JobFailed as error:
-            raise (WrongCall if str(error).startswith("--") else CommandFailed)(str(error)) from error
+            if str(error).startswith("--"):
+                raise WrongCall(str(error)) from error
+            raise
     if as_json:
         print_json(done.as_json())
         return

@@ -74,8 +74,8 @@ def settings(conf: list[str] | None) -> dict[str, str]:
 @contextmanager
 def progress(*, quiet: bool, as_json: bool = False) -> Iterator["JobProgress"]:
     """Sentences on standard error, or a JSON object for each step. The first SIGINT or SIGTERM asks the job to
-    end in good order, the second ends it."""
-    from busway_spark.pipeline.job import JobProgress
+    end in good order, the second ends it. A job that fails is a command that fails."""
+    from busway_spark.pipeline.job import JobFailed, JobProgress
 
     told = JobProgress(None if quiet else _teller(as_json))
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -89,6 +89,8 @@ def progress(*, quiet: bool, as_json: bool = False) -> Iterator["JobProgress"]:
         signal.signal(number, stop)
     try:
         yield told
+    except JobFailed as error:
+        raise CommandFailed(str(error)) from error
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

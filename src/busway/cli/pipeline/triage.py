@@ -7,7 +7,7 @@ import typer
 
 from busway.cli.output import print_json, print_table
 from busway.cli.pipeline.running import SparkOptions, require_spark
-from busway.cli.verbs import CommandFailed, JsonOption, ServerOptions, WrongCall, verb
+from busway.cli.verbs import JsonOption, ServerOptions, WrongCall, verb
 
 if TYPE_CHECKING:
     from busway_spark.pipeline.deadletters.triage import Round, TriageOptions
@@ -61,8 +61,9 @@ def triage(
         try:
             done = run(where_it_runs, options, told)
         except JobFailed as error:
-            wrong = str(error).startswith("rule ")
-            raise WrongCall(f"--policy {policy}: {error}") if wrong else CommandFailed(str(error)) from error
+            if str(error).startswith("rule "):
+                raise WrongCall(f"--policy {policy}: {error}") from error
+            raise
     if as_json:
         print_json(_as_json(done))
     else:

@@ -93,6 +93,7 @@ from busway.model.errors import (
 from busway.streams.event_hub import EventHub, put_publisher
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import (
+    HUB_PROPERTIES,
     ConsumerGroupDescription,
     EventHubDescription,
     changed_hub,
@@ -101,20 +102,7 @@ from busway.streams.hub_descriptions import (
     hub_properties,
 )
 
-_HUB_KEYS: Final = frozenset(
-    {
-        "Name",
-        "PartitionCount",
-        "MessageRetentionInDays",
-        "RetentionDescription",
-        "Status",
-        "UserMetadata",
-        "CaptureDescription",
-        "RevokedPublishers",
-        "AuthorizationRules",
-        "ConsumerGroups",
-    }
-)
+_HUB_KEYS: Final = frozenset({"Name", *HUB_PROPERTIES, "ConsumerGroups"})
 _GROUP_KEYS: Final = frozenset({"Name", "UserMetadata"})
 #: Keys are in the answers: no cache on the way may keep them.
 _NO_STORE: Final = {"Cache-Control": "no-store"}

@@ -47,6 +47,8 @@ from busway.streams.event_hubs import EventHubs
 
 #: Is given the request and what stands for the names of the address.
 Answer = Callable[..., Awaitable[Response]]
+#: Methods, as the header Allow lists them → who answers.
+Answers = Mapping[str, Answer]
 Guard = Callable[..., object]
 Condition = Callable[..., bool]
 #: The request, and the methods that are possible.
@@ -61,10 +63,8 @@ def _method_not_allowed(_: Call, allowed: str) -> HttpRefusal:
 
 
 class Row(NamedTuple):
-    """`answers`: methods, as the header Allow lists them → who answers."""
-
     address: str
-    answers: Mapping[str, Answer]
+    answers: Answers
     guard: Guard | None = None
     meant: Condition | None = None
     others: Refusal | None = _method_not_allowed
@@ -239,34 +239,19 @@ def _below_topics(
     entities: EntityRoutes, subscriptions: SubscriptionRoutes, rules: RuleRoutes
 ) -> Iterator[Row]:
     """Of any entity's address that goes on behind `subscriptions`."""
-    yield Row(
-        "{topic...}/subscriptions/?",
-        {READ: subscriptions.subscriptions},
-        subscriptions.require,
-        is_topic,
-        invalid_verb,
-    )
-    yield Row(
-        "{topic...}/subscriptions/{subscription}",
-        {READ: subscriptions.subscription, "PUT": subscriptions.put, "DELETE": subscriptions.delete},
-        subscriptions.require,
-        is_topic,
-        invalid_verb,
-    )
-    yield Row(
-        "{topic...}/subscriptions/{subscription}/rules/?",
-        {READ: rules.rules},
-        rules.require_list,
-        is_topic,
-        invalid_verb,
-    )
-    yield Row(
-        "{topic...}/subscriptions/{subscription}/rules/{rule}",
-        {READ: rules.rule, "PUT": rules.put, "DELETE": rules.delete},
-        rules.require,
-        is_topic,
-        invalid_verb,
-    )
+    one_subscription: Answers = {
+        READ: subscriptions.subscription,
+        "PUT": subscriptions.put,
+        "DELETE": subscriptions.delete,
+    }
+    one_rule: Answers = {READ: rules.rule, "PUT": rules.put, "DELETE": rules.delete}
+    for below, answers, guard in (
+        ("?", {READ: subscriptions.subscriptions}, subscriptions.require),
+        ("{subscription}", one_subscription, subscriptions.require),
+        ("{subscription}/rules/?", {READ: rules.rules}, rules.require_list),
+        ("{subscription}/rules/{rule}", one_rule, rules.require),
+    ):
+        yield Row("{topic...}/subscriptions/" + below, answers, guard, is_topic, invalid_verb)
     yield Row("{path...}", {ANY: entities.nothing_below_subscription}, meant=is_below_topic)
 
 

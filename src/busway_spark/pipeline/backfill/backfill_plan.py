@@ -75,8 +75,6 @@ class BackfillClient:
 
 
 FRAGMENT_SHIFT: Final = 48
-#: No message has it: a rule that has seen nothing of a history.
-EVERYTHING: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,6 @@ class Retry:
 CAPTURE_SUBSCRIPTION: Final = "busway-capture"
 FIRST: Final = "first"
 LATEST: Final = "latest"
-LAYOUTS: Final = (PARQUET, DELTA)
 #: Messages that one batch takes of a queue or subscription.
 _BATCH_MESSAGES: Final = 20_000
 _TASK_MESSAGES: Final = 5_000

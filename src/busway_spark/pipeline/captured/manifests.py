@@ -125,13 +125,9 @@ class RecordedFile(NamedTuple):
 Records = dict[PurePosixPath, RecordedFile]
 
 
-def recorded_spans(root: CaptureRoot, entity: str) -> Records:
-    """What manifests know of an entity's files. Raises JobFailed for a note that is damaged, and OSError."""
-    return {PurePosixPath(text): each for text, each in recorded_texts(root, entity).items()}
-
-
 def recorded_texts(root: CaptureRoot, entity: str) -> dict[str, RecordedFile]:
-    """The same by paths as texts, which is half the work where there are a million."""
+    """What manifests know of an entity's files, by paths as texts: objects are twice the work where there are a
+    million. Raises JobFailed for a note that is damaged, and OSError."""
     found: dict[str, RecordedFile] = {}
     with _many_things():
         for table in _tables(root, entity):

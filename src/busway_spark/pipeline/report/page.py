@@ -36,6 +36,8 @@ _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 #: Classes `c0`…`c7` of the page's style.
 COLOURS: Final = 8
 _DASHES: Final = ("", "6 3", "2 2", "8 3 2 3", "1 3", "10 4", "4 2 1 2", "3 5")
+_WIDTH: Final = 560
+_HISTOGRAM_HEIGHT: Final = 200
 _LABEL_LETTERS: Final = 34
 _LETTER: Final = 6.8
 _BAR: Final = 22
@@ -62,11 +64,11 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
 
-def number_ticks(high: float, count: int = 4) -> list[float]:
-    """Round values from 0 up to at least `high`, about so many steps."""
+def number_ticks(high: float) -> list[float]:
+    """Round values from 0 up to at least `high`, in about four steps."""
     if not math.isfinite(high) or high <= 0:
         return [0.0, 1.0]
-    rough = high / count
+    rough = high / 4
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * each for each in _STEPS if power * each >= rough * (1 - 1e-9))
     return [step * at for at in range(math.ceil(high / step - 1e-9) + 1)]
@@ -191,7 +193,7 @@ def line_chart(
     title: str,
     series: Sequence[Series],
     *,
-    width: int = 560,
+    width: int = _WIDTH,
     height: int = 220,
     text: NumberText = number_text,
     filled: bool = False,
@@ -265,16 +267,14 @@ def _legend(names: Sequence[str], looks: Sequence[int], left: int, width: int) -
 # -- bars
 
 
-def bar_chart(
-    title: str, bars: Sequence[Bar], *, width: int = 560, text: NumberText = number_text, part_name: str = ""
-) -> str:
+def bar_chart(title: str, bars: Sequence[Bar], *, text: NumberText = number_text, part_name: str = "") -> str:
     """One below the other, in the order given, each with its value at its end."""
     if not bars:
-        return _nothing(title, width)
+        return _nothing(title)
     letters = min(_LABEL_LETTERS, max(len(bar.label) for bar in bars))
     left = max(40.0, letters * _LETTER + 14)
     high = max((bar.value for bar in bars), default=0.0)
-    x = Scale(0, high if high > 0 else 1.0, left, width - 74)
+    x = Scale(0, high if high > 0 else 1.0, left, _WIDTH - 74)
     parts: list[str] = []
     for at, bar in enumerate(bars):
         top = 6 + at * _BAR
@@ -285,7 +285,7 @@ def bar_chart(
             f' height="{_BAR - 6}" rx="2"/>{_bar_part(bar, x, left, top)}'
             f'<text class="value" x="{x(bar.value) + 6:.1f}" y="{top + 14}">{text_of(text(bar.value))}</text></g>'
         )
-    return _svg(title, width, 12 + len(bars) * _BAR, parts)
+    return _svg(title, _WIDTH, 12 + len(bars) * _BAR, parts)
 
 
 def _bar_part(bar: Bar, x: Scale, left: float, top: int) -> str:
@@ -310,15 +310,14 @@ def heat_map(
     columns: Sequence[str],
     values: Sequence[Sequence[float]],
     *,
-    width: int = 560,
     text: NumberText = number_text,
 ) -> str:
     """One cell for each row and column, the fuller the darker; empty cells are hollow."""
     if not rows or not columns:
-        return _nothing(title, width)
+        return _nothing(title)
     letters = min(_LABEL_LETTERS, max(len(row) for row in rows))
     left = max(40.0, letters * _LETTER + 14)
-    across = (width - left - 10) / len(columns)
+    across = (_WIDTH - left - 10) / len(columns)
     high = max((value for line in values for value in line), default=0.0)
     parts: list[str] = []
     for at, (row, line) in enumerate(zip(rows, values, strict=True)):
@@ -332,7 +331,7 @@ def heat_map(
             )
     foot = 4 + len(rows) * _CELL
     parts.append(_column_names(columns, left, across, foot + 14))
-    return _svg(title, width, foot + 20, parts)
+    return _svg(title, _WIDTH, foot + 20, parts)
 
 
 def _heat_cell(x: float, y: float, width: float, value: float, high: float, hint: str) -> str:
@@ -363,8 +362,6 @@ def histogram(
     edges: Sequence[float],
     counts: Sequence[float],
     *,
-    width: int = 560,
-    height: int = 200,
     edge_text: NumberText = number_text,
     marks: Sequence[tuple[str, float]] = (),
 ) -> str:
@@ -372,12 +369,12 @@ def histogram(
     if len(edges) != len(counts) + 1:
         raise ValueError("a histogram has one edge more than bins")
     if not counts:
-        return _nothing(title, width)
+        return _nothing(title)
     left, head = 58, 22 if marks else 8
     ticks = number_ticks(max(counts))
-    y = Scale(0, ticks[-1], height - 26, head)
-    across = (width - left - 14) / len(counts)
-    parts = [_y_axis(ticks, y, left, width - 14, number_text)]
+    y = Scale(0, ticks[-1], _HISTOGRAM_HEIGHT - 26, head)
+    across = (_WIDTH - left - 14) / len(counts)
+    parts = [_y_axis(ticks, y, left, _WIDTH - 14, number_text)]
     for at, ((low, high), count) in enumerate(zip(pairwise(edges), counts, strict=True)):
         hint = text_of(f"{edge_text(low)} – {edge_text(high)}: {number_text(count)}")
         parts.append(
@@ -386,9 +383,9 @@ def histogram(
             f' height="{max(0.0, y.start - y(count)):.1f}"><title>{hint}</title></rect>'
         )
     names = [edge_text(edge) for edge in edges[:-1]]
-    parts.append(_column_names(names, left, across, height - 10))
+    parts.append(_column_names(names, left, across, _HISTOGRAM_HEIGHT - 10))
     parts += [_histogram_mark(name, value, edges, left, across, head, y.start) for name, value in marks]
-    return _svg(title, width, height, parts)
+    return _svg(title, _WIDTH, _HISTOGRAM_HEIGHT, parts)
 
 
 def _histogram_mark(
@@ -416,7 +413,7 @@ def _svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
     )
 
 
-def _nothing(title: str, width: int) -> str:
+def _nothing(title: str, width: int = _WIDTH) -> str:
     return _svg(title, width, 44, [f'<text class="tick mid" x="{width / 2:g}" y="26">nothing to show</text>'])
 
 

@@ -118,12 +118,12 @@ def _lines(figures: Figures, title: str, operations: Sequence[str], explanation:
     return card(title, chart, explanation, _series_table(figures, rows, title))
 
 
-def _series(figures: Figures, rows: Rows, column: str, key: str = "entity") -> list[Series]:
+def _series(figures: Figures, rows: Rows, column: str) -> list[Series]:
     """A line for each of the largest; a stretch of time without an event is 0."""
     totals: dict[str, float] = {}
     values: dict[str, dict[int, float]] = {}
     for row in rows:
-        name = row[key] or _NO_REASON
+        name = row["entity"] or _NO_REASON
         totals[name] = totals.get(name, 0) + row[column]
         own = values.setdefault(name, {})
         own[row["start"]] = own.get(row["start"], 0) + row[column]

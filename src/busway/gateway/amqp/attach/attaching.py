@@ -61,7 +61,7 @@ from busway.gateway.amqp.nodes.transaction_node import REQUEST_BYTES_MAX as CONT
 from busway.gateway.amqp.nodes.transaction_node import ControlLink
 from busway.gateway.amqp.nodes.transfer_dead_letter import EmptyReceiveLink
 from busway.model.authorization import MALFORMED
-from busway.model.descriptions import SEND
+from busway.model.descriptions import LISTEN, SEND
 from busway.model.entity_path import not_found
 from busway.model.errors import (
     AuthenticationFailed,
@@ -350,7 +350,7 @@ class Attaching:
             self._attach_plain(link, node, transfers, transfers.outlet(True))
 
     def _attach_to_nothing(self, link: Link, node: LinkNode, queue: Queue) -> None:
-        receiver = EmptyReceiveLink(self._carrier, link, node, queue, self._carrier.now())
+        receiver = EmptyReceiveLink(self._carrier, link, node, LISTEN, [queue], self._carrier.now())
         queue.attach(receiver, sends=False)
         self._carrier.add_link(receiver)
         self._accept_receiver(link, node)

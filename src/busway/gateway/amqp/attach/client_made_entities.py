@@ -17,8 +17,9 @@ other is nobody else's and has a name that nobody can guess. So the subscription
 A subscription that is there is received from with the right Listen. One that is not there is made, which needs
 Manage, with the selector as its rule: rules decide once, when a message comes. A subscription that is not durable
 goes with the last link that holds it. A durable one goes when JMS unsubscribes: by attaching a link of its name
-without any source, and closing that (`EndingLink`). Only what was made here goes so; what an administrator has
-made stays. Who comes while one goes waits for its end, and gets a new one.
+without any source, and closing that (`EndingLink`). Only what was made here goes so (`made_for_a_link`, which no
+client can write); what an administrator has made stays. Who comes while one goes waits for its end, and
+gets a new one.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ from busway.amqp.performatives import Source, Target
 from busway.amqp.types import Described, Symbol
 from busway.broker.fragment.outlet import Attachment
 from busway.broker.namespace.namespace import Queue
-from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.links.addresses import LinkNode, NodeKind, use_of
 from busway.gateway.amqp.links.browse_link import Selector, check_unselected, selector_of
 from busway.gateway.amqp.links.waiting_attaches import accepted_late
+from busway.gateway.amqp.nodes.transfer_dead_letter import EmptyReceiveLink
 from busway.model.descriptions import (
     FOREVER_MS,
-    MADE_FOR_A_LINK,
+    LINK_WORDS,
     MANAGE,
+    AnyDescription,
     NewEntity,
     QueueDescription,
     SubscriptionDescription,
@@ -58,7 +60,7 @@ from busway.rules.rule import DEFAULT_RULE_NAME, Rule, SqlFilter, TrueFilter
 
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
-    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.link import Link
     from busway.broker.namespace.namespace import Namespace
     from busway.gateway.amqp.attach.attaching import Attaching
     from busway.gateway.amqp.carrier import Carrier
@@ -156,16 +158,18 @@ def _description(link: Link, path: str) -> QueueDescription | TopicDescription:
             " delete-on-close is supported."
         )
     if _TOPICS.isdisjoint(terminus.capabilities or ()):
-        return QueueDescription(path, auto_delete_on_idle_ms=IDLE_MS, user_metadata=MADE_FOR_A_LINK)
+        return _made(QueueDescription(path, auto_delete_on_idle_ms=IDLE_MS))
     if link.is_sender:
         raise NotImplementedByServer(
             "A temporary topic is made by attaching a sender; a receiver then names it by its address."
         )
-    return TopicDescription(path, auto_delete_on_idle_ms=IDLE_MS, user_metadata=MADE_FOR_A_LINK)
+    return _made(TopicDescription(path, auto_delete_on_idle_ms=IDLE_MS))
 
 
-#: The user metadata by which a subscription is known again that was made here.
-MADE_HERE: Final = "Made for a subscriber of JMS"
+def _made(description: AnyDescription) -> AnyDescription:
+    return replace(description, made_for_a_link=True, user_metadata=LINK_WORDS[type(description)])
+
+
 _SHARED: Final = "shared"
 _GLOBAL: Final = "global"
 #: Entities that are looked at in one turn of the loop.
@@ -239,9 +243,7 @@ class TopicSubscriptions:
         if not link.is_live():  # detached in the same breath
             return
         idle_ms = FOREVER_MS if wish.is_durable else IDLE_MS
-        description = SubscriptionDescription(
-            wish.path, auto_delete_on_idle_ms=idle_ms, user_metadata=MADE_HERE
-        )
+        description = _made(SubscriptionDescription(wish.path, auto_delete_on_idle_ms=idle_ms))
         try:
             with suppress(EntityAlreadyExists):  # another subscriber came first
                 await self._namespace.create([NewEntity(description, (rule,))])
@@ -281,7 +283,7 @@ class TopicSubscriptions:
             )
 
     def _is_made_here(self, path: str) -> bool:
-        return self._namespace.description(path).user_metadata == MADE_HERE
+        return self._namespace.description(path).made_for_a_link
 
     # -- unsubscribing
 
@@ -361,8 +363,8 @@ def _filter(selector: Selector | None) -> TrueFilter | SqlFilter:
     return TrueFilter() if selector is None else SqlFilter(selector.sql)
 
 
-class EndingLink(Attachment):
-    """`queues`: the subscriptions that go with it, which know it already."""
+class EndingLink(EmptyReceiveLink):
+    """Closed by its client, it ends the subscriptions that it stands on."""
 
     def __init__(
         self,
@@ -373,50 +375,22 @@ class EndingLink(Attachment):
         queues: list[Queue],
         now: float,
     ) -> None:
-        self.host = host
-        self.link = link
-        self.node = node
-        self.right: str | None = "Manage"
-        self.used_at = now
+        super().__init__(host, link, node, MANAGE, queues, now)
         self._namespace = namespace
-        self._queues = queues
-        self._is_gone = False
         for queue in queues:
             queue.end_by(self)
         link.closes_late = True
-
-    # -- from the subscriptions
-
-    def evict(self, error: BrokerError) -> None:
-        if not self._is_gone:  # else the deletion tells
-            self.host.end_link(self, self._error_of(error))
-
-    # -- from the connection
-
-    def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
-        """The engine refuses transfers on a link that only sends."""
-
-    def outcomes_arrived(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
-        """Nothing was delivered, so there is nothing to settle."""
-
-    def credit_arrived(self) -> None:
-        """R-9: a drain is answered; nothing will come."""
-        self.link.drained()
-
-    def room_grew(self) -> None: ...
 
     def is_idle(self) -> bool:
         return True
 
     def gone(self) -> None:
-        self._is_gone = True
         if self.link.peer_closed:
+            self._is_gone = True  # the deletion tells
             # Not work of the connection: what was asked for is done, also when nobody hears of it.
             self._namespace.background.spawn(self._end())
         else:
-            self._spare()
-
-    # -- ending
+            super().gone()
 
     async def _end(self) -> None:
         error: AmqpError | None = None
@@ -426,13 +400,6 @@ class EndingLink(Attachment):
         except BrokerError as problem:
             error = self._error_of(problem)
         finally:
-            self._spare()
+            super().gone()
         self.link.detach(error)
         self.host.output_waits()
-
-    def _spare(self) -> None:
-        for queue in self._queues:
-            queue.detach(self)
-
-    def _error_of(self, error: BrokerError) -> AmqpError:
-        return amqp_error(error, self.host.tracking, self.node.path)

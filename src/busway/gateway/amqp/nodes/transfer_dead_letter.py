@@ -14,6 +14,7 @@ from busway.gateway.amqp.nodes.request_and_answer import Answer, nothing
 from busway.model.errors import BrokerError, InvalidOperation, MessageLockLost, MessageNotFound
 
 if TYPE_CHECKING:
+    from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.broker.namespace.namespace import Queue
     from busway.gateway.amqp.links.addresses import LinkNode
@@ -25,15 +26,18 @@ _RECEIVES: Final = "receive-by-sequence-number"
 
 
 class EmptyReceiveLink(Attachment):
-    """The sending end of a receiver for whom there is never anything. It goes with its queue."""
+    """The sending end of a receiver for whom there is never anything. It goes with its queues, which know it
+    already."""
 
-    def __init__(self, host: LinkHost, link: Link, node: LinkNode, queue: Queue, now: float) -> None:
+    def __init__(
+        self, host: LinkHost, link: Link, node: LinkNode, right: str, queues: list[Queue], now: float
+    ) -> None:
         self.host = host
         self.link = link
         self.node = node
-        self.right: str | None = "Listen"
+        self.right: str | None = right
         self.used_at = now
-        self._queue = queue
+        self._queues = queues
         self._is_gone = False
 
     def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
@@ -53,11 +57,15 @@ class EmptyReceiveLink(Attachment):
 
     def evict(self, error: BrokerError) -> None:
         if not self._is_gone:
-            self.host.end_link(self, amqp_error(error, self.host.tracking, self.node.path))
+            self.host.end_link(self, self._error_of(error))
 
     def gone(self) -> None:
         self._is_gone = True
-        self._queue.detach(self)
+        for queue in self._queues:
+            queue.detach(self)
+
+    def _error_of(self, error: BrokerError) -> AmqpError:
+        return amqp_error(error, self.host.tracking, self.node.path)
 
 
 def answer_of_empty(operation: str, path: str) -> Answer:

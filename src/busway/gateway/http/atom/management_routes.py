@@ -243,7 +243,7 @@ def _entity_entry(
     return entry_of(
         entity_element(description, numbers, call.root, call.api_version),
         place,
-        title=description.path,
+        title=description.name if isinstance(description, SubscriptionDescription) else description.path,
         published=description.created_at_ms,
         updated=description.updated_at_ms,
     )
@@ -276,13 +276,13 @@ class SubscriptionRoutes:
         query = f"?api-version={call.api_version}"
         link = f"Subscriptions/{description.name}{query}"
         place = EntryAddress(f"{call.root}/{description.path}{query}", base=call.url, link=link)
-        return _subscription_entry(place, call, description, numbers)
+        return _entity_entry(place, call, description, numbers)
 
     async def subscription(self, call: Call, topic: str, subscription: str) -> Response:
         present = self._found(TopicAddress(topic, subscription))
         numbers = RuntimeNumbers(await self._namespace.counts(present.path))
         place = EntryAddress(entry_url(call, present.path, scheme="sb"))
-        return entry_answer(200, _subscription_entry(place, call, present, numbers), etag_of(present))
+        return entry_answer(200, _entity_entry(place, call, present, numbers), etag_of(present))
 
     async def put(self, call: Call, topic: str, subscription: str) -> Response:
         sent = parse_entity(await call.body(), call.api_version)
@@ -297,7 +297,7 @@ class SubscriptionRoutes:
         rules = () if sent.default_rule is None else (sent.default_rule,)
         (made,) = await self._namespace.create([NewEntity(wanted, rules)])
         place = EntryAddress(entry_url(call, made.path))
-        return entry_answer(201, _subscription_entry(place, call, made, None), etag_of(made))
+        return entry_answer(201, _entity_entry(place, call, made, None), etag_of(made))
 
     async def _update(self, call: Call, address: TopicAddress, sent: EntityInput) -> Response:
         present = self._found(address)
@@ -307,7 +307,7 @@ class SubscriptionRoutes:
         changed = await self._namespace.update(wanted)
         numbers = RuntimeNumbers(await self._namespace.counts(changed.path))
         place = EntryAddress(entry_url(call, changed.path))
-        return entry_answer(200, _subscription_entry(place, call, changed, numbers), etag_of(changed))
+        return entry_answer(200, _entity_entry(place, call, changed, numbers), etag_of(changed))
 
     async def delete(self, call: Call, topic: str, subscription: str) -> Response:
         present = self._found(TopicAddress(topic, subscription))
@@ -322,19 +322,6 @@ class SubscriptionRoutes:
             raise missing_below_topic(self._namespace.name, address.topic, address.subscription) from error
         assert isinstance(found, SubscriptionDescription), "nothing else can have such a path (E-8)"
         return found
-
-
-def _subscription_entry(
-    place: EntryAddress, call: Call, description: Description, numbers: RuntimeNumbers | None
-) -> str:
-    assert isinstance(description, SubscriptionDescription), "these are the routes of subscriptions"
-    return entry_of(
-        entity_element(description, numbers, call.root, call.api_version),
-        place,
-        title=description.name,
-        published=description.created_at_ms,
-        updated=description.updated_at_ms,
-    )
 
 
 class RuleRoutes:

@@ -372,8 +372,7 @@ class _WorkPlace:
 class WorkLines:
     """Of one server."""
 
-    def __init__(self, cores: int = CORES) -> None:
-        self._cores = cores
+    def __init__(self) -> None:
         #: Where somebody works or waits, in the order in which their turn comes.
         self._places: dict[str, _WorkPlace] = {}
         #: Those that take a core.
@@ -425,7 +424,7 @@ class WorkLines:
         return True
 
     def _has_room(self, place: _WorkPlace) -> bool:
-        return len(place.running) < WORKING_MAX and (place.is_slow or len(self._counted) < self._cores)
+        return len(place.running) < WORKING_MAX and (place.is_slow or len(self._counted) < CORES)
 
     def _look(self) -> None:
         """Somebody waits: what has been at work for long waits for a disk itself."""
