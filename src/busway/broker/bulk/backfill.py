@@ -133,7 +133,7 @@ async def _join(fragment: Fragment, fresh: dict[str, HistoricCopy]) -> None:
         fragment.intake.join(run)
         if ended.done():  # it did not join
             raise ended.result()[0][1]
-    write = fragment.write_in(batch)
+    write = fragment.write(batch)
     if dead:
         write.put_dead_letters(dead)
     write.remember_ids(fresh)

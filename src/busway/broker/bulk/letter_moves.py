@@ -132,7 +132,7 @@ class _Departure:
         rows = [self._rows[id(message)] for message in messages]
         if self._place == PLACE_ACTIVE:
             fragment.withdraw(rows)
-        write = fragment.write_in(batch)
+        write = fragment.write(batch)
         write.remove(_RESUBMITTED[self._place], rows)
         write.join()
 

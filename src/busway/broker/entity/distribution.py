@@ -371,7 +371,7 @@ class Distribution(Intake):
                 into.main.intake.join_copies(batch, run, wall_ms)
                 batch.bytes += count * ROW_BYTES - into.shared_bytes
             if into.dead:
-                write = into.main.write_in(batch)
+                write = into.main.write(batch)
                 write.put_dead_letters(into.dead)
                 write.join()
 

@@ -212,7 +212,7 @@ class FragmentChoice:
             member = self._members[order[turn]]
             if member is None or not member.is_usable():
                 continue
-            if not member.takes(size_bytes):
+            if not member.intake.takes(size_bytes):
                 refusing = turn
             elif not member.store.is_slow():
                 self._turn = turn

@@ -277,7 +277,7 @@ class FragmentGroup(Outlet):
         shares = self._shares.get(receiver)
         if not shares:
             return
-        shares[0].member.touch_for_receive()
+        shares[0].member.lanes.touch()
         if len(shares) > 1:
             self._offer(shares, max(_TURN_MESSAGES, receiver.room() // len(shares)))
             if receiver.room() <= 0:

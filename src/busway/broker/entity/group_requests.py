@@ -205,7 +205,7 @@ class Cancellation:
 
     async def find(self, fragment: Fragment, numbers: list[int]) -> None:
         """Raises MessageNotFound when one is missing, ServerBusy."""
-        part = _Part(self, fragment, await fragment.cancellable(numbers))
+        part = _Part(self, fragment, await fragment.reads.cancellable(numbers))
         fragment.intake.withheld.update(part.numbers())
         self._parts.append(part)
 

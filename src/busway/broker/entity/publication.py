@@ -194,7 +194,7 @@ class StagedCopies:
     def join_dead(self, batch: CommitBatch) -> None:
         """Behind the others: their numbers are higher."""
         if self._dead_puts:
-            write = self.copies.main.write_in(batch)
+            write = self.copies.main.write(batch)
             write.put_prepared_dead_letters(self._dead_puts, self._noted, self._dead_bytes)
             write.join()
 

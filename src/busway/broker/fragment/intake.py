@@ -199,7 +199,8 @@ class Intake:
         return QuotaExceeded("The server is short of disk space and takes no new messages just now.")
 
     def takes(self, size_bytes: int) -> bool:
-        """Whether a send of this size finds room, numbers, and a store that writes."""
+        """Whether a send of this size finds room, numbers, and a store that writes; a keyless one goes elsewhere if
+        not (P-10)."""
         fragment = self._fragment
         if not fragment.store.accepts_payload() or self.number_fault(1) is not None:
             return False
@@ -207,7 +208,12 @@ class Intake:
 
     def used_bytes(self) -> int:
         """What counts against the entity's size (S-9)."""
-        return self._fragment.entity_bytes() + self.pending_bytes + self.reserved_bytes()
+        return self.stored_bytes() + self.pending_bytes + self.reserved_bytes()
+
+    def stored_bytes(self) -> int:
+        """Dead letters count too (D-3)."""
+        dead_letter = self._fragment.dead_letter
+        return self._fragment.counters.bytes + (0 if dead_letter is None else dead_letter.counters.bytes)
 
     def reserved_bytes(self) -> int:
         """Of what is staged for it."""
@@ -396,21 +402,21 @@ class Intake:
             ttl_ms = message.ttl_ms if 0 <= message.ttl_ms < default_ttl_ms else default_ttl_ms
             expires_ms = expiry_ms(wall_ms, ttl_ms)
             write.activate(message, enqueued_ms, expires_ms)
-            self._note_expiry(expires_ms)
+            self._note_expiry(write, expires_ms)
             count += 1
         if count:
-            fragment.touch_for_send(enqueued_ms)
+            write.count_arrival(enqueued_ms)
             write.join()
         return count
 
-    def _note_expiry(self, expires_ms: int) -> None:
+    def _note_expiry(self, write: FragmentWrite, expires_ms: int) -> None:
         """In order: the head's sweep must know. Out of order: the sweeper of the store must."""
         fragment = self._fragment
         if expires_ms >= fragment.counters.expiry_high_ms:
             fragment.counters.expiry_high_ms = expires_ms
             fragment.head_expiry.joined(expires_ms)
             return
-        fragment.expires_out_of_order(expires_ms)
+        write.expires_out_of_order(expires_ms)
 
     def keep_up(self, enqueued_ms: int) -> None:
         """A copy is not enqueued before the message that it is of: the topic remembers its times over restarts, a

@@ -190,7 +190,7 @@ class SentRun(FragmentWrite):
                     first_in_order_ms = expires_ms
             else:
                 batch.expiry_entries.append((key, expires_ms, number))
-                fragment.expires_out_of_order(expires_ms)
+                self.expires_out_of_order(expires_ms)
             puts.append((key, PLACE_ACTIVE, message))
         counters.last_counter = self.last_number = number
         counters.expiry_high_ms = high_ms
@@ -225,7 +225,7 @@ class SentRun(FragmentWrite):
         batch.session_entries.extend(prepared.session_entries)
         if prepared.expiry_entries:
             batch.expiry_entries.extend(prepared.expiry_entries)
-            fragment.expires_out_of_order(prepared.first_entry_ms)
+            self.expires_out_of_order(prepared.first_entry_ms)
         self._entered(prepared.enqueued_ms)
         if prepared.first_in_order_ms < NEVER_MS:
             fragment.head_expiry.joined(prepared.first_in_order_ms)
@@ -249,7 +249,7 @@ class SentRun(FragmentWrite):
 
     def _entered(self, enqueued_ms: int) -> None:
         fragment, batch = self.fragment, self.batch
-        fragment.touch_for_send(enqueued_ms)
+        self.count_arrival(enqueued_ms)
         batch.counters[fragment.key] = fragment.counters
         if fragment.runtime.journal is not None:
             self._note_all()

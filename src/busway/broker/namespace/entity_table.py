@@ -386,7 +386,7 @@ class EntityTable:
             return
         fragment = self.fragment(store_name, key)
         if fragment is not None and fragment.is_usable():
-            fragment.put_strays_back()
+            fragment.consumption.put_strays_back()
 
     # -- stores
 

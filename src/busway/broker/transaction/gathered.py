@@ -183,7 +183,7 @@ class TransactionSends:
 
     def join_scheduled(self, scheduled: list[Message], batch: CommitBatch) -> None:
         if scheduled:
-            self.fragment.intake.join_reserved(self.fragment.write_in(batch), scheduled)
+            self.fragment.intake.join_reserved(self.fragment.write(batch), scheduled)
 
     def show_scheduled(self) -> None:
         """What was scheduled is durable: it can be seen, and its time may come."""
@@ -263,8 +263,8 @@ class TransactionClaims:
     def join(self, batch: CommitBatch) -> None:
         """Carries them out. `fault` was None, and nothing has suspended since."""
         fragment = self.fragment
-        was_full = fragment.locks_free() <= 0
-        write = fragment.write_in(batch)
+        was_full = fragment.locks.free() <= 0
+        write = fragment.write(batch)
         outcomes = Outcomes(write)
         completed: list[Lock] = []
         for token, lock, settlement in self._settled:
@@ -281,7 +281,7 @@ class TransactionClaims:
         write.join()
         outcomes.serve()
         if was_full:
-            fragment.serve_all()
+            fragment.lanes.serve_all()
 
     def committed(self, error: StoreError | None) -> None:
         fragment = self.fragment

@@ -183,7 +183,7 @@ class Transaction:
         own = {} if sends is None else sends.scheduled()
         others = [number for number in numbers if number not in own]
         if others:
-            found = await fragment.cancellable(others)
+            found = await fragment.reads.cancellable(others)
             self._enter(fragment, len(found))
             self._begin(fragment)
             self._claims.setdefault(fragment, TransactionClaims(fragment)).cancel(found)
