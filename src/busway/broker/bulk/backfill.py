@@ -178,9 +178,8 @@ def _fault(fragment: Fragment, count: int, size_bytes: int) -> BrokerError | Non
     used = fragment.intake.used_bytes()
     if used + size_bytes > fragment.settings.size_bytes_max:
         return quota_fault(fragment.settings, used)
-    if not fragment.runtime.namespace_size.take(size_bytes):
-        return namespace_fault(fragment.runtime.namespace_size.bytes_max)
-    return fragment.intake.number_fault(count)
+    fault = namespace_fault(fragment.runtime.namespace_size, size_bytes)
+    return fragment.intake.number_fault(count) if fault is None else fault
 
 
 def _set(

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.entity.publication import ROW_BYTES, Copies, Publication
+from busway.broker.entity.publication import Publication
 from busway.broker.entity.topic_line import (
     TopicLine,
     WaitingActivation,
@@ -38,7 +38,7 @@ from busway.broker.entity.topic_line import (
 )
 from busway.broker.fragment.intake import Intake, Preparation, Prepared
 from busway.broker.fragment.message_states import MessageInput, MessageState, rule_failed, step_of
-from busway.broker.fragment.sent_run import SentRun
+from busway.broker.fragment.sent_run import Copies, SentRun
 from busway.broker.fragment.turns import HALF
 from busway.message.message import Message
 from busway.message.message_subject import MessageSubject, changed_copy, plain_copy
@@ -72,8 +72,9 @@ class Distribution(Intake):
         "_counted_at",
         "_full_batch",
         "_line",
+        "_load",
+        "_mains",
         "_size_of_all",
-        "_subscription",
         "_turns",
         "_used_bytes",
         "prefilters",
@@ -91,8 +92,9 @@ class Distribution(Intake):
         super().__init__(fragment)
         #: The rules of all subscriptions; owners are the keys of subscriptions.
         self.selection = selection
-        #: Where copies for a subscription go: its fragment beside this one, in the same store.
-        self._subscription = subscription
+        self._load = subscription
+        #: What it gave, until that is out of use.
+        self._mains: dict[str, Fragment] = {}
         self._size_of_all = size_of_all
         #: E-53
         self.prefilters = prefilters
@@ -334,7 +336,7 @@ class Distribution(Intake):
         for match in matches:
             into = copies.get(match.owner)
             if into is None:
-                into = copies[match.owner] = Copies(self._subscription(match.owner))
+                into = copies[match.owner] = Copies(self.subscription(match.owner))
             if match.is_plain:  # T-4: one copy for all plain rules together
                 into.shared_bytes += into.add(plain_copy(message))
             if match.acting or match.errors:
@@ -365,11 +367,9 @@ class Distribution(Intake):
         for into in copies.values():
             if into.messages:
                 into.main.intake.keep_up(self._enqueued_high_ms)
-                count = len(into.messages)
                 self._used_bytes += into.bytes
-                run = SentRun(into.main, into.messages, into.bytes, count, [], _nobody_waits, True)
-                into.main.intake.join_copies(batch, run, wall_ms)
-                batch.bytes += count * ROW_BYTES - into.shared_bytes
+                into.main.intake.join_copies(batch, into.run(), wall_ms)
+                batch.bytes += into.batch_bytes() - into.bytes  # which the run has added
             if into.dead:
                 write = into.main.write(batch)
                 write.put_dead_letters(into.dead)
@@ -395,7 +395,7 @@ class Distribution(Intake):
         QuotaExceeded. What passes joins the batch in the same step."""
         batch = self._fragment.batch()
         for into in copies.values():
-            fault = into.main.intake.copies_fault(len(into.messages) + len(into.dead))
+            fault = into.main.intake.copies_fault(into.count())
             if fault is not None:
                 raise fault
         return batch
@@ -421,8 +421,13 @@ class Distribution(Intake):
         return self._copies_max
 
     def subscription(self, key: str) -> Fragment:
-        """Raises ServerBusy."""
-        return self._subscription(key)
+        """Where its copies go: its fragment beside this one, in the same store. Raises ServerBusy."""
+        main = self._mains.get(key)
+        if main is None or main.is_failed:
+            main = self._mains[key] = self._load(key)
+            if len(self._mains) > self.selection.owner_count():
+                self._mains = {key: main for key, main in self._mains.items() if not main.is_failed}
+        return main
 
     def is_usable(self) -> bool:
         return self._fragment.is_usable()
@@ -432,7 +437,3 @@ class Distribution(Intake):
 
     def wall_ms(self) -> int:
         return self._fragment.runtime.clock.wall_ms()
-
-
-def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
-    """The run's own callback tells the sender; a copy that fails fails with it."""

@@ -4,7 +4,7 @@
   duplicates           duplicate detection, in front of the intake
   numbering            the end of the numbers, and their new beginning
   write                the one pen: what changes rows, counters, horizon and journal, in one step
-  sent_run             the write of a send
+  sent_run             the write of a send; the copies that a publish brings for a subscription
   fragment             the state machine, and who receives from it; the others are its parts
   outlet               what gateways work with: a fragment, or the several of a partitioned entity; where moved
                        messages come from, and what takes them on

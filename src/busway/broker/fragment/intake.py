@@ -41,6 +41,7 @@ from busway.store.contract import CommitBatch
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.outlet import Origin
+    from busway.broker.fragment.runtime import NamespaceSize
 
 
 def has_keys(message: Message) -> bool:
@@ -97,11 +98,17 @@ def quota_fault(settings: FragmentSettings, used_bytes: int) -> QuotaExceeded:
     )
 
 
-def namespace_fault(bytes_max: int) -> QuotaExceeded:
-    """L-4: what the sender is told when the namespace is full."""
-    return QuotaExceeded(
-        f"The maximum size of the namespace, {bytes_max} bytes over all entities, has been reached or exceeded."
-    )
+def namespace_fault(size: NamespaceSize, wanted_bytes: int) -> QuotaExceeded | None:
+    """L-4: why the namespace is too full for so many bytes more; when it is not they are taken."""
+    if wanted_bytes > size.free_bytes:
+        size.recount()
+        if wanted_bytes > size.free_bytes:
+            return QuotaExceeded(
+                f"The maximum size of the namespace, {size.bytes_max} bytes over all entities, has been reached or"
+                " exceeded."
+            )
+    size.free_bytes -= wanted_bytes
+    return None
 
 
 class Preparation:
@@ -152,15 +159,15 @@ class Intake:
         run.origin = origin
         if is_atomic and run.refused:
             done([(0, run.refused[0][1])])
-        elif not run.messages:
+            return
+        if not run.messages:
             done(run.refused)
-        elif not self._fragment.runtime.namespace_size.take(run.bytes):
-            run.fail(namespace_fault(self._fragment.runtime.namespace_size.bytes_max))
-        elif self._fragment.settings.detects_duplicates:
-            self.pending_bytes += run.bytes
-            self._fragment.duplicates.submit(run)
+            return
+        refusal = namespace_fault(self._fragment.runtime.namespace_size, run.bytes)
+        if refusal is not None:
+            run.fail(refusal)
         else:
-            self.join(run)
+            self._take_in(run)
 
     def append_admitted(self, messages: list[Message], done: RunDone, origin: Origin) -> None:
         """What was checked when it was staged, and whose bytes have counted since: no limit refuses it any more."""
@@ -171,8 +178,11 @@ class Intake:
         size_bytes = sum([message.size() for message in messages])
         run = SentRun(self._fragment, messages, size_bytes, len(messages), [], done, False, origin)
         run.is_admitted = True
+        self._take_in(run)
+
+    def _take_in(self, run: SentRun) -> None:
         if self._fragment.settings.detects_duplicates:
-            self.pending_bytes += size_bytes
+            self.pending_bytes += run.bytes
             self._fragment.duplicates.submit(run)
         else:
             self.join(run)
@@ -252,10 +262,10 @@ class Intake:
             batch = fragment.batch()
         except ServerBusy as error:
             return error
-        if not fragment.runtime.namespace_size.take(run.bytes):
-            return namespace_fault(fragment.runtime.namespace_size.bytes_max)
-        self._enter(run, batch, fragment.runtime.clock.wall_ms())
-        return None
+        fault = namespace_fault(fragment.runtime.namespace_size, run.bytes)
+        if fault is None:
+            self._enter(run, batch, fragment.runtime.clock.wall_ms())
+        return fault
 
     def _admit(self, messages: list[Message], done: RunDone, is_atomic: bool) -> SentRun:
         fragment = self._fragment
@@ -332,8 +342,9 @@ class Intake:
         run = self._admit(messages, _nobody_waits, True)
         if run.refused:
             raise run.refused[0][1]
-        if not self._fragment.runtime.namespace_size.take(run.bytes):
-            raise namespace_fault(self._fragment.runtime.namespace_size.bytes_max)
+        fault = namespace_fault(self._fragment.runtime.namespace_size, run.bytes)
+        if fault is not None:
+            raise fault
         self.pending_bytes += run.bytes
         return run.bytes
 

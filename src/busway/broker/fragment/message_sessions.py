@@ -365,8 +365,9 @@ class MessageSessions:
             return
         if used + growth_bytes > fragment.settings.size_bytes_max:
             raise quota_fault(fragment.settings, used)
-        if not fragment.runtime.namespace_size.take(growth_bytes):
-            raise namespace_fault(fragment.runtime.namespace_size.bytes_max)
+        fault = namespace_fault(fragment.runtime.namespace_size, growth_bytes)
+        if fault is not None:
+            raise fault
 
     async def ids(self, state_set_after_ms: int | None, skip: int, top: int, from_id: str = "") -> list[str]:
         """X-17. `from_id`: this one and what comes behind it."""
