@@ -32,7 +32,7 @@ from busway.model.errors import (
     QuotaExceeded,
     ServerBusy,
 )
-from busway.store.contract import FragmentKey, StoreError
+from busway.store.contract import FragmentIndex, FragmentKey, StoreError
 
 #: Of one copy.
 ID_CHARACTERS_MAX: Final = 512
@@ -64,7 +64,7 @@ class Backfill:
 
     async def store(self, queue: Queue, fragment_index: int, copies: Sequence[HistoricCopy]) -> Stored:
         """All that are new, durably, or none. Raises why not."""
-        fragment = _fragment(queue, fragment_index)
+        fragment = _fragment(queue, FragmentIndex(fragment_index))
         _check(fragment, copies)
         place = (fragment.store.name, fragment.key)
         turn = self._turns.setdefault(place, _Turn())
@@ -84,7 +84,7 @@ class _Turn:
         self.wanted = 0
 
 
-def _fragment(queue: Queue, index: int) -> Fragment:
+def _fragment(queue: Queue, index: FragmentIndex) -> Fragment:
     if not isinstance(queue.description, SubscriptionDescription):
         raise InvalidOperation(f"'{queue.path}' is no subscription: send to it instead.")
     if not queue.settings.is_partitioned and index:

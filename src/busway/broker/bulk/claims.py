@@ -52,7 +52,7 @@ from busway.model.errors import (
     SessionLockLost,
 )
 from busway.model.settlement import Settlement, Verb
-from busway.store.contract import Page
+from busway.store.contract import FragmentIndex, Page
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -517,9 +517,9 @@ def available(outlet: Outlet) -> int:
     )
 
 
-def by_fragment(numbers: Iterable[int]) -> list[tuple[int, list[int]]]:
+def by_fragment(numbers: Iterable[int]) -> list[tuple[FragmentIndex, list[int]]]:
     """Numbers by the index of their fragment, each in its order."""
-    parts: dict[int, list[int]] = {}
+    parts: dict[FragmentIndex, list[int]] = {}
     for number in numbers:
         parts.setdefault(index_of_number(number), []).append(number)
     return list(parts.items())

@@ -51,7 +51,7 @@ from busway.model.errors import (
     ServerBusy,
 )
 from busway.model.settlement import PartDone, RunDone, SendReport, Settlement, Verb
-from busway.store.contract import Store, first_number_base
+from busway.store.contract import FragmentIndex, Store, first_number_base
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class FragmentGroup(Outlet):
         self._runtime = runtime
         self._choice = FragmentChoice(members)
         #: Those whose store is away, as they were: only what they deleted may still come back (R-1).
-        self._lost: dict[int, Fragment] = {}
+        self._lost: dict[FragmentIndex, Fragment] = {}
         #: Who receives from all of them.
         self.shares = ReceiverShares()
         #: Receivers in line for the next available session.
@@ -94,7 +94,7 @@ class FragmentGroup(Outlet):
     def usable(self) -> list[Fragment]:
         return [member for member in self.members if member is not None and member.is_usable()]
 
-    def member(self, index: int) -> Fragment:
+    def member(self, index: FragmentIndex) -> Fragment:
         """Raises ServerBusy while its store is away (P-25, P-48), MessageNotFound when there is none."""
         if not 0 <= index < len(self.members):
             raise MessageNotFound
@@ -106,7 +106,7 @@ class FragmentGroup(Outlet):
             )
         return member
 
-    def lose(self, index: int, error: BrokerError) -> None:
+    def lose(self, index: FragmentIndex, error: BrokerError) -> None:
         """Its store is away: only what it alone could give is lost."""
         member = self.members[index]
         self.members[index] = None
@@ -114,7 +114,7 @@ class FragmentGroup(Outlet):
             self._lost[index] = member
             member.failed(error)
 
-    def regain(self, index: int, member: Fragment) -> None:
+    def regain(self, index: FragmentIndex, member: Fragment) -> None:
         """Its store is back: whoever waits, waits here too."""
         self.members[index] = member
         self._lost.pop(index, None)
@@ -273,7 +273,12 @@ class FragmentGroup(Outlet):
         run.all_added()
 
     def _settle_part(
-        self, index: int, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None
+        self,
+        index: FragmentIndex,
+        tokens: list[bytes],
+        settlement: Settlement,
+        done: RunDone,
+        session_id: str | None,
     ) -> None:
         try:
             member = self._of_token(index)
@@ -282,7 +287,7 @@ class FragmentGroup(Outlet):
         else:
             member.settle(tokens, settlement, done, session_id)
 
-    def _of_token(self, index: int) -> Fragment:
+    def _of_token(self, index: FragmentIndex) -> Fragment:
         """R-17: a token that no fragment gave out is no lock."""
         if index >= len(self.members):
             raise MessageLockLost
@@ -457,20 +462,20 @@ def _append_part(part: FragmentPart, messages: list[Message], done: RunDone, ori
         done([(at, error) for at in range(len(part.places))])
 
 
-def _places(tokens: list[bytes]) -> dict[int, list[int]]:
+def _places(tokens: list[bytes]) -> dict[FragmentIndex, list[int]]:
     """By fragment the places of its tokens."""
-    parts: dict[int, list[int]] = {}
+    parts: dict[FragmentIndex, list[int]] = {}
     for place, token in enumerate(tokens):
         parts.setdefault(index_of_token(token), []).append(place)
     return parts
 
 
-def _grouped(items: Iterable[T], index_of: Callable[[T], int]) -> dict[int, list[T]]:
-    parts: dict[int, list[T]] = {}
+def _grouped(items: Iterable[T], index_of: Callable[[T], FragmentIndex]) -> dict[FragmentIndex, list[T]]:
+    parts: dict[FragmentIndex, list[T]] = {}
     for item in items:
         parts.setdefault(index_of(item), []).append(item)
     return parts
 
 
-def _index_of_delivery(delivery: Delivery) -> int:
+def _index_of_delivery(delivery: Delivery) -> FragmentIndex:
     return index_of_number(delivery.message.sequence_number)

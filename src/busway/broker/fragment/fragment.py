@@ -43,6 +43,7 @@ from busway.model.settlement import RunDone, SendReport, Settlement, Verb
 from busway.store.contract import (
     CommitBatch,
     Counters,
+    FragmentIndex,
     FragmentKey,
     Store,
     StoreError,
@@ -162,7 +163,7 @@ class Fragment(Outlet):
     def __init__(
         self,
         key: FragmentKey,
-        index: int,
+        index: FragmentIndex,
         counters: Counters,
         store: Store,
         settings: FragmentSettings,
@@ -203,7 +204,7 @@ class Fragment(Outlet):
     def fragments(self) -> list[Fragment]:
         return [self]
 
-    def member(self, index: int) -> Fragment:
+    def member(self, index: FragmentIndex) -> Fragment:
         del index  # there is no other
         return self
 

@@ -30,6 +30,7 @@ from mypy_extensions import mypyc_attr
 from busway.clock import Entropy
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
 from busway.model.errors import BrokerError
+from busway.store.contract import FragmentIndex
 
 
 class Delivery:
@@ -153,7 +154,7 @@ class LockTable:
         "run_bytes",
     )
 
-    def __init__(self, fragment_index: int, entropy: Entropy, locks_max: int) -> None:
+    def __init__(self, fragment_index: FragmentIndex, entropy: Entropy, locks_max: int) -> None:
         self._prefix = fragment_index.to_bytes(2, "big")
         self._entropy = entropy
         self._locks_max = locks_max
