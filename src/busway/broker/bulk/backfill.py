@@ -29,7 +29,6 @@ from busway.model.errors import (
     BrokerError,
     InvalidOperation,
     MessageNotFound,
-    QuotaExceeded,
     ServerBusy,
 )
 from busway.store.contract import FragmentIndex, FragmentKey, StoreError
@@ -169,17 +168,12 @@ def _parted(
 
 
 def _fault(fragment: Fragment, count: int, size_bytes: int) -> BrokerError | None:
-    if not fragment.is_usable():
-        return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
-    if not fragment.store.accepts_payload():
-        if fragment.store.is_congested():
-            return ServerBusy("The store is writing at its limit. Please try again later.")
-        return QuotaExceeded("The server is short of disk space and takes no new messages just now.")
-    used = fragment.intake.used_bytes()
-    if used + size_bytes > fragment.settings.size_bytes_max:
+    intake = fragment.intake
+    used = intake.used_bytes()
+    fault = intake.store_fault()
+    if fault is None and used + size_bytes > fragment.settings.size_bytes_max:
         return quota_fault(fragment.settings, used)
-    fault = namespace_fault(fragment.runtime.namespace_size, size_bytes)
-    return fragment.intake.number_fault(count) if fault is None else fault
+    return fault or namespace_fault(fragment.runtime.namespace_size, size_bytes) or intake.number_fault(count)
 
 
 def _set(

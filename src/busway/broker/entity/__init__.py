@@ -1,6 +1,7 @@
 """Queues, topics and subscriptions, in one fragment or in several:
 
-  queue              what one receives from, a queue or a subscription; the links that hold an entity open
+  queue              what one sends to, and the links that hold it open; what one receives from, a queue or a
+                     subscription
   topic              what one only sends to; its subscriptions have the copies
   fragment_group     the fragments of a partitioned entity as one
   group_shares       who receives from them, and a receiver as one of them sees it; what they tell of one request

@@ -51,7 +51,6 @@ from busway.store.contract import CommitBatch, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
-    from busway.broker.fragment.turns import Turns
 
 _RECOUNT_EVERY_S: Final = 0.25
 _PUBLISHED: Final = step_of(MessageState.SCHEDULED, MessageInput.PUBLISHED)
@@ -68,17 +67,17 @@ class Distribution(Intake):
     """The sending side of a topic's fragment."""
 
     __slots__ = (
-        "_copies_max",
         "_counted_at",
         "_full_batch",
         "_line",
         "_load",
         "_mains",
         "_size_of_all",
-        "_turns",
         "_used_bytes",
+        "copies_max",
         "prefilters",
         "selection",
+        "turns",
     )
 
     def __init__(
@@ -100,8 +99,8 @@ class Distribution(Intake):
         self.prefilters = prefilters
         self._used_bytes = 0
         self._counted_at = float("-inf")
-        self._copies_max = fragment.runtime.limits.publish_copies_max
-        self._turns = fragment.runtime.turns
+        self.copies_max = fragment.runtime.limits.publish_copies_max
+        self.turns = fragment.runtime.turns
         #: Whoever cannot join at once.
         self._line = TopicLine(self)
         #: A batch that takes no more; it tells us when it is over.
@@ -131,7 +130,7 @@ class Distribution(Intake):
         return run
 
     def _can_prefilter(self, messages: list[Message]) -> bool:
-        if len(messages) > _PREFILTERED_AT_ONCE or self._turns.left <= 0:
+        if len(messages) > _PREFILTERED_AT_ONCE or self.turns.left <= 0:
             return False
         return self.selection.is_light and not self.walks_far(
             sum([len(message.bare) for message in messages])
@@ -141,7 +140,7 @@ class Distribution(Intake):
         return False
 
     def join(self, run: SentRun) -> None:
-        if self._line.waits or self._turns.left <= 0 or self.is_batch_full():
+        if self._line.waits or self.turns.left <= 0 or self.is_batch_full():
             self._line.append(WaitingSend(self, run, None))
         else:
             self._publish(run)
@@ -284,23 +283,21 @@ class Distribution(Intake):
     def _copy_some(self, due: list[Message], copies: dict[str, Copies]) -> int:
         """By subscription what the first messages bring for it, as many as this turn has room for. How many these
         were. Raises ServerBusy while a subscription is not there."""
-        turns, selection = self._turns, self.selection
+        turns, selection = self.turns, self.selection
         steps = len(due) * selection.steps_max
-        if steps > turns.left or steps > self._copies_max or self.prefilters:
+        if steps > turns.left or steps > self.copies_max or self.prefilters:
             return self._copy_counted(due, copies)
         for message in due:
             self._copy(message, selection.matching(MessageSubject(message)), copies)
-        turns.left -= steps
-        if turns.left < HALF:
-            turns.watch()
+        self._spend(steps)
         return len(due)
 
     def _copy_counted(self, due: list[Message], copies: dict[str, Copies]) -> int:
         """The same where it is not certain that there is room for all of them."""
-        turns, selection = self._turns, self.selection
+        turns, selection = self.turns, self.selection
         if turns.left <= 0 or not selection.is_light:
             return 0
-        if len(due) * selection.copies_at_least() > self._copies_max:  # it is refused, or cut
+        if len(due) * selection.copies_at_least() > self.copies_max:  # it is refused, or cut
             return 0
         count = asked = made = 0
         for message in due:
@@ -312,7 +309,7 @@ class Distribution(Intake):
             asked += selection.looks + selection.walked // CHARACTERS_PER_STEP
             for match in matches:
                 made += 1 + CHANGED_STEPS * (len(match.acting) + len(match.errors))
-            if made > self._copies_max:  # perhaps: copies are counted elsewhere
+            if made > self.copies_max:  # perhaps: copies are counted elsewhere
                 break
             self._copy(message, matches, copies)
             count += 1
@@ -327,7 +324,7 @@ class Distribution(Intake):
         return self.selection.text_walks * length > _CHARACTERS_AT_ONCE
 
     def _spend(self, steps: int) -> None:
-        turns = self._turns
+        turns = self.turns
         turns.left -= steps
         if turns.left < HALF:
             turns.watch()
@@ -413,12 +410,6 @@ class Distribution(Intake):
             return True
         publication.stage_again()
         return False
-
-    def turns(self) -> Turns:
-        return self._turns
-
-    def copies_max(self) -> int:
-        return self._copies_max
 
     def subscription(self, key: str) -> Fragment:
         """Where its copies go: its fragment beside this one, in the same store. Raises ServerBusy."""

@@ -165,10 +165,7 @@ class FragmentChoice:
         for index, part in keyed.items():
             self._assign(part, index, settings)
         for part in slices:
-            try:
-                part.fragment = self.in_turn(part.size_bytes, settings)
-            except BrokerError as error:
-                part.error = error
+            self._assign(part, None, settings)
         return [*keyed.values(), *slices, *refused]
 
     def of_slice(self, messages: list[Message], start: int, settings: FragmentSettings) -> FragmentPart:
@@ -179,15 +176,16 @@ class FragmentChoice:
         for place in part.places:
             message = messages[place]
             part.size_bytes += len(message.head) + len(message.bare)
-        try:
-            part.fragment = self.in_turn(part.size_bytes, settings)
-        except BrokerError as error:
-            part.error = error
+        self._assign(part, None, settings)
         return part
 
-    def _assign(self, part: FragmentPart, index: FragmentIndex, settings: FragmentSettings) -> None:
+    def _assign(self, part: FragmentPart, index: FragmentIndex | None, settings: FragmentSettings) -> None:
+        """To the fragment with that index, or to the one whose turn it is."""
         try:
-            part.fragment = self._usable(index, settings)
+            if index is None:
+                part.fragment = self.in_turn(part.size_bytes, settings)
+            else:
+                part.fragment = self._usable(index, settings)
         except BrokerError as error:
             part.error = error
 

@@ -224,7 +224,7 @@ class Publication(Preparation):
         self._is_whole = is_whole
         #: One that makes too many copies is let through, by itself.
         self._must_pass = must_pass
-        copies_max = distribution.copies_max()
+        copies_max = distribution.copies_max
         self._part_max = copies_max + 1 if is_whole else min(PART_COPIES_MAX, copies_max)
         #: Messages from here on are not copied yet; of the present part the first, and where it ends at the latest.
         self._at = self._start = 0
@@ -242,7 +242,7 @@ class Publication(Preparation):
         self._beginnings = 1
         #: Steps that whoever drives it was not told of yet, and how many these may become.
         self._untold = 0
-        self._grain = distribution.turns().grain
+        self._grain = distribution.turns.grain
         self._work: Generator[int, None, None] = self._steps()
 
     def take_over(self, copies: dict[str, Copies], count: int) -> None:
@@ -343,7 +343,7 @@ class Publication(Preparation):
             yield from self._copy(self.due[self._at])
             if self._untold >= self._grain:
                 yield self._tell()
-            if self._made > self._distribution.copies_max():
+            if self._made > self._distribution.copies_max:
                 self._cut(made_before)
             else:
                 self._at += 1
@@ -353,7 +353,7 @@ class Publication(Preparation):
     def _check_certain(self) -> None:
         """It is refused at once where it must be in the end."""
         least = len(self.due) * self._selection.copies_at_least()
-        if least > self._distribution.copies_max():
+        if least > self._distribution.copies_max:
             raise self._too_many(len(self.due))
 
     def _cut(self, made_before: int) -> None:
@@ -376,7 +376,7 @@ class Publication(Preparation):
         distribution = self._distribution
         return QuotaExceeded(
             f"Publishing {messages} at once to the {self._selection.owner_count()} subscriptions of"
-            f" '{distribution.path()}' makes more than {distribution.copies_max()} copies, which is the most that one"
+            f" '{distribution.path()}' makes more than {distribution.copies_max} copies, which is the most that one"
             " publish may make."
         )
 
@@ -384,7 +384,7 @@ class Publication(Preparation):
         """Stops early when there are too many."""
         if self._at in self.refused:
             return
-        copies_max = self._distribution.copies_max()
+        copies_max = self._distribution.copies_max
         selection, subject = self._selection, MessageSubject(message)
         if selection.is_light and not self._distribution.walks_far(len(message.bare)):
             matches = selection.matching(subject)
@@ -419,7 +419,7 @@ class Publication(Preparation):
 
     def _copy_changed(self, message: Message, match: Match, into: Copies) -> Generator[int, None, None]:
         """T-4: one copy for each rule with an action."""
-        copies_max = self._distribution.copies_max()
+        copies_max = self._distribution.copies_max
         for rule in match.acting:
             try:
                 size = into.add(changed_copy(message, rule))

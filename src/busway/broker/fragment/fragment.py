@@ -29,6 +29,7 @@ from busway.broker.fragment.message_sessions import MessageSession, MessageSessi
 from busway.broker.fragment.outlet import Onward, Origin, Outlet
 from busway.broker.fragment.read_requests import ReadRequests, read
 from busway.broker.fragment.runtime import BrokerRuntime, broker_error
+from busway.broker.fragment.sent_run import nobody_waits
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.fragment.settling import Consumption, Settling
 from busway.broker.fragment.write import FragmentWrite
@@ -376,7 +377,7 @@ class Fragment(Outlet):
             self.consumption.put_back(deleted)
         tokens = [delivery.token for delivery in deliveries if delivery.token]
         if tokens:
-            self.settle(tokens, Settlement(Verb.RELEASE), _nobody_waits)
+            self.settle(tokens, Settlement(Verb.RELEASE), nobody_waits)
 
     # -- settling
 
@@ -447,7 +448,3 @@ class Fragment(Outlet):
 
     async def list_sessions(self, state_set_after_ms: int | None, skip: int, top: int) -> list[str]:
         return await read(self.settings.path, self.sessions.ids(state_set_after_ms, skip, top))
-
-
-def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
-    """A settlement of our own: whether it came too late does not matter."""

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from busway.broker.fragment.numbering import RESERVE_FROM, Numbering
-from busway.broker.fragment.sent_run import PreparedRows, SentRun, expiry_ms
+from busway.broker.fragment.sent_run import PreparedRows, SentRun, expiry_ms, nobody_waits
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import Message
@@ -197,9 +197,11 @@ class Intake:
 
     def refusal(self) -> BrokerError | None:
         """Why nothing can be sent now."""
+        return self.store_fault() if self._fragment.settings.allows_send else EntityDisabled()
+
+    def store_fault(self) -> BrokerError | None:
+        """The same, whatever the status of the entity."""
         fragment = self._fragment
-        if not fragment.settings.allows_send:
-            return EntityDisabled()
         if not fragment.is_usable():
             return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
         if fragment.store.accepts_payload():
@@ -248,7 +250,7 @@ class Intake:
     def join_slice(self, messages: list[Message]) -> SentRun:
         """A part of a send that is dealt out over several fragments: joined, but for what the run refuses. Whoever
         deals waits for the commit and reports."""
-        run = self._admit(messages, _nobody_waits, False)
+        run = self._admit(messages, nobody_waits, False)
         fault = self._slice_fault(run)
         if fault is not None:
             run.refuse([(message, fault) for message in run.messages])
@@ -339,7 +341,7 @@ class Intake:
         fault = self.refusal() or self.number_fault(len(messages))
         if fault is not None:
             raise fault
-        run = self._admit(messages, _nobody_waits, True)
+        run = self._admit(messages, nobody_waits, True)
         if run.refused:
             raise run.refused[0][1]
         fault = namespace_fault(self._fragment.runtime.namespace_size, run.bytes)
@@ -443,7 +445,3 @@ class Intake:
         if wall_ms > self._enqueued_high_ms:
             self._enqueued_high_ms = wall_ms
         return self._enqueued_high_ms
-
-
-def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
-    """What a transaction sends is answered by the transaction."""

@@ -172,9 +172,6 @@ class LockTable:
         #: Message bytes of the run locked last.
         self.run_bytes = 0
 
-    def __len__(self) -> int:
-        return len(self.live)
-
     def free(self) -> int:
         """How many more there may be."""
         return self._locks_max - len(self.live) - len(self.reserved)

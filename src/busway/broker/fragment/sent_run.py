@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 _ROW_BYTES: Final = 100
 
 
+def nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
+    """Of a run or a settlement of our own: somebody else tells of it, or nobody asks."""
+
+
 def expiry_ms(wall_ms: int, ttl_ms: int) -> int:
     """M-41; a time that no client could write is never."""
     expires_ms = wall_ms + ttl_ms
@@ -345,12 +349,8 @@ class Copies:
 
     def run(self) -> SentRun:
         """Of `messages`."""
-        return SentRun(self.main, self.messages, self.bytes, len(self.messages), [], _nobody_waits, True)
+        return SentRun(self.main, self.messages, self.bytes, len(self.messages), [], nobody_waits, True)
 
     def batch_bytes(self) -> int:
         """What they add to a batch: what they share weighs once there, with the publish itself."""
         return self.bytes + len(self.messages) * _ROW_BYTES - self.shared_bytes
-
-
-def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
-    """The run's own callback tells the sender; a copy that fails fails with it."""
