@@ -380,7 +380,7 @@ class QueueMachine(RuleBasedStateMachine):
             await self.rig.advance(61)
         left = await self.rig.main.peek(0, 250)
         assert [m.sequence_number for m in left if m.state == 0 and m.expires_at_ms < NEVER_MS] == []
-        assert len(self.rig.main.locks) == 0
+        assert len(self.rig.main.locks.live) == 0
 
 
 class DeadLetteringQueueMachine(QueueMachine):

@@ -386,7 +386,7 @@ class SessionMachine(RuleBasedStateMachine):
                 self.plain.complete(number)
             self.run(self._close(session))
         assert self.rig.queue.counts().active == 0
-        assert len(self.rig.main.locks) == 0
+        assert len(self.rig.main.locks.live) == 0
 
 
 TestSessions = SessionMachine.TestCase

@@ -223,9 +223,9 @@ class Stagings:
                 f"More than {limits.staging_bytes_max} bytes would be staged in batches that are not committed yet."
                 " Make batches smaller (maxEventsPerTrigger, maxBytesPerTrigger), or raise --staging-bytes-max."
             )
-        size = self._runtime.namespace_size
-        if not size.take(part.bytes):
-            raise namespace_fault(size.bytes_max)
+        fault = namespace_fault(self._runtime.namespace_size, part.bytes)
+        if fault is not None:
+            raise fault
 
     def _join_part(
         self, stage: Stage, part: PartName, target: StagingTarget, read: StagePart, now_ms: int

@@ -33,7 +33,7 @@ from busway.model.limits import Limits
 from busway.staging.refusals import RowRefused, TooManyRows
 from busway.staging.stage_table import EntityName
 from busway.staging.staged_record import MessageRecords, event_record, events_in, messages_in
-from busway.store.contract import CommitBatch, FragmentKey
+from busway.store.contract import CommitBatch, FragmentIndex, FragmentKey
 from busway.streams.event_hub import EventHub
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_table import HubRow
@@ -282,7 +282,7 @@ class MessageTarget(StagingTarget):
 
     def _fragment(self, index: int) -> Fragment:
         """Raises ServerBusy."""
-        return self._namespace.contents.entities.entity(self._entity_row).inlet.member(index)
+        return self._namespace.contents.entities.entity(self._entity_row).inlet.member(FragmentIndex(index))
 
     def fault(self, index: int, size_bytes: int) -> BrokerError | None:
         try:

@@ -130,6 +130,7 @@ class LogChanges:
 
 
 FragmentKey = NewType("FragmentKey", int)
+FragmentIndex = NewType("FragmentIndex", int)
 #: A row and when something happens to it: (fragment, number, wall time in ms). By time, then fragment, then number.
 TimedRow = tuple[FragmentKey, int, int]
 

@@ -61,8 +61,8 @@ GREED: Final = (
         "copies without a limit",
         "B12: above a limit a publish is refused with its numbers",
         "busway/broker/entity/distribution.py",
-        "        return self._copies_max\n",
-        "        return 1 << 60\n",
+        "        self.copies_max = fragment.runtime.limits.publish_copies_max\n",
+        "        self.copies_max = 1 << 60\n",
         (
             "tests/unit/broker/test_publish_in_parts.py::test_a_batch_of_too_many_copies_is_refused_with_numbers",
         ),

@@ -40,8 +40,8 @@ LOST: Final = (
     Fault(
         "what nobody took is gone",
         "A3: messages deleted for a receiver that is gone are put back, by the next fragment too",
-        "busway/broker/fragment/fragment.py",
-        """            self.runtime.strays.add((self.store.name, self.key), messages)
+        "busway/broker/fragment/settling.py",
+        """            fragment.runtime.strays.add((fragment.store.name, fragment.key), messages)
             return
 """,
         """            return

@@ -23,9 +23,9 @@ PROMISES: Final = (
         "forget a lock at link end",
         "X-11: messages of a session that is closed come back",
         "busway/broker/fragment/settling.py",
-        """        locks = self._fragment.locks.pop_session(session)
+        """        locks = self._locks.pop_session(session)
 """,
-        """        locks = self._fragment.locks.pop_session(session)[:0]
+        """        locks = self._locks.pop_session(session)[:0]
 """,
         ("tests/unit/broker/test_message_sessions.py",),
     ),
@@ -35,11 +35,11 @@ PROMISES: Final = (
         "busway/broker/fragment/fragment.py",
         """            lane.session.close()
         else:
-            self.unregister(receiver)
+            self.leave(receiver)
 """,
-        """            self.unregister(receiver)
+        """            self.leave(receiver)
         else:
-            self.unregister(receiver)
+            self.leave(receiver)
 """,
         ("tests/unit/broker/test_message_sessions.py",),
     ),

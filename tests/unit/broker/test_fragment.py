@@ -284,7 +284,7 @@ def test_nothing_is_locked_beyond_the_credit() -> None:
         receiver = rig.receiver(2)
         await rig.calm()
         assert bodies(receiver.deliveries) == ["a", "b"]
-        assert len(rig.main.locks) == 2
+        assert len(rig.main.locks.live) == 2
 
     play(scenario)
 

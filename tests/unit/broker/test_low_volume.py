@@ -71,7 +71,7 @@ def test_few_messages_cost_a_partitioned_queue_no_more_reads(reads: list[Fragmen
         assert await looks(bench, "orders", reads) == expected
         group = bench.outlet()
         assert isinstance(group, FragmentGroup)
-        assert len(group.shares_of(group.receivers()[0])) == COUNT
+        assert len(group.shares.of(group.receivers()[0])) == COUNT
 
     on_partitions(test)
 

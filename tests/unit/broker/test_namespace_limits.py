@@ -2,6 +2,7 @@
 
 import pytest
 
+from busway.broker.fragment.intake import namespace_fault
 from busway.broker.fragment.runtime import NamespaceSize
 from busway.model.descriptions import NewEntity, QueueDescription
 from busway.model.errors import QuotaExceeded
@@ -80,9 +81,9 @@ def test_the_sum_is_taken_only_when_what_was_free_is_used_up() -> None:
         return 100
 
     size = NamespaceSize(1_000, used)
-    assert all(size.take(90) for _ in range(10))
+    assert all(namespace_fault(size, 90) is None for _ in range(10))
     assert len(sums) == 1
-    assert not size.take(901)
+    assert namespace_fault(size, 901) is not None
     assert len(sums) == 2
 
 

@@ -101,7 +101,7 @@ def test_many_returned_messages_rewind_the_window() -> None:
         returned = [got[index] for index in (1, 3, 5, 7, 9, 11)]
         assert await rig.settle(returned, Verb.RELEASE) == []
         assert numbers(await rig.receive(100)) == [2, 4, 6, 8, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20]
-        assert len(rig.main.locks) == 20
+        assert len(rig.main.locks.live) == 20
 
     play(scenario, TINY)
 

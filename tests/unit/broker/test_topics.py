@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from busway.amqp.types import Int, Timestamp
+from busway.broker.entity.distribution import Distribution
 from busway.model.errors import (
     BadArgument,
     EntityAlreadyExists,
@@ -446,6 +447,29 @@ def test_a_topic_goes_with_everything_it_has() -> None:
         assert await bench.bodies("t/Subscriptions/s") == []
         await bench.restart()
         assert [entry.name for entry in bench.namespace.rules.of("t/Subscriptions/s")] == ["$Default"]
+
+    on_a_topic_bench(test)
+
+
+def test_copies_go_to_the_subscription_that_has_the_name_now() -> None:
+    """E-86, T-9: one that was deleted and created again is another one, and the topic keeps none that is gone."""
+
+    async def test(bench: TopicBench) -> None:
+        await bench.topic("t")
+        await bench.subscription("t", "kept")
+        for body in ("a", "b", "c"):
+            await bench.subscription("t", "s")
+            await bench.subscription("t", f"only-for-{body}")
+            await bench.publish("t", encoded(body))
+            assert await bench.bodies("t/Subscriptions/s") == [body]
+            await bench.namespace.delete("t/Subscriptions/s")
+            await bench.namespace.delete(f"t/Subscriptions/only-for-{body}")
+        assert await bench.bodies("t/Subscriptions/kept") == ["a", "b", "c"]
+        intake = bench.namespace.contents.entities.topic(
+            bench.namespace.contents.entities.rows["t"]
+        ).main.intake
+        assert isinstance(intake, Distribution)
+        assert len(intake._mains) <= 4
 
     on_a_topic_bench(test)
 

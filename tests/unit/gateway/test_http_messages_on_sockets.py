@@ -240,7 +240,7 @@ def test_a_message_whose_answer_was_not_written_goes_back(
                 leaving.append(client)
                 client.start(method, "/orders/messages/head")
                 await until(lambda: not leaving)
-                await until(lambda: bus.queue.counts().active == 1 and len(bus.queue.main.locks) == 0)
+                await until(lambda: bus.queue.counts().active == 1 and len(bus.queue.main.locks.live) == 0)
             status, head, _ = await bus.take()
             assert (status, '"DeliveryCount":1' in head) == (200, True)
 
@@ -287,11 +287,11 @@ def test_a_message_that_never_left_the_server_whole_goes_back(
             await bus.send(b"x" * 200_000)
             with narrow_sockets(monkeypatch):
                 stalled = await stalled_receive(bus, method, header)
-                await until(lambda: bus.queue.counts().active == 0 or len(bus.queue.main.locks) == 1)
+                await until(lambda: bus.queue.counts().active == 0 or len(bus.queue.main.locks.live) == 1)
                 if leaves:
                     stalled.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     stalled.close()
-                await until(lambda: bus.queue.counts().active == 1 and len(bus.queue.main.locks) == 0)
+                await until(lambda: bus.queue.counts().active == 1 and len(bus.queue.main.locks.live) == 0)
                 stalled.close()
             status, head, body = await bus.take()
             assert (status, '"DeliveryCount":1' in head, len(body)) == (200, True, 200_000)

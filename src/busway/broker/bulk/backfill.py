@@ -29,10 +29,9 @@ from busway.model.errors import (
     BrokerError,
     InvalidOperation,
     MessageNotFound,
-    QuotaExceeded,
     ServerBusy,
 )
-from busway.store.contract import FragmentKey, StoreError
+from busway.store.contract import FragmentIndex, FragmentKey, StoreError
 
 #: Of one copy.
 ID_CHARACTERS_MAX: Final = 512
@@ -64,7 +63,7 @@ class Backfill:
 
     async def store(self, queue: Queue, fragment_index: int, copies: Sequence[HistoricCopy]) -> Stored:
         """All that are new, durably, or none. Raises why not."""
-        fragment = _fragment(queue, fragment_index)
+        fragment = _fragment(queue, FragmentIndex(fragment_index))
         _check(fragment, copies)
         place = (fragment.store.name, fragment.key)
         turn = self._turns.setdefault(place, _Turn())
@@ -84,7 +83,7 @@ class _Turn:
         self.wanted = 0
 
 
-def _fragment(queue: Queue, index: int) -> Fragment:
+def _fragment(queue: Queue, index: FragmentIndex) -> Fragment:
     if not isinstance(queue.description, SubscriptionDescription):
         raise InvalidOperation(f"'{queue.path}' is no subscription: send to it instead.")
     if not queue.settings.is_partitioned and index:
@@ -133,7 +132,7 @@ async def _join(fragment: Fragment, fresh: dict[str, HistoricCopy]) -> None:
         fragment.intake.join(run)
         if ended.done():  # it did not join
             raise ended.result()[0][1]
-    write = fragment.write_in(batch)
+    write = fragment.write(batch)
     if dead:
         write.put_dead_letters(dead)
     write.remember_ids(fresh)
@@ -169,18 +168,12 @@ def _parted(
 
 
 def _fault(fragment: Fragment, count: int, size_bytes: int) -> BrokerError | None:
-    if not fragment.is_usable():
-        return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
-    if not fragment.store.accepts_payload():
-        if fragment.store.is_congested():
-            return ServerBusy("The store is writing at its limit. Please try again later.")
-        return QuotaExceeded("The server is short of disk space and takes no new messages just now.")
-    used = fragment.intake.used_bytes()
-    if used + size_bytes > fragment.settings.size_bytes_max:
+    intake = fragment.intake
+    used = intake.used_bytes()
+    fault = intake.store_fault()
+    if fault is None and used + size_bytes > fragment.settings.size_bytes_max:
         return quota_fault(fragment.settings, used)
-    if not fragment.runtime.namespace_size.take(size_bytes):
-        return namespace_fault(fragment.runtime.namespace_size.bytes_max)
-    return fragment.intake.number_fault(count)
+    return fault or namespace_fault(fragment.runtime.namespace_size, size_bytes) or intake.number_fault(count)
 
 
 def _set(

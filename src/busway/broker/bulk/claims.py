@@ -41,6 +41,7 @@ from busway.broker.fragment.property_changes import stamp_of
 from busway.broker.fragment.property_changes import stamped as stamped
 from busway.broker.fragment.property_changes import unstamped as unstamped
 from busway.broker.fragment.read_requests import read
+from busway.broker.fragment.sent_run import nobody_waits
 from busway.clock import Clock
 from busway.message.message import PLACE_DEFERRED, Message
 from busway.model.errors import (
@@ -52,7 +53,7 @@ from busway.model.errors import (
     SessionLockLost,
 )
 from busway.model.settlement import Settlement, Verb
-from busway.store.contract import Page
+from busway.store.contract import FragmentIndex, Page
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -246,7 +247,7 @@ class _Gathering(Receiver):
             return
         pairs = list(zip(self.tokens, self.numbers, strict=True))
         others = [token for token, number in pairs if number not in wanted]
-        outlet.settle(others, Settlement(Verb.RELEASE), _nobody_waits, self.session_id)
+        outlet.settle(others, Settlement(Verb.RELEASE), nobody_waits, self.session_id)
         self.tokens = [token for token, number in pairs if number in wanted]
         self.numbers = [number for number in self.numbers if number in wanted]
 
@@ -384,7 +385,7 @@ class Claims:
         for part in claim.parts:
             if part.tokens:
                 release = Settlement(Verb.RELEASE)
-                claim.outlet.settle(part.tokens, release, _nobody_waits, part.session_id)
+                claim.outlet.settle(part.tokens, release, nobody_waits, part.session_id)
         self._forget(claim)
 
     # -- keep
@@ -517,9 +518,9 @@ def available(outlet: Outlet) -> int:
     )
 
 
-def by_fragment(numbers: Iterable[int]) -> list[tuple[int, list[int]]]:
+def by_fragment(numbers: Iterable[int]) -> list[tuple[FragmentIndex, list[int]]]:
     """Numbers by the index of their fragment, each in its order."""
-    parts: dict[int, list[int]] = {}
+    parts: dict[FragmentIndex, list[int]] = {}
     for number in numbers:
         parts.setdefault(index_of_number(number), []).append(number)
     return list(parts.items())
@@ -551,7 +552,3 @@ async def _happens(news: asyncio.Event, within_s: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
-    """Whether it came too late does not matter."""

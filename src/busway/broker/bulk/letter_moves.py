@@ -36,7 +36,7 @@ from busway.model.errors import (
     StoreOutcomeUnknown,
 )
 from busway.model.settlement import Verb
-from busway.store.contract import CommitBatch, Page
+from busway.store.contract import CommitBatch, FragmentIndex, Page
 
 if TYPE_CHECKING:
     from busway.broker.entity.queue import Queue
@@ -83,7 +83,7 @@ class Moved:
 
 
 class LetterTarget(Protocol):
-    def beside(self, index: int) -> Fragment:
+    def beside(self, index: FragmentIndex) -> Fragment:
         """What takes messages in the store where the dead letters of that fragment lie. Raises ServerBusy."""
 
     def check(self, message: Message) -> None:
@@ -96,7 +96,7 @@ class OwnQueue:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 
-    def beside(self, index: int) -> Fragment:
+    def beside(self, index: FragmentIndex) -> Fragment:
         return self._queue.inlet.member(index)
 
     def check(self, message: Message) -> None:
@@ -109,7 +109,7 @@ class ByTransfer:
     def __init__(self, via: SendVia) -> None:
         self._via = via
 
-    def beside(self, index: int) -> Fragment:
+    def beside(self, index: FragmentIndex) -> Fragment:
         return self._via.inlet.member(index)
 
     def check(self, message: Message) -> None:
@@ -132,7 +132,7 @@ class _Departure:
         rows = [self._rows[id(message)] for message in messages]
         if self._place == PLACE_ACTIVE:
             fragment.withdraw(rows)
-        write = fragment.write_in(batch)
+        write = fragment.write(batch)
         write.remove(_RESUBMITTED[self._place], rows)
         write.join()
 

@@ -1,13 +1,14 @@
 """Queues, topics and subscriptions, in one fragment or in several:
 
-  queue              what one receives from, a queue or a subscription; the links that hold an entity open
+  queue              what one sends to, and the links that hold it open; what one receives from, a queue or a
+                     subscription
   topic              what one only sends to; its subscriptions have the copies
   fragment_group     the fragments of a partitioned entity as one
-  group_shares       a receiver as one of them sees it; what they tell of one request
+  group_shares       who receives from them, and a receiver as one of them sees it; what they tell of one request
   group_requests     what they answer together: the next session, all sessions in order, cancellation
   fragment_choice    how sends spread over them: keys, turns, and the index in numbers and tokens
   distribution       a topic's intake: copies for its subscriptions, in the same batch
-  publication        the copies of one publish, and one that is too large for one turn of the loop
+  publication        a publish that is too large for one turn of the loop
   topic_line         whoever comes meanwhile
 
 Outside of the broker one knows none of them: the namespace names those that others work with.

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.entity.publication import ROW_BYTES, Copies, Publication
+from busway.broker.entity.publication import Publication
 from busway.broker.entity.topic_line import (
     TopicLine,
     WaitingActivation,
@@ -38,7 +38,7 @@ from busway.broker.entity.topic_line import (
 )
 from busway.broker.fragment.intake import Intake, Preparation, Prepared
 from busway.broker.fragment.message_states import MessageInput, MessageState, rule_failed, step_of
-from busway.broker.fragment.sent_run import SentRun
+from busway.broker.fragment.sent_run import Copies, SentRun
 from busway.broker.fragment.turns import HALF
 from busway.message.message import Message
 from busway.message.message_subject import MessageSubject, changed_copy, plain_copy
@@ -51,7 +51,6 @@ from busway.store.contract import CommitBatch, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
-    from busway.broker.fragment.turns import Turns
 
 _RECOUNT_EVERY_S: Final = 0.25
 _PUBLISHED: Final = step_of(MessageState.SCHEDULED, MessageInput.PUBLISHED)
@@ -68,16 +67,17 @@ class Distribution(Intake):
     """The sending side of a topic's fragment."""
 
     __slots__ = (
-        "_copies_max",
         "_counted_at",
         "_full_batch",
         "_line",
+        "_load",
+        "_mains",
         "_size_of_all",
-        "_subscription",
-        "_turns",
         "_used_bytes",
+        "copies_max",
         "prefilters",
         "selection",
+        "turns",
     )
 
     def __init__(
@@ -91,15 +91,16 @@ class Distribution(Intake):
         super().__init__(fragment)
         #: The rules of all subscriptions; owners are the keys of subscriptions.
         self.selection = selection
-        #: Where copies for a subscription go: its fragment beside this one, in the same store.
-        self._subscription = subscription
+        self._load = subscription
+        #: What it gave, until that is out of use.
+        self._mains: dict[str, Fragment] = {}
         self._size_of_all = size_of_all
         #: E-53
         self.prefilters = prefilters
         self._used_bytes = 0
         self._counted_at = float("-inf")
-        self._copies_max = fragment.runtime.limits.publish_copies_max
-        self._turns = fragment.runtime.turns
+        self.copies_max = fragment.runtime.limits.publish_copies_max
+        self.turns = fragment.runtime.turns
         #: Whoever cannot join at once.
         self._line = TopicLine(self)
         #: A batch that takes no more; it tells us when it is over.
@@ -129,7 +130,7 @@ class Distribution(Intake):
         return run
 
     def _can_prefilter(self, messages: list[Message]) -> bool:
-        if len(messages) > _PREFILTERED_AT_ONCE or self._turns.left <= 0:
+        if len(messages) > _PREFILTERED_AT_ONCE or self.turns.left <= 0:
             return False
         return self.selection.is_light and not self.walks_far(
             sum([len(message.bare) for message in messages])
@@ -139,7 +140,7 @@ class Distribution(Intake):
         return False
 
     def join(self, run: SentRun) -> None:
-        if self._line.waits or self._turns.left <= 0 or self.is_batch_full():
+        if self._line.waits or self.turns.left <= 0 or self.is_batch_full():
             self._line.append(WaitingSend(self, run, None))
         else:
             self._publish(run)
@@ -282,23 +283,21 @@ class Distribution(Intake):
     def _copy_some(self, due: list[Message], copies: dict[str, Copies]) -> int:
         """By subscription what the first messages bring for it, as many as this turn has room for. How many these
         were. Raises ServerBusy while a subscription is not there."""
-        turns, selection = self._turns, self.selection
+        turns, selection = self.turns, self.selection
         steps = len(due) * selection.steps_max
-        if steps > turns.left or steps > self._copies_max or self.prefilters:
+        if steps > turns.left or steps > self.copies_max or self.prefilters:
             return self._copy_counted(due, copies)
         for message in due:
             self._copy(message, selection.matching(MessageSubject(message)), copies)
-        turns.left -= steps
-        if turns.left < HALF:
-            turns.watch()
+        self._spend(steps)
         return len(due)
 
     def _copy_counted(self, due: list[Message], copies: dict[str, Copies]) -> int:
         """The same where it is not certain that there is room for all of them."""
-        turns, selection = self._turns, self.selection
+        turns, selection = self.turns, self.selection
         if turns.left <= 0 or not selection.is_light:
             return 0
-        if len(due) * selection.copies_at_least() > self._copies_max:  # it is refused, or cut
+        if len(due) * selection.copies_at_least() > self.copies_max:  # it is refused, or cut
             return 0
         count = asked = made = 0
         for message in due:
@@ -310,7 +309,7 @@ class Distribution(Intake):
             asked += selection.looks + selection.walked // CHARACTERS_PER_STEP
             for match in matches:
                 made += 1 + CHANGED_STEPS * (len(match.acting) + len(match.errors))
-            if made > self._copies_max:  # perhaps: copies are counted elsewhere
+            if made > self.copies_max:  # perhaps: copies are counted elsewhere
                 break
             self._copy(message, matches, copies)
             count += 1
@@ -325,7 +324,7 @@ class Distribution(Intake):
         return self.selection.text_walks * length > _CHARACTERS_AT_ONCE
 
     def _spend(self, steps: int) -> None:
-        turns = self._turns
+        turns = self.turns
         turns.left -= steps
         if turns.left < HALF:
             turns.watch()
@@ -334,7 +333,7 @@ class Distribution(Intake):
         for match in matches:
             into = copies.get(match.owner)
             if into is None:
-                into = copies[match.owner] = Copies(self._subscription(match.owner))
+                into = copies[match.owner] = Copies(self.subscription(match.owner))
             if match.is_plain:  # T-4: one copy for all plain rules together
                 into.shared_bytes += into.add(plain_copy(message))
             if match.acting or match.errors:
@@ -365,13 +364,11 @@ class Distribution(Intake):
         for into in copies.values():
             if into.messages:
                 into.main.intake.keep_up(self._enqueued_high_ms)
-                count = len(into.messages)
                 self._used_bytes += into.bytes
-                run = SentRun(into.main, into.messages, into.bytes, count, [], _nobody_waits, True)
-                into.main.intake.join_copies(batch, run, wall_ms)
-                batch.bytes += count * ROW_BYTES - into.shared_bytes
+                into.main.intake.join_copies(batch, into.run(), wall_ms)
+                batch.bytes += into.batch_bytes() - into.bytes  # which the run has added
             if into.dead:
-                write = into.main.write_in(batch)
+                write = into.main.write(batch)
                 write.put_dead_letters(into.dead)
                 write.join()
 
@@ -395,7 +392,7 @@ class Distribution(Intake):
         QuotaExceeded. What passes joins the batch in the same step."""
         batch = self._fragment.batch()
         for into in copies.values():
-            fault = into.main.intake.copies_fault(len(into.messages) + len(into.dead))
+            fault = into.main.intake.copies_fault(into.count())
             if fault is not None:
                 raise fault
         return batch
@@ -414,15 +411,14 @@ class Distribution(Intake):
         publication.stage_again()
         return False
 
-    def turns(self) -> Turns:
-        return self._turns
-
-    def copies_max(self) -> int:
-        return self._copies_max
-
     def subscription(self, key: str) -> Fragment:
-        """Raises ServerBusy."""
-        return self._subscription(key)
+        """Where its copies go: its fragment beside this one, in the same store. Raises ServerBusy."""
+        main = self._mains.get(key)
+        if main is None or main.is_failed:
+            main = self._mains[key] = self._load(key)
+            if len(self._mains) > self.selection.owner_count():
+                self._mains = {key: main for key, main in self._mains.items() if not main.is_failed}
+        return main
 
     def is_usable(self) -> bool:
         return self._fragment.is_usable()
@@ -432,7 +428,3 @@ class Distribution(Intake):
 
     def wall_ms(self) -> int:
         return self._fragment.runtime.clock.wall_ms()
-
-
-def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
-    """The run's own callback tells the sender; a copy that fails fails with it."""

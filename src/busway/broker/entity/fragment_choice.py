@@ -27,14 +27,14 @@ from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.settings import FragmentSettings
 from busway.message.message import Message
 from busway.model.errors import BrokerError, InvalidOperation, ServerBusy
-from busway.store.contract import COUNTER_MASK, INDEX_SHIFT
+from busway.store.contract import COUNTER_MASK, INDEX_SHIFT, FragmentIndex
 
 #: P-30: keyless messages that came together go round in slices of so many.
 SLICE_MESSAGES_MAX: Final = 16
 
 
-def fragment_of_key(key: str, count: int) -> int:
-    return crc32(key.encode()) % count
+def fragment_of_key(key: str, count: int) -> FragmentIndex:
+    return FragmentIndex(crc32(key.encode()) % count)
 
 
 def key_of(message: Message, detects_duplicates: bool) -> str | None:
@@ -47,23 +47,25 @@ def key_of(message: Message, detects_duplicates: bool) -> str | None:
     return message.message_id if detects_duplicates else None
 
 
-def fragment_of_forwarded(message: Message, source_number: int, detects_duplicates: bool, count: int) -> int:
+def fragment_of_forwarded(
+    message: Message, source_number: int, detects_duplicates: bool, count: int
+) -> FragmentIndex:
     """F-9: by its key like any other, else by its number at its source, so that a move that is repeated after a crash
     finds its first try."""
     key = key_of(message, detects_duplicates)
     if key is not None:
         return fragment_of_key(key, count)
-    return (source_number & COUNTER_MASK) % count
+    return FragmentIndex((source_number & COUNTER_MASK) % count)
 
 
-def index_of_number(number: int) -> int:
+def index_of_number(number: int) -> FragmentIndex:
     """M-36. Negative for a number that nobody gave out."""
-    return number >> INDEX_SHIFT
+    return FragmentIndex(number >> INDEX_SHIFT)
 
 
-def index_of_token(token: bytes) -> int:
+def index_of_token(token: bytes) -> FragmentIndex:
     """A lock token begins with its fragment's index."""
-    return token[0] << 8 | token[1] if len(token) > 1 else int.from_bytes(token, "big")
+    return FragmentIndex(token[0] << 8 | token[1] if len(token) > 1 else int.from_bytes(token, "big"))
 
 
 _NO_KEY: Final = (
@@ -139,7 +141,7 @@ class FragmentChoice:
             and are_keyless(messages)
         ):
             return [self.of_slice(messages, 0, settings)]
-        keyed: dict[int, FragmentPart] = {}
+        keyed: dict[FragmentIndex, FragmentPart] = {}
         slices: list[FragmentPart] = []
         refused: list[FragmentPart] = []
         for place, message in enumerate(messages):
@@ -163,10 +165,7 @@ class FragmentChoice:
         for index, part in keyed.items():
             self._assign(part, index, settings)
         for part in slices:
-            try:
-                part.fragment = self.in_turn(part.size_bytes, settings)
-            except BrokerError as error:
-                part.error = error
+            self._assign(part, None, settings)
         return [*keyed.values(), *slices, *refused]
 
     def of_slice(self, messages: list[Message], start: int, settings: FragmentSettings) -> FragmentPart:
@@ -177,15 +176,16 @@ class FragmentChoice:
         for place in part.places:
             message = messages[place]
             part.size_bytes += len(message.head) + len(message.bare)
-        try:
-            part.fragment = self.in_turn(part.size_bytes, settings)
-        except BrokerError as error:
-            part.error = error
+        self._assign(part, None, settings)
         return part
 
-    def _assign(self, part: FragmentPart, index: int, settings: FragmentSettings) -> None:
+    def _assign(self, part: FragmentPart, index: FragmentIndex | None, settings: FragmentSettings) -> None:
+        """To the fragment with that index, or to the one whose turn it is."""
         try:
-            part.fragment = self._usable(index, settings)
+            if index is None:
+                part.fragment = self.in_turn(part.size_bytes, settings)
+            else:
+                part.fragment = self._usable(index, settings)
         except BrokerError as error:
             part.error = error
 
@@ -193,7 +193,7 @@ class FragmentChoice:
         """The one fragment of a key (P-24). Raises ServerBusy while it is away (P-25)."""
         return self._usable(fragment_of_key(key, len(self._members)), settings)
 
-    def _usable(self, index: int, settings: FragmentSettings) -> Fragment:
+    def _usable(self, index: FragmentIndex, settings: FragmentSettings) -> Fragment:
         member = self._members[index]
         if member is None or not member.is_usable() or member.store.is_stuck():
             raise ServerBusy(
@@ -212,7 +212,7 @@ class FragmentChoice:
             member = self._members[order[turn]]
             if member is None or not member.is_usable():
                 continue
-            if not member.takes(size_bytes):
+            if not member.intake.takes(size_bytes):
                 refusing = turn
             elif not member.store.is_slow():
                 self._turn = turn

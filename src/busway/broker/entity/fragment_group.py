@@ -14,7 +14,7 @@ when it is back they stand on its lane again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from busway.broker.entity.fragment_choice import (
     SLICE_MESSAGES_MAX,
@@ -32,6 +32,7 @@ from busway.broker.entity.group_shares import (
     GatheredReport,
     PartReport,
     ReceiverShare,
+    ReceiverShares,
 )
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.locks import Delivery, Receiver
@@ -40,7 +41,7 @@ from busway.broker.fragment.outlet import Origin, Outlet
 from busway.broker.fragment.read_requests import check_fits, read
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.fragment.settings import FragmentSettings
-from busway.message.message import NEVER_MS, Message
+from busway.message.message import Message
 from busway.model.errors import (
     BrokerError,
     EntityDisabled,
@@ -50,11 +51,9 @@ from busway.model.errors import (
     ServerBusy,
 )
 from busway.model.settlement import PartDone, RunDone, SendReport, Settlement, Verb
-from busway.store.contract import Store, first_number_base
+from busway.store.contract import FragmentIndex, Store, first_number_base
 
 T = TypeVar("T")
-#: What one fragment hands to a receiver before the next one's turn, at least: little, so that all stay equally old.
-_TURN_MESSAGES: Final = 4
 
 
 class FragmentGroup(Outlet):
@@ -65,11 +64,10 @@ class FragmentGroup(Outlet):
         "_choice",
         "_lost",
         "_runtime",
-        "_shares",
-        "_turn",
         "flow",
         "members",
         "settings",
+        "shares",
     )
 
     def __init__(
@@ -82,12 +80,11 @@ class FragmentGroup(Outlet):
         self._runtime = runtime
         self._choice = FragmentChoice(members)
         #: Those whose store is away, as they were: only what they deleted may still come back (R-1).
-        self._lost: dict[int, Fragment] = {}
-        self._shares: dict[Receiver, list[ReceiverShare]] = {}
+        self._lost: dict[FragmentIndex, Fragment] = {}
+        #: Who receives from all of them.
+        self.shares = ReceiverShares()
         #: Receivers in line for the next available session.
         self._accepting: dict[NextSession, None] = {}
-        #: Counts wake-ups: each begins with another fragment.
-        self._turn = 0
 
     # -- life
 
@@ -97,7 +94,7 @@ class FragmentGroup(Outlet):
     def usable(self) -> list[Fragment]:
         return [member for member in self.members if member is not None and member.is_usable()]
 
-    def member(self, index: int) -> Fragment:
+    def member(self, index: FragmentIndex) -> Fragment:
         """Raises ServerBusy while its store is away (P-25, P-48), MessageNotFound when there is none."""
         if not 0 <= index < len(self.members):
             raise MessageNotFound
@@ -109,7 +106,7 @@ class FragmentGroup(Outlet):
             )
         return member
 
-    def lose(self, index: int, error: BrokerError) -> None:
+    def lose(self, index: FragmentIndex, error: BrokerError) -> None:
         """Its store is away: only what it alone could give is lost."""
         member = self.members[index]
         self.members[index] = None
@@ -117,64 +114,33 @@ class FragmentGroup(Outlet):
             self._lost[index] = member
             member.failed(error)
 
-    def regain(self, index: int, member: Fragment) -> None:
+    def regain(self, index: FragmentIndex, member: Fragment) -> None:
         """Its store is back: whoever waits, waits here too."""
         self.members[index] = member
         self._lost.pop(index, None)
         self._choice.members_changed()
         if not self.settings.allows_receive or self.settings.forwards:
             return
-        for receiver, shares in list(self._shares.items()):
-            if not any(share.holds_session for share in shares):
-                self._stand_again(member, receiver, shares)
+        self.shares.add_member(member)
         for accepting in list(self._accepting):
             accepting.ask(member)
 
-    def _stand_again(self, member: Fragment, receiver: Receiver, shares: list[ReceiverShare]) -> None:
-        share = ReceiverShare(self, member, receiver)
-        try:
-            member.add_receiver(share)
-        except BrokerError:  # it goes on with the fragments it has
-            return
-        shares.append(share)
-        member.wake(share)
-
-    def shares_of(self, receiver: Receiver) -> list[ReceiverShare]:
-        return self._shares.get(receiver, [])
-
-    def share_lost(self, share: ReceiverShare, error: BrokerError) -> None:
-        """A fragment, or a session's lock, has let go of a receiver."""
-        shares = self._shares.get(share.receiver)
-        if shares is None or share not in shares:
-            return
-        shares.remove(share)
-        if share.holds_session:
-            del self._shares[share.receiver]
-            share.receiver.evict(error)
-
     def failed(self, error: BrokerError) -> None:
-        receivers = self._forget_receivers()
+        receivers = self.shares.remove_all()
         for member in self.fragments():
             member.failed(error)
         for receiver in receivers:
             receiver.evict(error)
 
     def evict(self, error: BrokerError) -> None:
-        receivers = self._forget_receivers()
+        receivers = self.shares.remove_all()
         for member in self.fragments():
             member.evict(error)
         for receiver in receivers:
             receiver.evict(error)
 
-    def _forget_receivers(self) -> list[Receiver]:
-        """So that each of them is evicted once, not by every fragment."""
-        shares, self._shares = self._shares, {}
-        for some in shares.values():
-            self._leave(some)
-        return list(shares)
-
     def receivers(self) -> list[Receiver]:
-        return list(self._shares)
+        return self.shares.receivers()
 
     def replace_settings(self, settings: FragmentSettings) -> None:
         self.settings = settings
@@ -253,55 +219,16 @@ class FragmentGroup(Outlet):
 
     def add_receiver(self, receiver: Receiver) -> None:
         self.check_receivable()
-        shares: list[ReceiverShare] = []
-        self._shares[receiver] = shares
-        try:
-            for member in self.usable():
-                share = ReceiverShare(self, member, receiver)
-                member.add_receiver(share)
-                shares.append(share)
-        except BrokerError:
-            self.remove_receiver(receiver)
-            raise
+        self.shares.add(receiver, self.usable())
 
     def remove_receiver(self, receiver: Receiver) -> None:
-        self._leave(self._shares.pop(receiver, []))
-
-    def _leave(self, shares: Iterable[ReceiverShare]) -> None:
-        for share in shares:
-            share.member.remove_receiver(share)
+        self.shares.remove(receiver)
 
     def wake(self, receiver: Receiver) -> None:
-        """P-40: fair over the fragments: the one whose first message is the oldest begins, and none gives much
-        before it is the next one's turn."""
-        shares = self._shares.get(receiver)
-        if not shares:
-            return
-        shares[0].member.touch_for_receive()
-        if len(shares) > 1:
-            self._offer(shares, max(_TURN_MESSAGES, receiver.room() // len(shares)))
-            if receiver.room() <= 0:
-                return
-        for share in shares:
-            share.wake()
-
-    def _offer(self, shares: list[ReceiverShare], turn: int) -> None:
-        """What is in memory. Those that must read first start to. Of equally old ones another begins each time."""
-        self._turn += 1
-        start = self._turn % len(shares)
-        turns: list[ReceiverShare] = []
-        for share in shares[start:] + shares[:start]:
-            first_ms = share.first_enqueued_ms()
-            if first_ms == 0:
-                share.wake()
-            elif first_ms < NEVER_MS:
-                turns.append(share)
-        turns.sort(key=_first_enqueued_ms)
-        while turns:
-            turns = [share for share in turns if share.take(turn) == turn]
+        self.shares.wake(receiver)
 
     def is_fetching(self, receiver: Receiver) -> bool:
-        return any(share.member.is_fetching(share) for share in self._shares.get(receiver, ()))
+        return self.shares.is_fetching(receiver)
 
     def undeliver(self, deliveries: list[Delivery]) -> None:
         for index, some in _grouped(deliveries, _index_of_delivery).items():
@@ -346,7 +273,12 @@ class FragmentGroup(Outlet):
         run.all_added()
 
     def _settle_part(
-        self, index: int, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None
+        self,
+        index: FragmentIndex,
+        tokens: list[bytes],
+        settlement: Settlement,
+        done: RunDone,
+        session_id: str | None,
     ) -> None:
         try:
             member = self._of_token(index)
@@ -355,7 +287,7 @@ class FragmentGroup(Outlet):
         else:
             member.settle(tokens, settlement, done, session_id)
 
-    def _of_token(self, index: int) -> Fragment:
+    def _of_token(self, index: FragmentIndex) -> Fragment:
         """R-17: a token that no fragment gave out is no lock."""
         if index >= len(self.members):
             raise MessageLockLost
@@ -485,20 +417,19 @@ class FragmentGroup(Outlet):
         self.check_receivable()
         if session_id is not None:
             member = self._of_session(session_id)
-            share = ReceiverShare(self, member, receiver, holds_session=True)
+            share = ReceiverShare(self.shares, member, receiver, holds_session=True)
             session = await member.accept_session(share, session_id, timeout_s)
         else:
             session, share = await self._next_session(receiver, timeout_s)
-        self._shares[receiver] = [share]
+        self.shares.hold_session(share)
         return session
 
     async def _next_session(
         self, receiver: Receiver, timeout_s: float
     ) -> tuple[MessageSession, ReceiverShare]:
-        wish = NextSession(self, receiver, self._runtime.clock.monotonic() + timeout_s)
+        wish = NextSession(self.shares, receiver, self._runtime.clock.monotonic() + timeout_s)
         members = self.usable()
-        self._turn += 1
-        start = self._turn % len(members)
+        start = self.shares.next_turn(len(members))
         for member in members[start:] + members[:start]:
             wish.ask(member)
         self._accepting[wish] = None
@@ -531,24 +462,20 @@ def _append_part(part: FragmentPart, messages: list[Message], done: RunDone, ori
         done([(at, error) for at in range(len(part.places))])
 
 
-def _places(tokens: list[bytes]) -> dict[int, list[int]]:
+def _places(tokens: list[bytes]) -> dict[FragmentIndex, list[int]]:
     """By fragment the places of its tokens."""
-    parts: dict[int, list[int]] = {}
+    parts: dict[FragmentIndex, list[int]] = {}
     for place, token in enumerate(tokens):
         parts.setdefault(index_of_token(token), []).append(place)
     return parts
 
 
-def _grouped(items: Iterable[T], index_of: Callable[[T], int]) -> dict[int, list[T]]:
-    parts: dict[int, list[T]] = {}
+def _grouped(items: Iterable[T], index_of: Callable[[T], FragmentIndex]) -> dict[FragmentIndex, list[T]]:
+    parts: dict[FragmentIndex, list[T]] = {}
     for item in items:
         parts.setdefault(index_of(item), []).append(item)
     return parts
 
 
-def _first_enqueued_ms(share: ReceiverShare) -> int:
-    return share.first_enqueued_ms()
-
-
-def _index_of_delivery(delivery: Delivery) -> int:
+def _index_of_delivery(delivery: Delivery) -> FragmentIndex:
     return index_of_number(delivery.message.sequence_number)

@@ -23,7 +23,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from busway.broker.entity.group_shares import ReceiverShare, ShareOwner
+from busway.broker.entity.group_shares import ReceiverShare, ReceiverShares
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.journal import CANCEL
 from busway.broker.fragment.locks import Receiver
@@ -43,8 +43,8 @@ _Accepting = asyncio.Task[MessageSession]
 class NextSession:
     """One receiver's wish, until it is granted or its time is over."""
 
-    def __init__(self, owner: ShareOwner, receiver: Receiver, deadline: float) -> None:
-        self._owner = owner
+    def __init__(self, shares: ReceiverShares, receiver: Receiver, deadline: float) -> None:
+        self._shares = shares
         self._receiver = receiver
         #: Monotonic.
         self._deadline = deadline
@@ -54,7 +54,7 @@ class NextSession:
 
     def ask(self, member: Fragment) -> None:
         """Joins the line of a fragment."""
-        share = ReceiverShare(self._owner, member, self._receiver, holds_session=True)
+        share = ReceiverShare(self._shares, member, self._receiver, holds_session=True)
         left_s = self._deadline - member.runtime.clock.monotonic()
         named = Steps(
             member.accept_session(share, None, left_s), lambda: "a wait for the next session of a fragment"
@@ -205,7 +205,7 @@ class Cancellation:
 
     async def find(self, fragment: Fragment, numbers: list[int]) -> None:
         """Raises MessageNotFound when one is missing, ServerBusy."""
-        part = _Part(self, fragment, await fragment.cancellable(numbers))
+        part = _Part(self, fragment, await fragment.reads.cancellable(numbers))
         fragment.intake.withheld.update(part.numbers())
         self._parts.append(part)
 

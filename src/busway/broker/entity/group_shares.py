@@ -1,17 +1,19 @@
 """What stands between the fragments of a partitioned entity and those who work with all of them at once.
 
-`ReceiverShare` is a receiver of the entity as one of its fragments sees it. The reports are what several fragments
-tell of one request, told to whoever asked: one callback for each commit.
+`ReceiverShare` is a receiver of the entity as one of its fragments sees it, `ReceiverShares` are those of all
+receivers. The reports are what several fragments tell of one request, told to whoever asked: one callback for each
+commit.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final
 
 from busway.broker.fragment.locks import Delivery, Receiver
 from busway.broker.fragment.runtime import broker_error
 from busway.broker.fragment.sent_run import SentRun
 from busway.broker.fragment.write import FragmentWrite
+from busway.message.message import NEVER_MS
 from busway.model.errors import BrokerError
 from busway.model.flow import FlowCounts
 from busway.model.settlement import PartDone, RunDone, Verb
@@ -21,21 +23,13 @@ if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
 
 
-class ShareOwner(Protocol):
-    """The group of fragments."""
-
-    def shares_of(self, receiver: Receiver) -> list[ReceiverShare]: ...
-    def is_fetching(self, receiver: Receiver) -> bool: ...
-    def share_lost(self, share: ReceiverShare, error: BrokerError) -> None: ...
-
-
 class ReceiverShare(Receiver):
     """Stands on a lane of its fragment in the receiver's place."""
 
     def __init__(
-        self, owner: ShareOwner, member: Fragment, receiver: Receiver, *, holds_session: bool = False
+        self, shares: ReceiverShares, member: Fragment, receiver: Receiver, *, holds_session: bool = False
     ) -> None:
-        self._owner = owner
+        self._shares = shares
         self.member = member
         self.receiver = receiver
         self.deletes = receiver.deletes
@@ -47,7 +41,7 @@ class ReceiverShare(Receiver):
         if not self.deletes:
             return room
         # What other fragments are deleting for it is not handed over yet, but will be.
-        others = (share for share in self._owner.shares_of(self.receiver) if share is not self)
+        others = (share for share in self._shares.of(self.receiver) if share is not self)
         return room - sum(share.promised() for share in others)
 
     def first_enqueued_ms(self) -> int:
@@ -70,11 +64,119 @@ class ReceiverShare(Receiver):
         return self.receiver.deliver(deliveries)
 
     def caught_up(self) -> None:
-        if not self._owner.is_fetching(self.receiver):
+        if not self._shares.is_fetching(self.receiver):
             self.receiver.caught_up()
 
     def evict(self, error: BrokerError) -> None:
-        self._owner.share_lost(self, error)
+        self._shares.lost(self, error)
+
+
+#: What one fragment hands to a receiver before the next one's turn, at least: little, so that all stay equally old.
+_TURN_MESSAGES: Final = 4
+
+
+class ReceiverShares:
+    """Who receives from the fragments of one entity, with a share in each."""
+
+    __slots__ = ("_by_receiver", "_turn")
+
+    def __init__(self) -> None:
+        self._by_receiver: dict[Receiver, list[ReceiverShare]] = {}
+        #: Counts wake-ups: each begins with another fragment.
+        self._turn = 0
+
+    def receivers(self) -> list[Receiver]:
+        return list(self._by_receiver)
+
+    def of(self, receiver: Receiver) -> list[ReceiverShare]:
+        return self._by_receiver.get(receiver, [])
+
+    def add(self, receiver: Receiver, members: list[Fragment]) -> None:
+        """It stands on the lanes of all of them. Raises why one does not want it: then on none."""
+        shares: list[ReceiverShare] = []
+        self._by_receiver[receiver] = shares
+        try:
+            for member in members:
+                share = ReceiverShare(self, member, receiver)
+                member.add_receiver(share)
+                shares.append(share)
+        except BrokerError:
+            self.remove(receiver)
+            raise
+
+    def hold_session(self, share: ReceiverShare) -> None:
+        """It was given a session of that fragment, and stands there alone."""
+        self._by_receiver[share.receiver] = [share]
+
+    def add_member(self, member: Fragment) -> None:
+        """Whoever waits, waits there too."""
+        for receiver, shares in list(self._by_receiver.items()):
+            if not any(share.holds_session for share in shares):
+                share = ReceiverShare(self, member, receiver)
+                try:
+                    member.add_receiver(share)
+                except BrokerError:  # it goes on with the fragments it has
+                    continue
+                shares.append(share)
+                member.wake(share)
+
+    def remove(self, receiver: Receiver) -> None:
+        for share in self._by_receiver.pop(receiver, []):
+            share.member.remove_receiver(share)
+
+    def remove_all(self) -> list[Receiver]:
+        """Whoever was there: each is to be evicted once, not by every fragment."""
+        by_receiver, self._by_receiver = self._by_receiver, {}
+        for shares in by_receiver.values():
+            for share in shares:
+                share.member.remove_receiver(share)
+        return list(by_receiver)
+
+    def lost(self, share: ReceiverShare, error: BrokerError) -> None:
+        """A fragment, or a session's lock, has let go of a receiver."""
+        shares = self.of(share.receiver)
+        if share not in shares:
+            return
+        shares.remove(share)
+        if share.holds_session:
+            del self._by_receiver[share.receiver]
+            share.receiver.evict(error)
+
+    def is_fetching(self, receiver: Receiver) -> bool:
+        return any([share.member.is_fetching(share) for share in self.of(receiver)])
+
+    def next_turn(self, count: int) -> int:
+        """Which of so many begins this time."""
+        self._turn += 1
+        return self._turn % count
+
+    def wake(self, receiver: Receiver) -> None:
+        """P-40: fair over the fragments: the one whose first message is the oldest begins, and none gives much
+        before it is the next one's turn."""
+        shares = self.of(receiver)
+        if not shares:
+            return
+        shares[0].member.lanes.touch()
+        if len(shares) > 1:
+            self._offer(shares, max(_TURN_MESSAGES, receiver.room() // len(shares)))
+            if receiver.room() <= 0:
+                return
+        for share in shares:
+            share.wake()
+
+    def _offer(self, shares: list[ReceiverShare], turn: int) -> None:
+        """What is in memory. Those that must read first start to. Of equally old ones another begins each time."""
+        start = self.next_turn(len(shares))
+        turns: list[ReceiverShare] = []
+        for share in shares[start:] + shares[:start]:
+            first_ms = share.first_enqueued_ms()
+            if first_ms == 0:
+                share.wake()
+            elif first_ms < NEVER_MS:
+                turns.append(share)
+        turns.sort(key=_first_enqueued_ms)
+        while turns:
+            turns = [share for share in turns if share.take(turn) == turn]
 
 
 class GatheredReport:
@@ -234,3 +336,7 @@ class _CompletedInStore:
 
 def _place_of(refused: tuple[int, BrokerError]) -> int:
     return refused[0]
+
+
+def _first_enqueued_ms(share: ReceiverShare) -> int:
+    return share.first_enqueued_ms()

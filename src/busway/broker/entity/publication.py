@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Final
 
 from busway.broker.fragment.intake import Preparation
 from busway.broker.fragment.journal import OperationRow
-from busway.broker.fragment.message_states import SESSION_ID_IS_NULL, reason_in
+from busway.broker.fragment.message_states import reason_in
 from busway.broker.fragment.property_changes import merge_changes
-from busway.broker.fragment.sent_run import PreparedRows, SentRun, expiry_ms
+from busway.broker.fragment.sent_run import Copies, PreparedRows, SentRun, expiry_ms
 from busway.message.message import PLACE_ACTIVE, Message
 from busway.message.message_subject import MessageSubject, changed_copy, plain_copy
 from busway.model.errors import BrokerError, NoMatchingSubscription, QuotaExceeded, ServerBusy
@@ -44,47 +44,10 @@ from busway.store.contract import CommitBatch, FragmentKey
 
 if TYPE_CHECKING:
     from busway.broker.entity.distribution import Distribution
-    from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.turns import TurnShare
 
-#: What a copy adds to a batch besides the bytes that it shares.
-ROW_BYTES: Final = 100
 #: A dead letter is staged for so many steps: its properties are written anew.
 _DEAD_STEPS: Final = 4
-
-
-class Copies:
-    """What one run brings for one subscription."""
-
-    __slots__ = ("bytes", "dead", "main", "messages", "needs_session_id", "shared_bytes")
-
-    def __init__(self, main: Fragment) -> None:
-        self.main = main
-        self.needs_session_id = main.settings.requires_session
-        self.messages: list[Message] = []
-        #: Copies that go to the dead-letter queue at once, with the properties that say why.
-        self.dead: list[tuple[Message, dict[str, object]]] = []
-        #: Of `messages`; and how many of these are the published message's own, shared by all plain copies.
-        self.bytes = 0
-        self.shared_bytes = 0
-
-    def add(self, copy: Message) -> int:
-        """The bytes that it adds."""
-        if self.needs_session_id and copy.session_id is None:
-            self.dead.append((copy, SESSION_ID_IS_NULL))
-            return 0
-        assert copy.state == PLACE_ACTIVE
-        self.messages.append(copy)
-        size = copy.size()
-        self.bytes += size
-        return size
-
-    def count(self) -> int:
-        return len(self.messages) + len(self.dead)
-
-    def batch_bytes(self) -> int:
-        """What they add to a batch: what they share weighs once there, with the publish itself."""
-        return self.bytes + len(self.messages) * ROW_BYTES - self.shared_bytes
 
 
 class StagedCopies:
@@ -117,8 +80,7 @@ class StagedCopies:
         self._dead_puts: list[tuple[FragmentKey, int, Message]] = []
         self._dead_bytes = 0
         self._noted: list[OperationRow] = []
-        messages = copies.messages
-        self.run = SentRun(main, messages, copies.bytes, len(messages), [], _nobody_waits, True)
+        self.run = copies.run()
 
     def is_current(self) -> bool:
         """The numbers are still those that come next. So what is in order still is."""
@@ -194,13 +156,9 @@ class StagedCopies:
     def join_dead(self, batch: CommitBatch) -> None:
         """Behind the others: their numbers are higher."""
         if self._dead_puts:
-            write = self.copies.main.write_in(batch)
+            write = self.copies.main.write(batch)
             write.put_prepared_dead_letters(self._dead_puts, self._noted, self._dead_bytes)
             write.join()
-
-
-def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
-    """The run's own callback tells the sender; a copy that fails fails with it."""
 
 
 #: So many rows are staged at once.
@@ -266,7 +224,7 @@ class Publication(Preparation):
         self._is_whole = is_whole
         #: One that makes too many copies is let through, by itself.
         self._must_pass = must_pass
-        copies_max = distribution.copies_max()
+        copies_max = distribution.copies_max
         self._part_max = copies_max + 1 if is_whole else min(PART_COPIES_MAX, copies_max)
         #: Messages from here on are not copied yet; of the present part the first, and where it ends at the latest.
         self._at = self._start = 0
@@ -284,7 +242,7 @@ class Publication(Preparation):
         self._beginnings = 1
         #: Steps that whoever drives it was not told of yet, and how many these may become.
         self._untold = 0
-        self._grain = distribution.turns().grain
+        self._grain = distribution.turns.grain
         self._work: Generator[int, None, None] = self._steps()
 
     def take_over(self, copies: dict[str, Copies], count: int) -> None:
@@ -385,7 +343,7 @@ class Publication(Preparation):
             yield from self._copy(self.due[self._at])
             if self._untold >= self._grain:
                 yield self._tell()
-            if self._made > self._distribution.copies_max():
+            if self._made > self._distribution.copies_max:
                 self._cut(made_before)
             else:
                 self._at += 1
@@ -395,7 +353,7 @@ class Publication(Preparation):
     def _check_certain(self) -> None:
         """It is refused at once where it must be in the end."""
         least = len(self.due) * self._selection.copies_at_least()
-        if least > self._distribution.copies_max():
+        if least > self._distribution.copies_max:
             raise self._too_many(len(self.due))
 
     def _cut(self, made_before: int) -> None:
@@ -418,7 +376,7 @@ class Publication(Preparation):
         distribution = self._distribution
         return QuotaExceeded(
             f"Publishing {messages} at once to the {self._selection.owner_count()} subscriptions of"
-            f" '{distribution.path()}' makes more than {distribution.copies_max()} copies, which is the most that one"
+            f" '{distribution.path()}' makes more than {distribution.copies_max} copies, which is the most that one"
             " publish may make."
         )
 
@@ -426,7 +384,7 @@ class Publication(Preparation):
         """Stops early when there are too many."""
         if self._at in self.refused:
             return
-        copies_max = self._distribution.copies_max()
+        copies_max = self._distribution.copies_max
         selection, subject = self._selection, MessageSubject(message)
         if selection.is_light and not self._distribution.walks_far(len(message.bare)):
             matches = selection.matching(subject)
@@ -461,7 +419,7 @@ class Publication(Preparation):
 
     def _copy_changed(self, message: Message, match: Match, into: Copies) -> Generator[int, None, None]:
         """T-4: one copy for each rule with an action."""
-        copies_max = self._distribution.copies_max()
+        copies_max = self._distribution.copies_max
         for rule in match.acting:
             try:
                 size = into.add(changed_copy(message, rule))

@@ -1,8 +1,8 @@
 """What one receives from, a queue or a subscription, and the links that hold an entity open.
 
 A queue is what its messages lie in, what its dead letters lie in, and its links. Whether each of the two is one
-fragment or several, only the namespace knows (P-4). `Attachments`, which topics have too, are the links that want
-to know when the entity changes under them (E-84, E-86).
+fragment or several, only the namespace knows (P-4). What topics have too is an `Entity`; `Attachments` are the links
+that want to know when it changes under them (E-84, E-86).
 """
 
 from __future__ import annotations
@@ -76,15 +76,13 @@ class Attachments:
             link.evict(error)
 
 
-class Queue:
-    """An entity of the namespace. `description` is frozen and replaced on update."""
+class Entity:
+    """What clients send to, and the links that hold it open: a queue, a subscription or a topic."""
 
-    def __init__(self, path: str, description: Receivable, main: Outlet, dead_letter: Outlet) -> None:
+    def __init__(self, path: str, main: Outlet) -> None:
         self.path = path
-        self.description = description
         #: Where messages go in; a dead-letter queue takes none by itself.
         self.inlet = main
-        self._dead_letters = dead_letter
         self._attachments = Attachments()
 
     @property
@@ -97,19 +95,14 @@ class Queue:
 
     @property
     def main(self) -> Fragment:
-        """The one fragment of a plain queue."""
+        """The one fragment of a plain entity."""
         assert isinstance(self.inlet, Fragment), "it has several"
         return self.inlet
-
-    @property
-    def dead_letter(self) -> Fragment:
-        assert isinstance(self._dead_letters, Fragment), "it has several"
-        return self._dead_letters
 
     # -- sending
 
     def send(self, messages: list[Message], done: RunDone) -> None:
-        """Stores each message for itself, in order (S-4); refused ones are reported by index."""
+        """Takes each message for itself, in order (S-4); refused ones are reported by index."""
         self.inlet.append(messages, done)
 
     def send_in_parts(self, messages: list[Message], report: SendReport) -> None:
@@ -121,12 +114,51 @@ class Queue:
         self.inlet.append(messages, done, atomically=True)
 
     async def schedule(self, messages: list[Message]) -> list[int]:
-        """S-30 b: all or nothing. The number of a duplicate, which is dropped (S-43), is 0."""
-        return await scheduled(self.inlet, messages)
+        """S-30 b: all or nothing. The number of a duplicate, which is dropped (S-43), is 0. Those of a topic are its
+        own (M-39): copies are made, and numbered, when the time has come."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(refused: list[tuple[int, BrokerError]]) -> None:
+            if stored.done():  # the caller has gone
+                return
+            if refused:
+                stored.set_exception(refused[0][1])
+            else:
+                stored.set_result(None)
+
+        self.inlet.append(messages, done, atomically=True)
+        await stored
+        return [message.sequence_number for message in messages]
 
     async def cancel_scheduled(self, numbers: list[int]) -> None:
         """S-33: one missing number fails the whole request."""
         await self.inlet.cancel_scheduled(numbers)
+
+    # -- links
+
+    def detach(self, attachment: Attachment) -> None:
+        self._attachments.discard(attachment)
+
+    def hold(self, attachment: Attachment, released: Callable[[], None]) -> None:
+        """It was made for this link, among others perhaps: see `Attachments`."""
+        self._attachments.hold(attachment, released)
+
+    def is_held(self) -> bool:
+        return self._attachments.is_held()
+
+
+class Queue(Entity):
+    """What one receives from. `description` is frozen and replaced on update."""
+
+    def __init__(self, path: str, description: Receivable, main: Outlet, dead_letter: Outlet) -> None:
+        super().__init__(path, main)
+        self.description = description
+        self._dead_letters = dead_letter
+
+    @property
+    def dead_letter(self) -> Fragment:
+        assert isinstance(self._dead_letters, Fragment), "it has several"
+        return self._dead_letters
 
     # -- receiving
 
@@ -155,16 +187,6 @@ class Queue:
                 f"'{self.path}' is about to be deleted: those it was made for have gone, or unsubscribe."
             )
         self._attachments.add(attachment, sends=sends)
-
-    def detach(self, attachment: Attachment) -> None:
-        self._attachments.discard(attachment)
-
-    def hold(self, attachment: Attachment, released: Callable[[], None]) -> None:
-        """It was made for this link, among others perhaps: see `Attachments`."""
-        self._attachments.hold(attachment, released)
-
-    def is_held(self) -> bool:
-        return self._attachments.is_held()
 
     def end_by(self, attachment: Attachment) -> None:
         """It is to be deleted for this one, which is detached when that has happened or failed: see `Attachments`."""
@@ -239,20 +261,3 @@ def runtime_counts(main: Counters, dead_letter: Counters) -> RuntimeCounts:
         size_bytes=main.bytes + dead_letter.bytes,
         accessed_at_ms=max(main.accessed_at_ms, dead_letter.accessed_at_ms),
     )
-
-
-async def scheduled(inlet: Outlet, messages: list[Message]) -> list[int]:
-    """Appends messages of one schedule request and gives their numbers."""
-    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(refused: list[tuple[int, BrokerError]]) -> None:
-        if stored.done():  # the caller has gone
-            return
-        if refused:
-            stored.set_exception(refused[0][1])
-        else:
-            stored.set_result(None)
-
-    inlet.append(messages, done, atomically=True)
-    await stored
-    return [message.sequence_number for message in messages]

@@ -52,7 +52,7 @@ class TopicLine:
 
     def __init__(self, distribution: Distribution) -> None:
         self._distribution = distribution
-        self._turns = distribution.turns()
+        self._turns = distribution.turns
         self._waiting: deque[Waiting] = deque()
         #: There is somebody.
         self.waits = False
@@ -213,7 +213,7 @@ class WaitingActivation(Waiting):
         self._distribution = distribution
         self._publication = publication
         self._activated = 0
-        self._ended = distribution.turns().outcome()
+        self._ended = distribution.turns.outcome()
 
     def work(self, share: TurnShare) -> bool:
         publication, distribution = self._publication, self._distribution

@@ -111,7 +111,7 @@ class ForwardedRun:
         rows = [self._rows[id(message)] for message in messages]
         source = self._source
         if store_name == source.store.name:
-            write = source.write_in(batch)
+            write = source.write(batch)
             write.remove(FORWARDED, rows)
             write.join()
             self.removed.update(row.sequence_number for row in rows)

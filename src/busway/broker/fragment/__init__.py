@@ -4,8 +4,8 @@
   duplicates           duplicate detection, in front of the intake
   numbering            the end of the numbers, and their new beginning
   write                the one pen: what changes rows, counters, horizon and journal, in one step
-  sent_run             the write of a send
-  fragment             the state machine; the others are its parts
+  sent_run             the write of a send; the copies that a publish brings for a subscription
+  fragment             the state machine, and who receives from it; the others are its parts
   outlet               what gateways work with: a fragment, or the several of a partitioned entity; where moved
                        messages come from, and what takes them on
   settings             the part of a description that a fragment works by
@@ -13,7 +13,8 @@
                        that wait for it
   locks                what a receiver offers and is given; receivers' claims, by token
   message_states       the life of a message as a table; why it is dead
-  settling             how locks end: completed, returned, deferred, dead-lettered, expired
+  settling             how locks end: completed, returned, deferred, dead-lettered, expired; what receive-and-delete
+                       puts back
   property_changes     application properties that settlement changed; the stamp of a claim
   message_sessions     sessions: claims, the line for the next one, states
   read_requests        peek, receive by number, batch delete, cancellation

@@ -440,7 +440,8 @@ class Activator(StoreSweep):
             page = await self._store.by_number(key, PLACE_SCHEDULED, movable)
             page.messages.sort(key=_time_and_number)
             try:
-                activated += await fragment.activate(page.messages)
+                if fragment.is_usable():
+                    activated += await fragment.intake.activate(page.messages)
             except BrokerError as error:
                 refusing.add(key)
                 if self._pause_ms == _ACTIVATE_AGAIN_MS:  # once, not at each try

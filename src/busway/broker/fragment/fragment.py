@@ -23,15 +23,15 @@ from typing import Final
 from busway.broker.fragment.duplicates import DuplicateFilter
 from busway.broker.fragment.expiry_and_schedule import HeadExpiry
 from busway.broker.fragment.intake import Intake
-from busway.broker.fragment.journal import OperationRow
-from busway.broker.fragment.lane import Horizon, Lane, ReadyWindow
+from busway.broker.fragment.lane import Horizon, Lane
 from busway.broker.fragment.locks import Delivery, LockTable, Receiver
 from busway.broker.fragment.message_sessions import MessageSession, MessageSessions
 from busway.broker.fragment.outlet import Onward, Origin, Outlet
 from busway.broker.fragment.read_requests import ReadRequests, read
 from busway.broker.fragment.runtime import BrokerRuntime, broker_error
+from busway.broker.fragment.sent_run import nobody_waits
 from busway.broker.fragment.settings import FragmentSettings
-from busway.broker.fragment.settling import Settling
+from busway.broker.fragment.settling import Consumption, Settling
 from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import Message
 from busway.model.errors import (
@@ -44,6 +44,7 @@ from busway.model.settlement import RunDone, SendReport, Settlement, Verb
 from busway.store.contract import (
     CommitBatch,
     Counters,
+    FragmentIndex,
     FragmentKey,
     Store,
     StoreError,
@@ -58,13 +59,85 @@ _ALL_NUMBERS: Final = 1 << 62
 _ACCESS_WRITTEN_EVERY_MS: Final = 60_000
 
 
+class Lanes:
+    """Who receives from a fragment, and on which of its lanes each stands."""
+
+    __slots__ = ("_access_written_ms", "_fragment", "_lane_of")
+
+    def __init__(self, fragment: Fragment) -> None:
+        self._fragment = fragment
+        self._lane_of: dict[Receiver, Lane] = {}
+        self._access_written_ms = 0
+
+    def receivers(self) -> list[Receiver]:
+        return list(self._lane_of)
+
+    def check_room(self) -> None:
+        """Raises ServerBusy when there are as many receivers as there may be."""
+        fragment = self._fragment
+        receivers_max = fragment.runtime.limits.receivers_per_entity_max
+        if len(self._lane_of) + fragment.sessions.waiting_count() >= receivers_max:
+            raise ServerBusy(
+                f"'{fragment.settings.path}' has {receivers_max} receivers already; no more are allowed."
+            )
+
+    def stand(self, receiver: Receiver, lane: Lane) -> None:
+        self._lane_of[receiver] = lane
+        lane.add(receiver)
+
+    def leave(self, receiver: Receiver) -> None:
+        lane = self._lane_of.pop(receiver, None)
+        if lane is not None:
+            lane.remove(receiver)
+
+    def remove(self, receiver: Receiver) -> None:
+        """The link is gone. Its locks stay until their end (R-19); a session is freed at once (X-11)."""
+        lane = self._lane_of.get(receiver)
+        if lane is not None and lane.session is not None:
+            lane.session.close()
+        else:
+            self.leave(receiver)
+
+    def evict(self, error: BrokerError) -> None:
+        """Everybody, and whoever waits for a session."""
+        receivers = self.receivers()
+        self._lane_of.clear()
+        for receiver in receivers:
+            self._fragment.lane.remove(receiver)
+        self._fragment.sessions.close_all(error)
+        for receiver in receivers:
+            receiver.evict(error)
+
+    def wake(self, receiver: Receiver) -> None:
+        lane = self._lane_of.get(receiver)
+        if lane is not None:
+            self.touch()
+            lane.wake(receiver)
+
+    def touch(self) -> None:
+        """A receive request is a use (E-41)."""
+        fragment = self._fragment
+        now_ms = fragment.runtime.clock.wall_ms()
+        fragment.touch(now_ms)
+        if now_ms - self._access_written_ms >= _ACCESS_WRITTEN_EVERY_MS and fragment.is_usable():
+            self._access_written_ms = now_ms
+            fragment.write().join()
+
+    def is_fetching(self, receiver: Receiver) -> bool:
+        lane = self._lane_of.get(receiver)
+        return lane is not None and lane.is_fetching(receiver)
+
+    def serve_all(self) -> None:
+        """There is room for locks again."""
+        for lane in dict.fromkeys(self._lane_of.values()):
+            lane.serve()
+
+
 class Fragment(Outlet):
     """See the head of this file. A plain queue is received from through its fragment."""
 
     __slots__ = (
-        "_access_written_ms",
-        "_lanes",
-        "consuming",
+        "consumption",
         "counters",
         "dead_letter",
         "duplicates",
@@ -77,6 +150,7 @@ class Fragment(Outlet):
         "is_failed",
         "key",
         "lane",
+        "lanes",
         "locks",
         "number_base",
         "reads",
@@ -90,7 +164,7 @@ class Fragment(Outlet):
     def __init__(
         self,
         key: FragmentKey,
-        index: int,
+        index: FragmentIndex,
         counters: Counters,
         store: Store,
         settings: FragmentSettings,
@@ -112,29 +186,26 @@ class Fragment(Outlet):
         self.is_failed = False
         #: Set when what arrives moves on to another entity.
         self.forwarder: Onward | None = None
-        self.locks = LockTable(index, runtime.entropy)
+        self.locks = LockTable(index, runtime.entropy, runtime.limits.locks_per_fragment_max)
         self.horizon = Horizon(_ALL_NUMBERS if settings.is_dead_letter else counters.last_counter)
-        self.lane = Lane(self, self.new_window(None), None)
+        self.lane = Lane(self, None)
         if counters.active == 0:
             self.lane.window.starts_at_tail(counters.last_counter)
-        #: Every registered receiver and the lane it stands on.
-        self._lanes: dict[Receiver, Lane] = {}
+        self.lanes = Lanes(self)
         self.sessions = MessageSessions(self)
         self.duplicates = DuplicateFilter(self)
         self.intake = Intake(self)
         self.head_expiry = HeadExpiry(self)
         self.reads = ReadRequests(self)
         self.settling = Settling(self)
-        self._access_written_ms = 0
-        #: Messages whose deletion for receive-and-delete is not yet delivered: they may come back.
-        self.consuming = 0
+        self.consumption = Consumption(self)
 
     # -- life
 
     def fragments(self) -> list[Fragment]:
         return [self]
 
-    def member(self, index: int) -> Fragment:
+    def member(self, index: FragmentIndex) -> Fragment:
         del index  # there is no other
         return self
 
@@ -142,7 +213,7 @@ class Fragment(Outlet):
         """Once, after it was loaded from the store: sets up what time must bring."""
         self.head_expiry.start()
         self.duplicates.start()
-        self.put_strays_back()
+        self.consumption.put_strays_back()
 
     def is_usable(self) -> bool:
         return not self.is_failed and self.store.state is StoreState.OPEN
@@ -168,16 +239,10 @@ class Fragment(Outlet):
 
     def evict(self, error: BrokerError) -> None:
         """Detaches every receiver and ends every waiting accept with this error (E-84, E-86)."""
-        receivers = list(self._lanes)
-        self._lanes.clear()
-        for receiver in receivers:
-            self.lane.remove(receiver)
-        self.sessions.close_all(error)
-        for receiver in receivers:
-            receiver.evict(error)
+        self.lanes.evict(error)
 
     def receivers(self) -> list[Receiver]:
-        return list(self._lanes)
+        return self.lanes.receivers()
 
     def commit_failed(self, error: StoreError) -> None:
         """Called by whatever waited for a commit that failed."""
@@ -194,13 +259,10 @@ class Fragment(Outlet):
         except StoreUnavailable:
             raise ServerBusy(f"The store of '{self.settings.path}' is not available just now.") from None
 
-    def write(self) -> FragmentWrite:
-        """In the store's open batch. Raises ServerBusy while there is none."""
-        return self.write_in(self.batch())
-
-    def write_in(self, batch: CommitBatch) -> FragmentWrite:
+    def write(self, batch: CommitBatch | None = None) -> FragmentWrite:
+        """In this batch, or in the store's open one. Raises ServerBusy while there is none."""
         write = FragmentWrite(self)
-        write.batch = batch
+        write.batch = self.batch() if batch is None else batch
         return write
 
     async def durable(self) -> None:
@@ -211,74 +273,15 @@ class Fragment(Outlet):
             self.commit_failed(error)
             raise broker_error(error) from None
 
-    def new_window(self, session_id: str | None) -> ReadyWindow:
-        limits = self.runtime.limits
-        return ReadyWindow(
-            self.store,
-            self.key,
-            session_id,
-            self.locks,
-            self.horizon,
-            self.runtime.window_budget,
-            limits.window_messages_max,
-            limits.returned_numbers_max,
-        )
-
-    # -- numbers
-
-    def holds_nothing(self) -> bool:
-        """No row in any place, and none that may come back."""
-        counters = self.counters
-        return (
-            counters.active == 0
-            and counters.deferred == 0
-            and counters.scheduled == 0
-            and self.consuming == 0
-            and not self.locks.live
-            and not self.horizon.arriving
-            and not self.horizon.holds_any_back()
-        )
-
-    def start_numbers_again(self) -> None:
-        """M-37: it holds nothing, durably. Whatever remembers numbers starts over with them."""
-        self.counters.last_counter = self.number_base
-        self.counters.expiry_high_ms = 0
-        if not self.settings.is_dead_letter:
-            self.horizon.committed_high = self.number_base
-        self.lane.start_over(self.new_window(None))
-        self.sessions.start_over()
-
-    # -- counting
-
-    def entity_bytes(self) -> int:
-        """Bytes of the entity: dead letters count too (D-3)."""
-        return self.counters.bytes + (0 if self.dead_letter is None else self.dead_letter.counters.bytes)
-
     def touch(self, now_ms: int) -> None:
         """A send or a receive request: the entity is in use (E-41)."""
         if now_ms > self.counters.accessed_at_ms:
             self.counters.accessed_at_ms = now_ms
 
-    def touch_for_send(self, now_ms: int) -> None:
-        """Whatever the status is by now: the next message must not be enqueued before this one (M-16)."""
-        if self.settings.arrivals_are_uses:
-            self.touch(now_ms)
-
-    def touch_for_receive(self) -> None:
-        now_ms = self.runtime.clock.wall_ms()
-        self.touch(now_ms)
-        if now_ms - self._access_written_ms >= _ACCESS_WRITTEN_EVERY_MS and self.is_usable():
-            self._access_written_ms = now_ms
-            self.write().join()
-
     # -- sending
 
     def is_congested(self) -> bool:
         return self.store.is_congested()
-
-    def takes(self, size_bytes: int) -> bool:
-        """Whether it and its store would take a send of this size; a keyless one goes elsewhere if not (P-10)."""
-        return self.is_usable() and self.intake.takes(size_bytes)
 
     def append(
         self,
@@ -298,33 +301,11 @@ class Fragment(Outlet):
         """There is one part."""
         self.intake.append(messages, report.done, False)
 
-    async def activate(self, messages: list[Message]) -> int:
-        """Scheduled rows, just read, whose time has come, become active (S-34). Returns how many."""
-        return await self.intake.activate(messages) if self.is_usable() else 0
-
-    def activates_at(self, scheduled_at_ms: int) -> None:
-        """A scheduled row has joined."""
-        activator = self.runtime.activators.get(self.store.name)
-        if activator is not None:
-            activator.joined(scheduled_at_ms)
-
-    def expires_out_of_order(self, expires_at_ms: int) -> None:
-        """A row with an expiry entry of its own has joined."""
-        sweeper = self.runtime.sweepers.get(self.store.name)
-        if sweeper is not None:
-            sweeper.joined(expires_at_ms)
-
-    # -- the journal, of what is durable already, or memory only
-
     def tell(self, operation: int, messages: list[Message]) -> None:
+        """The journal, of what is durable already, or memory only."""
         journal = self.runtime.journal
         if journal is not None and messages:
             journal.messages(operation, self.settings.path, self.index, messages)
-
-    def tell_session(self, operation: int, session_id: str) -> None:
-        journal = self.runtime.journal
-        if journal is not None:
-            journal.rows(operation, self.settings.path, self.index, [OperationRow(session_id=session_id)])
 
     # -- what has become durable
 
@@ -359,10 +340,9 @@ class Fragment(Outlet):
                 "It is not possible for an entity that requires sessions to create a non-sessionful"
                 " message receiver."
             )
-        self._check_receivers_max()
-        self._lanes[receiver] = self.lane
-        self.lane.add(receiver)
-        self.touch_for_receive()
+        self.lanes.check_room()
+        self.lanes.stand(receiver, self.lane)
+        self.lanes.touch()
 
     def check_receivable(self) -> None:
         """Raises InvalidOperation where messages move on (F-4, D-20); else as `check_readable`."""
@@ -379,77 +359,25 @@ class Fragment(Outlet):
         if not self.is_usable():
             raise ServerBusy(f"'{self.settings.path}' is not available just now. Please try again.")
 
-    def _check_receivers_max(self) -> None:
-        receivers_max = self.runtime.limits.receivers_per_entity_max
-        if len(self._lanes) + self.sessions.waiting_count() >= receivers_max:
-            raise ServerBusy(
-                f"'{self.settings.path}' has {receivers_max} receivers already; no more are allowed."
-            )
-
-    def register(self, receiver: Receiver, lane: Lane) -> None:
-        """A session was accepted: its receiver stands on the session's lane."""
-        self._lanes[receiver] = lane
-        lane.add(receiver)
-
-    def unregister(self, receiver: Receiver) -> None:
-        lane = self._lanes.pop(receiver, None)
-        if lane is not None:
-            lane.remove(receiver)
-
     def remove_receiver(self, receiver: Receiver) -> None:
-        """The link is gone. Its locks stay until their end (R-19); a session is freed at once (X-11)."""
-        lane = self._lanes.get(receiver)
-        if lane is not None and lane.session is not None:
-            lane.session.close()
-        else:
-            self.unregister(receiver)
+        self.lanes.remove(receiver)
 
     def wake(self, receiver: Receiver) -> None:
-        lane = self._lanes.get(receiver)
-        if lane is not None:
-            self.touch_for_receive()
-            lane.wake(receiver)
+        self.lanes.wake(receiver)
 
     def is_fetching(self, receiver: Receiver) -> bool:
         """True while messages may be on their way to it, by a read or by a deletion that is being committed.
         A drain is answered when it is False; until then `Receiver.caught_up` will come (R-9)."""
-        lane = self._lanes.get(receiver)
-        return lane is not None and lane.is_fetching(receiver)
-
-    def locks_free(self) -> int:
-        return self.runtime.limits.locks_per_fragment_max - len(self.locks.live) - len(self.locks.reserved)
-
-    def consumed(self, count: int) -> None:
-        """The deletion is durable and the messages are delivered, or put back."""
-        self.consuming -= count
-        if self.consuming == 0 and self.counters.active == 0:
-            self.counters.expiry_high_ms = 0
-
-    def put_back(self, messages: list[Message]) -> None:
-        """Deleted for receive-and-delete, but never sent: back under their numbers, by its successor when the
-        fragment is no longer in use."""
-        try:
-            write = self.write()
-        except ServerBusy:
-            self.runtime.strays.add((self.store.name, self.key), messages)
-            return
-        write.put_back(messages)
-        write.join()
-
-    def put_strays_back(self) -> None:
-        """It was loaded, or strays of its kind have come."""
-        messages = self.runtime.strays.take((self.store.name, self.key))
-        if messages:
-            self.put_back(messages)
+        return self.lanes.is_fetching(receiver)
 
     def undeliver(self, deliveries: list[Delivery]) -> None:
         """Handed over but never written to the socket: unlocked without a count, or put back."""
         deleted = [delivery.message for delivery in deliveries if not delivery.token]
         if deleted:
-            self.put_back(deleted)
+            self.consumption.put_back(deleted)
         tokens = [delivery.token for delivery in deliveries if delivery.token]
         if tokens:
-            self.settle(tokens, Settlement(Verb.RELEASE), _nobody_waits)
+            self.settle(tokens, Settlement(Verb.RELEASE), nobody_waits)
 
     # -- settling
 
@@ -464,11 +392,6 @@ class Fragment(Outlet):
     def locked_number(self, token: bytes) -> int | None:
         lock = self.locks.get(token, self.runtime.clock.monotonic())
         return None if lock is None else lock.number
-
-    def serve_all(self) -> None:
-        """There is room for locks again."""
-        for lane in dict.fromkeys(self._lanes.values()):
-            lane.serve()
 
     # -- rows that leave without a lock
 
@@ -503,10 +426,6 @@ class Fragment(Outlet):
     async def cancel_scheduled(self, numbers: list[int]) -> None:
         await read(self.settings.path, self.reads.cancel_scheduled(numbers))
 
-    async def cancellable(self, numbers: list[int]) -> list[Message]:
-        """For a transaction that will cancel them. Raises MessageNotFound."""
-        return await read(self.settings.path, self.reads.cancellable(numbers))
-
     # -- sessions
 
     async def accept_session(
@@ -514,8 +433,8 @@ class Fragment(Outlet):
     ) -> MessageSession:
         """X-3…X-8. The receiver is registered for that session."""
         self.check_receivable()
-        self._check_receivers_max()
-        self.touch_for_receive()
+        self.lanes.check_room()
+        self.lanes.touch()
         return await read(self.settings.path, self.sessions.accept(receiver, session_id, timeout_s))
 
     async def renew_session(self, session_id: str) -> int:
@@ -529,7 +448,3 @@ class Fragment(Outlet):
 
     async def list_sessions(self, state_set_after_ms: int | None, skip: int, top: int) -> list[str]:
         return await read(self.settings.path, self.sessions.ids(state_set_after_ms, skip, top))
-
-
-def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
-    """A settlement of our own: whether it came too late does not matter."""

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from busway.broker.fragment.numbering import RESERVE_FROM, Numbering
-from busway.broker.fragment.sent_run import PreparedRows, SentRun, expiry_ms
+from busway.broker.fragment.sent_run import PreparedRows, SentRun, expiry_ms, nobody_waits
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import Message
@@ -41,6 +41,7 @@ from busway.store.contract import CommitBatch
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.outlet import Origin
+    from busway.broker.fragment.runtime import NamespaceSize
 
 
 def has_keys(message: Message) -> bool:
@@ -97,11 +98,17 @@ def quota_fault(settings: FragmentSettings, used_bytes: int) -> QuotaExceeded:
     )
 
 
-def namespace_fault(bytes_max: int) -> QuotaExceeded:
-    """L-4: what the sender is told when the namespace is full."""
-    return QuotaExceeded(
-        f"The maximum size of the namespace, {bytes_max} bytes over all entities, has been reached or exceeded."
-    )
+def namespace_fault(size: NamespaceSize, wanted_bytes: int) -> QuotaExceeded | None:
+    """L-4: why the namespace is too full for so many bytes more; when it is not they are taken."""
+    if wanted_bytes > size.free_bytes:
+        size.recount()
+        if wanted_bytes > size.free_bytes:
+            return QuotaExceeded(
+                f"The maximum size of the namespace, {size.bytes_max} bytes over all entities, has been reached or"
+                " exceeded."
+            )
+    size.free_bytes -= wanted_bytes
+    return None
 
 
 class Preparation:
@@ -152,15 +159,15 @@ class Intake:
         run.origin = origin
         if is_atomic and run.refused:
             done([(0, run.refused[0][1])])
-        elif not run.messages:
+            return
+        if not run.messages:
             done(run.refused)
-        elif not self._fragment.runtime.namespace_size.take(run.bytes):
-            run.fail(namespace_fault(self._fragment.runtime.namespace_size.bytes_max))
-        elif self._fragment.settings.detects_duplicates:
-            self.pending_bytes += run.bytes
-            self._fragment.duplicates.submit(run)
+            return
+        refusal = namespace_fault(self._fragment.runtime.namespace_size, run.bytes)
+        if refusal is not None:
+            run.fail(refusal)
         else:
-            self.join(run)
+            self._take_in(run)
 
     def append_admitted(self, messages: list[Message], done: RunDone, origin: Origin) -> None:
         """What was checked when it was staged, and whose bytes have counted since: no limit refuses it any more."""
@@ -171,8 +178,11 @@ class Intake:
         size_bytes = sum([message.size() for message in messages])
         run = SentRun(self._fragment, messages, size_bytes, len(messages), [], done, False, origin)
         run.is_admitted = True
+        self._take_in(run)
+
+    def _take_in(self, run: SentRun) -> None:
         if self._fragment.settings.detects_duplicates:
-            self.pending_bytes += size_bytes
+            self.pending_bytes += run.bytes
             self._fragment.duplicates.submit(run)
         else:
             self.join(run)
@@ -187,9 +197,11 @@ class Intake:
 
     def refusal(self) -> BrokerError | None:
         """Why nothing can be sent now."""
+        return self.store_fault() if self._fragment.settings.allows_send else EntityDisabled()
+
+    def store_fault(self) -> BrokerError | None:
+        """The same, whatever the status of the entity."""
         fragment = self._fragment
-        if not fragment.settings.allows_send:
-            return EntityDisabled()
         if not fragment.is_usable():
             return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
         if fragment.store.accepts_payload():
@@ -199,7 +211,8 @@ class Intake:
         return QuotaExceeded("The server is short of disk space and takes no new messages just now.")
 
     def takes(self, size_bytes: int) -> bool:
-        """Whether a send of this size finds room, numbers, and a store that writes."""
+        """Whether a send of this size finds room, numbers, and a store that writes; a keyless one goes elsewhere if
+        not (P-10)."""
         fragment = self._fragment
         if not fragment.store.accepts_payload() or self.number_fault(1) is not None:
             return False
@@ -207,7 +220,12 @@ class Intake:
 
     def used_bytes(self) -> int:
         """What counts against the entity's size (S-9)."""
-        return self._fragment.entity_bytes() + self.pending_bytes + self.reserved_bytes()
+        return self.stored_bytes() + self.pending_bytes + self.reserved_bytes()
+
+    def stored_bytes(self) -> int:
+        """Dead letters count too (D-3)."""
+        dead_letter = self._fragment.dead_letter
+        return self._fragment.counters.bytes + (0 if dead_letter is None else dead_letter.counters.bytes)
 
     def reserved_bytes(self) -> int:
         """Of what is staged for it."""
@@ -232,7 +250,7 @@ class Intake:
     def join_slice(self, messages: list[Message]) -> SentRun:
         """A part of a send that is dealt out over several fragments: joined, but for what the run refuses. Whoever
         deals waits for the commit and reports."""
-        run = self._admit(messages, _nobody_waits, False)
+        run = self._admit(messages, nobody_waits, False)
         fault = self._slice_fault(run)
         if fault is not None:
             run.refuse([(message, fault) for message in run.messages])
@@ -246,10 +264,10 @@ class Intake:
             batch = fragment.batch()
         except ServerBusy as error:
             return error
-        if not fragment.runtime.namespace_size.take(run.bytes):
-            return namespace_fault(fragment.runtime.namespace_size.bytes_max)
-        self._enter(run, batch, fragment.runtime.clock.wall_ms())
-        return None
+        fault = namespace_fault(fragment.runtime.namespace_size, run.bytes)
+        if fault is None:
+            self._enter(run, batch, fragment.runtime.clock.wall_ms())
+        return fault
 
     def _admit(self, messages: list[Message], done: RunDone, is_atomic: bool) -> SentRun:
         fragment = self._fragment
@@ -323,11 +341,12 @@ class Intake:
         fault = self.refusal() or self.number_fault(len(messages))
         if fault is not None:
             raise fault
-        run = self._admit(messages, _nobody_waits, True)
+        run = self._admit(messages, nobody_waits, True)
         if run.refused:
             raise run.refused[0][1]
-        if not self._fragment.runtime.namespace_size.take(run.bytes):
-            raise namespace_fault(self._fragment.runtime.namespace_size.bytes_max)
+        fault = namespace_fault(self._fragment.runtime.namespace_size, run.bytes)
+        if fault is not None:
+            raise fault
         self.pending_bytes += run.bytes
         return run.bytes
 
@@ -396,21 +415,21 @@ class Intake:
             ttl_ms = message.ttl_ms if 0 <= message.ttl_ms < default_ttl_ms else default_ttl_ms
             expires_ms = expiry_ms(wall_ms, ttl_ms)
             write.activate(message, enqueued_ms, expires_ms)
-            self._note_expiry(expires_ms)
+            self._note_expiry(write, expires_ms)
             count += 1
         if count:
-            fragment.touch_for_send(enqueued_ms)
+            write.count_arrival(enqueued_ms)
             write.join()
         return count
 
-    def _note_expiry(self, expires_ms: int) -> None:
+    def _note_expiry(self, write: FragmentWrite, expires_ms: int) -> None:
         """In order: the head's sweep must know. Out of order: the sweeper of the store must."""
         fragment = self._fragment
         if expires_ms >= fragment.counters.expiry_high_ms:
             fragment.counters.expiry_high_ms = expires_ms
             fragment.head_expiry.joined(expires_ms)
             return
-        fragment.expires_out_of_order(expires_ms)
+        write.expires_out_of_order(expires_ms)
 
     def keep_up(self, enqueued_ms: int) -> None:
         """A copy is not enqueued before the message that it is of: the topic remembers its times over restarts, a
@@ -426,7 +445,3 @@ class Intake:
         if wall_ms > self._enqueued_high_ms:
             self._enqueued_high_ms = wall_ms
         return self._enqueued_high_ms
-
-
-def _nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
-    """What a transaction sends is answered by the transaction."""

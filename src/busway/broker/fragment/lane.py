@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Final
 
 from busway.broker.fragment.expiry_and_schedule import expire
 from busway.broker.fragment.journal import COMPLETE, RECEIVE
-from busway.broker.fragment.locks import NO_DEADLINE, Delivery, LockTable, Receiver
+from busway.broker.fragment.locks import NO_DEADLINE, Delivery, Receiver
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
 from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import NEVER_MS, PLACE_ACTIVE, Message
-from busway.store.contract import FragmentKey, Page, Store, StoreError
+from busway.store.contract import Page, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -128,25 +128,15 @@ class ReadyWindow:
         "returned",
     )
 
-    def __init__(
-        self,
-        store: Store,
-        key: FragmentKey,
-        session_id: str | None,
-        locks: LockTable,
-        horizon: Horizon,
-        budget: WindowBudget,
-        messages_max: int,
-        returned_max: int,
-    ) -> None:
-        self._store = store
-        self._key = key
+    def __init__(self, fragment: Fragment, session_id: str | None) -> None:
+        self._store = fragment.store
+        self._key = fragment.key
         self._session_id = session_id
-        self._locks = locks
-        self._horizon = horizon
-        self._budget = budget
-        self._messages_max = messages_max
-        self._returned_max = returned_max
+        self._locks = fragment.locks
+        self._horizon = fragment.horizon
+        self._budget = fragment.runtime.window_budget
+        self._messages_max = fragment.runtime.limits.window_messages_max
+        self._returned_max = fragment.runtime.limits.returned_numbers_max
         self.messages: deque[Message] = deque()
         self.returned: list[int] = []
         self.end = 0
@@ -466,10 +456,10 @@ class Lane:
         "window",
     )
 
-    def __init__(self, fragment: Fragment, window: ReadyWindow, session: MessageSession | None) -> None:
+    def __init__(self, fragment: Fragment, session: MessageSession | None) -> None:
         self.fragment = fragment
-        self.window = window
         self.session = session
+        self.window = ReadyWindow(fragment, None if session is None else session.session_id)
         #: Every receiver on this lane; the order has no meaning.
         self.receivers: dict[Receiver, None] = {}
         #: Those that may have room, in order of arrival.
@@ -489,12 +479,12 @@ class Lane:
         if not self.receivers:
             self.window.set_idle(True)
 
-    def start_over(self, window: ReadyWindow) -> None:
+    def start_over(self) -> None:
         """M-37: the stream is empty and its numbers begin anew. A read still on its way belongs to the old
         window and ends there."""
         self.window.close()
-        self.window = window
-        window.starts_at_tail(0)
+        self.window = ReadyWindow(self.fragment, None if self.session is None else self.session.session_id)
+        self.window.starts_at_tail(0)
 
     def read_again(self) -> None:
         """Rows may be shown that were hidden, or are no longer to be shown."""
@@ -550,7 +540,7 @@ class Lane:
             if messages:
                 self._consume(receiver, messages)
         else:
-            messages = self._take(min(room, self.fragment.locks_free()))
+            messages = self._take(min(room, self.fragment.locks.free()))
             if messages:
                 self._lock(receiver, messages)
         return len(messages)
@@ -658,7 +648,7 @@ class ConsumedRun(FragmentWrite):
     def begin(self) -> None:
         """The deletion first."""
         self.batch = self.fragment.batch()
-        self.fragment.consuming += len(self.messages)
+        self.fragment.consumption.count += len(self.messages)
         self.remove(_CONSUMED, self.messages)
         self.join()
 
@@ -675,13 +665,13 @@ class ConsumedRun(FragmentWrite):
         if refused:
             lane.waiting.pop(receiver, None)
             self.bytes -= _bytes_delivered(refused)
-            lane.fragment.put_back([delivery.message for delivery in refused])
+            lane.fragment.consumption.put_back([delivery.message for delivery in refused])
         lane.fragment.flow.handed_out(len(deliveries) - len(refused), self.bytes)
         if lane.fragment.runtime.journal is not None:
             taken = _without(self.messages, refused)
             lane.fragment.tell(RECEIVE, taken)
             lane.fragment.tell(COMPLETE, taken)
-        lane.fragment.consumed(len(self.messages))
+        lane.fragment.consumption.over(len(self.messages))
         if not lane.is_fetching(receiver):
             receiver.caught_up()
 

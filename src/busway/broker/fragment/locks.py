@@ -30,6 +30,7 @@ from mypy_extensions import mypyc_attr
 from busway.clock import Entropy
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
 from busway.model.errors import BrokerError
+from busway.store.contract import FragmentIndex
 
 
 class Delivery:
@@ -142,6 +143,7 @@ class LockTable:
         "_draw",
         "_draw_at",
         "_entropy",
+        "_locks_max",
         "_order",
         "_prefix",
         "_runs",
@@ -152,9 +154,10 @@ class LockTable:
         "run_bytes",
     )
 
-    def __init__(self, fragment_index: int, entropy: Entropy) -> None:
+    def __init__(self, fragment_index: FragmentIndex, entropy: Entropy, locks_max: int) -> None:
         self._prefix = fragment_index.to_bytes(2, "big")
         self._entropy = entropy
+        self._locks_max = locks_max
         self._draw = b""
         self._draw_at = 0
         self.live: dict[bytes, Lock] = {}
@@ -169,8 +172,9 @@ class LockTable:
         #: Message bytes of the run locked last.
         self.run_bytes = 0
 
-    def __len__(self) -> int:
-        return len(self.live)
+    def free(self) -> int:
+        """How many more there may be."""
+        return self._locks_max - len(self.live) - len(self.reserved)
 
     def lock_run(
         self,

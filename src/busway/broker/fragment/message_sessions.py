@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.fragment.intake import namespace_fault, quota_fault
-from busway.broker.fragment.journal import SESSION_ACCEPT, SESSION_END
+from busway.broker.fragment.journal import SESSION_ACCEPT, SESSION_END, OperationRow
 from busway.broker.fragment.lane import Lane
 from busway.broker.fragment.locks import Receiver, SessionLock
 from busway.broker.fragment.message_states import MessageInput
@@ -103,7 +103,7 @@ class MessageSessions:
         self._state_room = SessionStateRoom(fragment)
 
     def new_lane(self, session: MessageSession) -> Lane:
-        return Lane(self._fragment, self._fragment.new_window(session.session_id), session)
+        return Lane(self._fragment, session)
 
     def waiting_count(self) -> int:
         return len(self._waiting)
@@ -147,8 +147,8 @@ class MessageSessions:
         session = MessageSession(self, session_id, receiver)
         self._held[session_id] = session
         self._extend(session)
-        self._fragment.tell_session(SESSION_ACCEPT, session_id)
-        self._fragment.register(receiver, session.lane)
+        self._tell(SESSION_ACCEPT, session_id)
+        self._fragment.lanes.stand(receiver, session.lane)
         return session
 
     def _match(self) -> None:
@@ -259,12 +259,19 @@ class MessageSessions:
         fragment.runtime.timers.cancel(session.timer)
         if self._held.get(session.session_id) is session:
             del self._held[session.session_id]
-        fragment.unregister(session.receiver)
+        fragment.lanes.leave(session.receiver)
         session.lane.window.close()
         fragment.settling.session_ended(session, happened)
-        fragment.tell_session(SESSION_END, session.session_id)
+        self._tell(SESSION_END, session.session_id)
         session.lane.session = None  # they would hold one another, and the receiver
         self._match()
+
+    def _tell(self, operation: int, session_id: str) -> None:
+        fragment = self._fragment
+        journal = fragment.runtime.journal
+        if journal is not None:
+            row = OperationRow(session_id=session_id)
+            journal.rows(operation, fragment.settings.path, fragment.index, [row])
 
     def close_all(self, error: BrokerError) -> None:
         """The entity goes: receivers are evicted by the caller, waiting accepts fail here."""
@@ -303,8 +310,8 @@ class MessageSessions:
 
     def start_over(self) -> None:
         """M-37: the fragment is empty and its numbers begin anew."""
-        for session_id, session in self._held.items():
-            session.lane.start_over(self._fragment.new_window(session_id))
+        for session in self._held.values():
+            session.lane.start_over()
 
     def withdraw(self, messages: list[Message]) -> None:
         """Rows leave by other ways than delivery."""
@@ -353,13 +360,14 @@ class MessageSessions:
     def _check_state_growth(self, growth_bytes: int) -> None:
         """A state that grows needs room in its entity (L-3) and in the namespace (L-4)."""
         fragment = self._fragment
-        used = fragment.entity_bytes()
+        used = fragment.intake.stored_bytes()
         if growth_bytes <= 0:
             return
         if used + growth_bytes > fragment.settings.size_bytes_max:
             raise quota_fault(fragment.settings, used)
-        if not fragment.runtime.namespace_size.take(growth_bytes):
-            raise namespace_fault(fragment.runtime.namespace_size.bytes_max)
+        fault = namespace_fault(fragment.runtime.namespace_size, growth_bytes)
+        if fault is not None:
+            raise fault
 
     async def ids(self, state_set_after_ms: int | None, skip: int, top: int, from_id: str = "") -> list[str]:
         """X-17. `from_id`: this one and what comes behind it."""

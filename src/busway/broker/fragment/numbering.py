@@ -129,9 +129,9 @@ class Numbering:
         fragment = self._fragment
         dead_letter = fragment.dead_letter
         return (
-            fragment.holds_nothing()
+            _holds_nothing(fragment)
             and not fragment.duplicates.waiting_messages()
-            and (dead_letter is None or dead_letter.holds_nothing())
+            and (dead_letter is None or _holds_nothing(dead_letter))
         )
 
     def _emptied(self, error: StoreError | None) -> None:
@@ -151,8 +151,8 @@ class Numbering:
         fragment = self._fragment
         for part in (fragment, fragment.dead_letter):
             if part is not None:
-                write = part.write_in(fragment.batch())
-                part.start_numbers_again()
+                write = part.write(fragment.batch())
+                _forget_numbers(part)
                 write.join()
         self._is_told = False
         _log.warning("The sequence numbers of %s start again: the next one is 1", fragment.settings.path)
@@ -167,3 +167,27 @@ class Numbering:
             fragment.settings.path,
             fragment.number_base + NUMBER_MAX - fragment.counters.last_counter,
         )
+
+
+def _holds_nothing(fragment: Fragment) -> bool:
+    """No row in any place, and none that may come back."""
+    counters = fragment.counters
+    return (
+        counters.active == 0
+        and counters.deferred == 0
+        and counters.scheduled == 0
+        and fragment.consumption.count == 0
+        and not fragment.locks.live
+        and not fragment.horizon.arriving
+        and not fragment.horizon.holds_any_back()
+    )
+
+
+def _forget_numbers(fragment: Fragment) -> None:
+    """It holds nothing, durably. Whatever remembers numbers starts over with them."""
+    fragment.counters.last_counter = fragment.number_base
+    fragment.counters.expiry_high_ms = 0
+    if not fragment.settings.is_dead_letter:
+        fragment.horizon.committed_high = fragment.number_base
+    fragment.lane.start_over()
+    fragment.sessions.start_over()

@@ -22,7 +22,7 @@ from busway.broker.fragment.settings import FragmentSettings as FragmentSettings
 from busway.message.message import Message
 from busway.model.errors import BrokerError
 from busway.model.settlement import RunDone, SendReport, Settlement
-from busway.store.contract import CommitBatch
+from busway.store.contract import CommitBatch, FragmentIndex
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -77,7 +77,7 @@ class Outlet:
         """Those that are loaded: without the ones whose store is away."""
         raise NotImplementedError
 
-    def member(self, index: int) -> Fragment:
+    def member(self, index: FragmentIndex) -> Fragment:
         """The fragment with that index; a plain one has no other. Raises ServerBusy while its store is away."""
         raise NotImplementedError
 

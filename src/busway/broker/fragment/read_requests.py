@@ -139,7 +139,7 @@ class ReadRequests:
                 raise MessageNotFound
         if fragment.settings.requires_session:
             found = [message for message in found if message.session_id == session_id]
-        if len(found) < wanted or len(found) > fragment.locks_free():
+        if len(found) < wanted or len(found) > fragment.locks.free():
             raise MessageNotFound
         return found
 

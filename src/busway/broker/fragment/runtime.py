@@ -67,25 +67,16 @@ class NamespaceSize:
     is taken again, which finds what was deleted meanwhile. What grows without asking (a dead letter's reason) is
     found at the next sum."""
 
-    __slots__ = ("_free_bytes", "_used", "bytes_max")
+    __slots__ = ("_used", "bytes_max", "free_bytes")
 
     def __init__(self, bytes_max: int, used: Callable[[], int]) -> None:
         self.bytes_max = bytes_max
         self._used = used
-        #: Free at the last sum, less what was taken since.
-        self._free_bytes = 0
-
-    def take(self, wanted_bytes: int) -> bool:
-        """False when the namespace is full."""
-        if wanted_bytes > self._free_bytes:
-            self.recount()
-            if wanted_bytes > self._free_bytes:
-                return False
-        self._free_bytes -= wanted_bytes
-        return True
+        #: Free at the last sum, less what was taken since (`intake.namespace_fault`).
+        self.free_bytes = 0
 
     def recount(self) -> None:
-        self._free_bytes = self.bytes_max - self._used()
+        self.free_bytes = self.bytes_max - self._used()
 
 
 def broker_error(error: StoreError) -> BrokerError:

@@ -7,14 +7,17 @@ Only a message that expires before one that came earlier gets an expiry entry of
 the head in order, so the sweep may stop at the first that has not (M-44). `Counters.expiry_high_ms` is the
 latest expiry among those in order. After the clock was set back that is every message, for as long as those from
 before are there: each pays an entry, and nothing else grows.
+
+What a publish brings for one subscription is `Copies`: they are gathered, and become a run when they join.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from busway.broker.fragment.journal import DUPLICATE, SCHEDULE, SEND
+from busway.broker.fragment.message_states import SESSION_ID_IS_NULL
 from busway.broker.fragment.runtime import broker_error
 from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import LAST_INSTANT_MS, NEVER_MS, PLACE_ACTIVE, PLACE_SCHEDULED, Message
@@ -25,6 +28,13 @@ from busway.store.contract import CommitBatch, FragmentKey, StoreError
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.outlet import Origin
+
+#: What a copy adds to a batch besides the bytes that it shares.
+_ROW_BYTES: Final = 100
+
+
+def nobody_waits(refused: list[tuple[int, BrokerError]]) -> None:
+    """Of a run or a settlement of our own: somebody else tells of it, or nobody asks."""
 
 
 def expiry_ms(wall_ms: int, ttl_ms: int) -> int:
@@ -190,7 +200,7 @@ class SentRun(FragmentWrite):
                     first_in_order_ms = expires_ms
             else:
                 batch.expiry_entries.append((key, expires_ms, number))
-                fragment.expires_out_of_order(expires_ms)
+                self.expires_out_of_order(expires_ms)
             puts.append((key, PLACE_ACTIVE, message))
         counters.last_counter = self.last_number = number
         counters.expiry_high_ms = high_ms
@@ -225,7 +235,7 @@ class SentRun(FragmentWrite):
         batch.session_entries.extend(prepared.session_entries)
         if prepared.expiry_entries:
             batch.expiry_entries.extend(prepared.expiry_entries)
-            fragment.expires_out_of_order(prepared.first_entry_ms)
+            self.expires_out_of_order(prepared.first_entry_ms)
         self._entered(prepared.enqueued_ms)
         if prepared.first_in_order_ms < NEVER_MS:
             fragment.head_expiry.joined(prepared.first_in_order_ms)
@@ -249,7 +259,7 @@ class SentRun(FragmentWrite):
 
     def _entered(self, enqueued_ms: int) -> None:
         fragment, batch = self.fragment, self.batch
-        fragment.touch_for_send(enqueued_ms)
+        self.count_arrival(enqueued_ms)
         batch.counters[fragment.key] = fragment.counters
         if fragment.runtime.journal is not None:
             self._note_all()
@@ -306,3 +316,41 @@ class SentRun(FragmentWrite):
             fragment.horizon.committed_high = self.last_number
         if self.active:
             fragment.sent(self.active, self.active_bytes)
+
+
+class Copies:
+    """What one run brings for one subscription."""
+
+    __slots__ = ("bytes", "dead", "main", "messages", "needs_session_id", "shared_bytes")
+
+    def __init__(self, main: Fragment) -> None:
+        self.main = main
+        self.needs_session_id = main.settings.requires_session
+        self.messages: list[Message] = []
+        #: Copies that go to the dead-letter queue at once, with the properties that say why.
+        self.dead: list[tuple[Message, dict[str, object]]] = []
+        #: Of `messages`; and how many of these are the published message's own, shared by all plain copies.
+        self.bytes = 0
+        self.shared_bytes = 0
+
+    def add(self, copy: Message) -> int:
+        """The bytes that it adds."""
+        if self.needs_session_id and copy.session_id is None:
+            self.dead.append((copy, SESSION_ID_IS_NULL))
+            return 0
+        assert copy.state == PLACE_ACTIVE
+        self.messages.append(copy)
+        size = copy.size()
+        self.bytes += size
+        return size
+
+    def count(self) -> int:
+        return len(self.messages) + len(self.dead)
+
+    def run(self) -> SentRun:
+        """Of `messages`."""
+        return SentRun(self.main, self.messages, self.bytes, len(self.messages), [], nobody_waits, True)
+
+    def batch_bytes(self) -> int:
+        """What they add to a batch: what they share weighs once there, with the publish itself."""
+        return self.bytes + len(self.messages) * _ROW_BYTES - self.shared_bytes

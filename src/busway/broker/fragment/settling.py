@@ -6,6 +6,9 @@ lock ends at the same instant has exactly one fate. The usual end, completion, i
 What all other ends lead to is decided by `Outcomes`: a delivery that was the last one, an expiry that has waited
 for it. Its caller takes locks out of the table (which makes it their owner), tells what happened to each, joins
 the write and serves.
+
+Receive-and-delete has no locks: its messages are deleted first and delivered then. `Consumption` knows those that
+are between the two, and puts back what was not delivered (R-1).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from busway.broker.fragment.message_states import (
 from busway.broker.fragment.property_changes import dead_letter_properties, merge_changes
 from busway.broker.fragment.runtime import broker_error
 from busway.broker.fragment.write import FragmentWrite
-from busway.message.message import PLACE_ACTIVE
+from busway.message.message import PLACE_ACTIVE, Message
 from busway.model.errors import (
     BadArgument,
     BrokerError,
@@ -185,27 +188,32 @@ class SettledRun(FragmentWrite):
 class Settling:
     """Of one fragment."""
 
-    __slots__ = ("_fragment", "_timer")
+    __slots__ = ("_clock", "_fragment", "_locks", "_timer", "_timers")
 
     def __init__(self, fragment: Fragment) -> None:
         self._fragment = fragment
+        self._locks = fragment.locks
+        self._clock = fragment.runtime.clock
+        self._timers = fragment.runtime.timers
+        #: For the first lock that ends.
         self._timer: Timer | None = None
 
     def stop(self) -> None:
-        self._fragment.runtime.timers.cancel(self._timer)
+        self._timers.cancel(self._timer)
 
     def settle(
         self, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None = None
     ) -> None:
         """Pops the locks by token; whoever pops one owns its outcome (R-10…R-18)."""
+        fragment = self._fragment
         try:
-            batch = self._fragment.batch()
+            batch = fragment.batch()
         except ServerBusy as error:
             done([(index, error) for index in range(len(tokens))])
             return
-        was_full = self._fragment.locks_free() <= 0
+        was_full = self._locks.free() <= 0
         refused: list[tuple[int, BrokerError]] = []
-        run = SettledRun(self._fragment, batch, settlement.verb, len(tokens), refused, done)
+        run = SettledRun(fragment, batch, settlement.verb, len(tokens), refused, done)
         if settlement.verb is Verb.COMPLETE:
             self._complete(run, tokens, session_id, refused)
             has_written = len(refused) < len(tokens)
@@ -214,20 +222,20 @@ class Settling:
         else:
             has_written = self._settle_otherwise(run, tokens, settlement, session_id, refused)
         if not has_written:
-            self._fragment.flow.settled(settlement.verb, len(tokens) - len(refused))
+            fragment.flow.settled(settlement.verb, len(tokens) - len(refused))
             done(refused)
         if was_full:
-            self._fragment.serve_all()
+            fragment.lanes.serve_all()
 
     def complete(
         self, tokens: list[bytes], session_id: str | None, refused: list[tuple[int, BrokerError]]
     ) -> FragmentWrite:
         """R-10 for whoever waits for the commit by itself, and joins the write. Raises ServerBusy."""
         write = self._fragment.write()
-        was_full = self._fragment.locks_free() <= 0
+        was_full = self._locks.free() <= 0
         self._complete(write, tokens, session_id, refused)
         if was_full:
-            self._fragment.serve_all()
+            self._fragment.lanes.serve_all()
         return write
 
     def _complete(
@@ -237,8 +245,8 @@ class Settling:
         session_id: str | None,
         refused: list[tuple[int, BrokerError]],
     ) -> None:
-        pop = self._fragment.locks.pop
-        now = self._fragment.runtime.clock.monotonic()
+        pop = self._locks.pop
+        now = self._clock.monotonic()
         noted: list[Lock] | None = None if self._fragment.runtime.journal is None else []
         active: list[int] = []
         size_bytes = 0
@@ -280,9 +288,9 @@ class Settling:
             return False
         happened = INPUT_OF_VERB[settlement.verb]
         outcomes = Outcomes(write)
-        now = self._fragment.runtime.clock.monotonic()
+        now = self._clock.monotonic()
         for index, token in enumerate(tokens):
-            lock = self._fragment.locks.get(token, now)
+            lock = self._locks.get(token, now)
             if lock is None:
                 refused.append((index, self.lock_lost(session_id)))
                 continue
@@ -291,7 +299,7 @@ class Settling:
             except BrokerError as error:
                 refused.append((index, error))
                 continue
-            self._fragment.locks.pop(token, now)
+            self._locks.pop(token, now)
             outcomes.settle(lock, happened, settlement, changed)
         if outcomes.has_written:
             write.join()
@@ -300,63 +308,66 @@ class Settling:
 
     def lock_lost(self, session_id: str | None) -> BrokerError:
         """R-17; on a session entity the session's lock decides (X-10)."""
-        if self._fragment.settings.requires_session and not self._fragment.sessions.is_held(session_id):
+        fragment = self._fragment
+        if fragment.settings.requires_session and not fragment.sessions.is_held(session_id):
             return SessionLockLost()
         return MessageLockLost()
 
     def renew(self, tokens: list[bytes]) -> list[int]:
         """R-30: from now on, one whole duration. All of them or none."""
-        if self._fragment.settings.requires_session:
+        settings = self._fragment.settings
+        if settings.requires_session:
             raise InvalidOperation(
                 "Locks of single messages cannot be renewed on an entity that requires sessions:"
                 " renew the session's lock."
             )
         if self._fragment.is_failed:
             raise ServerBusy
-        now = self._fragment.runtime.clock.monotonic()
+        now = self._clock.monotonic()
         for token in tokens:
-            if not self._fragment.locks.renewable(token, now):
+            if not self._locks.renewable(token, now):
                 raise MessageLockLost
-        duration_ms = self._fragment.settings.lock_duration_ms
+        duration_ms = settings.lock_duration_ms
         deadline = now + duration_ms / 1000
-        self._fragment.locks.renew(tokens, deadline)
+        self._locks.renew(tokens, deadline)
         self.watch(deadline)
-        return [self._fragment.runtime.clock.wall_ms() + duration_ms] * len(tokens)
+        return [self._clock.wall_ms() + duration_ms] * len(tokens)
 
     # -- the end of locks
 
     def watch(self, deadline: float) -> None:
         timer = self._timer
         if timer is None or timer.deadline > deadline:
-            self._fragment.runtime.timers.cancel(timer)
-            self._timer = self._fragment.runtime.timers.at(deadline, self._locks_ended)
+            self._timers.cancel(timer)
+            self._timer = self._timers.at(deadline, self._locks_ended)
 
     def _locks_ended(self) -> None:
         """R-5, R-40: available again, one failed delivery more."""
         self._timer = None
-        now = self._fragment.runtime.clock.monotonic()
+        fragment = self._fragment
+        now = self._clock.monotonic()
         try:
-            write = self._fragment.write()
+            write = fragment.write()
         except ServerBusy:
             self.watch(now + _RETRY_S)
             return
-        was_full = self._fragment.locks_free() <= 0
-        ended = self._fragment.locks.take_ended(now, self._fragment.runtime.limits.sweep_rows_max)
+        was_full = self._locks.free() <= 0
+        ended = self._locks.take_ended(now, fragment.runtime.limits.sweep_rows_max)
         if ended:
             outcomes = Outcomes(write)
             for lock in ended:
                 outcomes.end(lock, MessageInput.LOCK_ENDED, lock.changes)
             write.join()
             outcomes.serve()
-        deadline = self._fragment.locks.next_deadline()
+        deadline = self._locks.next_deadline()
         if deadline is not None:
             self.watch(deadline)
         if was_full:
-            self._fragment.serve_all()
+            self._fragment.lanes.serve_all()
 
     def session_ended(self, session: MessageSession, happened: MessageInput) -> None:
         """All locks of a session end with it: with a count (X-10) or without (X-11)."""
-        locks = self._fragment.locks.pop_session(session)
+        locks = self._locks.pop_session(session)
         if not locks or not self._fragment.is_usable():
             return
         write = self._fragment.write()
@@ -366,3 +377,38 @@ class Settling:
         if outcomes.has_written:
             write.join()
         outcomes.serve()
+
+
+class Consumption:
+    """Messages of one fragment that are deleted for receive-and-delete and not delivered yet: they may come back."""
+
+    __slots__ = ("_fragment", "count")
+
+    def __init__(self, fragment: Fragment) -> None:
+        self._fragment = fragment
+        self.count = 0
+
+    def over(self, count: int) -> None:
+        """The deletion is durable and the messages are delivered, or put back."""
+        self.count -= count
+        counters = self._fragment.counters
+        if self.count == 0 and counters.active == 0:
+            counters.expiry_high_ms = 0
+
+    def put_back(self, messages: list[Message]) -> None:
+        """Deleted, but never sent: back under their numbers, by its successor when the fragment is no longer in
+        use."""
+        fragment = self._fragment
+        try:
+            write = fragment.write()
+        except ServerBusy:
+            fragment.runtime.strays.add((fragment.store.name, fragment.key), messages)
+            return
+        write.put_back(messages)
+        write.join()
+
+    def put_strays_back(self) -> None:
+        """The fragment was loaded, or strays of its kind have come."""
+        messages = self._fragment.runtime.strays.take((self._fragment.store.name, self._fragment.key))
+        if messages:
+            self.put_back(messages)

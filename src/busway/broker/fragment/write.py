@@ -287,7 +287,7 @@ class FragmentWrite:
             )
         )
         if expires:
-            fragment.expires_out_of_order(message.expires_at_ms)
+            self.expires_out_of_order(message.expires_at_ms)
         self._uncount(step.place, 1, size)
         self.expect(number, message.session_id, size + len(changes) - len(message.changes or b""))
 
@@ -302,7 +302,7 @@ class FragmentWrite:
                 batch.session_entries.append((fragment.key, message.session_id or "", number))
             if message.expires_at_ms < NEVER_MS and not fragment.settings.is_dead_letter:
                 batch.expiry_entries.append((fragment.key, message.expires_at_ms, number))
-                fragment.expires_out_of_order(message.expires_at_ms)
+                self.expires_out_of_order(message.expires_at_ms)
 
     def put_scheduled(self, messages: list[Message]) -> None:
         """S-30, S-31: stored apart, receivable from their time on. Their bytes are counted with the others'."""
@@ -311,7 +311,9 @@ class FragmentWrite:
             message.state = PLACE_SCHEDULED
             self.batch.puts.append((fragment.key, PLACE_SCHEDULED, message))
         fragment.counters.scheduled += len(messages)
-        fragment.activates_at(min(message.scheduled_at_ms for message in messages))
+        activator = fragment.runtime.activators.get(fragment.store.name)
+        if activator is not None:
+            activator.joined(min(message.scheduled_at_ms for message in messages))
 
     def put_reserved(self, messages: list[Message], enqueued_ms: int) -> None:
         """Scheduled messages that have their numbers already."""
@@ -321,7 +323,7 @@ class FragmentWrite:
             size_bytes += message.size()
         self.fragment.counters.bytes += size_bytes
         self.batch.bytes += size_bytes
-        self.fragment.touch_for_send(enqueued_ms)
+        self.count_arrival(enqueued_ms)
         self.put_scheduled(messages)
         self.note(SCHEDULE, messages)
 
@@ -359,7 +361,19 @@ class FragmentWrite:
             self.arrivals = []
         self.arrivals.append((number, session_id))
 
+    def expires_out_of_order(self, expires_at_ms: int) -> None:
+        """A row with an expiry entry of its own is in the batch."""
+        sweeper = self.fragment.runtime.sweepers.get(self.fragment.store.name)
+        if sweeper is not None:
+            sweeper.joined(expires_at_ms)
+
     # -- what else belongs to it
+
+    def count_arrival(self, enqueued_ms: int) -> None:
+        """A use of the entity (E-41), whatever its status is by now: the next message must not be enqueued before
+        this one (M-16)."""
+        if self.fragment.settings.arrivals_are_uses:
+            self.fragment.touch(enqueued_ms)
 
     def set_session_state(self, session_id: str, state: bytes | None, growth_bytes: int) -> None:
         """X-15: counts in the size of the entity."""
@@ -384,7 +398,7 @@ class FragmentWrite:
         counters.bytes -= size_bytes
         if place == PLACE_ACTIVE:
             counters.active -= count
-            if counters.active == 0 and fragment.consuming == 0:
+            if counters.active == 0 and fragment.consumption.count == 0:
                 counters.expiry_high_ms = 0
         elif place == PLACE_DEFERRED:
             counters.deferred -= count

@@ -36,7 +36,7 @@ from busway.model.descriptions import (
 from busway.model.entity_path import path_key
 from busway.model.errors import BrokerError, EntityNotFound, EntityUpdated, ServerBusy
 from busway.rules.selection import Selection
-from busway.store.contract import FragmentKey
+from busway.store.contract import FragmentIndex, FragmentKey
 
 Loaded = TypeVar("Loaded")
 
@@ -91,10 +91,12 @@ class EntityLoader:
         mains = self._in_service(row, self.topic_fragment)
         return Topic(description.path, description, self._outlet(row, settings, mains))
 
-    def _in_service(self, row: EntityRow, load: Callable[[EntityRow, int], Loaded]) -> list[Loaded | None]:
+    def _in_service(
+        self, row: EntityRow, load: Callable[[EntityRow, FragmentIndex], Loaded]
+    ) -> list[Loaded | None]:
         """What is in service, by index. Raises ServerBusy when nothing is."""
         found = [
-            load(row, index) if self._keeper_of(share.store_name).is_open else None
+            load(row, FragmentIndex(index)) if self._keeper_of(share.store_name).is_open else None
             for index, share in enumerate(row.shares)
         ]
         if all(part is None for part in found):
@@ -129,7 +131,7 @@ class EntityLoader:
 
     # -- fragments
 
-    def pair(self, row: EntityRow, index: int) -> tuple[Fragment, Fragment]:
+    def pair(self, row: EntityRow, index: FragmentIndex) -> tuple[Fragment, Fragment]:
         """One fragment and the one of its dead letters."""
         description = row.description
         assert not isinstance(description, TopicDescription)
@@ -154,7 +156,7 @@ class EntityLoader:
             dead_letter.forwarder.wake()
         return main, dead_letter
 
-    def topic_fragment(self, row: EntityRow, index: int) -> Fragment:
+    def topic_fragment(self, row: EntityRow, index: FragmentIndex) -> Fragment:
         description = row.description
         assert isinstance(description, TopicDescription)
         settings = FragmentSettings.of_topic(description, self._runtime.limits)
@@ -177,7 +179,7 @@ class EntityLoader:
         self,
         share: Share,
         key: FragmentKey,
-        index: int,
+        index: FragmentIndex,
         settings: FragmentSettings,
         dead_letter: Fragment | None,
     ) -> Fragment:
@@ -356,7 +358,7 @@ class EntityTable:
         owner = self.index.owner(store_name, key)
         if owner is None:
             return None
-        row, index = owner
+        row, index = owner[0], FragmentIndex(owner[1])
         try:
             entity = self.entity(row)
             if isinstance(entity, Queue):
@@ -386,7 +388,7 @@ class EntityTable:
             return
         fragment = self.fragment(store_name, key)
         if fragment is not None and fragment.is_usable():
-            fragment.put_strays_back()
+            fragment.consumption.put_strays_back()
 
     # -- stores
 
@@ -406,7 +408,7 @@ class EntityTable:
                 self._unload(row.key, error)
                 continue
             for index, group in _groups_in(row, entity, store_name):
-                group.lose(index, error)
+                group.lose(FragmentIndex(index), error)
 
     def regain_store(self, store_name: str) -> None:
         """The store is in service again: partitioned entities that are loaded get their fragments back. Others are
@@ -419,9 +421,10 @@ class EntityTable:
                 self._take_back(*place)
 
     def _regain(self, row: EntityRow, entity: Queue | Topic, store_name: str) -> None:
-        for index, share in enumerate(row.shares):
+        for at, share in enumerate(row.shares):
             if share.store_name != store_name:
                 continue
+            index = FragmentIndex(at)
             if isinstance(entity, Topic):
                 parts: tuple[Fragment, ...] = (self._loader.topic_fragment(row, index),)
             else:

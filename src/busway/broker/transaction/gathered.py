@@ -34,7 +34,7 @@ from busway.model.errors import (
     SessionLockLost,
 )
 from busway.model.settlement import RunDone, Settlement, Verb
-from busway.store.contract import CommitBatch, StoreError
+from busway.store.contract import CommitBatch, FragmentIndex, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -50,7 +50,7 @@ def place_of_messages(
     InvalidOperation, and ServerBusy while the fragment's store is away."""
     settings = outlet.settings
     if not settings.is_partitioned:
-        return outlet.member(0), None
+        return outlet.member(FragmentIndex(0)), None
     key = known_key
     for message in messages:
         found = key_of(message, settings.detects_duplicates)
@@ -72,7 +72,7 @@ def place_of_messages(
 def place_of_tokens(outlet: Outlet, tokens: list[bytes]) -> Fragment:
     """Raises InvalidOperation when they belong to several fragments."""
     if not outlet.settings.is_partitioned:
-        return outlet.member(0)
+        return outlet.member(FragmentIndex(0))
     try:
         return _only(outlet, {index_of_token(token) for token in tokens})
     except MessageNotFound:
@@ -81,15 +81,15 @@ def place_of_tokens(outlet: Outlet, tokens: list[bytes]) -> Fragment:
 
 def place_of_numbers(outlet: Outlet, numbers: list[int]) -> Fragment:
     if not outlet.settings.is_partitioned:
-        return outlet.member(0)
+        return outlet.member(FragmentIndex(0))
     return _only(outlet, {index_of_number(number) for number in numbers})
 
 
-def via_index(via: Outlet, via_key: str | None, known_index: int | None) -> int:
+def via_index(via: Outlet, via_key: str | None, known_index: FragmentIndex | None) -> FragmentIndex:
     """TX-18: the fragment of the via entity by the ViaPartitionKey; without one, where the transaction takes place
     already."""
     if not via.settings.is_partitioned:
-        return 0
+        return FragmentIndex(0)
     if via_key is not None:
         return fragment_of_key(via_key, via.settings.fragment_count)
     if known_index is None:
@@ -99,7 +99,7 @@ def via_index(via: Outlet, via_key: str | None, known_index: int | None) -> int:
     return known_index
 
 
-def _only(outlet: Outlet, indexes: set[int]) -> Fragment:
+def _only(outlet: Outlet, indexes: set[FragmentIndex]) -> Fragment:
     if len(indexes) > 1:
         raise InvalidOperation(OTHER_FRAGMENT)
     return outlet.member(indexes.pop())
@@ -183,7 +183,7 @@ class TransactionSends:
 
     def join_scheduled(self, scheduled: list[Message], batch: CommitBatch) -> None:
         if scheduled:
-            self.fragment.intake.join_reserved(self.fragment.write_in(batch), scheduled)
+            self.fragment.intake.join_reserved(self.fragment.write(batch), scheduled)
 
     def show_scheduled(self) -> None:
         """What was scheduled is durable: it can be seen, and its time may come."""
@@ -263,8 +263,8 @@ class TransactionClaims:
     def join(self, batch: CommitBatch) -> None:
         """Carries them out. `fault` was None, and nothing has suspended since."""
         fragment = self.fragment
-        was_full = fragment.locks_free() <= 0
-        write = fragment.write_in(batch)
+        was_full = fragment.locks.free() <= 0
+        write = fragment.write(batch)
         outcomes = Outcomes(write)
         completed: list[Lock] = []
         for token, lock, settlement in self._settled:
@@ -281,7 +281,7 @@ class TransactionClaims:
         write.join()
         outcomes.serve()
         if was_full:
-            fragment.serve_all()
+            fragment.lanes.serve_all()
 
     def committed(self, error: StoreError | None) -> None:
         fragment = self.fragment

@@ -52,7 +52,7 @@ from busway.model.errors import (
     TransactionUnknown,
 )
 from busway.model.settlement import Settlement, Verb
-from busway.store.contract import CommitBatch, StoreError
+from busway.store.contract import CommitBatch, FragmentIndex, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -137,7 +137,7 @@ class Transaction:
         self._first: Fragment | None = None
         self._top_key: str | None = None
         self._top_path: str | None = None
-        self._index = 0
+        self._index = FragmentIndex(0)
         #: TX-13: the key that every message sent to a partitioned entity must have.
         self._partition_key: str | None = None
         # What it will do. Transfers are messages that go to another entity by way of this one (TX-3).
@@ -183,7 +183,7 @@ class Transaction:
         own = {} if sends is None else sends.scheduled()
         others = [number for number in numbers if number not in own]
         if others:
-            found = await fragment.cancellable(others)
+            found = await fragment.reads.cancellable(others)
             self._enter(fragment, len(found))
             self._begin(fragment)
             self._claims.setdefault(fragment, TransactionClaims(fragment)).cancel(found)
@@ -218,7 +218,7 @@ class Transaction:
             raise InvalidOperation(
                 f"'{outlet.settings.path}' is partitioned: its rules cannot be changed in a transaction."
             )
-        fragment = outlet.member(0)
+        fragment = outlet.member(FragmentIndex(0))
         self._enter(fragment, 1)
         if self._rules is None:
             self._rules = TransactionRules(work)
