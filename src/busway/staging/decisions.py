@@ -37,7 +37,7 @@ _FORMAT: Final = 1
 #: Rows that are read before others get their turn.
 _READ_AT_ONCE: Final = 500
 
-Told = Callable[[], None]
+PublishedCallback = Callable[[], None]
 
 
 class Decision:
@@ -78,7 +78,7 @@ class Decision:
         #: (stage, store) that is not published yet.
         self.left = {(stage_id, name) for stage_id, names in stages.items() for name in names}
         #: Told once when nothing is left.
-        self.waiting: list[Told] = []
+        self.waiting: list[PublishedCallback] = []
         #: The one before it, while something of that one is left.
         self._before: Decision | None = None
 

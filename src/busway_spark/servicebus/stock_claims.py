@@ -67,7 +67,7 @@ _RENEWAL_S_MIN: Final = 1.0
 _RENEWAL_S_MAX: Final = 20.0
 _UUID: Final = 0x98
 #: Numbers that a claim holds, each with its session.
-Kept = dict[int, str | None]
+SessionOfNumber = dict[int, str | None]
 T = TypeVar("T")
 
 
@@ -139,7 +139,7 @@ class ClaimSteps:
 
     # -- hold
 
-    async def hold(self, claim: Claim, taken: list[Taken]) -> Kept:
+    async def hold(self, claim: Claim, taken: list[Taken]) -> SessionOfNumber:
         """Makes them the claim's own. Those that are: a lock may have been lost meanwhile."""
         if not self._is_durable:
             return {each.number: each.session_id for each in taken}
@@ -149,7 +149,7 @@ class ClaimSteps:
                 is_certain &= await self._defer(claim.stamp, tokens[at : at + _LINK_MESSAGES], session_id)
         return {each.number: each.session_id for each in taken} if is_certain else await self.kept(claim)
 
-    async def kept(self, claim: Claim) -> Kept:
+    async def kept(self, claim: Claim) -> SessionOfNumber:
         """What bears the claim's stamp. Without durable claims: what is still there."""
         return {
             number_of(message): message.session_id if claim.has_sessions else None
@@ -184,7 +184,7 @@ class ClaimSteps:
 
     # -- settle
 
-    async def settle(self, claim: Claim, kept: Kept, taken: list[Taken]) -> None:
+    async def settle(self, claim: Claim, kept: SessionOfNumber, taken: list[Taken]) -> None:
         """The batch is done: its messages go."""
         await self._stop_renewing()
         if self._is_durable:
@@ -306,7 +306,7 @@ class ClaimSteps:
         self._sessions.clear()
 
 
-def by_session(kept: Kept) -> Held:
+def by_session(kept: SessionOfNumber) -> Held:
     held: Held = {}
     for number in sorted(kept):
         held.setdefault(kept[number], []).append(number)
@@ -394,7 +394,7 @@ class StockClaims:
         #: What the newest claim has locked, and what of it is held.
         self._stamp = ""
         self._taken: list[Taken] = []
-        self._kept: Kept | None = None
+        self._kept: SessionOfNumber | None = None
         #: Of the newest claim: when its oldest message was enqueued.
         self.oldest_ms = 0
 
@@ -429,7 +429,7 @@ class StockClaims:
         self.oldest_ms = min(each.enqueued_ms for each in taken)
         return claim
 
-    def _held(self, claim: Claim) -> Kept:
+    def _held(self, claim: Claim) -> SessionOfNumber:
         is_ours = claim.stamp == self._stamp
         if is_ours and self._kept is not None:
             return self._kept

@@ -46,7 +46,7 @@ _LOT_BYTES: Final = 2 * 1024 * 1024
 
 
 @dataclass
-class Told:
+class SentCopies:
     """What a target says at the end: copies that are new, those that were there, and what the driver must decide."""
 
     new: int = 0
@@ -58,7 +58,7 @@ class CopyTarget(Protocol):
     def put(self, copies: CopyColumns) -> None:
         """Raises JobFailed."""
 
-    def finish(self) -> Told:
+    def finish(self) -> SentCopies:
         """All were sent. Raises JobFailed."""
 
     def close(self) -> None: ...
@@ -74,7 +74,7 @@ class SubscriptionTarget:
         self._fragment = 0
         self._count = 0
         self._bytes = 0
-        self._told = Told()
+        self._told = SentCopies()
 
     def put(self, copies: CopyColumns) -> None:
         if not len(copies.numbers):
@@ -117,7 +117,7 @@ class SubscriptionTarget:
             self._told.new += new
             self._told.known += known
 
-    def finish(self) -> Told:
+    def finish(self) -> SentCopies:
         self._post()
         self._join()
         return self._told
@@ -156,11 +156,11 @@ class StagedTarget:
             with _told_by_job():
                 self._stage.put(self._queue, None, EncodedRows.framed(rows, payloads))
 
-    def finish(self) -> Told:
+    def finish(self) -> SentCopies:
         with _told_by_job():
             staged = self._stage.finish()
         self._is_whole = True
-        return Told(staged=staged.to_json())
+        return SentCopies(staged=staged.to_json())
 
     def close(self) -> None:
         self._stage.end(drops=not self._is_whole)
@@ -182,7 +182,7 @@ class QueueTarget:
         self._runner = asyncio.Runner()
         self._client = bus.client()
         self._sender: ServiceBusSender | None = None
-        self._told = Told()
+        self._told = SentCopies()
 
     def put(self, copies: CopyColumns) -> None:
         payloads: list[Any] = _good(copies).to_pylist()
@@ -199,7 +199,7 @@ class QueueTarget:
         for part in batches(payloads, self._sender.batch_bytes_max):
             await self._sender.send_encoded(part)
 
-    def finish(self) -> Told:
+    def finish(self) -> SentCopies:
         return self._told
 
     def close(self) -> None:
