@@ -26,10 +26,14 @@ from benchmarks.artemis import Artemis
 from benchmarks.busway_server import BuswayServer
 from benchmarks.event_hubs import event_hubs
 from benchmarks.generator import Load
+from benchmarks.idle import idle
 from benchmarks.journal import journal
 from benchmarks.rabbitmq import RabbitMq
 from benchmarks.report import Report
+from benchmarks.sustained import sustained
+from benchmarks.today import today, today_pure
 from benchmarks.transactions import transactions
+from benchmarks.writes import writes
 
 RESULTS = Path(__file__).parent / "results"
 PARTS: dict[str, Callable[[parts.Bench, Report], None]] = {
@@ -45,14 +49,21 @@ PARTS: dict[str, Callable[[parts.Bench, Report], None]] = {
     "event-hubs": event_hubs,
     "partitions": partitions.partitions,
     "journal": journal,
+    "writes": writes,
+    "idle": idle,
+    "today": today,
+    "today-pure": today_pure,
+    "sustained": sustained,
     "sdk": parts.official_sdk,
 }
 #: Parts that run on the two servers that stand for the whole run, and those that run on RabbitMQ too.
 ON_STANDING_SERVERS = {"throughput", "latency", "connections", "sdk"}
 ON_PEER = {"throughput", "latency", "connections", "topics"}
 ON_ARTEMIS = {"throughput", "latency", "connections"}
-#: Fills two servers first: in a quick run only when it is asked for.
-NOT_QUICK = {"scale"}
+#: Takes so long that it has to be asked for.
+ON_REQUEST = {"sustained"}
+#: Fills two servers first, or compiles another tree: in a quick run only when it is asked for.
+NOT_QUICK = {"scale", "writes", "today", "today-pure"}
 
 
 def main() -> int:
@@ -89,7 +100,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=[*PARTS], metavar="PART", help="these parts, see below")
     options = parser.parse_args()
     if options.only is None:
-        options.only = [name for name in PARTS if not (options.quick and name in NOT_QUICK)]
+        left_out = ON_REQUEST | (NOT_QUICK if options.quick else set())
+        options.only = [name for name in PARTS if name not in left_out]
     if options.quick:
         options.rounds, options.messages = 1, options.messages // 10
     return options
@@ -137,7 +149,7 @@ def _second_peer(folder: Path, stack: ExitStack) -> Artemis | None:
 
 
 def _result_name(only: list[str]) -> str:
-    names = [] if set(only) == set(PARTS) else only
+    names = [] if set(only) == set(PARTS) - ON_REQUEST else only
     return "-".join([f"{datetime.now(UTC):%Y-%m-%d}", *names]) + ".md"
 
 
