@@ -95,9 +95,8 @@ def meter_of(pid: int) -> Meter:
 
 def _metered(target: Target, load: Load, work: Callable[[], dict[str, float]], rest_s: float) -> Figure:
     meter = meter_of(target.pid)
-    before, begun = meter.now(), time.monotonic()
+    before = meter.now()
     result = work()
-    wall_s = time.monotonic() - begun
     during = meter.now() - before
     used = meter.rested(rest_s) - before
     return Figure(
@@ -107,5 +106,5 @@ def _metered(target: Target, load: Load, work: Callable[[], dict[str, float]], r
         result.get("p99_ms", 0.0),
         used.written_bytes / load.messages,
         result["cpu_s"] / load.messages * 1e6,
-        (during.cpu_ns / 1e9 + result["cpu_s"]) / wall_s,
+        (during.cpu_ns / 1e9 + result["cpu_s"]) / result["secs"],
     )
