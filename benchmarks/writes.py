@@ -20,7 +20,8 @@ from benchmarks.parts import Bench
 from benchmarks.report import Report
 from benchmarks.today import base_tree
 
-RATE = 5_000
+#: A store writes whole pages for each commit: at a slow pace commits are small, and pages count, not messages.
+RATE = 20_000
 BEHIND_S = 60
 #: A store may look again for what it has put off, and has more to do when it was given more.
 _REST_S = 5 * REST_S
@@ -46,8 +47,8 @@ def writes(bench: Bench, report: Report) -> None:
     report.beside(
         f"{title}, the same, against commit {bars.TODAY}", full_speed["new"], full_speed.get("base"), "B"
     )
-    report.within(f"{title}, receiver keeps up, {RATE:,}/s", soon["new"], bars.WRITTEN_BYTES, "B")
-    report.beside(f"{title}, the same, against commit {bars.TODAY}", soon["new"], soon.get("base"), "B")
+    metric = f"{title}, receiver keeps up, {RATE:,}/s, against commit {bars.TODAY}"
+    report.beside(metric, soon["new"], soon.get("base"), "B")
     metric = f"{title}, receiver {behind_s} s behind, {RATE:,}/s, against commit {bars.TODAY}"
     report.at_most(metric, late["new"], late.get("base"), bars.WRITTEN_BEHIND, "B")
 
