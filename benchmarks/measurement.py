@@ -46,7 +46,7 @@ def measure_both(target: Target, load: Load, rest_s: float = SOON_S) -> Figure:
 
 def measure_from_window(target: Target, load: Load, rest_s: float = SOON_S) -> Figure:
     """Receiving what was sent just before and never left the broker's memory, a little at a time. What sending left
-    to be done meanwhile is in the cost."""
+    to be done meanwhile is in the cost, and so is a connection for each little."""
     meter, little = meter_of(target.pid), replace(load, messages=WINDOW_MESSAGES)
     turns = max(load.messages // WINDOW_MESSAGES, 1)
     used, passing, took_s, wall_s, generator_s = NOTHING, NOTHING, 0.0, 0.0, 0.0
