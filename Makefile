@@ -51,7 +51,7 @@ pages: setup ## write docs/rules.md, docs/proofs.md, COMPATIBILITY.md, docs/sett
 	@$(BIN)/python scripts/settings.py
 	@$(BIN)/python -m tests.timers
 
-bench: setup ## measure, against RabbitMQ in the same run (python -m benchmarks.run --help for parts)
+bench: setup ## measure, against RabbitMQ and Artemis in the same run (python -m benchmarks.run --help for parts)
 	@$(BIN)/python -m benchmarks.run
 
 bench-compare: setup ## what a change costs, against a commit: make bench-compare BASE=HEAD~1 (ARGS=--quick, ARGS=--help)

@@ -10,14 +10,16 @@ from pathlib import Path
 import psutil
 
 from benchmarks.generator import Load, Target, run
+from benchmarks.trees import Tree
 from tests.harness.running_server import BUSWAY, RunningServer
 
 
 class BuswayServer:
     """As a context manager it stops in the end, whatever happened; `start` is the caller's."""
 
-    def __init__(self, folder: Path, *arguments: str, pure: bool = False) -> None:
-        environment = {"BUSWAY_PURE": "1"} if pure else {}
+    def __init__(self, folder: Path, *arguments: str, pure: bool = False, tree: Tree | None = None) -> None:
+        """On the sources of this checkout, or on those of a tree."""
+        environment = {"BUSWAY_PURE": "1" if pure else ""} if tree is None else tree.environment(pure)
         self.name = "Busway pure" if pure else "Busway"
         self.server = RunningServer(folder, *arguments, environment=environment)
         self._queue_count = 0

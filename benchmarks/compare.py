@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 
 from benchmarks import generator, planted_slowness, trees
 from benchmarks.comparison_table import table, verdict_of
+from benchmarks.meter import REST_S, SOON_S
 from benchmarks.pair_ratios import PAIRS_MIN, Verdict
 from benchmarks.pairing import Comparison, Plan
 from benchmarks.planted_slowness import Finding
@@ -71,6 +72,14 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pure", action="store_true", help="the Python sources, without compiling")
     parser.add_argument(
         "--pairs", type=int, metavar="N", help=f"exactly so many of each workload, {PAIRS_MIN} or more"
+    )
+    parser.add_argument(
+        "--rest",
+        type=float,
+        metavar="SECONDS",
+        default=SOON_S,
+        help=f"after each burst, which counts what is done meanwhile ({SOON_S:g}); {REST_S:g} for a store that puts"
+        " off work until it has nothing else to do",
     )
     parser.add_argument(
         "--only", nargs="+", choices=[*TITLES], metavar="WORKLOAD", help="these, see below", default=[*TITLES]
@@ -140,7 +149,7 @@ def _measured(base: Tree, new: Tree, options: argparse.Namespace) -> Comparison:
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    plan = QUICK if options.quick else WHOLE
+    plan = replace(QUICK if options.quick else WHOLE, rest_s=options.rest)
     if options.pairs is None:
         return plan
     return replace(plan, pairs_min=options.pairs, pairs_max=options.pairs)

@@ -1,8 +1,7 @@
 """One side of a comparison: a server that stands on a tree, the load it gets, and what each burst of it cost.
 
-A burst ends for us when the server has settled. Part of the work of messages comes later: a store looks once a
-second whether pages are to be given back, and the last checkpoint runs after the last outcome. So a burst's cost
-counts on for `BACKGROUND_S` after it, and until the server has become quiet.
+A burst ends for us when the server has settled: its cost counts on while the server rests, and until it is quiet
+(`meter` says why). What the server uses idle is learnt before and taken off for that time.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,16 +17,12 @@ from pathlib import Path
 
 from benchmarks import generator
 from benchmarks.generator import Load, Target
+from benchmarks.meter import Meter
 from benchmarks.process_counters import InstructionCounter, cpu_ns
 from benchmarks.trees import Tree, TreeFault
 from benchmarks.workloads import Order, entities
 from tests.harness.running_server import RunningServer
 
-#: Stores look so often for free pages, and a little more.
-BACKGROUND_S = 1.1
-#: A server is quiet that uses less than this in one look; an idle one uses some 0.2 ms a second.
-_LOOK_S, _QUIET_NS = 0.05, 500_000
-_QUIET_S_MAX = 5.0
 _BODY_BYTES = 1024
 
 
@@ -79,7 +75,9 @@ class Contender:
         environment = tree.environment(is_pure)
         self._server = RunningServer(folder, "--config", str(config), environment=environment)
         self._counter: InstructionCounter | None = None
-        self._began = (0, 0)
+        self._began = self._ended = (0, 0, 0)
+        #: CPU nanoseconds and instructions that an idle second costs.
+        self._idle = (0.0, 0.0)
 
     def __enter__(self) -> Contender:
         try:
@@ -122,16 +120,27 @@ class Contender:
 
     def begin(self) -> None:
         """What is used from now on belongs to the burst."""
-        self._began = self._used()
+        self._began = self._ended = self._used()
+
+    def end(self) -> None:
+        """From now on the server rests, or does what the burst has left to be done."""
+        self._ended = self._used()
+
+    def learn_idle(self) -> None:
+        """Nobody has used the server since `begin`."""
+        cpu, instructions, took_s = self._since(self._began)
+        self._idle = (cpu / took_s, instructions / took_s)
 
     def loaded(self, order: Order, messages: int) -> GeneratorRun:
         title = f"{order.mode} on {order.address}, {self.tree.title}"
         return GeneratorRun(self._command(order, messages), title, self._last_words)
 
     def settled(self, messages: int) -> Cost:
-        """After `BACKGROUND_S`: waits for what the burst left to be done, and says what it cost in all."""
-        _wait_until_quiet(lambda: cpu_ns(self.pid))
-        cpu, instructions = (after - before for after, before in zip(self._used(), self._began, strict=True))
+        """After a rest: waits for what the burst left to be done, and says what it cost in all."""
+        Meter(self.pid, self._idle[0] / 1e9).wait_until_quiet()
+        cpu, instructions, _ = self._since(self._began)
+        rest_s = self._since(self._ended)[2]
+        cpu, instructions = cpu - self._idle[0] * rest_s, instructions - self._idle[1] * rest_s
         counted = instructions / messages if self._counter is not None else None
         return Cost(cpu / messages / 1000, counted)
 
@@ -140,10 +149,20 @@ class Contender:
         state = "The server has ended" if status == "Z" else "The server still runs"
         return f"{state}; its log: {self._server.log.read_text()[-2000:].strip() or 'empty'}"
 
-    def _used(self) -> tuple[int, int]:
-        return cpu_ns(self.pid), 0 if self._counter is None else self._counter.read()
+    def _used(self) -> tuple[int, int, int]:
+        """CPU nanoseconds, instructions, and when that was."""
+        instructions = 0 if self._counter is None else self._counter.read()
+        return cpu_ns(self.pid), instructions, time.monotonic_ns()
+
+    def _since(self, before: tuple[int, int, int]) -> tuple[float, float, float]:
+        """CPU nanoseconds, instructions and seconds."""
+        cpu, instructions, at_ns = self._used()
+        return cpu - before[0], instructions - before[1], (at_ns - before[2]) / 1e9
 
     def _command(self, order: Order, messages: int) -> list[str]:
+        if order.mode == "bulk":
+            words = [self._server.connection_string, order.address, str(order.messages(messages))]
+            return [sys.executable, "-m", "benchmarks.bulk_read", *words, *order.options]
         key = re.search("SharedAccessKey=([^;]+)", self._server.connection_string)
         assert key is not None
         host_port = f"127.0.0.1:{self._server.port}"
@@ -151,15 +170,3 @@ class Contender:
         target = Target(self.tree.title, host_port, order.address, user, key[1], self.pid)
         load = Load(order.messages(messages), _BODY_BYTES, is_bare=True)
         return [*generator.command(target, order.mode, load), *order.options]
-
-
-def _wait_until_quiet(used_ns: Callable[[], int]) -> None:
-    """A server that never becomes quiet is measured all the same: it is what it costs."""
-    give_up_at = time.monotonic() + _QUIET_S_MAX
-    before = used_ns()
-    while time.monotonic() < give_up_at:
-        time.sleep(_LOOK_S)
-        now = used_ns()
-        if now - before < _QUIET_NS:
-            return
-        before = now

@@ -6,28 +6,23 @@ do. The official Python client's own rate is printed beside; there the client is
 
 from __future__ import annotations
 
-import http.client
 import os
-import struct
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient, PartitionContext
 
+from benchmarks import bulk_read
 from benchmarks.busway_server import BuswayServer
 from benchmarks.generator import Load, run
 from benchmarks.measurement import Figure, cpu_s, measure, middle
 from benchmarks.parts import Bench
 from benchmarks.report import Report
-from busway.client.connection_string import ConnectionString, token_for
 
 BODY_BYTES = 1024
 BATCH = 100
 PARTITIONS = 4
-#: Behind a chunk's length: magic, flags, count of events.
-_CHUNK_HEAD = struct.Struct("<I4sII")
 _GROUP = "ConsumerGroups/$Default"
 
 
@@ -96,28 +91,9 @@ def _raw_rate(path: Path, events: int) -> float:
 def _bulk_rate(server: BuswayServer, hub: str, number: int = 0) -> tuple[float, float]:
     """(events per second, broker CPU µs per event) of one partition from a number on."""
     before, begun = cpu_s(server.server.pid), time.monotonic()
-    count = sum(_bulk_counts(server, hub, number))
+    count = sum(bulk_read.counts(server.server.connection_string, hub, number))
     took_s = time.monotonic() - begun
     return count / took_s, (cpu_s(server.server.pid) - before) / count * 1e6
-
-
-def _bulk_counts(server: BuswayServer, hub: str, number: int) -> Iterator[int]:
-    """Of each chunk."""
-    target = ConnectionString.parse(server.server.connection_string)
-    token = token_for(target, f"http://{target.authority}/{hub}", time.time())
-    connection = http.client.HTTPConnection(target.host, target.http_port)
-    path = f"/{hub}/partitions/0/events?from={number}&bytes={1 << 40}"
-    connection.request("GET", path, headers={"Authorization": token})
-    answer = connection.getresponse()
-    assert answer.status == 200, answer.status
-    skipped = bytearray(1 << 20)
-    while head := answer.read(_CHUNK_HEAD.size):
-        size, _, _, count = _CHUNK_HEAD.unpack(head)
-        left = size - (_CHUNK_HEAD.size - 4)
-        while left > 0:
-            left -= answer.readinto(memoryview(skipped)[: min(left, len(skipped))])
-        yield count
-    connection.close()
 
 
 def _official_client(bench: Bench, report: Report, server: BuswayServer) -> None:

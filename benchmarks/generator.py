@@ -54,17 +54,25 @@ class Load:
     properties: tuple[str, ...] = ()
     #: Messages in one transfer.
     batch: int = 1
+    #: Messages a second, evenly; as fast as it goes when there is none.
+    rate: int | None = None
+    #: Partition keys, and a message id of its own for each message.
+    keys: int | None = None
+    #: Ends it when nothing has come or gone for so long.
+    stall_s: int = 30
 
 
 def command(target: Target, mode: str, load: Load) -> list[str]:
     return [
         *(str(BINARY), "-m", mode, "-h", target.host_port, "-a", target.address),
-        *("-u", target.user, "-p", target.password, "-i", "30"),
+        *("-u", target.user, "-p", target.password, "-i", str(load.stall_s)),
         *(() if load.is_bare else ("-x",)),
         *(() if load.seconds_max is None else ("-t", str(load.seconds_max))),
         *("-n", str(load.messages), "-b", str(load.body_bytes)),
         *("-w", str(load.window), "-c", str(load.connections)),
         *(("-B", str(load.batch)) if load.batch > 1 else ()),
+        *(() if load.rate is None else ("-r", str(load.rate))),
+        *(() if load.keys is None else ("-k", str(load.keys))),
         *(word for each in load.properties for word in ("-P", each)),
     ]
 
@@ -75,7 +83,7 @@ def run(target: Target, mode: str, load: Load) -> dict[str, float]:
 
 
 def run_both(target: Target, load: Load) -> dict[str, float]:
-    """Sender and receiver at once; the slower of the two rates."""
+    """Sender and receiver at once: the slower of the two rates, and the CPU of both."""
     pair = {
         mode: subprocess.Popen(
             command(target, mode, load), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -86,7 +94,8 @@ def run_both(target: Target, load: Load) -> dict[str, float]:
     for mode, process in pair.items():
         out, error = process.communicate()
         results.append(_result(target, mode, process.returncode, out, error))
-    return min(results, key=lambda result: result["rate"])
+    slower = min(results, key=lambda result: result["rate"])
+    return {**slower, "cpu_s": sum(result["cpu_s"] for result in results)}
 
 
 def _result(target: Target, mode: str, status: int, out: str, error: str) -> dict[str, float]:

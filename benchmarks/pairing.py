@@ -24,7 +24,8 @@ from math import inf
 from pathlib import Path
 from statistics import median
 
-from benchmarks.contender import BACKGROUND_S, Contender, Cost
+from benchmarks.contender import Contender, Cost
+from benchmarks.meter import SOON_S
 from benchmarks.pair_ratios import Interval, interval_of
 from benchmarks.processors import Processors
 from benchmarks.trees import Tree
@@ -35,6 +36,7 @@ BURST_S = 0.5
 _WARM_UP_MESSAGES = 4_000
 _MESSAGES_STEP = 1_000
 _MESSAGES_MAX = 100_000
+_IDLE_S = 2.0
 
 Say = Callable[[str], None]
 #: The server of the base tree and that of the new one.
@@ -49,6 +51,8 @@ class Plan:
     seconds_max: float = 1_800.0
     #: Pairs are added while half of the interval is wider.
     half_width: float = 0.015
+    #: How long servers rest after each burst, which counts what they do meanwhile.
+    rest_s: float = SOON_S
 
 
 @dataclass
@@ -145,9 +149,18 @@ class Comparison:
         self._say(f"round {number + 1}: servers started, warming up")
         for group in wanted:
             self._warm_up(both, group)
-        time.sleep(BACKGROUND_S)
+        time.sleep(self._plan.rest_s)
+        self._learn_idle(both)
         for group in wanted:
             self._measure(both, group)
+
+    def _learn_idle(self, both: Both) -> None:
+        """Both at once, since nobody uses either."""
+        for each in both:
+            each.begin()
+        time.sleep(_IDLE_S)
+        for each in both:
+            each.learn_idle()
 
     def _wanted(self) -> list[Group]:
         """Groups with a workload that needs more pairs and may have them."""
@@ -184,7 +197,7 @@ class Comparison:
 
     def _pair(self, both: Both, burst: Burst, messages: int, number: int) -> tuple[Cost, Cost]:
         self._run(both, burst, messages, number)
-        time.sleep(BACKGROUND_S)
+        time.sleep(self._plan.rest_s)
         return both[0].settled(messages), both[1].settled(messages)
 
     def _run(self, both: Both, burst: Burst, messages: int, number: int) -> None:
@@ -198,6 +211,8 @@ class Comparison:
                 runs = [stack.enter_context(each.loaded(order, messages)) for each, order in loads]
                 for run in runs:
                     run.wait()
+        for each in ordered:
+            each.end()
 
 
 def messages_of(cost_us: float) -> int:

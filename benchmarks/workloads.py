@@ -2,7 +2,7 @@
 
 A workload leaves its entity as it found it: what is sent is received again, in the same burst or in the one that
 follows. What stays, ids of duplicates and events, stays on both servers alike; of the hub, every burst reads the same
-first events.
+first events. `bulk` is not the load generator's but `benchmarks.bulk_read`'s.
 
 `send` and `receive` are two workloads of one group: the second burst takes what the first has brought.
 """
@@ -14,7 +14,9 @@ from dataclasses import dataclass
 Json = dict[str, object]
 
 SESSIONS = 20
-_KEYS = 100
+_KEYS = 64
+_BULK_TIMES = 10
+_OTHERS = 6
 _MEGABYTES = 5_120
 _TOPIC_PROPERTIES = ("-P", "n=7", "-P", "region=eu")
 _EVENTS = "hub/ConsumerGroups/$Default/Partitions/0"
@@ -72,18 +74,23 @@ def _sessions() -> Group:
 
 
 def _topic() -> Group:
-    """Three of five subscriptions want a message: one wants all, one has a SQL filter, one a correlation filter."""
+    """Three of ten subscriptions want a message, by SQL filters and by a correlation filter; all ten have one."""
     publish = Order("send", "topic", ("-x", *_TOPIC_PROPERTIES))
-    outlets = tuple(Order("recv", f"topic/Subscriptions/{name}") for name in ("all", "sql", "correlation"))
+    outlets = tuple(Order("recv", f"topic/Subscriptions/{name}") for name in ("sql", "anchor", "correlation"))
     return Group((Burst("topic", ((publish,), outlets)),))
 
 
 def _hub() -> Group:
-    """Four events of five come in batches of a hundred, the others alone; as many are read by AMQP."""
-    batches = Order("send", "hub", ("-x", "-B", "100", "-w", "4000"), 0.8)
-    alone = Order("send", "hub", ("-x",), 0.2)
+    """Events come in batches of a hundred; as many are read by AMQP, then in bulk."""
+    batches = Order("send", "hub", ("-x", "-B", "100", "-w", "4000"))
     read = Order("recv", _EVENTS, ("-w", "4000"))
-    return Group((Burst("hub", ((batches,), (alone,), (read,))),))
+    bulk = Order("bulk", "hub", ("--times", str(_BULK_TIMES)))
+    named = {"hub-batches": batches, "hub-read": read, "hub-bulk": bulk}
+    return Group(tuple(Burst(name, ((order,),)) for name, order in named.items()))
+
+
+def _single_events() -> Group:
+    return Group((Burst("hub-single", ((Order("send", "singles", ("-x",)),),)),))
 
 
 GROUPS = (
@@ -94,6 +101,7 @@ GROUPS = (
     _at_once("duplicates", "duplicates", "-k", str(_KEYS)),
     _topic(),
     _hub(),
+    _single_events(),
 )
 TITLES = {
     "send": "1 KiB messages into a queue, until each is accepted",
@@ -102,8 +110,11 @@ TITLES = {
     "partitioned": f"both, on a partitioned queue, {_KEYS} keys",
     "sessions": f"sent to {SESSIONS} sessions, then received session by session",
     "duplicates": "both, on a queue that detects duplicates, every id new",
-    "topic": "published to a topic with 5 subscriptions and taken from the 3 that match",
-    "hub": "events published, most in batches, and as many read",
+    "topic": "published to a topic with 10 filtered subscriptions and taken from the 3 that match",
+    "hub-batches": "events published in batches of 100",
+    "hub-read": "as many events read by AMQP",
+    "hub-bulk": f"as many events read in bulk, {_BULK_TIMES} times over",
+    "hub-single": "events published one by one",
 }
 
 
@@ -119,7 +130,7 @@ def entities() -> Json:
             _queue("duplicates", RequiresDuplicateDetection=True, DuplicateDetectionHistoryTimeWindow="PT6H"),
         ],
         "Topics": [{"Name": "topic", "Properties": {"MaxSizeInMegabytes": _MEGABYTES}, **_subscriptions()}],
-        "EventHubs": [{"Name": "hub", "PartitionCount": 1}],
+        "EventHubs": [{"Name": name, "PartitionCount": 1} for name in ("hub", "singles")],
     }
     return {"Format": "busway/1", "UserConfig": {"Namespaces": [namespace]}}
 
@@ -129,20 +140,19 @@ def _queue(name: str, **properties: object) -> Json:
 
 
 def _subscriptions() -> Json:
-    rules: dict[str, Json | None] = {
-        "all": None,
+    rules = {
         "sql": _sql("n >= 0 AND color <> 'x'"),
+        "anchor": _sql("region = 'eu' AND n > 0"),
         "correlation": {
             "FilterType": "Correlation",
             "CorrelationFilter": {"Properties": {"region": "eu"}},
         },
         "sql-other": _sql("n > 7 OR color LIKE 'g%'"),
-        "anchor-other": _sql("region = 'us' AND n > 0"),
+        **{f"anchor-other-{number}": _sql(f"region = 'r{number}' AND n > 0") for number in range(_OTHERS)},
     }
     return {
         "Subscriptions": [
-            {"Name": name, **({} if rule is None else {"Rules": [{"Name": "rule", "Properties": rule}]})}
-            for name, rule in rules.items()
+            {"Name": name, "Rules": [{"Name": "rule", "Properties": rule}]} for name, rule in rules.items()
         ]
     }
 

@@ -75,7 +75,7 @@ def test_a_given_number_of_pairs_is_exact() -> None:
 
 def test_the_table_tells_costs_ratios_and_verdicts() -> None:
     """Benchmarks: with a counter it has instructions, without one it says why not."""
-    found = {"send": pairs(1.0, 700.0), "hub": pairs(1.08, 700.0)}
+    found = {"send": pairs(1.0, 700.0), "hub-bulk": pairs(1.08, 700.0)}
     text = table(found, "these two", None)
     assert "| send     | 10.00   | 10.00  | 1.000x    | 1.000 … 1.000 | 10    | 700 " in text
     assert text.count("| WORSE     |") == 1
