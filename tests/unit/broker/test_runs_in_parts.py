@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from busway.broker.entity.fragment_choice import SLICE_MESSAGES_MAX, fragment_of_key
@@ -60,6 +62,27 @@ def test_each_store_answers_once_for_all_its_slices() -> None:
         assert (parts.refused, parts.calls) == ({}, 2)
         for index in range(COUNT):
             own = [m.sequence_number for m in messages if index_of(m.sequence_number) == index]
+            assert own == sorted(own)
+        assert bench.queue.flow.messages_in == len(messages)
+
+    on_partitions(test, stores=2)
+
+
+def test_each_store_answers_once_for_all_keys_of_its_fragments() -> None:
+    """P-24, S-4: in the order of the send, so that few ranges of it are told; keyless ones between them too."""
+
+    async def test(bench: PartitionBench) -> None:
+        keys = [None if n % 7 == 0 else f"key-{n % 64}" for n in range(500)]
+        messages, parts = [text(partition_key=key) for key in keys], Parts()
+        group(bench).append_in_parts(messages, parts)
+        await settle()
+        assert sorted(parts.places) == list(range(len(messages)))
+        assert (parts.refused, parts.calls) == ({}, 2)
+        assert sum(before > after for before, after in pairwise(parts.places)) == 1
+        for message, key in zip(messages, keys, strict=True):
+            assert key is None or index_of(message.sequence_number) == fragment_of_key(key, COUNT)
+        for key in set(keys) - {None}:
+            own = [m.sequence_number for m in messages if m.partition_key == key]
             assert own == sorted(own)
         assert bench.queue.flow.messages_in == len(messages)
 

@@ -183,18 +183,18 @@ class FragmentGroup(Outlet):
 
     def append_in_parts(self, messages: list[Message], report: SendReport) -> None:
         """What goes to one store ends together, and a store that takes its time holds up nobody else's outcome."""
-        done = report.part_done
+        parts: Iterable[FragmentPart]
         if self.settings.detects_duplicates or not are_keyless(messages):
-            for part in self._choice.of_run(messages, self.settings, None):
-                _append_part(part, messages, PartReport(part.places, done).report, None)
-        else:
-            self._deal(messages, done)
+            parts = self._choice.of_run(messages, self.settings, None)
+        else:  # P-30: each slice is given out when those before it have joined
+            starts = range(0, len(messages), SLICE_MESSAGES_MAX)
+            parts = (self._choice.of_slice(messages, start, self.settings) for start in starts)
+        self._deal(parts, messages, report.part_done)
 
-    def _deal(self, messages: list[Message], done: PartDone) -> None:
-        """P-30: keyless ones, in slices; one commit to wait for in each store."""
+    def _deal(self, parts: Iterable[FragmentPart], messages: list[Message], done: PartDone) -> None:
+        """With one commit to wait for in each store."""
         runs: dict[Store, DealtSlices] = {}
-        for start in range(0, len(messages), SLICE_MESSAGES_MAX):
-            part = self._choice.of_slice(messages, start, self.settings)
+        for part in parts:
             fragment = part.fragment
             if fragment is None or not fragment.intake.takes_slices():
                 _append_part(part, messages, PartReport(part.places, done).report, None)
@@ -202,7 +202,7 @@ class FragmentGroup(Outlet):
             run = runs.get(fragment.store)
             if run is None:
                 run = runs[fragment.store] = DealtSlices(done)
-            run.add(fragment.intake.join_slice(messages[start : start + SLICE_MESSAGES_MAX]), part.places)
+            run.add(fragment.intake.join_slice([messages[place] for place in part.places]), part.places)
         for run in runs.values():
             run.join()
 

@@ -214,7 +214,7 @@ class PartReport:
 
 
 class DealtSlices:
-    """The slices of one send that went to fragments of one store: one callback and one report for all of them."""
+    """The parts of one send that went to fragments of one store: one callback and one report for all of them."""
 
     __slots__ = ("_bytes", "_done", "_places", "_refused", "_slices")
 
@@ -235,7 +235,8 @@ class DealtSlices:
             self._refused += [(places[index], error) for index, error in run.refused]
 
     def join(self) -> None:
-        """All of its slices have been added."""
+        """All of its slices have been added. Outcomes are told in the order of the send: few ranges of it."""
+        self._places.sort()
         if len(self._refused) == len(self._places):
             self._done(self._places, self._refused)
         else:
