@@ -18,7 +18,6 @@ import hmac
 import json
 import logging
 import os
-import platform
 import signal
 import socket
 import struct
@@ -27,7 +26,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Final
@@ -40,7 +38,7 @@ from busway.event_loop import Ticker
 from busway.gateway import listener
 from busway.gateway.amqp.gateway import AmqpGateway, AmqpProtocol
 from busway.gateway.amqp.message_mapping import PayloadCodec
-from busway.gateway.certificates import dns_names, ensure_certificates, server_context
+from busway.gateway.certificates import ensure_certificates, server_context
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.entrance import Entrance
 from busway.log_lines import log_to_stream, prepare
@@ -137,6 +135,8 @@ def public_host(host: str, certificate: Path) -> str:
         return host
     if not is_all:
         return host
+    from busway.gateway.authority import dns_names  # large, and needed for such an address only
+
     return next((name for name in dns_names(certificate) if "*" not in name), socket.gethostname())
 
 
@@ -165,6 +165,7 @@ class ServerFailed(Exception):
 def serve(options: ServeOptions, config: Config | None = None) -> None:
     """Runs until SIGTERM or SIGINT. `config`: what `options.config` holds, if it was read already."""
     log_to_stream(options.log_format, options.log_level)
+    gc.freeze()  # what was imported stays, and there is hardly any garbage in it: nobody looks for that
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(options, config))
 
@@ -182,6 +183,7 @@ def slow_the_collector() -> None:
     """Before anything large is read. Neither descriptions nor messages hold cycles: reference counts free them, and
     the cyclic collector would look at every one of them again and again."""
     gc.set_threshold(250_000, 20, 50)
+    gc.enable()  # it rests while a server is imported
 
 
 def ask_for_short_slices() -> bool:
@@ -191,7 +193,7 @@ def ask_for_short_slices() -> bool:
     other one is worth ten times as much. A server that answers in a fraction of a millisecond then waits for whatever
     the machine does beside it. Whoever asks for short slices gets no more time, but gets it sooner (Linux 6.12 and
     later). False where the kernel knows nothing of it."""
-    number = _CALL_NUMBERS.get(platform.machine())
+    number = _CALL_NUMBERS.get(os.uname().machine)
     if sys.platform != "linux" or number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return False
     wanted = _ATTRIBUTES.pack(_ATTRIBUTES.size, _ORDINARY, 0, os.nice(0), 0, SLICE_NS, 0, 0)
@@ -203,7 +205,7 @@ def ask_for_short_slices() -> bool:
 
 
 def _freeze_what_is_there() -> None:
-    """What imports and the start have made stays; the collector does not look at it any more."""
+    """What the start has made stays; the collector does not look at it any more."""
     gc.collect()
     gc.freeze()
 
@@ -309,6 +311,8 @@ class Server:
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
         """Besides the terminal; the oldest lines go when it has grown."""
+        from logging.handlers import RotatingFileHandler  # for those who want one: it brings pickle along
+
         handler = RotatingFileHandler(self._directory.log, maxBytes=LOG_BYTES_MAX, backupCount=1)
         prepare(handler, self._options.log_format)
         logging.getLogger().addHandler(handler)
