@@ -18,6 +18,7 @@ import hmac
 import json
 import logging
 import os
+import platform
 import signal
 import socket
 import struct
@@ -193,7 +194,7 @@ def ask_for_short_slices() -> bool:
     other one is worth ten times as much. A server that answers in a fraction of a millisecond then waits for whatever
     the machine does beside it. Whoever asks for short slices gets no more time, but gets it sooner (Linux 6.12 and
     later). False where the kernel knows nothing of it."""
-    number = _CALL_NUMBERS.get(os.uname().machine)
+    number = _CALL_NUMBERS.get(platform.machine())
     if sys.platform != "linux" or number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return False
     wanted = _ATTRIBUTES.pack(_ATTRIBUTES.size, _ORDINARY, 0, os.nice(0), 0, SLICE_NS, 0, 0)

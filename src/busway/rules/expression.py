@@ -16,6 +16,7 @@ Settable is what a sender may set; what the broker gives (numbers, times, states
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -246,7 +247,5 @@ CANONICAL: Final[dict[str, str]] = {
 
 def similar_names(folded_name: str) -> str:
     """A hint for a name that is not known: ' Did you mean sys.X?', or nothing."""
-    import difflib  # for those who made a mistake
-
     close = difflib.get_close_matches(folded_name, CANONICAL, n=1)
     return f" Did you mean sys.{CANONICAL[close[0]]}?" if close else ""
