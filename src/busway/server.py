@@ -39,7 +39,7 @@ from busway.event_loop import Ticker
 from busway.gateway import listener
 from busway.gateway.amqp.gateway import AmqpGateway, AmqpProtocol
 from busway.gateway.amqp.message_mapping import PayloadCodec
-from busway.gateway.certificates import ensure_certificates, server_context
+from busway.gateway.certificates import dns_names, ensure_certificates, server_context
 from busway.gateway.connection_budget import ConnectionBudget
 from busway.gateway.http.entrance import Entrance
 from busway.log_lines import log_to_stream, prepare
@@ -127,7 +127,7 @@ class Announcement:
         write_private(path, text + "\n")
 
 
-def public_host(host: str, certificate: Path) -> str:
+def public_host(host: str, certificate: Path, key: Path) -> str:
     """An address that means "all of them" names no server: then the certificate's first name does, else the
     machine's."""
     try:
@@ -136,9 +136,7 @@ def public_host(host: str, certificate: Path) -> str:
         return host
     if not is_all:
         return host
-    from busway.gateway.authority import dns_names  # large, and needed for such an address only
-
-    return next((name for name in dns_names(certificate) if "*" not in name), socket.gethostname())
+    return next((name for name in dns_names(certificate, key) if "*" not in name), socket.gethostname())
 
 
 def _absolute(path: Path | None) -> str | None:
@@ -420,7 +418,7 @@ class Server:
         if options.is_loopback:
             self._port = await ports.start(options.host, options.port)
             return
-        self._host = public_host(options.host, certificate)
+        self._host = public_host(options.host, certificate, key)
         tls_port = AMQPS_PORT if options.tls_port is None else options.tls_port
         https_port = HTTPS_PORT if options.https_port is None else options.https_port
         self._port = await ports.start(options.host, tls_port, listener.EVERYTHING_OVER_TLS)

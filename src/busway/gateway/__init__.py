@@ -9,5 +9,5 @@ connection_budget   how much memory all connections may make the server hold, an
 tracking      the tail of every error text
 dotnet_ticks  time as .NET counts it
 
-Others know `authority`, `certificates`, `connection_budget` and `listener`.
+Others know `certificates`, `connection_budget` and `listener`.
 """

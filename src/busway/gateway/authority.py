@@ -47,8 +47,8 @@ def make_what_is_missing(files: TlsFiles, names: Sequence[str], moment: datetime
         _make_server(files, authority, names, moment, entropy)
 
 
-def dns_names(certificate: Path) -> list[str]:
-    """The names a server certificate is for, in its own order; none when it cannot be read."""
+def names_in(certificate: Path) -> list[str]:
+    """The DNS names of a certificate in their order; none when it cannot be read."""
     try:
         first = x509.load_pem_x509_certificate(certificate.read_bytes())
         alternatives = first.extensions.get_extension_for_class(x509.SubjectAlternativeName)

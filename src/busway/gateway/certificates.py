@@ -66,9 +66,7 @@ def are_good(files: TlsFiles, names: Sequence[str], moment: datetime) -> bool:
         if not all(_OUR_KIND_OF_KEY in key.read_bytes() for key in (files.ca_key, files.server_key)):
             return False
         server_context(files.ca, files.ca_key)  # which refuses a key that is not the authority's
-        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        client.check_hostname = False  # there are several
-        client.load_verify_locations(files.ca)
+        client = _client_that_trusts(files.ca)
         [authority] = client.get_ca_certs()
         shown = _shown(server_context(files.server, files.server_key), client)
         ends_s = min(ssl.cert_time_to_seconds(str(each["notAfter"])) for each in (authority, shown))
@@ -78,6 +76,29 @@ def are_good(files: TlsFiles, names: Sequence[str], moment: datetime) -> bool:
         return False
     alternatives = {_comparable(name) for _, name in shown.get("subjectAltName", ())}
     return {_comparable(name) for name in names} <= alternatives
+
+
+def dns_names(certificate: Path, key: Path) -> list[str]:
+    """The names a server certificate is for, in its own order; none when it cannot be read."""
+    try:
+        client = _client_that_trusts(certificate)
+        client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # without regard to who has signed it
+        shown = _shown(server_context(certificate, key), client)
+    except (OSError, ValueError, CertificateError):
+        from busway.gateway.authority import (
+            names_in,
+        )  # one that clients do not take may have names all the same
+
+        return names_in(certificate)
+    return [name for kind, name in shown.get("subjectAltName", ()) if kind == "DNS"]
+
+
+def _client_that_trusts(certificate: Path) -> ssl.SSLContext:
+    """Under whichever name it connects."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.load_verify_locations(certificate)
+    return client
 
 
 def _shown(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
