@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from busway.clock import Entropy
-from busway.gateway.certificates import RENEWAL_BEFORE_END, CertificateError, TlsFiles
+from busway.gateway.tls_files import RENEWAL_BEFORE_END, CertificateError, TlsFiles
 
 _AUTHORITY_LIFE: Final = timedelta(days=3650)
 #: Browsers and Apple's systems refuse server certificates that live longer than 398 days.

@@ -14,32 +14,19 @@ import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from busway.clock import Clock, Entropy
+from busway.gateway.tls_files import RENEWAL_BEFORE_END, CertificateError, TlsFiles
 
-RENEWAL_BEFORE_END: Final = timedelta(days=30)
 _LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 #: How the second line of a key on the curve P-256 begins (PKCS #8), such as `authority` makes.
 _OUR_KIND_OF_KEY: Final = b"MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg"
 #: Each end of a handshake speaks twice.
 _HANDSHAKE_ROUNDS: Final = 3
-
-
-class CertificateError(Exception):
-    """Certificates cannot be made or used; the text is one sentence for the user."""
-
-
-class TlsFiles(NamedTuple):
-    """Where the certificates of one data directory lie."""
-
-    ca: Path
-    ca_key: Path
-    server: Path
-    server_key: Path
 
 
 def ensure_certificates(

@@ -14,13 +14,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from busway.clock import Entropy
-from busway.gateway.certificates import (
-    CertificateError,
-    TlsFiles,
-    are_good,
-    ensure_certificates,
-    server_context,
-)
+from busway.gateway.certificates import are_good, ensure_certificates, server_context
+from busway.gateway.tls_files import CertificateError, TlsFiles
 from tests.harness.manual_clock import ManualClock
 
 DAY_S = 86_400
