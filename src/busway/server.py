@@ -27,7 +27,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Final
@@ -128,7 +127,7 @@ class Announcement:
         write_private(path, text + "\n")
 
 
-def public_host(host: str, certificate: Path) -> str:
+def public_host(host: str, certificate: Path, key: Path) -> str:
     """An address that means "all of them" names no server: then the certificate's first name does, else the
     machine's."""
     try:
@@ -137,7 +136,7 @@ def public_host(host: str, certificate: Path) -> str:
         return host
     if not is_all:
         return host
-    return next((name for name in dns_names(certificate) if "*" not in name), socket.gethostname())
+    return next((name for name in dns_names(certificate, key) if "*" not in name), socket.gethostname())
 
 
 def _absolute(path: Path | None) -> str | None:
@@ -165,6 +164,7 @@ class ServerFailed(Exception):
 def serve(options: ServeOptions, config: Config | None = None) -> None:
     """Runs until SIGTERM or SIGINT. `config`: what `options.config` holds, if it was read already."""
     log_to_stream(options.log_format, options.log_level)
+    gc.freeze()  # what was imported stays, and there is hardly any garbage in it: nobody looks for that
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(options, config))
 
@@ -182,6 +182,7 @@ def slow_the_collector() -> None:
     """Before anything large is read. Neither descriptions nor messages hold cycles: reference counts free them, and
     the cyclic collector would look at every one of them again and again."""
     gc.set_threshold(250_000, 20, 50)
+    gc.enable()  # it rests while a server is imported
 
 
 def ask_for_short_slices() -> bool:
@@ -203,7 +204,7 @@ def ask_for_short_slices() -> bool:
 
 
 def _freeze_what_is_there() -> None:
-    """What imports and the start have made stays; the collector does not look at it any more."""
+    """What the start has made stays; the collector does not look at it any more."""
     gc.collect()
     gc.freeze()
 
@@ -309,6 +310,8 @@ class Server:
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
         """Besides the terminal; the oldest lines go when it has grown."""
+        from logging.handlers import RotatingFileHandler  # for those who want one: it brings pickle along
+
         handler = RotatingFileHandler(self._directory.log, maxBytes=LOG_BYTES_MAX, backupCount=1)
         prepare(handler, self._options.log_format)
         logging.getLogger().addHandler(handler)
@@ -415,7 +418,7 @@ class Server:
         if options.is_loopback:
             self._port = await ports.start(options.host, options.port)
             return
-        self._host = public_host(options.host, certificate)
+        self._host = public_host(options.host, certificate, key)
         tls_port = AMQPS_PORT if options.tls_port is None else options.tls_port
         https_port = HTTPS_PORT if options.https_port is None else options.https_port
         self._port = await ports.start(options.host, tls_port, listener.EVERYTHING_OVER_TLS)

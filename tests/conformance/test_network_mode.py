@@ -20,7 +20,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from busway.clock import Clock, Entropy
-from busway.gateway.certificates import TlsFiles, ensure_certificates
+from busway.gateway.certificates import ensure_certificates
+from busway.gateway.tls_files import TlsFiles
 from tests.conformance.node_program import needs_node, run_node
 from tests.conformance.traffic import bodies, receive_all
 from tests.harness.running_server import BUSWAY, RunningServer

@@ -16,7 +16,8 @@ from urllib.request import urlopen
 import pytest
 
 from busway.clock import Clock, Entropy
-from busway.gateway.certificates import TlsFiles, ensure_certificates
+from busway.gateway.certificates import ensure_certificates
+from busway.gateway.tls_files import TlsFiles
 from tests.harness.running_server import BUSWAY, RunningServer
 
 AMQP_SASL_HEADER = b"AMQP\x03\x01\x00\x00"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from busway.clock import Entropy
+from busway.clock import Clock, Entropy
 from busway.data_directory import DataDirectory
 from busway.gateway.certificates import ensure_certificates
 from busway.server import Announcement, public_host
@@ -72,15 +72,16 @@ def test_what_other_verbs_read_has_no_secret(tmp_path: Path) -> None:
     assert "secret" not in repr(NETWORK)
 
 
-def test_an_address_of_all_interfaces_becomes_the_certificates_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clock", [ManualClock(), Clock()], ids=["over", "in time"])
+def test_an_address_of_all_interfaces_becomes_the_certificates_name(tmp_path: Path, clock: Clock) -> None:
     """A-11: nobody can connect to 0.0.0.0; clients must use a name that the certificate has."""
-    files = ensure_certificates(tmp_path, ManualClock(), Entropy())
-    assert public_host("0.0.0.0", files.server) == "localhost"
-    assert public_host("::", files.server) == "localhost"
-    assert public_host("192.0.2.7", files.server) == "192.0.2.7"
-    assert public_host("bus.example.org", files.server) == "bus.example.org"
+    files = ensure_certificates(tmp_path, clock, Entropy())
+    assert public_host("0.0.0.0", files.server, files.server_key) == "localhost"
+    assert public_host("::", files.server, files.server_key) == "localhost"
+    assert public_host("192.0.2.7", files.server, files.server_key) == "192.0.2.7"
+    assert public_host("bus.example.org", files.server, files.server_key) == "bus.example.org"
 
 
 def test_without_a_name_in_the_certificate_the_machines_own_is_used(tmp_path: Path) -> None:
     """A-11: without a name in the certificate the machines own is used."""
-    assert public_host("0.0.0.0", tmp_path / "absent.pem") == socket.gethostname()
+    assert public_host("0.0.0.0", tmp_path / "absent.pem", tmp_path / "absent.key") == socket.gethostname()

@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 
 from busway.clock import Clock, Entropy
-from busway.gateway.certificates import TlsFiles, ensure_certificates
+from busway.gateway.certificates import ensure_certificates
+from busway.gateway.tls_files import TlsFiles
 from tests.sdk.program import Program
 from tests.sdk.programs import PROGRAMS
 from tests.unit.gateway.amqp_peer import KEY

@@ -32,6 +32,10 @@ def main() -> None:
 
     if sys.argv[1:] == ["--version"] and _print_version():
         sys.exit(0)
+    if sys.argv[1:2] == ["serve"]:
+        import gc
+
+        gc.disable()  # until all is imported (`slow_the_collector`): that makes much and hardly any garbage
     from busway.cli.app import run
 
     sys.exit(run(sys.argv[1:]))

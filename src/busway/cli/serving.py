@@ -184,8 +184,8 @@ def _run(options: ServeOptions, given: set[str]) -> None:
     """What keeps a server from starting, as a sentence."""
     from busway import server
     from busway.config.node import ConfigError
-    from busway.gateway.certificates import CertificateError
     from busway.gateway.listener import ListenError
+    from busway.gateway.tls_files import CertificateError
     from busway.model.errors import BrokerError
     from busway.store.contract import StoreError
 

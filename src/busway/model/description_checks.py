@@ -124,7 +124,7 @@ _NOT_ON_BASIC: Final = frozenset(
 _RULE_NAME: Final = re.compile(r"[A-Za-z0-9._~-]{1,256}")
 _KEY: Final = re.compile(r"[!-~]{1,512}")
 #: What XML 1.0 cannot carry: such text could be stored but never read back through the management API.
-_NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _KEPT_CHARACTERS_MAX: Final = 65_536
 
 

@@ -13,6 +13,7 @@ n), modulo the polynomial of CRC-32.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Final
 from zlib import crc32
 
@@ -112,7 +113,7 @@ def joined_crc(parts: Iterable[tuple[int, int]]) -> int:
 def _power(length: int) -> int:
     """x^(8 * length)."""
     product = _ONE
-    for table in _POWERS:
+    for table in _powers():
         if length & 0xFF:
             product = _times(table[length & 0xFF], product)
         length >>= 8
@@ -129,6 +130,7 @@ def _times(left: int, right: int) -> int:
     return product
 
 
+@cache  # made at the first page that is read: it takes milliseconds of every start otherwise
 def _powers() -> list[list[int]]:
     """For each byte of a length: what it multiplies by, by its value."""
     tables = []
@@ -140,6 +142,3 @@ def _powers() -> list[list[int]]:
         tables.append(table)
         step = _times(step, table[-1])
     return tables
-
-
-_POWERS: Final = _powers()

@@ -4,14 +4,18 @@ import os
 import socket
 import ssl
 import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from busway.clock import Entropy
-from busway.gateway.certificates import CertificateError, TlsFiles, ensure_certificates, server_context
+from busway.gateway.certificates import are_good, ensure_certificates, server_context
+from busway.gateway.tls_files import CertificateError, TlsFiles
 from tests.harness.manual_clock import ManualClock
 
 DAY_S = 86_400
@@ -187,6 +191,78 @@ def test_a_pair_that_does_not_fit_is_one_sentence(tmp_path: Path) -> None:
         server_context(ours.server, theirs.server_key)
     with pytest.raises(CertificateError, match="cannot be used together"):
         server_context(tmp_path / "none.pem", tmp_path / "none.key")
+
+
+# -- the quick look, by which most starts do without the library that makes certificates
+
+
+def looks_good(folder: Path, *names: str, days: float = 0) -> bool:
+    """So many days from now."""
+    files = TlsFiles(*(folder / name for name in ("ca.pem", "ca.key", "server.pem", "server.key")))
+    return are_good(files, names, datetime.now(UTC) + timedelta(days=days))
+
+
+def made_today(folder: Path) -> TlsFiles:
+    return made(folder, ManualClock(wall_ms=_real_now_ms()))
+
+
+def test_what_was_made_looks_good_until_thirty_days_before_its_end(tmp_path: Path) -> None:
+    """A-11: the quick look finds the same end as the close one."""
+    made_today(tmp_path)
+    assert looks_good(tmp_path, "localhost", "127.0.0.1", "::1", "0:0:0:0:0:0:0:1", days=359.9)
+    assert not looks_good(tmp_path, "localhost", days=360.1)
+
+
+@pytest.mark.parametrize("name", ["bus.local", "127.0.0.9", "::2", ""])
+def test_a_name_that_is_not_certified_does_not_look_good(tmp_path: Path, name: str) -> None:
+    """A-11: a server on another host gets another certificate."""
+    made_today(tmp_path)
+    assert not looks_good(tmp_path, "localhost", name)
+
+
+@pytest.mark.parametrize(
+    "change", [Path.unlink, lambda path: path.write_text("broken")], ids=["gone", "broken"]
+)
+@pytest.mark.parametrize("name", ["ca.pem", "ca.key", "server.pem", "server.key"])
+def test_a_file_that_is_gone_or_broken_does_not_look_good(
+    tmp_path: Path, name: str, change: Callable[[Path], object]
+) -> None:
+    """A-11: each of the four is looked at."""
+    made_today(tmp_path)
+    assert looks_good(tmp_path, "localhost")
+    change(tmp_path / name)
+    assert not looks_good(tmp_path, "localhost")
+
+
+@pytest.mark.parametrize(
+    "strangers",
+    [("ca.pem",), ("ca.key",), ("server.key",), ("ca.pem", "ca.key"), ("server.pem", "server.key")],
+)
+def test_files_of_another_installation_do_not_look_good(tmp_path: Path, strangers: tuple[str, ...]) -> None:
+    """A-11: a key belongs to its certificate, and a certificate to its authority, which it must have signed."""
+    made_today(tmp_path / "ours")
+    made_today(tmp_path / "theirs")
+    for name in strangers:
+        (tmp_path / "ours" / name).write_bytes((tmp_path / "theirs" / name).read_bytes())
+    assert not looks_good(tmp_path / "ours", "localhost")
+
+
+def test_a_key_of_another_kind_does_not_look_good(tmp_path: Path) -> None:
+    """A-11: the authority could not sign with it when it has to; the close look says so at once."""
+    files = made_today(tmp_path)
+    key = rsa.generate_private_key(65_537, 2_048)
+    kinds = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    files.ca_key.write_bytes(key.private_bytes(*kinds))
+    assert not looks_good(tmp_path, "localhost")
+    with pytest.raises(CertificateError, match="damaged or incomplete"):
+        made_today(tmp_path)
+
+
+def test_two_authorities_in_one_file_do_not_look_good(tmp_path: Path) -> None:
+    """A-11: it is not certain which one clients trust."""
+    ours, theirs = made_today(tmp_path / "ours"), made_today(tmp_path / "theirs")
+    ours.ca.write_bytes(ours.ca.read_bytes() + theirs.ca.read_bytes())
+    assert not looks_good(tmp_path / "ours", "localhost")
 
 
 def _real_now_ms() -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from busway.clock import Clock, Entropy
-from busway.gateway.certificates import TlsFiles, ensure_certificates, server_context
+from busway.gateway.certificates import ensure_certificates, server_context
 from busway.gateway.listener import (
     EVERYTHING,
     EVERYTHING_OVER_TLS,
@@ -21,6 +21,7 @@ from busway.gateway.listener import (
     peer_group,
     recognise,
 )
+from busway.gateway.tls_files import TlsFiles
 
 AMQP_HEADER = b"AMQP\x03\x01\x00\x00"
 REQUEST = b"GET / HTTP/1.1\r\n\r\n"
