@@ -137,7 +137,7 @@ def leave_temporary(scene: Scene, n: int) -> None:
     with scene.measured():
         client.write(make_frame(Close()))
         client.hear(Close=1)
-    assert scene.namespace.queues() == []
+        scene.world.wait_until(lambda: scene.namespace.queues() == [])
 
 
 @row(

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import gc
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
@@ -139,6 +139,13 @@ class World:
                 return
             threading.Event().wait(_LOOK_S)
         raise AssertionError("the loop does not come to rest")
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """For work that a slow disk may interrupt for longer than `settle` takes for rest."""
+        until = monotonic() + WAIT_S
+        while not self.call(holds):
+            assert monotonic() < until, "it does not come to pass"
+            threading.Event().wait(_LOOK_S)
 
     def let_stores_rest(self) -> None:
         """Until what was left to them has not gone on for a while; there is no need to wait for its end."""
