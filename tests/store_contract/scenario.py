@@ -22,6 +22,8 @@ from busway.store.sqlite.store import SqliteStore
 from tests.harness.memory_store import MemoryStore
 
 LOTS = 1 << 40
+#: A setting of SQLite stores: every message is a row of its own.
+ROWS_ONLY = {"run_messages_min": LOTS}
 #: By name, because a compiled class has no __slots__ to ask.
 MESSAGE_FIELDS = (
     "sequence_number",
