@@ -43,8 +43,6 @@ RUN_MESSAGES_MIN: Final = 4
 #: Runs that the writer knows without asking, for each fragment and in all.
 _KNOWN_OF_FRAGMENT: Final = 8
 _KNOWN_FRAGMENTS: Final = 1024
-#: A page touches no more bytes of runs at once, and one run at least.
-_WARM_BYTES_MAX: Final = 4 << 20
 
 
 class Run:
@@ -315,11 +313,11 @@ class RunReader:
         self._file.close()
         self._run = None
 
-    def warm(self, fragment: FragmentKey, after: int, limit: int) -> tuple[int, bool] | None:
+    def warm(self, fragment: FragmentKey, after: int, limit: int, bytes_max: int) -> tuple[int, bool] | None:
         """Touches runs from behind a number on; up to which number, and whether there are others behind it. None when
         there is nothing to touch."""
         low, high = key_bounds(fragment)
-        values = (low, low + after + 1, high, limit, _WARM_BYTES_MAX)
+        values = (low, low + after + 1, high, limit, bytes_max)
         row = _first(self._cursor.execute(_WARM_RUNS, values))
         if row is None:
             return None

@@ -334,7 +334,7 @@ SELECT key FROM message_runs WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1
 WITH RECURSIVE found (key, last, room, size_left) AS (
     SELECT
         key, last, ?4 - max(last - max(key, ?2) + 1, 0),
-        ?5 - CASE WHEN last >= ?2 THEN length(substr(data, -1)) + length(data) ELSE 0 END
+        ?5 - CASE WHEN last >= ?2 THEN coalesce(length(substr(data, -1)), 0) + length(data) ELSE 0 END
     FROM message_runs WHERE key = coalesce(
         (SELECT key FROM message_runs WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1),
         (SELECT key FROM message_runs WHERE key BETWEEN ?2 AND ?3 ORDER BY key LIMIT 1)
@@ -342,16 +342,16 @@ WITH RECURSIVE found (key, last, room, size_left) AS (
     UNION ALL
     SELECT
         following.key, following.last, found.room - (following.last - following.key + 1),
-        found.size_left - length(substr(following.data, -1)) - length(following.data)
+        found.size_left - coalesce(length(substr(following.data, -1)), 0) - length(following.data)
     FROM found CROSS JOIN message_runs AS following ON following.key = (
         SELECT key FROM message_runs WHERE key > found.key AND key <= ?3 ORDER BY key LIMIT 1
     )
     WHERE found.room > 0 AND found.size_left > 0
 )
 SELECT key, CAST(last AS INTEGER), EXISTS (
-    SELECT 1 FROM message_runs WHERE message_runs.key > found.key AND message_runs.key <= ?3
+    SELECT 1 FROM message_runs WHERE message_runs.key > last_found.key AND message_runs.key <= ?3
 )
-FROM found ORDER BY key DESC LIMIT 1
+FROM (SELECT max(key) AS key, max(last) AS last FROM found) AS last_found WHERE key IS NOT NULL
 
 -- read_by_key --
 -- One row.

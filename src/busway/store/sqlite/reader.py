@@ -19,6 +19,10 @@ from busway.store.sqlite.event_logs import LogReader
 from busway.store.sqlite.message_runs import RunReader
 from busway.store.sqlite.queries import by_place, query
 
+#: Bytes of runs that are touched behind a page, one run at least.
+_BYTES_AHEAD: Final = 4 << 20
+#: Past every size, and small enough for SQLite's integers.
+_FAR: Final = 1 << 62
 #: (key, place) of a row.
 Spot = tuple[int, int]
 
@@ -103,25 +107,37 @@ class Reader:
 
     # -- messages
     def warm_messages(
-        self, fragment: FragmentKey, place: int, after: int, limit: int, rows_ahead: int, with_payloads: bool
+        self,
+        fragment: FragmentKey,
+        place: int,
+        after: int,
+        limit: int,
+        bytes_max: int,
+        rows_ahead: int,
+        with_payloads: bool,
     ) -> tuple[int, int]:
         """Touches what `messages` will read, and rows behind it. Up to which number `messages` may read now, and up
-        to which number everything was touched."""
-        runs = self._runs.warm(fragment, after, limit + 1 + rows_ahead) if place == PLACE_ACTIVE else None
-        runs_end, is_cut = (NUMBER_MASK, False) if runs is None else runs
+        to which number it may read later without a thread; 0 when it may not."""
+        runs = None
+        if place == PLACE_ACTIVE:
+            size_bytes = min(bytes_max, _FAR) + (_BYTES_AHEAD if rows_ahead else 0)
+            runs = self._runs.warm(fragment, after, limit + 1 + rows_ahead, size_bytes)
         low, high = key_bounds(fragment)
         [(count, last_row, _)] = self._all(_WARM_MESSAGES[place], (low + after, high, limit + 1))
         if with_payloads and count:
             self._all(_WARM_PAYLOADS[place], (low + after, last_row))
-        touched = 0 if runs is None else runs_end
-        if count > limit:
-            rows_end = last_row
-            if rows_ahead:
-                [(last_ahead, elsewhere)] = self._all(_WARM_AHEAD[place], (last_row, high, rows_ahead))
-                if last_ahead is not None:
-                    rows_end = last_ahead if elsewhere is None else elsewhere - 1
-            touched = min(rows_end & NUMBER_MASK, runs_end)
-        return runs_end if is_cut else NUMBER_MASK, touched
+        rows_end = 0 if count > limit or runs is None else NUMBER_MASK
+        if count > limit and rows_ahead:
+            [(last_ahead, elsewhere)] = self._all(_WARM_AHEAD[place], (last_row, high, rows_ahead))
+            if last_ahead is not None:
+                rows_end = (last_ahead if elsewhere is None else elsewhere - 1) & NUMBER_MASK
+        if runs is None:
+            return NUMBER_MASK, rows_end
+        runs_end, is_cut = runs
+        if is_cut:
+            return runs_end, min(rows_end, runs_end)
+        # Whoever reads the last page must be told that nothing is left.
+        return NUMBER_MASK, min(rows_end, runs_end - limit)
 
     def warm_session_messages(self, fragment: FragmentKey, session_id: str, after: int, limit: int) -> None:
         low, high = key_bounds(fragment)

@@ -135,7 +135,9 @@ class SqliteReads:
         rows_ahead = limit * _PAGES_AHEAD if warmth.is_followed(fragment, place, after) else 0
         with_payloads = fragment in self._sharing
         warmed, page = await span.run_warm(
-            lambda reader: reader.warm_messages(fragment, place, after, limit, rows_ahead, with_payloads),
+            lambda reader: reader.warm_messages(
+                fragment, place, after, limit, bytes_max, rows_ahead, with_payloads
+            ),
             lambda reader, bounds: reader.messages(fragment, place, after, limit, bytes_max, bounds[0]),
         )
         warmth.note(fragment, place, page.last_number, max(page.last_number, warmed[1]))
