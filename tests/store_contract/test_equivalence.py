@@ -247,6 +247,18 @@ class Broker:
                 batch.fragments_dropped.append(fragment)
 
 
+async def pages(store: Any, key: FragmentKey, after: int, limit: int, bytes_max: int) -> list[object]:
+    """Where a page ends is the store's own business, as long as it says that there may be more."""
+    seen: list[object] = []
+    while True:
+        page = await store.messages(key, PLACE_ACTIVE, after, limit, bytes_max)
+        assert len(page.messages) <= limit
+        seen += [fields_of(each) for each in page.messages]
+        if not page.more:
+            return seen
+        after = page.messages[-1].sequence_number
+
+
 async def picture(store: Any, keys: range) -> list[object]:
     """Everything a store can be asked."""
     seen: list[object] = [await store.catalogue(), await store.next_due_ms(), await store.next_expiry_ms()]
@@ -262,9 +274,8 @@ async def picture(store: Any, keys: range) -> list[object]:
         page = await store.by_number(key, PLACE_ACTIVE, range(3, 40, 2))
         seen.append([fields_of(each) for each in page.messages])
         seen.append(sorted(await store.sizes(key, PLACE_ACTIVE, range(1, 30))))
-        for after in (0, 4, 11):
-            page = await store.messages(key, PLACE_ACTIVE, after, 3, 50)
-            seen.append([fields_of(each) for each in page.messages])
+        for after, limit, bytes_max in ((0, 3, 50), (4, 1, LOTS), (11, 100, 1)):
+            seen.append(await pages(store, key, after, limit, bytes_max))
         for session_id in (None, *SESSIONS):
             page = await store.peek(key, 2, 7, 120, session_id)
             seen.append(([fields_of(each) for each in page.messages], page.more))

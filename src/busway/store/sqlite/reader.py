@@ -136,8 +136,9 @@ class Reader:
         runs_end, is_cut = runs
         if is_cut:
             return runs_end, min(rows_end, runs_end)
-        # Whoever reads the last page must be told that nothing is left.
-        return NUMBER_MASK, min(rows_end, runs_end - limit)
+        # Whoever reads the last page must be told that nothing is left, so that page is not read from memory alone.
+        pages = max(runs_end - after - 1, 0) // max(limit, 1)
+        return NUMBER_MASK, min(rows_end, after + pages * limit)
 
     def warm_session_messages(self, fragment: FragmentKey, session_id: str, after: int, limit: int) -> None:
         low, high = key_bounds(fragment)

@@ -140,7 +140,8 @@ class SqliteReads:
             ),
             lambda reader, bounds: reader.messages(fragment, place, after, limit, bytes_max, bounds[0]),
         )
-        warmth.note(fragment, place, page.last_number, max(page.last_number, warmed[1]))
+        page_end = max(page.last_number, after)
+        warmth.note(fragment, place, page_end, max(page_end, warmed[1]))
         return page
 
     async def by_number(self, fragment: FragmentKey, place: int, numbers: Sequence[int]) -> Page:
