@@ -301,11 +301,11 @@ def test_few_messages_are_rows(sqlite_world: World) -> None:
         put(store, fragment, *[message(each) for each in range(1, RUN_MESSAGES_MIN)])
         await store.flush()
         assert (counts(sqlite_world), row_count(sqlite_world)) == ((0, 0), RUN_MESSAGES_MIN - 1)
-        put(store, fragment, *[message(each) for each in range(11, 11 + RUN_MESSAGES_MIN)])
+        put(store, fragment, *[message(each) for each in range(31, 31 + RUN_MESSAGES_MIN)])
         await store.flush()
         assert (counts(sqlite_world), row_count(sqlite_world)) == ((1, 0), RUN_MESSAGES_MIN - 1)
 
-    sqlite_world.run(play)
+    sqlite_world.run(play, run_messages_min=RUN_MESSAGES_MIN)
 
 
 @pytest.mark.parametrize("size", [1, 100, 5_000, RUN_BODY_BYTES_MAX, RUN_BODY_BYTES_MAX + 1])

@@ -249,6 +249,7 @@ def _store(directory: Path, disk: FaultyDisk | None) -> SqliteStore:
         Clock(),
         reserve_bytes=0,
         space_low_bytes=0,
+        run_messages_min=4,
         checkpoint_bytes=40_000,  # so that checkpoints fall between the steps
         vfs=None if disk is None else disk.name,
     )

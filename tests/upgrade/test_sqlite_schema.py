@@ -207,7 +207,7 @@ def test_a_file_of_an_earlier_version_takes_runs(tmp_path: Path, dump: Path) -> 
     path = restored(dump, tmp_path)
 
     async def play() -> None:
-        store = SqliteStore("old", path, Clock(), reserve_bytes=0, space_low_bytes=0)
+        store = SqliteStore("old", path, Clock(), reserve_bytes=0, space_low_bytes=0, run_messages_min=4)
         await store.open()
         for number in range(10, 20):
             made = Message(b"", b"%d" % number)

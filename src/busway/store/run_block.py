@@ -47,9 +47,9 @@ FIXED_BYTES: Final = _FIXED.size
 _SUM_BYTES: Final = 4
 _IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
-#: A block holds no more than this.
+#: A block holds no more than this. Larger ones are not cheaper, and the last message of one keeps all of it.
 RUN_MESSAGES_MAX: Final = 4096
-RUN_BYTES_MAX: Final = 512 * 1024
+RUN_BYTES_MAX: Final = 256 * 1024
 #: A message larger than this stands alone: nothing is gained by laying it beside others.
 RUN_BODY_BYTES_MAX: Final = 32 * 1024
 
