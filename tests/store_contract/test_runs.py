@@ -73,7 +73,7 @@ def left(number: int, gone: list[int]) -> list[int]:
 @WHICH
 @BETWEEN
 def test_one_is_deleted(world: World, number: int, gone: list[int], is_reopened: bool) -> None:
-    """R-19: it is gone at once and after a restart."""
+    """Contract: it is gone at once and after a restart."""
 
     async def play(store: Any) -> None:
         fragment = await run_of(store, number, gone, is_reopened)
@@ -114,7 +114,7 @@ def test_one_is_changed(world: World, number: int, gone: list[int], is_reopened:
 def test_one_moves_away_and_back(
     world: World, number: int, gone: list[int], is_reopened: bool, place: int
 ) -> None:
-    """R-12, R-14: to another place, or to the dead letters; with its body."""
+    """R-14: to another place, or to the dead letters; with its body."""
 
     async def play(store: Any) -> None:
         fragment = await run_of(store, number, gone, is_reopened)
@@ -192,7 +192,7 @@ def test_pages_peeks_and_sizes_are_those_of_the_messages(
 
 @BETWEEN
 def test_ranges_over_several_runs_and_rows_are_deleted(world: World, is_reopened: bool) -> None:
-    """R-19: a batch delete asks for what is there and for what is not."""
+    """Contract: a batch delete asks for what is there and for what is not."""
 
     async def play(store: Any) -> None:
         fragment, other = add_fragment(store), add_fragment(store)
@@ -215,7 +215,7 @@ def test_ranges_over_several_runs_and_rows_are_deleted(world: World, is_reopened
 
 
 def test_expiry_entries_and_sessions_of_messages_that_were_put_together(world: World) -> None:
-    """E-22, S-7: they go with their messages."""
+    """Contract: they go with their messages."""
 
     async def play(store: Any) -> None:
         fragment, with_sessions = add_fragment(store), add_fragment(store)
