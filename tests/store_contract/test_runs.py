@@ -418,6 +418,37 @@ def test_a_damaged_head_costs_the_messages_of_its_run(sqlite_world: World, damag
     sqlite_world.run(play)
 
 
+@pytest.mark.parametrize("lost", ["begins", "ends"])
+def test_a_lost_page_of_a_large_run_costs_the_messages_behind_it(sqlite_world: World, lost: str) -> None:
+    """F4: they are reported; those before it, and other runs, are whole."""
+
+    async def play(store: Any) -> None:
+        fragment = add_fragment(store)
+        for start in (1, 1001):
+            put(
+                store,
+                fragment,
+                *[message(n, b"<%d>" % n + b"x" * 900 + b"<%d>" % n) for n in range(start, start + 100)],
+            )
+            await store.flush()
+        await store.close()
+        path = sqlite_world.directory / "first.db"
+        data = bytearray(path.read_bytes())
+        page = (data.index(b"<50>") if lost == "begins" else data.index(b"x<50>")) // 16384 * 16384
+        data[page : page + 16384] = bytes(16384)
+        path.write_bytes(data)
+        await store.open()
+        found = await store.messages(fragment, PLACE_ACTIVE, 0, 1000, LOTS)
+        numbers = numbers_of(found)
+        assert 30 <= len([n for n in numbers if n < 50]) < 50
+        assert [n for n in numbers if n > 100] == list(range(1001, 1101))
+        assert 50 in found.damaged
+        assert sorted([*numbers, *found.damaged]) == [*range(1, 101), *range(1001, 1101)]
+        assert (await store.by_number(fragment, PLACE_ACTIVE, [2, 50, 1002])).damaged == [50]
+
+    sqlite_world.run(play)
+
+
 @pytest.mark.parametrize(
     "damage", ["last = last + 1", "last = last - 3", "last = key", "last = last | 1 << 33", "checksum = 7"]
 )

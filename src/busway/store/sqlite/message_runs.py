@@ -111,11 +111,25 @@ class RunFile:
     def _slice(self, head: RunHead, start: int, stop: int) -> RunSlice:
         blob = self._blob
         assert blob is not None
+        try:
+            bodies = self._bodies(blob, head, start, stop)
+        except apsw.CorruptError:  # one page of many: what lies on others can be read
+            bodies = b"".join([self._body_or_zeros(blob, head, index) for index in range(start, stop)])
+        return head.slice(start, stop, bodies)
+
+    def _bodies(self, blob: apsw.Blob, head: RunHead, start: int, stop: int) -> bytes:
         first, end = head.body_start(start), head.body_start(stop)
         length = max(min(head.bytes + end, blob.length()) - head.bytes - first, 0)
-        if length:
-            blob.seek(head.bytes + first)
-        return head.slice(start, stop, blob.read(length) if length else b"")
+        if not length:
+            return b""
+        blob.seek(head.bytes + first)
+        return blob.read(length)
+
+    def _body_or_zeros(self, blob: apsw.Blob, head: RunHead, index: int) -> bytes:
+        try:
+            return self._bodies(blob, head, index, index + 1)
+        except apsw.CorruptError:
+            return bytes(head.body_start(index + 1) - head.body_start(index))
 
     def run_of(self, row: Any) -> Run:
         """Of a row of `read_run_at` or `read_runs`. What is wrong beside a block is known from the block; of a run
@@ -319,7 +333,10 @@ class RunReader:
         there is nothing to touch."""
         low, high = key_bounds(fragment)
         values = (low, low + after + 1, high, limit, bytes_max)
-        row = _first(self._cursor.execute(_WARM_RUNS, values))
+        try:
+            row = _first(self._cursor.execute(_WARM_RUNS, values))
+        except apsw.CorruptError:  # whoever reads finds out which messages it costs
+            return None
         if row is None:
             return None
         key, last, is_cut = row
