@@ -3,6 +3,7 @@ them in one place (`sqlite` does); nobody above can tell."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import apsw
 import pytest
 
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
-from busway.store.contract import Change, FragmentKey, Move
+from busway.store.contract import Change, FragmentKey, Move, StoreError
 from busway.store.run_block import RUN_BODY_BYTES_MAX, RUN_BYTES_MAX
 from busway.store.sqlite.message_runs import RUN_MESSAGES_MIN
 from tests.store_contract.scenario import (
@@ -447,6 +448,46 @@ def test_a_lost_page_of_a_large_run_costs_the_messages_behind_it(sqlite_world: W
         assert (await store.by_number(fragment, PLACE_ACTIVE, [2, 50, 1002])).damaged == [50]
 
     sqlite_world.run(play)
+
+
+def test_zeros_in_place_of_runs_are_noticed(sqlite_world: World) -> None:
+    """F4, found by damaging files: columns were missing, and a run under the key 0 was passed over without a word."""
+    sent = range(1, 301)
+
+    async def fill(store: Any) -> None:
+        fragment = add_fragment(store)
+        for start in range(1, 301, 30):
+            put(store, fragment, *[message(n, b"%d" % n * 60) for n in range(start, start + 30)])
+            delete(store, fragment, start - 10, start - 7)
+            await store.flush()
+
+    sqlite_world.run(fill)
+    path = sqlite_world.directory / "first.db"
+    whole = path.read_bytes()
+    left = {n for n in sent if n % 30 not in (21, 24) or n > 290}
+    outcomes = set()
+
+    async def look(start: int) -> None:
+        data = bytearray(whole)
+        data[start : start + 1024] = bytes(1024)
+        path.write_bytes(data)
+        store = sqlite_world.store()
+        try:
+            await store.open()
+            page = await store.messages(FragmentKey(1), PLACE_ACTIVE, 0, 1000, LOTS)
+        except StoreError:
+            outcomes.add("refused")
+            return
+        finally:
+            await store.close()
+        missing = left - set(numbers_of(page))
+        assert not missing or page.damaged, start
+        assert all(each.bare == b"%d" % each.sequence_number * 60 for each in page.messages)
+        outcomes.add("damaged" if page.damaged else "whole")
+
+    for start in range(0, len(whole) - 1024, 1024):
+        asyncio.run(look(start))
+    assert outcomes == {"refused", "damaged", "whole"}
 
 
 @pytest.mark.parametrize(

@@ -224,10 +224,10 @@ class BatchWriter:
 
     def commit_number(self) -> int:
         """How many commits the file knows."""
-        return max(self._column("read_commit_number"), default=0)
+        return _number(self._column("read_commit_number"), 0)
 
     def next_fragment_key(self) -> int:
-        return max(self._column("read_next_fragment_key"), default=1)
+        return _number(self._column("read_next_fragment_key"), 1)
 
     def write(
         self, batch: CommitBatch, commit_number: int, next_fragment_key: int | None, sweep_rows: int
@@ -495,6 +495,14 @@ class BatchWriter:
     def _removed(self, statement: str, values: tuple[int, ...]) -> int:
         self._cursor.execute(statement, values)
         return self._cursor.connection.changes()
+
+
+def _number(found: set[int], default: int) -> int:
+    """TypeError where damage has taken it away."""
+    number: Any = max(found, default=default)
+    if not isinstance(number, int):
+        raise TypeError("a number of the store itself is missing")
+    return number
 
 
 def _in_turns(rows: Sequence[T], count: int = ROWS_PER_TURN) -> list[tuple[Sequence[T], bool]]:

@@ -49,14 +49,12 @@ _KNOWN_FRAGMENTS: Final = 1024
 class Run:
     """A run as it lies in the file, without its block."""
 
-    __slots__ = ("is_marked", "key", "last", "marks")
+    __slots__ = ("key", "last", "marks")
 
-    def __init__(self, key: int, last: int, marks: RunMarks, is_marked: bool) -> None:
+    def __init__(self, key: int, last: int, marks: RunMarks) -> None:
         self.key = key
         self.last = last
         self.marks = marks
-        #: It has a row of marks.
-        self.is_marked = is_marked
 
     @property
     def count(self) -> int:
@@ -134,16 +132,14 @@ class RunFile:
     def run_of(self, row: Any) -> Run:
         """Of a row of `read_run_at` or `read_runs`. What is wrong beside a block is known from the block; of a run
         that is damaged throughout no more is believed than can be."""
-        key, last, checksum, gone, dead, marks_sum = row
+        key, last, checksum, is_marked, gone, dead, marks_sum = row
         if bounds_checksum(key, last) != checksum:
             head = self.head(key)
             if head is not None:
                 last = key + head.count - 1
             else:
                 last = min(max(key, last), key + RUN_MESSAGES_MAX - 1, key | COUNTER_MASK)
-        if gone is None:
-            return Run(key, last, RunMarks(), False)
-        return Run(key, last, marks_of(key, gone, dead, marks_sum), True)
+        return Run(key, last, marks_of(key, gone, dead, marks_sum) if is_marked else RunMarks())
 
 
 # -- writing
@@ -188,7 +184,7 @@ class RunWriter:
             last = key + len(messages) - 1
             rows.append((key, last, bounds_checksum(key, last), encoded(key, messages)))
             self._fragments.add(fragment)
-            self._know(Run(key, last, RunMarks(), False))
+            self._know(Run(key, last, RunMarks()))
         if rows:
             self._cursor.executemany(_RUN_PUT, rows)
         if any(self._holder(key) is not None for key in found.late):

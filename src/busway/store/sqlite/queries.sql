@@ -309,18 +309,22 @@ FROM {place} WHERE key = ?
 
 -- read_run_at --
 -- The run that a key may lie in: the last that begins at or before it. Casts, because damage may have changed a
--- column's type.
+-- column's type or taken it away.
 SELECT
-    message_runs.key, CAST(message_runs.last AS INTEGER), CAST(message_runs.checksum AS INTEGER),
-    CAST(run_marks.gone AS INTEGER), CAST(run_marks.dead AS BLOB), CAST(run_marks.checksum AS INTEGER)
+    message_runs.key, coalesce(CAST(message_runs.last AS INTEGER), 0),
+    coalesce(CAST(message_runs.checksum AS INTEGER), -1), run_marks.key IS NOT NULL,
+    coalesce(CAST(run_marks.gone AS INTEGER), 0), CAST(run_marks.dead AS BLOB),
+    coalesce(CAST(run_marks.checksum AS INTEGER), -1)
 FROM message_runs LEFT JOIN run_marks ON run_marks.key = message_runs.key
 WHERE message_runs.key BETWEEN ? AND ? ORDER BY message_runs.key DESC LIMIT 1
 
 -- read_runs --
 -- Runs that begin at or behind a key; casts as above.
 SELECT
-    message_runs.key, CAST(message_runs.last AS INTEGER), CAST(message_runs.checksum AS INTEGER),
-    CAST(run_marks.gone AS INTEGER), CAST(run_marks.dead AS BLOB), CAST(run_marks.checksum AS INTEGER)
+    message_runs.key, coalesce(CAST(message_runs.last AS INTEGER), 0),
+    coalesce(CAST(message_runs.checksum AS INTEGER), -1), run_marks.key IS NOT NULL,
+    coalesce(CAST(run_marks.gone AS INTEGER), 0), CAST(run_marks.dead AS BLOB),
+    coalesce(CAST(run_marks.checksum AS INTEGER), -1)
 FROM message_runs LEFT JOIN run_marks ON run_marks.key = message_runs.key
 WHERE message_runs.key BETWEEN ? AND ? ORDER BY message_runs.key
 
@@ -348,7 +352,7 @@ WITH RECURSIVE found (key, last, room, size_left) AS (
     )
     WHERE found.room > 0 AND found.size_left > 0
 )
-SELECT key, CAST(last AS INTEGER), EXISTS (
+SELECT key, coalesce(CAST(last AS INTEGER), 0), EXISTS (
     SELECT 1 FROM message_runs WHERE message_runs.key > last_found.key AND message_runs.key <= ?3
 )
 FROM (SELECT max(key) AS key, max(last) AS last FROM found) AS last_found WHERE key IS NOT NULL

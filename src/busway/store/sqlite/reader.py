@@ -178,6 +178,10 @@ class Reader:
             rows = iter(cursor.execute(_READ_MESSAGES[PLACE_ACTIVE], bounds))
             row = next(rows, None)
             for run in runs:
+                if run.last <= bounds[0]:  # under a key that it cannot have: a page of zeros, for one
+                    if not page.take_message(None, run.key & NUMBER_MASK, PLACE_ACTIVE):
+                        return page
+                    continue
                 start, end = max(bounds[0] + 1 - run.key, 0), min(run.count, bounds[1] - run.key + 1)
                 while (start := run.marks.next_left(start, end)) < end:
                     if row is not None and row[0] <= run.key + start:

@@ -255,7 +255,7 @@ class SqliteStore:
                 self._readers.add(Reader(open_for_reading(self._path, self._vfs)))
             self._key_written = self._writer.next_fragment_key()
             return self._writer.commit_number(), self._high_water.read()
-        except (apsw.Error, OSError, LookupError, UnicodeDecodeError) as error:
+        except (apsw.Error, OSError, LookupError, TypeError, UnicodeDecodeError) as error:
             self._close_connections(with_checkpoint=False)
             raise StoreError(f"The store's file {self._path} cannot be read: {error}.") from error
 
