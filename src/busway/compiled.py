@@ -50,6 +50,7 @@ HOT_MODULES: Final = (
     "busway.store.contract",
     "busway.store.shadow",
     "busway.store.rows",
+    "busway.store.run_block",
     "busway.broker.fragment.locks",
     "busway.model.settlement",
     "busway.broker.fragment.intake",

@@ -22,6 +22,9 @@ from busway.store.sqlite.store import SqliteStore
 from tests.harness.memory_store import MemoryStore
 
 LOTS = 1 << 40
+#: Settings of SQLite stores: every message is a row of its own; a few that are put together are a run.
+ROWS_ONLY = {"run_messages_min": LOTS}
+SMALL_RUNS = {"run_messages_min": 4}
 #: By name, because a compiled class has no __slots__ to ask.
 MESSAGE_FIELDS = (
     "sequence_number",
@@ -137,6 +140,7 @@ class World:
     def store(self, name: str = "first", **settings: Any) -> Any:
         if self.kind == "memory":
             return self._memory.setdefault(name, HoldableMemoryStore(name))
+        settings = {**SMALL_RUNS, **settings}
         settings.setdefault("reserve_bytes", 0)
         settings.setdefault("space_low_bytes", 0)
         return HoldableSqliteStore(name, self.directory / f"{name}.db", Clock(), **settings)

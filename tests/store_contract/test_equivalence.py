@@ -27,6 +27,8 @@ steps = st.lists(
                 "put",
                 "put",
                 "put",
+                "put_run",
+                "put_run",
                 "publish",
                 "publish",
                 "move",
@@ -34,6 +36,7 @@ steps = st.lists(
                 "change",
                 "delete",
                 "delete",
+                "delete_range",
                 "state",
                 "id",
                 "purge",
@@ -112,6 +115,43 @@ class Broker:
                 batch.session_entries.append((fragment, session_id, made.sequence_number))
             if x % 7 == 0 and place == PLACE_ACTIVE:
                 batch.expiry_entries.append((fragment, made.expires_at_ms, made.sequence_number))
+
+    def put_run(self, x: int, y: int) -> None:
+        """Consecutive numbers, most of them alike."""
+        fragment = self.fragment(x)
+        if fragment is None:
+            return
+        for index in range(2 + y % 9):
+            made = message(
+                self.number(),
+                b"%d" % index * (x % 20),
+                enqueued_at_ms=1_000 + (index if y % 5 == 0 else 0),
+                partition_key="p" if (x + index) % 4 == 0 else None,
+            )
+            if x % 5 == 0 and index == 3:
+                made.expires_at_ms = x % 200
+            self.rows[fragment, made.sequence_number] = PLACE_ACTIVE
+            self.busy.add((fragment, made.sequence_number))
+            for batch in self.each():
+                batch.puts.append((fragment, PLACE_ACTIVE, copy_message(made)))
+                if x % 5 == 0 and index == 3:
+                    batch.expiry_entries.append((fragment, made.expires_at_ms, made.sequence_number))
+
+    def delete_range(self, x: int, y: int) -> None:
+        """Neighbours of a message that is active, as far as they are."""
+        row = self.pick(x)
+        if row is None:
+            return
+        numbers = [
+            number
+            for number in range(row[1], row[1] + 2 + y % 8)
+            if self.rows.get((row[0], number)) == PLACE_ACTIVE and (row[0], number) not in self.busy
+        ]
+        for number in numbers:
+            del self.rows[row[0], number]
+            self.busy.add((row[0], number))
+        for batch in self.each():
+            batch.deletes.append((row[0], PLACE_ACTIVE, numbers))
 
     def publish(self, x: int, y: int) -> None:
         """Copies that hold the identical body, in several fragments and places."""
@@ -207,6 +247,18 @@ class Broker:
                 batch.fragments_dropped.append(fragment)
 
 
+async def pages(store: Any, key: FragmentKey, after: int, limit: int, bytes_max: int) -> list[object]:
+    """Where a page ends is the store's own business, as long as it says that there may be more."""
+    seen: list[object] = []
+    while True:
+        page = await store.messages(key, PLACE_ACTIVE, after, limit, bytes_max)
+        assert len(page.messages) <= limit
+        seen += [fields_of(each) for each in page.messages]
+        if not page.more:
+            return seen
+        after = page.messages[-1].sequence_number
+
+
 async def picture(store: Any, keys: range) -> list[object]:
     """Everything a store can be asked."""
     seen: list[object] = [await store.catalogue(), await store.next_due_ms(), await store.next_expiry_ms()]
@@ -219,6 +271,11 @@ async def picture(store: Any, keys: range) -> list[object]:
             page = await store.messages(key, place, 0, 100, LOTS)
             assert page.damaged == []
             seen.append([fields_of(each) for each in page.messages])
+        page = await store.by_number(key, PLACE_ACTIVE, range(3, 40, 2))
+        seen.append([fields_of(each) for each in page.messages])
+        seen.append(sorted(await store.sizes(key, PLACE_ACTIVE, range(1, 30))))
+        for after, limit, bytes_max in ((0, 3, 50), (4, 1, LOTS), (11, 100, 1)):
+            seen.append(await pages(store, key, after, limit, bytes_max))
         for session_id in (None, *SESSIONS):
             page = await store.peek(key, 2, 7, 120, session_id)
             seen.append(([fields_of(each) for each in page.messages], page.more))
@@ -297,7 +354,7 @@ async def replay_without_waiting(plan: list[tuple[str, int, int]], world: World)
     broker.create(0, 0)
     reads: list[asyncio.Task[None]] = []
     for verb, x, y in plan:
-        if verb in ("put", "move", "change", "delete", "state"):
+        if verb in ("put", "put_run", "move", "change", "delete", "delete_range", "state"):
             getattr(broker, verb)(x, y)
         elif verb == "commit":
             await asyncio.sleep(0)

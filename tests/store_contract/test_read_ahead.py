@@ -11,6 +11,7 @@ from busway.store.contract import FragmentKey
 from tests.harness.manual_clock import ManualClock
 from tests.store_contract.scenario import (
     LOTS,
+    ROWS_ONLY,
     HoldableSqliteStore,
     World,
     add_fragment,
@@ -24,7 +25,12 @@ ROWS = 2_000
 PAGE = 50
 
 
-def run(world: World, play: Callable[[Any, FragmentKey], Any], clock: Clock | None = None) -> None:
+def run(
+    world: World,
+    play: Callable[[Any, FragmentKey], Any],
+    clock: Clock | None = None,
+    settings: dict[str, Any] = ROWS_ONLY,
+) -> None:
     async def scene(store: Any) -> None:
         await store.close()
         counting = HoldableSqliteStore(
@@ -33,6 +39,7 @@ def run(world: World, play: Callable[[Any, FragmentKey], Any], clock: Clock | No
             clock or Clock(),
             reserve_bytes=0,
             space_low_bytes=0,
+            **settings,
         )
         await counting.open()
         try:
@@ -59,6 +66,22 @@ def test_a_backlog_is_read_whole_with_few_visits(sqlite_world: World) -> None:
         assert store.readers.visits < ROWS // PAGE // 4
 
     run(sqlite_world, play)
+
+
+def test_a_backlog_of_runs_is_read_whole_with_few_visits(sqlite_world: World) -> None:
+    """F8: a run is touched whole, so that most of its pages are read at once."""
+
+    async def play(store: Any, fragment: FragmentKey) -> None:
+        for start in range(ROWS + 1, 2 * ROWS + 1, 70):
+            put(store, fragment, *[message(n) for n in range(start, min(start + 70, 2 * ROWS + 1))])
+            await store.flush()
+        seen: list[int] = []
+        while found := await page_after(store, fragment, seen[-1] if seen else 0):
+            seen += found
+        assert seen == list(range(1, 2 * ROWS + 1))
+        assert store.readers.visits < 2 * ROWS // PAGE // 4
+
+    run(sqlite_world, play, settings={})
 
 
 def test_single_pages_touch_nothing_ahead(sqlite_world: World) -> None:

@@ -17,6 +17,7 @@ from busway.store.contract import Change, FragmentKey, Move, StoreError
 from busway.store.sqlite.store import SqliteStore
 from tests.store_contract.scenario import (
     LOTS,
+    ROWS_ONLY,
     World,
     add_fragment,
     fields_of,
@@ -99,7 +100,7 @@ def test_a_damaged_row_stays_damaged_when_it_moves_or_changes(sqlite_world: Worl
         await store.flush()
         assert (await store.messages(fragment, PLACE_ACTIVE, 0, 10, LOTS)).damaged == [2, 3, 4, 9]
 
-    sqlite_world.run(play)
+    sqlite_world.run(play, **ROWS_ONLY)
 
 
 def test_a_row_that_cannot_even_be_decoded_does_not_hide_its_neighbours(sqlite_world: World) -> None:

@@ -129,6 +129,26 @@ def _settle_the_last_copies(store: Any) -> None:
     store.batch().transfer_marks_removed.append(TransferMark("other", D, 7))
 
 
+def _send_runs(store: Any) -> None:
+    """Of one page and of several, in both fragments."""
+    put(store, Q, *[message(number, b"%d" % number) for number in range(101, 121)])
+    put(store, D, *[message(number, b"x" * 900) for number in range(101, 151)])
+
+
+def _settle_of_runs(store: Any) -> None:
+    """From the beginning, from the middle, and what was not settled otherwise."""
+    delete(store, Q, *range(101, 104), 110)
+    delete(store, D, *range(120, 130))
+    store.batch().changes.append(Change(Q, PLACE_ACTIVE, 105, 1, None))
+    store.batch().moves.append(Move(D, PLACE_ACTIVE, 140, Q, PLACE_DEFERRED, 140))
+    put(store, Q, *[message(number) for number in range(151, 161)])
+
+
+def _settle_the_rest_of_runs(store: Any) -> None:
+    delete(store, Q, *range(101, 161))
+    delete(store, D, *range(101, 149))
+
+
 def _append_events(store: Any) -> None:
     """Chunks of two logs, of one page and of several."""
     append(store, Q, chunk(0, 1, 2), chunk(3, body=b"x" * 40_000))
@@ -178,6 +198,7 @@ COPIES: list[Step] = [
     _settle_the_last_copies,
     _drop,
 ]
+RUNS: list[Step] = [_create, _send_runs, _settle_of_runs, _settle_the_rest_of_runs, _drop]
 LOGS: list[Step] = [
     _create,
     _append_events,
@@ -189,7 +210,9 @@ LOGS: list[Step] = [
 #: A new store alone; all others begin with one that was opened before, so that its birth is hurt once.
 BIRTH: list[Step] = []
 SCENARIOS = pytest.mark.parametrize(
-    "scenario", [BIRTH, QUEUE, COPIES, LOGS], ids=["birth", "queue", "copies", "logs"]
+    "scenario",
+    [BIRTH, QUEUE, COPIES, RUNS, LOGS],
+    ids=["birth", "queue", "copies", "runs", "logs"],
 )
 
 
@@ -226,6 +249,7 @@ def _store(directory: Path, disk: FaultyDisk | None) -> SqliteStore:
         Clock(),
         reserve_bytes=0,
         space_low_bytes=0,
+        run_messages_min=4,
         checkpoint_bytes=40_000,  # so that checkpoints fall between the steps
         vfs=None if disk is None else disk.name,
     )

@@ -9,7 +9,7 @@ import pytest
 
 from busway.clock import Clock
 from busway.message.event_chunk import Chunk, ChunkBuilder
-from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
 from busway.store.contract import FragmentKey, LogChanges, StoreError
 from busway.store.sqlite.database_file import apply_migrations, open_for_writing, teach
 from busway.store.sqlite.queries import SCHEMA_VERSION, migrations, query, sql_file
@@ -183,6 +183,48 @@ def test_a_file_of_schema_3_opens_with_its_events(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_a_file_of_schema_5_opens_with_its_runs(tmp_path: Path) -> None:
+    """F2: messages that lie together, without those that are gone."""
+    path = restored(STORES[4], tmp_path)
+
+    async def play() -> None:
+        store = SqliteStore("old", path, Clock(), reserve_bytes=0, space_low_bytes=0)
+        await store.open()
+        page = await store.messages(FragmentKey(2), PLACE_ACTIVE, 0, 10, 1 << 20)
+        assert page.damaged == []
+        assert [
+            (each.sequence_number, each.bare, each.enqueued_at_ms % 1000, each.ttl_ms, each.partition_key)
+            for each in page.messages
+        ] == [(6, b"six", 0, 60_000, None), (7, b"seven", 0, -1, "p"), (9, b"nine", 1, -1, None)]
+        await store.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("dump", STORES, ids=lambda path: path.stem)
+def test_a_file_of_an_earlier_version_takes_runs(tmp_path: Path, dump: Path) -> None:
+    """F2: new messages lie together, beside the rows that are there, and the rows are not copied."""
+    path = restored(dump, tmp_path)
+
+    async def play() -> None:
+        store = SqliteStore("old", path, Clock(), reserve_bytes=0, space_low_bytes=0, run_messages_min=4)
+        await store.open()
+        for number in range(10, 20):
+            made = Message(b"", b"%d" % number)
+            made.sequence_number = number
+            store.batch().puts.append((FragmentKey(1), PLACE_ACTIVE, made))
+        store.batch().deletes.append((FragmentKey(1), PLACE_ACTIVE, [1]))
+        await store.flush()
+        store.batch().deletes.append((FragmentKey(1), PLACE_ACTIVE, [2, 10, 12]))
+        await store.close()
+        await store.open()
+        page = await store.messages(FragmentKey(1), PLACE_ACTIVE, 0, 20, 1 << 20)
+        assert [each.sequence_number for each in page.messages] == [11, *range(13, 20)]
+        await store.close()
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("dump", STORES[:2], ids=lambda path: path.stem)
 def test_a_file_of_an_earlier_version_takes_events(tmp_path: Path, dump: Path) -> None:
     """F2: logs came with schema 3; beside the messages that are there."""
@@ -207,7 +249,7 @@ def test_a_file_of_an_earlier_version_takes_events(tmp_path: Path, dump: Path) -
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("dump", STORES[:2], ids=lambda path: path.stem)
+@pytest.mark.parametrize("dump", [*STORES[:2], STORES[3]], ids=lambda path: path.stem)
 def test_a_migration_that_was_cut_off_starts_over(tmp_path: Path, dump: Path) -> None:
     """F2: at every write and sync of the migration: the file is the old one or the new one, and opens."""
     with FaultyDisk() as disk:

@@ -4,6 +4,7 @@ contract      what every store promises: commit batches in, corrected reads out;
 sqlite        one file on the disk
 shadow        what joined batches take away, laid over reads
 rows          messages ↔ rows, with their checksums, for any database; pages of rows as committed
+run_block     messages that were put together ↔ one block of bytes, likewise; which of them are gone
 log_rows      chunks of logs ↔ rows, likewise; one CRC for many chunks
 callbacks     telling everybody who joined a batch what became of it
 

@@ -409,20 +409,27 @@ class RawPage:
         message = message_of(row, place)
         if message is None:
             message = self._with_payload(row, place)
+        key: int = row if isinstance(row, int) else row[0]
+        return self.take_message(message, key & NUMBER_MASK, place)
+
+    def take_message(self, message: Message | None, number: int, place: int) -> bool:
+        """The same of a message whose number is known; None stands for one that is damaged."""
         size = 0 if message is None else len(message.head) + len(message.bare)
         if self._rows_left <= 0 or (size > self._bytes_left and self.last_number > 0):
             self.more = True
             return False
         self._rows_left -= 1
         self._bytes_left -= size
+        self.last_number = number
         if message is None:
-            key: int = row if isinstance(row, int) else row[0]
-            self.last_number = key & NUMBER_MASK
-            self.damaged.append((place, self.last_number))
+            self.damaged.append((place, number))
         else:
-            self.last_number = message.sequence_number
             self.messages.append(message)
         return True
+
+    def room(self) -> tuple[int, int]:
+        """Rows and bytes that still fit."""
+        return self._rows_left, self._bytes_left
 
     def lift(self, base: int) -> None:
         """Numbers get the upper bits that row keys do without."""

@@ -2,6 +2,7 @@
 
 store            the store: gathering, in flight, reported; failing and opening again
 commit_batch     a batch's statements; bodies that copies share, and who refers to them
+message_runs     messages that were put together: one row, what leaves it, reading parts of it
 event_logs       logs, written with a batch and read
 companion_files  the files beside: one server at a time, how many commits were reported, a reserve of free space
 reads            the reads of the contract; which rows were touched lately and can be read at once

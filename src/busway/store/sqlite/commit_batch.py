@@ -4,7 +4,8 @@ Theory of operation. A batch is written on the loop's thread, grouped by kind so
 `executemany`. Side tables are touched only for fragments that have rows in them: `_with_sessions` and
 `_with_expiry` name those, found at open by one look-up per fragment. A session's row is brought up to date from
 what the batch added and took (count by difference) and one look into the index (first number), never by scanning,
-so an endless session costs what a short one does. Large removals (dropped fragments, forgotten ids) go in slices
+so an endless session costs what a short one does. Active messages that were put together are one row
+(`message_runs`). Large removals (dropped fragments, forgotten ids) go in slices
 over several batches. A batch with very many rows is written over several turns of the loop, inside of one
 transaction: it is one commit all the same.
 
@@ -58,6 +59,7 @@ from busway.store.rows import (
 )
 from busway.store.shadow import row_key
 from busway.store.sqlite.event_logs import LogWriter
+from busway.store.sqlite.message_runs import RunWriter
 from busway.store.sqlite.queries import PLACE_TABLES, by_place, query
 
 #: What one reference weighs: a prime, so that the difference that one bit makes is never a number of references.
@@ -194,9 +196,10 @@ T = TypeVar("T")
 class BatchWriter:
     """Runs the statements of batches on the writing connection."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, run_messages_min: int) -> None:
         self._cursor = connection.cursor()
         self._payloads = Payloads(self._cursor)
+        self._runs = RunWriter(connection, run_messages_min)
         self._logs = LogWriter(self._cursor)
         #: Fragments that may have rows with a shared payload.
         self.sharing = self._payloads.sharing
@@ -221,10 +224,10 @@ class BatchWriter:
 
     def commit_number(self) -> int:
         """How many commits the file knows."""
-        return max(self._column("read_commit_number"), default=0)
+        return _number(self._column("read_commit_number"), 0)
 
     def next_fragment_key(self) -> int:
-        return max(self._column("read_next_fragment_key"), default=1)
+        return _number(self._column("read_next_fragment_key"), 1)
 
     def write(
         self, batch: CommitBatch, commit_number: int, next_fragment_key: int | None, sweep_rows: int
@@ -236,6 +239,7 @@ class BatchWriter:
         counters = [(*_counter_values(counters), key) for key, counters in batch.counters.items()]
         self._touched.clear()
         self._payloads.begin()
+        self._runs.begin()
         execute(_BEGIN)
         if batch.fragments_created:
             self._create_fragments(batch)
@@ -247,6 +251,7 @@ class BatchWriter:
             yield from self._change(batch.changes)
         if batch.deletes:
             self._delete(batch.deletes)
+        self._runs.end()
         if batch.session_states:
             self._set_states(batch)
         if batch.duplicate_ids or batch.duplicate_purges or self.purges:
@@ -274,8 +279,9 @@ class BatchWriter:
     # -- messages
     def _put(self, batch: CommitBatch) -> Generator[None, None, None]:
         shared = (yield from self._payloads.keep(batch.puts)) if batch.puts_copies else None
+        with_sessions = {fragment for fragment, _, _ in batch.session_entries}
         for some, is_last in _in_turns(batch.puts):
-            rows = message_rows(some, shared)
+            rows = message_rows(self._runs.put(some, shared, with_sessions), shared)
             if rows.active:
                 self._cursor.executemany(_PUT_ACTIVE, rows.active)
             if rows.deferred:
@@ -309,7 +315,10 @@ class BatchWriter:
     def _move_some(self, moves: Sequence[Move]) -> None:
         for (source, target), group in groupby(moves, _source_and_target):
             run = list(group)
-            self._delete_entries([row_key(move.from_fragment, move.from_number) for move in run], source)
+            keys = [row_key(move.from_fragment, move.from_number) for move in run]
+            self._delete_entries(keys, source)
+            if source == PLACE_ACTIVE:
+                self._runs.take_out(keys)
             # Inside of one table a row may move on to where another of the run came from, so only one by one.
             if len(run) > 1 and source != target:
                 self._move_run(run, source, target)
@@ -359,6 +368,7 @@ class BatchWriter:
                 yield
 
     def _change_some(self, changes: Sequence[Change]) -> None:
+        self._runs.take_out([row_key(c.fragment, c.number) for c in changes if c.place == PLACE_ACTIVE])
         for change in changes:
             key = row_key(change.fragment, change.number)
             front = self._front(change.place, key)
@@ -371,7 +381,10 @@ class BatchWriter:
             if keys:
                 self._delete_entries(keys, place)
                 self._payloads.release(place, keys)
-                self._cursor.executemany(_DELETE_RUN[place], runs(keys))
+                ranges = runs(keys)
+                if place == PLACE_ACTIVE:
+                    ranges = self._runs.delete(ranges)
+                self._cursor.executemany(_DELETE_RUN[place], ranges)
 
     def _delete_entries(self, keys: list[int], place: int) -> None:
         """Takes what other tables hold about the rows."""
@@ -463,6 +476,7 @@ class BatchWriter:
         logs last. A topic may leave thousands of fragments without a row: each counts by itself."""
         for fragment in sorted(self.dropped - self._swept):
             low, high = key_bounds(FragmentKey(fragment))
+            room -= self._runs.sweep(fragment, room)
             for statement, place in _SWEEPS_BY_KEY:
                 if place is not None:
                     self._payloads.release_slice(place, low, high, room)
@@ -481,6 +495,14 @@ class BatchWriter:
     def _removed(self, statement: str, values: tuple[int, ...]) -> int:
         self._cursor.execute(statement, values)
         return self._cursor.connection.changes()
+
+
+def _number(found: set[int], default: int) -> int:
+    """TypeError where damage has taken it away."""
+    number: Any = max(found, default=default)
+    if not isinstance(number, int):
+        raise TypeError("a number of the store itself is missing")
+    return number
 
 
 def _in_turns(rows: Sequence[T], count: int = ROWS_PER_TURN) -> list[tuple[Sequence[T], bool]]:

@@ -10,7 +10,7 @@ from typing import Final
 PLACE_TABLES: Final = ("messages", "deferred", "scheduled")
 
 #: The schema this code reads and writes: the number of the last migration.
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 _NAME = re.compile(r"^-- (\w+) --$", re.MULTILINE)
 

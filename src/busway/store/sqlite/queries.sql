@@ -63,6 +63,23 @@ INSERT INTO {target} SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, bare FROM {source} WHERE
 -- New values of `more` for a row that stays.
 UPDATE {place} SET checksum = ?, more = ? WHERE key = ?
 
+-- run_put --
+-- Stores messages with consecutive numbers.
+INSERT INTO message_runs VALUES (?, ?, ?, ?)
+
+-- run_delete --
+-- Removes a run, with what is known of it.
+DELETE FROM message_runs WHERE key = ?1;
+DELETE FROM run_marks WHERE key = ?1
+
+-- run_marks_put --
+-- Which messages of a run are gone.
+INSERT OR REPLACE INTO run_marks VALUES (?, ?, ?, ?)
+
+-- run_row_put --
+-- A message that leaves its run and becomes a row. One that is there already, after damage, stays.
+INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?, ?, ?)
+
 -- payload_put --
 -- A body for several rows, and their weight.
 INSERT INTO payloads VALUES (?1, ?2);
@@ -233,6 +250,10 @@ DELETE FROM duplicate_ids WHERE (fragment, message_id) IN (
     SELECT fragment, message_id FROM duplicate_ids WHERE fragment = ? LIMIT ?
 )
 
+-- sweep_run_sizes --
+-- The next runs of a dropped fragment, with their sizes.
+SELECT key, coalesce(length(data), 0) FROM message_runs WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?
+
 -- sweep_chunk_sizes --
 -- The next chunks of a dropped log, with their sizes.
 SELECT key, coalesce(length(data), 0) FROM log_chunks WHERE log = ? ORDER BY last_number LIMIT ?
@@ -285,6 +306,56 @@ SELECT key, coalesce(length(more), 0) + CASE typeof(bare)
     ELSE length(bare)
 END
 FROM {place} WHERE key = ?
+
+-- read_run_at --
+-- The run that a key may lie in: the last that begins at or before it. Casts, because damage may have changed a
+-- column's type or taken it away.
+SELECT
+    message_runs.key, coalesce(CAST(message_runs.last AS INTEGER), 0),
+    coalesce(CAST(message_runs.checksum AS INTEGER), -1), run_marks.key IS NOT NULL,
+    coalesce(CAST(run_marks.gone AS INTEGER), 0), CAST(run_marks.dead AS BLOB),
+    coalesce(CAST(run_marks.checksum AS INTEGER), -1)
+FROM message_runs LEFT JOIN run_marks ON run_marks.key = message_runs.key
+WHERE message_runs.key BETWEEN ? AND ? ORDER BY message_runs.key DESC LIMIT 1
+
+-- read_runs --
+-- Runs that begin at or behind a key; casts as above.
+SELECT
+    message_runs.key, coalesce(CAST(message_runs.last AS INTEGER), 0),
+    coalesce(CAST(message_runs.checksum AS INTEGER), -1), run_marks.key IS NOT NULL,
+    coalesce(CAST(run_marks.gone AS INTEGER), 0), CAST(run_marks.dead AS BLOB),
+    coalesce(CAST(run_marks.checksum AS INTEGER), -1)
+FROM message_runs LEFT JOIN run_marks ON run_marks.key = message_runs.key
+WHERE message_runs.key BETWEEN ? AND ? ORDER BY message_runs.key
+
+-- read_next_run --
+-- The key of the first run that begins between two keys.
+SELECT key FROM message_runs WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1
+
+-- warm_runs --
+-- Touches runs in one step, from the one that a key may lie in on, until they have so many messages behind that key
+-- or so many bytes: the last of them, its end, and whether there are more.
+WITH RECURSIVE found (key, last, room, size_left) AS (
+    SELECT
+        key, last, ?4 - max(last - max(key, ?2) + 1, 0),
+        ?5 - CASE WHEN last >= ?2 THEN coalesce(length(substr(data, -1)), 0) + length(data) ELSE 0 END
+    FROM message_runs WHERE key = coalesce(
+        (SELECT key FROM message_runs WHERE key BETWEEN ?1 AND ?2 ORDER BY key DESC LIMIT 1),
+        (SELECT key FROM message_runs WHERE key BETWEEN ?2 AND ?3 ORDER BY key LIMIT 1)
+    )
+    UNION ALL
+    SELECT
+        following.key, following.last, found.room - (following.last - following.key + 1),
+        found.size_left - coalesce(length(substr(following.data, -1)), 0) - length(following.data)
+    FROM found CROSS JOIN message_runs AS following ON following.key = (
+        SELECT key FROM message_runs WHERE key > found.key AND key <= ?3 ORDER BY key LIMIT 1
+    )
+    WHERE found.room > 0 AND found.size_left > 0
+)
+SELECT key, coalesce(CAST(last AS INTEGER), 0), EXISTS (
+    SELECT 1 FROM message_runs WHERE message_runs.key > last_found.key AND message_runs.key <= ?3
+)
+FROM (SELECT max(key) AS key, max(last) AS last FROM found) AS last_found WHERE key IS NOT NULL
 
 -- read_by_key --
 -- One row.
@@ -502,6 +573,16 @@ UNION ALL SELECT NULL, value FROM meta WHERE name = 'catalogue_version'
 -- read_next_fragment_key --
 -- The first key never given out.
 SELECT value FROM meta WHERE name = 'next_fragment_key'
+
+-- read_fragments_with_runs --
+-- Fragments that have runs: one look-up each, no scan.
+WITH RECURSIVE found (fragment) AS (
+    SELECT min(key) >> 40 FROM message_runs
+    UNION ALL
+    SELECT (SELECT min(key) >> 40 FROM message_runs WHERE key >= (fragment + 1) << 40)
+    FROM found WHERE fragment IS NOT NULL
+)
+SELECT fragment FROM found WHERE fragment IS NOT NULL
 
 -- read_fragments_with_sessions --
 -- Fragments that have rows in the session index: one look-up each, no scan.

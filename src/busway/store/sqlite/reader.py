@@ -7,7 +7,7 @@ not take its neighbours along, so a page that stumbles is read again row by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import apsw
@@ -16,8 +16,13 @@ from busway.message.message import PLACE_ACTIVE
 from busway.store.contract import Counters, FragmentKey, FragmentRow, TransferMark
 from busway.store.rows import NUMBER_MASK, RawPage, key_bounds, unsealed
 from busway.store.sqlite.event_logs import LogReader
+from busway.store.sqlite.message_runs import RunReader
 from busway.store.sqlite.queries import by_place, query
 
+#: Bytes of runs that are touched behind a page, one run at least.
+_BYTES_AHEAD: Final = 4 << 20
+#: Past every size, and small enough for SQLite's integers.
+_FAR: Final = 1 << 62
 #: (key, place) of a row.
 Spot = tuple[int, int]
 
@@ -77,6 +82,7 @@ class Reader:
         self._connection = connection
         self._cursor = connection.cursor()
         self.logs = LogReader(connection)
+        self._runs = RunReader(connection)
 
     def begin(self) -> None:
         """From here to `end` all statements see one commit, and pages read once stay in the cache. Idempotent."""
@@ -101,21 +107,38 @@ class Reader:
 
     # -- messages
     def warm_messages(
-        self, fragment: FragmentKey, place: int, after: int, limit: int, rows_ahead: int, with_payloads: bool
-    ) -> int | None:
-        """Touches what `messages` will read, and rows behind it. Up to which number everything was touched; None when
-        that is not further than was asked for."""
+        self,
+        fragment: FragmentKey,
+        place: int,
+        after: int,
+        limit: int,
+        bytes_max: int,
+        rows_ahead: int,
+        with_payloads: bool,
+    ) -> tuple[int, int]:
+        """Touches what `messages` will read, and rows behind it. Up to which number `messages` may read now, and up
+        to which number it may read later without a thread; 0 when it may not."""
+        runs = None
+        if place == PLACE_ACTIVE:
+            size_bytes = min(bytes_max, _FAR) + (_BYTES_AHEAD if rows_ahead else 0)
+            runs = self._runs.warm(fragment, after, limit + 1 + rows_ahead, size_bytes)
         low, high = key_bounds(fragment)
-        [(count, last, _)] = self._all(_WARM_MESSAGES[place], (low + after, high, limit + 1))
+        [(count, last_row, _)] = self._all(_WARM_MESSAGES[place], (low + after, high, limit + 1))
         if with_payloads and count:
-            self._all(_WARM_PAYLOADS[place], (low + after, last))
-        if count <= limit or not rows_ahead:
-            return None
-        [(last_ahead, elsewhere)] = self._all(_WARM_AHEAD[place], (last, high, rows_ahead))
-        if last_ahead is None:
-            return None
-        key: int = last_ahead if elsewhere is None else elsewhere - 1
-        return key & NUMBER_MASK
+            self._all(_WARM_PAYLOADS[place], (low + after, last_row))
+        rows_end = 0 if count > limit or runs is None else NUMBER_MASK
+        if count > limit and rows_ahead:
+            [(last_ahead, elsewhere)] = self._all(_WARM_AHEAD[place], (last_row, high, rows_ahead))
+            if last_ahead is not None:
+                rows_end = (last_ahead if elsewhere is None else elsewhere - 1) & NUMBER_MASK
+        if runs is None:
+            return NUMBER_MASK, rows_end
+        runs_end, is_cut = runs
+        if is_cut:
+            return runs_end, min(rows_end, runs_end)
+        # Whoever reads the last page must be told that nothing is left, so that page is not read from memory alone.
+        pages = max(runs_end - after - 1, 0) // max(limit, 1)
+        return NUMBER_MASK, min(rows_end, after + pages * limit)
 
     def warm_session_messages(self, fragment: FragmentKey, session_id: str, after: int, limit: int) -> None:
         low, high = key_bounds(fragment)
@@ -134,14 +157,58 @@ class Reader:
         low, _ = key_bounds(fragment)
         bounds = (low + after, low | last, limit + 1)
         try:
-            page = self._streamed(_READ_MESSAGES[place], bounds, place, limit, bytes_max)
+            if place == PLACE_ACTIVE:
+                page = self._merged(bounds, limit, bytes_max)
+            else:
+                page = self._streamed(_READ_MESSAGES[place], bounds, place, limit, bytes_max)
         except UnicodeDecodeError:
-            keys = self._all(_READ_KEYS[place], bounds)
-            page = self._page_of([(key, place) for (key,) in keys], limit, bytes_max)
+            spots = [(key, place) for (key,) in self._all(_READ_KEYS[place], bounds)]
+            page = self._page_of(self._with_runs(spots, place, *bounds), limit, bytes_max)
         if last < NUMBER_MASK and not page.more:
             page.more = True
             page.last_number = last
         return page
+
+    def _merged(self, bounds: tuple[int, int, int], limit: int, bytes_max: int) -> RawPage:
+        """Active messages, those of runs and those of rows, by number."""
+        page = RawPage(limit, bytes_max, self._payload)
+        cursor = self._connection.cursor()
+        runs = self._runs.runs(bounds[0] + 1, bounds[1])
+        try:
+            rows = iter(cursor.execute(_READ_MESSAGES[PLACE_ACTIVE], bounds))
+            row = next(rows, None)
+            for run in runs:
+                if run.last <= bounds[0]:  # under a key that it cannot have: a page of zeros, for one
+                    if not page.take_message(None, run.key & NUMBER_MASK, PLACE_ACTIVE):
+                        return page
+                    continue
+                start, end = max(bounds[0] + 1 - run.key, 0), min(run.count, bounds[1] - run.key + 1)
+                while (start := run.marks.next_left(start, end)) < end:
+                    if row is not None and row[0] <= run.key + start:
+                        if not page.take(row, PLACE_ACTIVE):
+                            return page
+                        start += row[0] == run.key + start  # in both only after damage
+                        row = next(rows, None)
+                        continue
+                    stop = end if row is None else min(end, row[0] - run.key)
+                    start, is_taken = self._runs.take(page, run, start, stop)
+                    if not is_taken:
+                        return page
+            if row is not None and page.take(row, PLACE_ACTIVE):
+                page.take_all(rows, PLACE_ACTIVE)
+            return page
+        finally:
+            runs.close()
+            self._runs.close()
+            cursor.close()  # A statement left half way would keep its snapshot, and the log from starting over.
+
+    def _with_runs(self, spots: list[Spot], place: int, after: int, last: int, limit: int) -> list[Spot]:
+        """The first so many of rows and messages of runs, by number."""
+        if place == PLACE_ACTIVE:
+            known = {key for key, row_place in spots if row_place == PLACE_ACTIVE}
+            keys = self._runs.keys(after + 1, last, limit)
+            spots = sorted([*spots, *[(key, PLACE_ACTIVE) for key in keys if key not in known]])
+        return spots[:limit]
 
     def session_messages(
         self, fragment: FragmentKey, session_id: str, after: int, limit: int, bytes_max: int
@@ -172,7 +239,16 @@ class Reader:
 
     def sizes(self, place: int, keys: Sequence[int]) -> list[tuple[int, int]]:
         """(key, bytes) of the rows that are there."""
-        return self._all_of_many(_READ_SIZE[place], [(key,) for key in keys])
+        with _Snapshot(self._cursor):
+            sizes: list[tuple[int, int]] = self._all_of_many(_READ_SIZE[place], [(key,) for key in keys])
+            if place == PLACE_ACTIVE and len(sizes) < len(keys):
+                known = {key for key, _ in sizes}
+                for key in keys:
+                    size = None if key in known else self._runs.size(key)
+                    if size is not None:
+                        sizes.append((key, size))
+                self._runs.close()
+        return sizes
 
     def peek(
         self, fragment: FragmentKey, after: int, limit: int, bytes_max: int, session_id: str | None
@@ -180,26 +256,30 @@ class Reader:
         low, high = key_bounds(fragment)
         with _Snapshot(self._cursor):  # One snapshot for the keys and the rows.
             if session_id is None:
-                spots = self._all(_PEEK_KEYS, (low + after, high, limit + 1))
+                bounds = (low + after, high, limit + 1)
+                spots = self._with_runs(self._all(_PEEK_KEYS, bounds), PLACE_ACTIVE, *bounds)
             else:
                 spots = self._all(_PEEK_SESSION_KEYS, (low + after, high, limit + 1, session_id))
             return self._page_of(spots, limit, bytes_max)
 
     def _page_of(self, spots: Sequence[Spot], limit: int, bytes_max: int) -> RawPage:
         page = RawPage(limit, bytes_max, self._payload)
-        for row, place in self._rows_at(spots):
-            if not page.take(row, place):
+        for key, place in spots:
+            if not self._take_spot(page, key, place):
                 break
+        self._runs.close()
         return page
 
-    def _rows_at(self, spots: Iterable[Spot]) -> Iterator[tuple[Any, int]]:
-        """Each row that is there; its bare key when it cannot be decoded."""
-        for key, place in spots:
-            try:
-                for row in self._all(_READ_BY_KEY[place], (key,)):
-                    yield row, place
-            except UnicodeDecodeError:
-                yield key, place
+    def _take_spot(self, page: RawPage, key: int, place: int) -> bool:
+        """What is there; False when it does not fit any more."""
+        try:
+            rows = self._all(_READ_BY_KEY[place], (key,))
+        except UnicodeDecodeError:
+            return page.take(key, place)
+        if rows:
+            return page.take(rows[0], place)
+        run = self._runs.holder(key) if place == PLACE_ACTIVE else None
+        return run is None or page.take_message(self._runs.message(run, key), key & NUMBER_MASK, place)
 
     def _payload(self, number: int) -> bytes | None:
         """A shared body, if it is there and readable as bytes."""

@@ -134,11 +134,14 @@ class SqliteReads:
                 return found
         rows_ahead = limit * _PAGES_AHEAD if warmth.is_followed(fragment, place, after) else 0
         with_payloads = fragment in self._sharing
-        touched, page = await span.run_warm(
-            lambda reader: reader.warm_messages(fragment, place, after, limit, rows_ahead, with_payloads),
-            lambda reader: reader.messages(fragment, place, after, limit, bytes_max),
+        warmed, page = await span.run_warm(
+            lambda reader: reader.warm_messages(
+                fragment, place, after, limit, bytes_max, rows_ahead, with_payloads
+            ),
+            lambda reader, bounds: reader.messages(fragment, place, after, limit, bytes_max, bounds[0]),
         )
-        warmth.note(fragment, place, page.last_number, page.last_number if touched is None else touched)
+        page_end = max(page.last_number, after)
+        warmth.note(fragment, place, page_end, max(page_end, warmed[1]))
         return page
 
     async def by_number(self, fragment: FragmentKey, place: int, numbers: Sequence[int]) -> Page:
@@ -195,7 +198,7 @@ class SqliteReads:
     ) -> RawPage:
         _, page = await span.run_warm(
             lambda reader: reader.warm_session_messages(fragment, session_id, after, limit),
-            lambda reader: reader.session_messages(fragment, session_id, after, limit, bytes_max),
+            lambda reader, _: reader.session_messages(fragment, session_id, after, limit, bytes_max),
         )
         return page
 

@@ -15,6 +15,24 @@ CREATE TABLE messages (
     bare ANY NOT NULL
 ) STRICT;
 
+-- Active messages that were put together, in blocks (see run_block.py): from the key of the first to that of the last.
+-- A block is never changed. `checksum` covers the other two numbers; the block proves itself.
+CREATE TABLE message_runs (
+    key INTEGER PRIMARY KEY,
+    last INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    data BLOB NOT NULL
+) STRICT;
+
+-- Which messages of a run are gone: so many at its beginning, and others as bits behind them. It lies apart, so that
+-- what is settled writes a few bytes.
+CREATE TABLE run_marks (
+    key INTEGER PRIMARY KEY,
+    gone INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    dead BLOB
+) STRICT;
+
 -- Two columns more, for the indexes: `more` has the same values.
 CREATE TABLE deferred (
     key INTEGER PRIMARY KEY,
@@ -180,4 +198,4 @@ CREATE TABLE meta (
 
 INSERT INTO meta VALUES ('catalogue_version', 0), ('next_fragment_key', 1);
 
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;

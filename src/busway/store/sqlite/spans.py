@@ -188,7 +188,7 @@ class ReadSpan:
         self._require_same_opening()
         return result
 
-    async def run_warm(self, warm: Callable[[Reader], U], read: Callable[[Reader], T]) -> tuple[U, T]:
+    async def run_warm(self, warm: Callable[[Reader], U], read: Callable[[Reader, U], T]) -> tuple[U, T]:
         """Touches pages in a thread in one step, so that a slow disk delays nobody, then reads them on the loop: row
         by row in a thread, each row would wait for the interpreter's lock. With the same connection in one
         transaction, for its cache would be void in the next."""
@@ -202,7 +202,7 @@ class ReadSpan:
             raise
         except apsw.Error as error:
             raise self._unreadable(error) from error
-        return answer, self._read_and_give_back(reader, read)
+        return answer, self._read_and_give_back(reader, lambda warmed: read(warmed, answer))
 
     async def run_here(self, read: Callable[[Reader], T]) -> T | None:
         """Reads on the loop what is in memory; None when no reader is idle. Others get a turn first."""

@@ -49,6 +49,7 @@ from busway.store.shadow import Shadow
 from busway.store.sqlite.commit_batch import BatchWriter
 from busway.store.sqlite.companion_files import FileLock, HighWater, SpaceGuard, free_bytes_of
 from busway.store.sqlite.database_file import FileUpkeep, open_for_reading, open_for_writing
+from busway.store.sqlite.message_runs import RUN_MESSAGES_MIN
 from busway.store.sqlite.queries import query
 from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.reads import SqliteReads
@@ -104,6 +105,7 @@ class SqliteStore:
     """`contract.Store` in the file `path`, with its lock, NAME.high-water and NAME.reserve beside it.
 
     `lost_commits` is more than 0 when the file has lost commits it had reported (damage to the file or its log).
+    `run_messages_min`: fewer messages of one commit and one fragment are stored as a row each.
     `vfs` and `free_bytes` are for tests: the file system as SQLite sees it, and its free space.
     """
 
@@ -119,6 +121,7 @@ class SqliteStore:
         checkpoint_bytes: int = 16 * _MIB,
         vacuum_bytes: int = 16 * _MIB,
         read_threads: int = 2,
+        run_messages_min: int = RUN_MESSAGES_MIN,
         vfs: str | None = None,
         free_bytes: Callable[[], int] | None = None,
     ) -> None:
@@ -131,6 +134,7 @@ class SqliteStore:
         self._checkpoint_bytes = checkpoint_bytes
         self._vacuum_bytes = vacuum_bytes
         self._read_thread_count = read_threads
+        self._run_messages_min = run_messages_min
         self._vfs = vfs
         self._lock = FileLock(path)
         self._high_water = HighWater(path.with_suffix(".high-water"))
@@ -240,7 +244,7 @@ class SqliteStore:
         self._look_at_space()
         self._connection = open_for_writing(self._path, self._vfs)
         try:
-            self._writer = BatchWriter(self._connection)
+            self._writer = BatchWriter(self._connection, self._run_messages_min)
             self._upkeep = FileUpkeep(
                 self._connection,
                 self._clock,
@@ -251,7 +255,7 @@ class SqliteStore:
                 self._readers.add(Reader(open_for_reading(self._path, self._vfs)))
             self._key_written = self._writer.next_fragment_key()
             return self._writer.commit_number(), self._high_water.read()
-        except (apsw.Error, OSError, LookupError, UnicodeDecodeError) as error:
+        except (apsw.Error, OSError, LookupError, TypeError, UnicodeDecodeError) as error:
             self._close_connections(with_checkpoint=False)
             raise StoreError(f"The store's file {self._path} cannot be read: {error}.") from error
 
