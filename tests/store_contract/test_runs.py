@@ -191,6 +191,39 @@ def test_pages_peeks_and_sizes_are_those_of_the_messages(
     world.run(play)
 
 
+@pytest.mark.parametrize(
+    "back",
+    [range(11, 15), range(13, 17), range(17, 21), range(11, 21)],
+    ids=["first", "middle", "last", "all"],
+)
+@BETWEEN
+def test_messages_that_were_deleted_are_put_back_under_their_numbers(
+    world: World, back: range, is_reopened: bool
+) -> None:
+    """R-1: receive-and-delete, and the client went away; those around them can still be read, changed and deleted."""
+
+    async def play(store: Any) -> None:
+        fragment = await run_of(store, 0, [*back], is_reopened)
+        put(store, fragment, *[message(each, b"again %d" % each) for each in back])
+        await between(store, is_reopened)
+        assert await active_numbers(store, fragment) == [5, 7, *ALL, 30]
+        found = (await store.messages(fragment, PLACE_ACTIVE, 0, 100, 1 << 20)).messages
+        assert [each.bare for each in found if each.sequence_number in back] == [
+            b"again %d" % each for each in back
+        ]
+        others = [each for each in ALL if each not in back]
+        for each in (*others[-1:], *others[:1], back[1], back[-1]):
+            delete(store, fragment, each)
+            await between(store, is_reopened)
+        gone = {*others[-1:], *others[:1], back[1], back[-1]}
+        assert await active_numbers(store, fragment) == [5, 7, *[n for n in ALL if n not in gone], 30]
+        delete(store, fragment, *[n for n in ALL if n not in gone])
+        await between(store, is_reopened)
+        assert await active_numbers(store, fragment) == [5, 7, 30]
+
+    world.run(play)
+
+
 @BETWEEN
 def test_ranges_over_several_runs_and_rows_are_deleted(world: World, is_reopened: bool) -> None:
     """Contract: a batch delete asks for what is there and for what is not."""

@@ -20,8 +20,8 @@ bodies stand columns of fixed width, so that whoever wants some of the messages 
   4 x values    CRC-32 of each value of `more`
   ...           the values of `more`, the bodies
 
-All integers are little-endian. With sums that run on, any slice of bodies is proved by one call, which is half as
-dear as one for each message. Where a slice does not fit, its messages are looked at one by one, so that a flipped bit
+All integers are little-endian. With sums that run on, any slice of bodies is proved by one call, which costs half of
+one for each message. Where a slice does not fit, its messages are looked at one by one, so that a flipped bit
 costs its own message only: a sum that is wrong itself is told by the next one, which fits all the same. A head that
 is wrong costs all messages of the block.
 """
