@@ -340,8 +340,8 @@ class RunHead:
     def __init__(self, data: bytes, key: int) -> None:
         """Raises RunDamaged when the bytes are not the head of the run with this key."""
         self.bytes = head_bytes(data)
-        magic, flags, count, value_count, more_bytes, first_key, enqueued_at_ms, expires_at_ms = _FIXED.unpack(
-            data[:FIXED_BYTES]
+        magic, flags, count, value_count, more_bytes, first_key, enqueued_at_ms, expires_at_ms = (
+            _FIXED.unpack(data[:FIXED_BYTES])
         )
         if magic != MAGIC or first_key != key or len(data) < self.bytes:
             raise RunDamaged("the head is that of another block, or none")
