@@ -349,9 +349,9 @@ _COMPOUNDS: Final = frozenset((0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0))
 _COMPOUNDS_OF_ONE_BYTE: Final = frozenset((0xC0, 0xC1, 0xE0))
 
 INVALID_WIDTH: Final = 255
-_SIZE_OF_ONE_BYTE: Final = 254
-_SIZE_OF_FOUR_BYTES: Final = 253
-_DESCRIBED: Final = 252
+SIZE_OF_ONE_BYTE: Final = 254
+SIZE_OF_FOUR_BYTES: Final = 253
+DESCRIBED: Final = 252
 
 
 def _skip_widths() -> bytes:
@@ -364,9 +364,9 @@ def _skip_widths() -> bytes:
         (4, (0x70, 0x71, 0x72, 0x73, 0x74)),
         (8, (0x80, 0x81, 0x82, 0x83, 0x84)),
         (16, (0x94, 0x98)),
-        (_SIZE_OF_ONE_BYTE, (0xA0, 0xA1, 0xA3, 0xC0, 0xC1, 0xE0)),
-        (_SIZE_OF_FOUR_BYTES, (0xB0, 0xB1, 0xB3, 0xD0, 0xD1, 0xF0)),
-        (_DESCRIBED, (0x00,)),
+        (SIZE_OF_ONE_BYTE, (0xA0, 0xA1, 0xA3, 0xC0, 0xC1, 0xE0)),
+        (SIZE_OF_FOUR_BYTES, (0xB0, 0xB1, 0xB3, 0xD0, 0xD1, 0xF0)),
+        (DESCRIBED, (0x00,)),
     )
     for width, codes in groups:
         for code in codes:
@@ -387,14 +387,14 @@ def skip_value(data: bytes, offset: int, end: int) -> int:
             raise DecodeError(f"The value at offset {offset} is cut off")
         width: i64 = SKIP_WIDTHS[data[at]]
         at += 1
-        if width < _DESCRIBED:
+        if width < DESCRIBED:
             at += width
-        elif width == _SIZE_OF_ONE_BYTE and at < stop:
+        elif width == SIZE_OF_ONE_BYTE and at < stop:
             at += 1 + data[at]
-        elif width == _SIZE_OF_FOUR_BYTES:
+        elif width == SIZE_OF_FOUR_BYTES:
             # Beyond the end when even the size is cut off.
             at += 4 + (i64(read_i32_be(data, at)) & 0xFFFF_FFFF if at + 4 <= stop else 0)
-        elif width == _DESCRIBED:
+        elif width == DESCRIBED:
             pending += 2
         else:
             raise DecodeError(f"Unknown or cut-off constructor {data[at - 1]:#04x} at offset {at - 1}")

@@ -77,8 +77,8 @@ class Link:
 
     __slots__ = (
         "_arrived", "_attach_sent", "_credit", "_credit_told", "_delivery_bytes_max", "_delivery_count",
-        "_drain", "_drain_asked", "_end_told", "_initial_delivery_count", "_out", "_overdraft_floor",
-        "_partial", "_receiving", "_unsettled_count", "_unsettled_max", "attach_bytes", "closes_late",
+        "_drain", "_drain_asked", "_end_told", "_initial_delivery_count", "_is_live", "_out", "_overdraft_floor",
+        "_partial", "_unsettled_count", "_unsettled_max", "attach_bytes", "closes_late",
         "handle", "is_sender", "name", "outcomes", "owner", "peer", "peer_closed", "peer_handle",
         "properties", "rcv_settle_mode", "session", "snd_settle_mode", "source", "state", "target",
     )  # fmt: skip
@@ -109,7 +109,7 @@ class Link:
         self.owner: object | None = None
         # Changes with every frame.
         self.state = LinkState.DETACHED
-        self._receiving = False
+        self._is_live = False
         self._attach_sent = False
         self._end_told = False
         self._credit = 0
@@ -133,13 +133,11 @@ class Link:
 
     def _move(self, given: LinkInput) -> None:
         self.state = advance(LINK_TABLE, self.state, given)
-        self._receiving = not self.is_sender and (
-            self.state is LinkState.ATTACHED or self.state is LinkState.ATTACH_RCVD
-        )
+        self._is_live = self.state is LinkState.ATTACHED or self.state is LinkState.ATTACH_RCVD
 
     def is_live(self) -> bool:
         """Attached, or waiting to be accepted."""
-        return self.state is LinkState.ATTACHED or self.state is LinkState.ATTACH_RCVD
+        return self._is_live
 
     # --- attaching ----------------------------------------------------------------------------------------------
 
@@ -327,7 +325,7 @@ class Link:
     # --- receiving ----------------------------------------------------------------------------------------------
 
     def transfer_arrived(self, transfer: Transfer, payload: bytes) -> None:
-        if not self._receiving:
+        if self.is_sender or not self._is_live:
             self._refuse_transfer()
             return
         tag = transfer.delivery_tag

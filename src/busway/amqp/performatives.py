@@ -16,6 +16,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from busway.amqp.byte_writer import i64, read_i32_be
 from busway.amqp.decode import DecodeError, decode_value
 from busway.amqp.encode import EncodeError, encode_value
 from busway.amqp.type_table import (
@@ -164,14 +165,16 @@ _TAIL_BYTES_MAX: Final = 32
 _UINT_SIZES: Final = bytes({0x43: 1, 0x52: 2, 0x70: 5}.get(code, 0) for code in range(256))
 
 
-_TRANSFER_LIST8: Final = b"\x00\x53\x14\xc0"
-_FLOW_LIST8: Final = b"\x00\x53\x13\xc0"
-_DISPOSITION_LIST8: Final = b"\x00\x53\x15\xc0"
+_TRANSFER_LIST8: Final = 0x0053_14C0
+_FLOW_LIST8: Final = 0x0053_13C0
+_DISPOSITION_LIST8: Final = 0x0053_15C0
 _TRANSACTIONAL: Final = b"\x00\x53\x34"
 
 
 #: A list32 is so much longer than the same list8.
 _NARROWER_BYTES: Final = 6
+#: Stands in for what follows a transfer.
+_PAYLOAD: Final = bytes(16)
 
 
 class _TransferTail:
@@ -202,13 +205,13 @@ _disposition_tails: Final[dict[bytes, _DispositionTail]] = {}
 _disposition_tails_in: Final[dict[bytes, _DispositionTail]] = {}
 
 
-def _uint(data: bytes, at: int) -> int:
+def _uint(data: bytes, at: i64) -> i64:
     """The uint at `at`; -1 when something else stands there."""
     code = data[at]
     if code == 0x52:
         return data[at + 1]
     if code == 0x70:
-        return data[at + 1] << 24 | data[at + 2] << 16 | data[at + 3] << 8 | data[at + 4]
+        return i64(read_i32_be(data, at + 1)) & 0xFFFF_FFFF
     return 0 if code == 0x43 else -1
 
 
@@ -226,7 +229,7 @@ def _narrowed(data: bytes, offset: int, end: int) -> bytes:
 
 def decode_transfer(data: bytes, offset: int, end: int) -> tuple[Transfer, int]:
     """`decode_performative` for a frame whose descriptor says transfer."""
-    if end - offset < 16 or data[offset : offset + 4] != _TRANSFER_LIST8:
+    if end - offset < 16 or read_i32_be(data, offset) != _TRANSFER_LIST8:
         return _wide_transfer(data, offset, end)
     stop = offset + 5 + data[offset + 4]
     if stop > end:
@@ -303,6 +306,7 @@ def _wide_transfer(data: bytes, offset: int, end: int) -> tuple[Transfer, int]:
     narrow = _narrowed(data, offset, end)
     if not narrow:
         return _any_transfer(data, offset, end)
+    narrow += _PAYLOAD  # a short list with nothing behind it would be read field by field each time
     made, at = decode_transfer(narrow, 0, len(narrow))
     return made, offset + at + _NARROWER_BYTES
 
@@ -338,13 +342,13 @@ def _remembered_transfer_in(data: bytes, offset: int, end: int, at: int, id_at: 
 
 def decode_disposition(data: bytes, offset: int, end: int) -> Disposition:
     """`decode_performative` for a frame whose descriptor says disposition."""
-    if end - offset < 8 or data[offset : offset + 4] != _DISPOSITION_LIST8:
+    if end - offset < 8 or read_i32_be(data, offset) != _DISPOSITION_LIST8:
         return _wide_disposition(data, offset, end)
     if offset + 5 + data[offset + 4] != end:
         return _any_disposition(data, offset, end)
     try:
-        at = offset + 7
-        code = data[offset + 6]
+        at: i64 = offset + 7
+        code: i64 = data[offset + 6]
         if code == 0x56:
             code = 0x42 - data[at]
             at += 1
@@ -413,7 +417,7 @@ def _remembered_disposition_in(data: bytes, offset: int, end: int, at: int, id_a
 
 def decode_flow(data: bytes, offset: int, end: int) -> Flow:
     """`decode_performative` for a frame whose descriptor says flow."""
-    if end - offset < 17 or data[offset : offset + 4] != _FLOW_LIST8 or data[offset + 5] != 11:
+    if end - offset < 17 or read_i32_be(data, offset) != _FLOW_LIST8 or data[offset + 5] != 11:
         return _any_flow(data, offset, end)
     if offset + 5 + data[offset + 4] != end:
         return _any_flow(data, offset, end)
