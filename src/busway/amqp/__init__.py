@@ -20,7 +20,8 @@ Follow an intention:  link.send / link.grant_credit / link.settle … → connec
   connection     the whole engine: bytes in, events out; channels, heartbeats, deadlines
   session        windows, delivery ids (RFC 1982 arithmetic), dispositions in ranges
   link           attach, credit, transfers, settlement
+  transfer_runs  usual transfers in runs: found in a read, written one behind the other
 
-Others know `connection`, `decode`, `encode`, `engine_settings`, `errors`, `events`, `link`, `performatives`,
-`sasl`, `sections`, `session` and `types`.
+Others know `byte_writer`, `connection`, `decode`, `encode`, `engine_settings`, `errors`, `events`, `link`,
+`performatives`, `sasl`, `sections`, `session`, `transfer_runs` and `types`.
 """

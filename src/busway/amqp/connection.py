@@ -70,6 +70,7 @@ from busway.amqp.states import (
     SaslState,
     advance,
 )
+from busway.amqp.transfer_runs import RUN_BYTES_MIN, take_usual
 
 _FLOW_CODE: Final = 0x13
 _TRANSFER_CODE: Final = 0x14
@@ -167,6 +168,11 @@ class Connection:
                 self._header_arrived(data[offset : offset + HEADER_BYTES], self._expected_header)
                 offset += HEADER_BYTES
                 continue
+            if self._in_sessions and end - offset >= RUN_BYTES_MIN and data[offset + 10] == _TRANSFER_CODE:
+                taken = take_usual(self.sessions, data, offset, end, self._frame_bytes_max)
+                if taken > offset:
+                    offset = taken
+                    continue
             head = read_i64_be(data, offset)  # size, doff, type and channel, in 4, 1, 1 and 2 bytes
             size, doff = head >> 32 & 0xFFFF_FFFF, head >> 24 & 0xFF
             if size > self._frame_bytes_max or size < FRAME_HEAD_BYTES or doff < 2 or doff * 4 > size:

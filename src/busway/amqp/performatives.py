@@ -14,7 +14,7 @@ Those that are sent belong to their link (`link`).
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from busway.amqp.byte_writer import i64, read_i32_be
 from busway.amqp.decode import DecodeError, decode_value
@@ -69,6 +69,9 @@ from busway.amqp.type_table import (
     Transfer,
 )
 from busway.amqp.types import Described
+
+if TYPE_CHECKING:
+    from busway.amqp.link import Link
 
 __all__ = [
     "ACCEPTED",
@@ -127,7 +130,7 @@ __all__ = [
     "encode_flow",
     "encode_performative",
     "encode_transfer_prefix",
-    "settled_transfer_head",
+    "known_transfer",
 ]
 
 _FRAMES: Final = frozenset((*range(0x10, 0x19), *range(0x40, 0x45)))
@@ -274,6 +277,12 @@ def decode_transfer(data: bytes, offset: int, end: int) -> tuple[Transfer, int]:
         seen.batchable,
     )
     return transfer, stop
+
+
+def known_transfer(tail: bytes, count: int) -> Transfer | None:
+    """A transfer of so many fields that ended so and was read whole; only what stands behind its tag counts."""
+    seen = _transfer_tails.get(tail)
+    return None if seen is None or seen.count != count else seen.frame
 
 
 def _state_at(data: bytes, at: int, stop: int) -> int:
@@ -511,18 +520,6 @@ def encode_transfer_prefix(
     return head + delivery_tag + tail
 
 
-_SETTLED_FRAME: Final = Struct(">IHHIBHIBIBB8s")
-_SETTLED_TAIL: Final = _TRANSFER_TAILS[2]
-
-
-def settled_transfer_head(size: int, channel: int, handle: int, delivery_id: int) -> bytes:
-    """A whole transfer frame of `size` bytes up to its payload, for a settled delivery with an empty tag: frame head
-    and `encode_transfer_prefix` in one call of a template."""
-    return _SETTLED_FRAME.pack(
-        size, 0x0200, channel, 0x005314C0, 21, 0x0B70, handle, 0x70, delivery_id, 0xA0, 0, _SETTLED_TAIL
-    )
-
-
 def encode_disposition(role: bool, first: int, last: int, settled: bool, state: object = None) -> bytes:
     """A disposition frame's body for one range of deliveries."""
     body = _encoded_state(state)
@@ -607,6 +604,21 @@ class IncomingDelivery:
         self.payload = payload
         #: What the transfer carried in `state`: a TransactionalState, or None.
         self.state = state
+
+
+class OutgoingDelivery:
+    """A delivery that we sent. Unsettled ones are known to their session until both sides have settled."""
+
+    __slots__ = ("delivery_id", "link", "owner", "settled", "tag")
+
+    def __init__(self, link: Link, delivery_id: int, tag: bytes, settled: bool) -> None:
+        self.link = link
+        self.delivery_id = delivery_id
+        self.tag = tag
+        #: Nothing more will be said about it, by whichever side settled.
+        self.settled = settled
+        #: Free for the owner of the link.
+        self.owner: object | None = None
 
 
 class PartialDelivery:

@@ -428,6 +428,14 @@ class Session:
             link = self._link_of(transfer.handle)
         link.transfer_arrived(transfer, data[payload_at:end])
 
+    def quiet_room(self) -> int:
+        """Transfers that can be taken before a flow is due."""
+        return (2 * self._incoming_left - self._incoming_window - 1) // 2 if self._taking else 0
+
+    def transfers_taken(self, count: int) -> None:
+        self._next_incoming_id = (self._next_incoming_id + count) & _MASK
+        self._incoming_left -= count
+
     # --- flows --------------------------------------------------------------------------------------------------
 
     def flow_frame_arrived(self, data: bytes, body: int, end: int) -> None:
