@@ -82,7 +82,7 @@ install_serve() {
 }
 
 install_compile() {
-    install_packages compile "the compiler of the hot modules" "mypy>=2.1" "setuptools>=70"
+    install_packages compile "the compiler of the hot modules" "mypy>=2.4,<2.5" "setuptools>=70"
 }
 
 install_develop() {

@@ -5,6 +5,7 @@ files run uncompiled; which of the two runs is decided here, once, at import:
 
   BUSWAY_PURE=1        the Python sources
   a stale twin         the Python sources (a compiled twin of other code would silently win otherwise)
+  no librt             the Python sources (mypyc's runtime library, which compiled modules load)
   else                 the compiled ones
 
 A twin is a folder of its own below `_compiled`, named by what it was made of; the manifest says which one is the
@@ -41,6 +42,7 @@ HOT_MODULES: Final = (
     "busway.amqp.session",
     "busway.amqp.allowance",
     "busway.amqp.connection",
+    "busway.amqp.transfer_runs",
     "busway.amqp.link",
     "busway.rules.subject",
     "busway.rules.operators",
@@ -79,6 +81,7 @@ HOT_MODULES: Final = (
     "busway.streams.partition_log",
     "busway.journal.recorder",
     "busway.gateway.amqp.message_mapping",
+    "busway.gateway.amqp.delivery_runs",
     "busway.staging.staged_record",
     "busway.staging.targets",
     "busway.gateway.amqp.links.receive_link",
@@ -89,6 +92,9 @@ HOT_MODULES: Final = (
 )
 #: The shared library that mypyc makes of all of them.
 GROUP: Final = "busway_hot"
+
+#: What they load of mypyc's runtime library; without it none of them can be imported.
+LIBRT: Final = "librt.strings"
 
 PACKAGE: Final = Path(__file__).parent
 FOLDER: Final = PACKAGE / "_compiled"
@@ -169,7 +175,16 @@ def _finding() -> tuple[str, Manifest | None]:
         return "pure Python (not compiled)", None
     if not manifest.fits():
         return "pure Python (the compiled modules are stale: run make setup)", None
+    if not _has_librt():
+        return "pure Python (the compiled modules need the package librt, which is not installed)", None
     return "compiled", manifest
+
+
+def _has_librt() -> bool:
+    try:
+        return importlib.util.find_spec(LIBRT) is not None
+    except ImportError:
+        return False
 
 
 def status() -> str:

@@ -67,6 +67,16 @@ def test_a_shipped_twin_runs_on_the_kind_of_interpreter_it_was_made_for(folder: 
     assert compiled.status().startswith("pure Python (the compiled modules are stale")
 
 
+@pytest.mark.parametrize("name", ["librt_that_is_not_there.strings", "email.strings"])
+def test_without_the_runtime_library_of_compiled_modules_the_sources_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Outside contract: whoever installs without dependencies still has a bus, and is told why it is slow."""
+    FITTING.write(folder)
+    monkeypatch.setattr(compiled, "LIBRT", name)
+    assert compiled.status().startswith("pure Python (the compiled modules need the package librt")
+
+
 def test_a_manifest_whose_twin_is_gone_counts_as_none(folder: Path) -> None:
     """Bad input: somebody cleaned up by hand."""
     FITTING.write(folder)

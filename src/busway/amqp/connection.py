@@ -24,10 +24,10 @@ from enum import IntEnum
 from typing import Final
 
 from busway.amqp.allowance import Allowance
+from busway.amqp.byte_writer import read_i64_be
 from busway.amqp.decode import (
     AMQP_HEADER,
     EMPTY_FRAME,
-    FRAME_HEAD,
     FRAME_HEAD_BYTES,
     FRAME_TYPE_AMQP,
     FRAME_TYPE_SASL,
@@ -70,6 +70,7 @@ from busway.amqp.states import (
     SaslState,
     advance,
 )
+from busway.amqp.transfer_runs import RUN_BYTES_MIN, take_usual
 
 _FLOW_CODE: Final = 0x13
 _TRANSFER_CODE: Final = 0x14
@@ -86,37 +87,12 @@ class Connection:
     """See the head of this file. `sessions` maps the peer's channels to live sessions."""
 
     __slots__ = (
-        "_buffer",
-        "_close_deadline",
-        "_closed_told",
-        "_expected_header",
-        "_frame_bytes_max",
-        "_handshake_deadline",
-        "_heard_at",
-        "_heartbeat_at",
-        "_heartbeat_interval_s",
-        "_held_from",
-        "_in_sessions",
-        "_now",
-        "_own_channels",
-        "_peer_channel_max",
-        "_reading",
-        "_sasl",
-        "allowance",
-        "events",
-        "link_count",
-        "out",
-        "outgoing_frame_bytes_max",
-        "over",
-        "owner",
-        "peer",
-        "role",
-        "sessions",
-        "settings",
-        "state",
-        "touched",
-        "turn",
-    )
+        "_buffer", "_close_deadline", "_closed_told", "_expected_header", "_frame_bytes_max",
+        "_handshake_deadline", "_heard_at", "_heartbeat_at", "_heartbeat_interval_s", "_held_from",
+        "_in_sessions", "_now", "_own_channels", "_peer_channel_max", "_reading", "_sasl", "allowance",
+        "events", "link_count", "out", "outgoing_frame_bytes_max", "over", "owner", "peer", "role",
+        "sessions", "settings", "state", "touched", "turn",
+    )  # fmt: skip
 
     def __init__(self, role: Role, settings: EngineSettings, now: float) -> None:
         self.role = role
@@ -192,16 +168,22 @@ class Connection:
                 self._header_arrived(data[offset : offset + HEADER_BYTES], self._expected_header)
                 offset += HEADER_BYTES
                 continue
-            size, doff, kind, channel = FRAME_HEAD.unpack_from(data, offset)
+            if self._in_sessions and end - offset >= RUN_BYTES_MIN and data[offset + 10] == _TRANSFER_CODE:
+                taken = take_usual(self.sessions, data, offset, end, self._frame_bytes_max)
+                if taken > offset:
+                    offset = taken
+                    continue
+            head = read_i64_be(data, offset)  # size, doff, type and channel, in 4, 1, 1 and 2 bytes
+            size, doff = head >> 32 & 0xFFFF_FFFF, head >> 24 & 0xFF
             if size > self._frame_bytes_max or size < FRAME_HEAD_BYTES or doff < 2 or doff * 4 > size:
                 fault = head_fault(size, doff, self._frame_bytes_max)
                 self._fail(Condition.CONNECTION_FRAMING_ERROR, fault or "The frame head is malformed.")
                 return
-            stop: int = offset + size
+            stop = offset + size
             if stop > end:
                 needed = size
                 break
-            self._dispatch(kind, channel, data, offset + doff * 4, stop)
+            self._dispatch(head >> 16 & 0xFF, head & 0xFFFF, data, offset + doff * 4, stop)
             offset = stop
         if offset > 0:
             self._heard_at = self._now

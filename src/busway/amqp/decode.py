@@ -23,6 +23,7 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
+from busway.amqp.byte_writer import i64, read_i32_be
 from busway.amqp.types import (
     Array,
     Byte,
@@ -99,12 +100,11 @@ class FrameBuffer:
         rest = self._rest
         if not rest:
             return data
-        rest += data
-        if len(rest) < self._needed:
+        if len(rest) + len(data) < self._needed:
+            rest += data
             return b""
-        joined = bytes(rest)
         self._rest = bytearray()
-        return joined
+        return b"".join((rest, data))
 
     def keep(self, data: bytes, offset: int, needed: int) -> None:
         """Hold `data[offset:]`, which begins a frame (or header) of `needed` bytes."""
@@ -349,9 +349,9 @@ _COMPOUNDS: Final = frozenset((0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0))
 _COMPOUNDS_OF_ONE_BYTE: Final = frozenset((0xC0, 0xC1, 0xE0))
 
 INVALID_WIDTH: Final = 255
-_SIZE_OF_ONE_BYTE: Final = 254
-_SIZE_OF_FOUR_BYTES: Final = 253
-_DESCRIBED: Final = 252
+SIZE_OF_ONE_BYTE: Final = 254
+SIZE_OF_FOUR_BYTES: Final = 253
+DESCRIBED: Final = 252
 
 
 def _skip_widths() -> bytes:
@@ -364,9 +364,9 @@ def _skip_widths() -> bytes:
         (4, (0x70, 0x71, 0x72, 0x73, 0x74)),
         (8, (0x80, 0x81, 0x82, 0x83, 0x84)),
         (16, (0x94, 0x98)),
-        (_SIZE_OF_ONE_BYTE, (0xA0, 0xA1, 0xA3, 0xC0, 0xC1, 0xE0)),
-        (_SIZE_OF_FOUR_BYTES, (0xB0, 0xB1, 0xB3, 0xD0, 0xD1, 0xF0)),
-        (_DESCRIBED, (0x00,)),
+        (SIZE_OF_ONE_BYTE, (0xA0, 0xA1, 0xA3, 0xC0, 0xC1, 0xE0)),
+        (SIZE_OF_FOUR_BYTES, (0xB0, 0xB1, 0xB3, 0xD0, 0xD1, 0xF0)),
+        (DESCRIBED, (0x00,)),
     )
     for width, codes in groups:
         for code in codes:
@@ -379,24 +379,26 @@ SKIP_WIDTHS: Final = _skip_widths()
 
 def skip_value(data: bytes, offset: int, end: int) -> int:
     """The offset behind the value at `offset`. Looks at constructors and sizes only, and never past `end`."""
-    at = offset
-    pending = 1
+    at: i64 = offset
+    stop: i64 = end
+    pending: i64 = 1
     while pending:
-        if at >= end:
+        if at >= stop:
             raise DecodeError(f"The value at offset {offset} is cut off")
-        width = SKIP_WIDTHS[data[at]]
+        width: i64 = SKIP_WIDTHS[data[at]]
         at += 1
-        if width < _DESCRIBED:
+        if width < DESCRIBED:
             at += width
-        elif width == _SIZE_OF_ONE_BYTE and at < end:
+        elif width == SIZE_OF_ONE_BYTE and at < stop:
             at += 1 + data[at]
-        elif width == _SIZE_OF_FOUR_BYTES:
-            at += 4 + int.from_bytes(data[at : at + 4], "big")
-        elif width == _DESCRIBED:
+        elif width == SIZE_OF_FOUR_BYTES:
+            # Beyond the end when even the size is cut off.
+            at += 4 + (i64(read_i32_be(data, at)) & 0xFFFF_FFFF if at + 4 <= stop else 0)
+        elif width == DESCRIBED:
             pending += 2
         else:
             raise DecodeError(f"Unknown or cut-off constructor {data[at - 1]:#04x} at offset {at - 1}")
         pending -= 1
-    if at > end:
+    if at > stop:
         raise DecodeError(f"The value at offset {offset} is cut off")
     return at

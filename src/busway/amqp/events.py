@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.amqp.performatives import Open
     from busway.amqp.session import Session
+    from busway.amqp.transfer_runs import ArrivedRun
 
 
 class ConnectionEvent:
@@ -94,14 +95,16 @@ class CreditDrained(ConnectionEvent):
 
 
 class DeliveriesArrived(ConnectionEvent):
-    """Complete deliveries on one of our receiving links, in order."""
+    """Complete deliveries on one of our receiving links, in order. On a link that takes runs, `run` has all of them
+    when all are usual, else none."""
 
-    __slots__ = ("deliveries", "link")
+    __slots__ = ("deliveries", "link", "run")
     __match_args__: ClassVar[tuple[str, ...]] = ("link", "deliveries")
 
-    def __init__(self, link: Link, deliveries: list[IncomingDelivery]) -> None:
+    def __init__(self, link: Link, deliveries: list[IncomingDelivery], run: ArrivedRun | None = None) -> None:
         self.link = link
         self.deliveries = deliveries
+        self.run = run
 
 
 class OutcomesArrived(ConnectionEvent):

@@ -10,8 +10,8 @@ any, so a receiving link may go `overdraft_max` below zero before it is detached
 A delivery larger than a frame arrives in parts; at most one delivery per link is unfinished (`_partial`). Parts are
 kept as they came and joined once. Their sum is held against the link's and the connection's limits before it grows.
 
-Complete deliveries of one read collect in `_arrived`, the list inside the DeliveriesArrived event of this turn; equal
-outcomes collect in `outcomes` likewise. The connection clears both when the turn ends.
+Complete deliveries of one read collect in `_arrived`, the list inside the DeliveriesArrived event of this turn, or in
+`_run` while all are usual; equal outcomes collect in `outcomes` likewise. All are cleared when the turn ends.
 
 Commands on a link that is over do nothing, because the owner may act on news that is older than the end of the link.
 Only `send` insists: whoever sends has asked `room()` first.
@@ -38,10 +38,11 @@ from busway.amqp.performatives import (
     Target,
     Transfer,
     encode_transfer_prefix,
-    settled_transfer_head,
 )
 from busway.amqp.performatives import IncomingDelivery as IncomingDelivery
+from busway.amqp.performatives import OutgoingDelivery as OutgoingDelivery
 from busway.amqp.states import LINK_TABLE, LinkInput, LinkState, advance
+from busway.amqp.transfer_runs import NO_FORM, ArrivedRun, TransferWriter
 
 if TYPE_CHECKING:
     from busway.amqp.events import OutcomesArrived
@@ -53,45 +54,28 @@ _MASK: Final = 0xFFFF_FFFF
 _HALF: Final = 0x8000_0000
 #: Announced sizes from here on mean "no limit" and are not taken at their word.
 _UNLIMITED: Final = 1 << 63
-#: A frame's head and the transfer before its payload, of a settled delivery with an empty tag.
-_SETTLED_HEAD_BYTES: Final = len(settled_transfer_head(0, 0, 0, 0))
-
-
-class OutgoingDelivery:
-    """A delivery that we sent. Unsettled ones are known to their session until both sides have settled."""
-
-    __slots__ = ("delivery_id", "link", "owner", "settled", "tag")
-
-    def __init__(self, link: Link, delivery_id: int, tag: bytes, settled: bool) -> None:
-        self.link = link
-        self.delivery_id = delivery_id
-        self.tag = tag
-        #: Nothing more will be said about it, by whichever side settled.
-        self.settled = settled
-        #: Free for the owner of the link.
-        self.owner: object | None = None
 
 
 class Link:
     """Made by the session when an attach arrives, or by `Session.attach` in the client role."""
 
     __slots__ = (
-        "_arrived", "_attach_sent", "_credit", "_credit_told", "_delivery_bytes_max", "_delivery_count",
-        "_drain", "_drain_asked", "_end_told", "_initial_delivery_count", "_out", "_overdraft_floor",
-        "_partial", "_receiving", "_unsettled_count", "_unsettled_max", "attach_bytes", "closes_late",
-        "handle", "is_sender", "name", "outcomes", "owner", "peer", "peer_closed", "peer_handle",
-        "properties", "rcv_settle_mode", "session", "snd_settle_mode", "source", "state", "target",
+        "_arrived", "_attach_sent", "_credit", "_credit_told", "_delivery_count", "_drain", "_drain_asked",
+        "_end_told", "_initial_delivery_count", "_is_live", "_out", "_overdraft_floor", "_partial", "_run",
+        "_unsettled_count", "_unsettled_max", "attach_bytes", "closes_late", "delivery_bytes_max", "form",
+        "handle", "is_sender", "name", "outcomes", "owner", "peer", "peer_closed", "peer_handle", "properties",
+        "rcv_settle_mode", "session", "snd_settle_mode", "source", "state", "takes_runs", "target",
     )  # fmt: skip
 
     def __init__(self, session: Session, name: str, is_sender: bool, handle: int) -> None:
         settings = session.connection.settings
         # Fixed for the life of the link.
-        self.session = session
+        self.session: Session = session
         self.name = name
         #: Our role: True when we send.
         self.is_sender = is_sender
         #: Our handle, in the frames we write; the peer has its own.
-        self.handle = handle
+        self.handle: int = handle
         self._out = session.out
         # Set when the peer's attach arrives. A server keeps its parts until it has answered.
         self.peer_handle = -1
@@ -107,9 +91,13 @@ class Link:
         self.rcv_settle_mode: int | None = None
         #: Free for the gateway.
         self.owner: object | None = None
+        #: The owner wants usual deliveries as runs.
+        self.takes_runs = False
+        #: How the peer ended its last usual transfer.
+        self.form = NO_FORM
         # Changes with every frame.
         self.state = LinkState.DETACHED
-        self._receiving = False
+        self._is_live = False
         self._attach_sent = False
         self._end_told = False
         self._credit = 0
@@ -121,10 +109,11 @@ class Link:
         self._unsettled_count = 0
         self._unsettled_max = settings.unsettled_per_link_max
         self._overdraft_floor = -settings.overdraft_max
-        self._delivery_bytes_max = settings.delivery_bytes_max
+        self.delivery_bytes_max = settings.delivery_bytes_max
         self._partial: PartialDelivery | None = None
         # Only within one turn of the connection.
         self._arrived: list[IncomingDelivery] | None = None
+        self._run: ArrivedRun | None = None
         self.outcomes: OutcomesArrived | None = None
         self._credit_told = False
 
@@ -133,13 +122,11 @@ class Link:
 
     def _move(self, given: LinkInput) -> None:
         self.state = advance(LINK_TABLE, self.state, given)
-        self._receiving = not self.is_sender and (
-            self.state is LinkState.ATTACHED or self.state is LinkState.ATTACH_RCVD
-        )
+        self._is_live = self.state is LinkState.ATTACHED or self.state is LinkState.ATTACH_RCVD
 
     def is_live(self) -> bool:
         """Attached, or waiting to be accepted."""
-        return self.state is LinkState.ATTACHED or self.state is LinkState.ATTACH_RCVD
+        return self._is_live
 
     # --- attaching ----------------------------------------------------------------------------------------------
 
@@ -231,10 +218,10 @@ class Link:
         if self.is_sender:
             return
         if delivery_bytes_max is not None:
-            self._delivery_bytes_max = delivery_bytes_max
+            self.delivery_bytes_max = delivery_bytes_max
         elif max_message_size is not None and 0 < max_message_size < _UNLIMITED:
-            self._delivery_bytes_max = max_message_size
-        self.session.connection.allowance.expect_deliveries(self._delivery_bytes_max)
+            self.delivery_bytes_max = max_message_size
+        self.session.connection.allowance.expect_deliveries(self.delivery_bytes_max)
 
     def send_attach(self, attach: Attach) -> None:
         """Client role: begin the link."""
@@ -327,7 +314,7 @@ class Link:
     # --- receiving ----------------------------------------------------------------------------------------------
 
     def transfer_arrived(self, transfer: Transfer, payload: bytes) -> None:
-        if not self._receiving:
+        if self.is_sender or not self._is_live:
             self._refuse_transfer()
             return
         tag = transfer.delivery_tag
@@ -338,7 +325,7 @@ class Link:
         if transfer.more or self._partial is not None or transfer.aborted or delivery_id is None:
             self._part_arrived(transfer, payload)
             return
-        if len(payload) > self._delivery_bytes_max:
+        if len(payload) > self.delivery_bytes_max:
             self._fail_oversized(delivery_id, len(payload))
             return
         message_format = transfer.message_format
@@ -357,19 +344,48 @@ class Link:
             return
         arrived = self._arrived
         if arrived is None:
-            self._begin_run(delivery)
+            self._begin_list(delivery)
         else:
             arrived.append(delivery)
 
-    def _begin_run(self, delivery: IncomingDelivery) -> None:
-        self._arrived = [delivery]
-        connection = self.session.connection
-        connection.events.append(DeliveriesArrived(self, self._arrived))
-        connection.touched.append(self)
+    def _begin_list(self, delivery: IncomingDelivery) -> None:
+        if self._run is not None:
+            self._arrived = self._run.spill()
+            self._arrived.append(delivery)
+            self._run = None
+        else:
+            self._arrived = [delivery]
+            self._tell_arrived(DeliveriesArrived(self, self._arrived))
+
+    def _tell_arrived(self, event: DeliveriesArrived) -> None:
+        self.session.connection.events.append(event)
+        self.session.connection.touched.append(self)
+
+    def run_room(self) -> int:
+        """How many usual deliveries can be taken before one must be looked at in every respect."""
+        if self.is_sender or not self._is_live or self._partial is not None or self._arrived is not None:
+            return 0
+        return min(self._credit - self._overdraft_floor, self.session.quiet_room())
+
+    def run_of(self, data: bytes) -> ArrivedRun:
+        """What gathers the usual deliveries of this read."""
+        run = self._run
+        if run is None:
+            run = self._run = ArrivedRun(data)
+            self._tell_arrived(DeliveriesArrived(self, run.spilt, run))
+        return run
+
+    def run_taken(self, count: int) -> None:
+        self._delivery_count = (self._delivery_count + count) & _MASK
+        self._credit -= count
+        self.session.transfers_taken(count)
 
     def end_turn(self) -> None:
         """The events of this read are complete: the next ones begin new runs."""
         self._arrived = None
+        if self._run is not None:
+            self._run.end_notes()
+            self._run = None
         self.outcomes = None
         self._credit_told = False
 
@@ -412,7 +428,7 @@ class Link:
 
     def _admit_part(self, partial: PartialDelivery, size: int) -> bool:
         connection = self.session.connection
-        if partial.size + size > self._delivery_bytes_max:
+        if partial.size + size > self.delivery_bytes_max:
             self._fail_oversized(partial.delivery_id, partial.size + size)
             return False
         if partial.frame_count >= connection.settings.frames_per_delivery_max:
@@ -453,7 +469,7 @@ class Link:
         self.fail(
             Condition.LINK_MESSAGE_SIZE_EXCEEDED,
             f"The received message (delivery-id:{delivery_id}, size:{size} bytes) exceeds the limit"
-            f" ({self._delivery_bytes_max} bytes) currently allowed on the link.",
+            f" ({self.delivery_bytes_max} bytes) currently allowed on the link.",
         )
 
     def _fail_overdrawn(self) -> None:
@@ -502,13 +518,7 @@ class Link:
         return self._unsettled_count
 
     def send(
-        self,
-        tag: bytes,
-        payload: bytes | list[bytes],
-        *,
-        settled: bool,
-        message_format: int = 0,
-        state: object = None,
+        self, tag: bytes, payload: bytes, *, settled: bool, message_format: int = 0, state: object = None
     ) -> OutgoingDelivery:
         """Write one delivery, in as many frames as it needs. `room()` must have been at least 1. `state`: a
         TransactionalState when it is part of a transaction."""
@@ -524,17 +534,35 @@ class Link:
         if not settled:
             session.unsettled[delivery_id] = delivery
             self._unsettled_count += 1
-        whole = payload if isinstance(payload, bytes) else b"".join(payload)
-        size = len(whole) + len(prefix) + FRAME_HEAD_BYTES
+        size = len(payload) + len(prefix) + FRAME_HEAD_BYTES
         if size > session.frame_bytes_max:
-            self._send_frames(delivery, prefix, whole, message_format, state)
+            self._send_frames(delivery, prefix, payload, message_format, state)
             return delivery
         session.next_outgoing_id = (session.next_outgoing_id + 1) & _MASK
         session.peer_window -= 1
         out = self._out
         out.append(FRAME_HEAD.pack(size, 2, FRAME_TYPE_AMQP, session.channel) + prefix)
-        out.append(whole)
+        out.append(payload)
         return delivery
+
+    def begin_run(self, tag_bytes: int, settled: bool) -> TransferWriter:
+        """For deliveries of one frame each, at most `room()`; nothing else is sent before `end_run` lets them go."""
+        if self._credit <= 0 or self.session.outgoing_room() <= 0 or self.state is not LinkState.ATTACHED:
+            raise RuntimeError(f"{self!r} has no room to send")
+        return TransferWriter(self, tag_bytes, settled)
+
+    def end_run(self, run: TransferWriter) -> None:
+        session, count = self.session, run.count
+        if count == 0:
+            return
+        if not run.settled:
+            self._unsettled_count += count
+        session.next_delivery_id = run.next_id
+        session.next_outgoing_id = (session.next_outgoing_id + count) & _MASK
+        session.peer_window -= count
+        self._delivery_count = (self._delivery_count + count) & _MASK
+        self._credit -= count
+        self._out.append(run.out.getvalue())
 
     def send_settled_run(self, data: bytes, bounds: list[int], first: int, front: bytes) -> int:
         """Write a run of settled deliveries with empty tags, cut out of `data`: delivery n is `front` and the bytes
@@ -552,39 +580,23 @@ class Link:
 
     def _send_short(self, data: bytes, bounds: list[int], first: int, front: bytes) -> int:
         """As `send_settled_run`, up to the first delivery that is larger than a frame."""
-        last = len(bounds) - 1
-        room = self.room()
-        end = first + room if last - first > room else last
-        session = self.session
-        head_bytes = _SETTLED_HEAD_BYTES + len(front)
-        payload_max = session.frame_bytes_max - head_bytes
-        delivery_id = session.next_delivery_id
-        handle = self.handle
-        channel = session.channel
-        out = self._out
+        end = min(len(bounds) - 1, first + self.room())
+        run = self.begin_run(0, True)
+        front_bytes = len(front)
+        payload_max = self.session.frame_bytes_max - run.head_bytes - front_bytes
         at = first
         start = bounds[first]
         while at < end:
             stop = bounds[at + 1]
             if stop - start > payload_max:
                 break
-            head = settled_transfer_head(head_bytes + stop - start, channel, handle, delivery_id)
-            out.append(head + front if front else head)
-            out.append(data[start:stop])
-            delivery_id = (delivery_id + 1) & _MASK
+            run.begin(b"", front_bytes + stop - start)
+            run.out.write(front)
+            run.out.write(data[start:stop])
             start = stop
             at += 1
-        self._count_sent(at - first, delivery_id)
+        self.end_run(run)
         return at
-
-    def _count_sent(self, count: int, next_delivery_id: int) -> None:
-        """Deliveries of one frame each."""
-        session = self.session
-        session.next_delivery_id = next_delivery_id
-        session.next_outgoing_id = (session.next_outgoing_id + count) & _MASK
-        session.peer_window -= count
-        self._delivery_count = (self._delivery_count + count) & _MASK
-        self._credit -= count
 
     def _send_frames(
         self,

@@ -14,8 +14,9 @@ Those that are sent belong to their link (`link`).
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from busway.amqp.byte_writer import i64, read_i32_be
 from busway.amqp.decode import DecodeError, decode_value
 from busway.amqp.encode import EncodeError, encode_value
 from busway.amqp.type_table import (
@@ -68,6 +69,9 @@ from busway.amqp.type_table import (
     Transfer,
 )
 from busway.amqp.types import Described
+
+if TYPE_CHECKING:
+    from busway.amqp.link import Link
 
 __all__ = [
     "ACCEPTED",
@@ -126,7 +130,7 @@ __all__ = [
     "encode_flow",
     "encode_performative",
     "encode_transfer_prefix",
-    "settled_transfer_head",
+    "known_transfer",
 ]
 
 _FRAMES: Final = frozenset((*range(0x10, 0x19), *range(0x40, 0x45)))
@@ -164,14 +168,16 @@ _TAIL_BYTES_MAX: Final = 32
 _UINT_SIZES: Final = bytes({0x43: 1, 0x52: 2, 0x70: 5}.get(code, 0) for code in range(256))
 
 
-_TRANSFER_LIST8: Final = b"\x00\x53\x14\xc0"
-_FLOW_LIST8: Final = b"\x00\x53\x13\xc0"
-_DISPOSITION_LIST8: Final = b"\x00\x53\x15\xc0"
+_TRANSFER_LIST8: Final = 0x0053_14C0
+_FLOW_LIST8: Final = 0x0053_13C0
+_DISPOSITION_LIST8: Final = 0x0053_15C0
 _TRANSACTIONAL: Final = b"\x00\x53\x34"
 
 
 #: A list32 is so much longer than the same list8.
 _NARROWER_BYTES: Final = 6
+#: Stands in for what follows a transfer.
+_PAYLOAD: Final = bytes(16)
 
 
 class _TransferTail:
@@ -202,13 +208,13 @@ _disposition_tails: Final[dict[bytes, _DispositionTail]] = {}
 _disposition_tails_in: Final[dict[bytes, _DispositionTail]] = {}
 
 
-def _uint(data: bytes, at: int) -> int:
+def _uint(data: bytes, at: i64) -> i64:
     """The uint at `at`; -1 when something else stands there."""
     code = data[at]
     if code == 0x52:
         return data[at + 1]
     if code == 0x70:
-        return data[at + 1] << 24 | data[at + 2] << 16 | data[at + 3] << 8 | data[at + 4]
+        return i64(read_i32_be(data, at + 1)) & 0xFFFF_FFFF
     return 0 if code == 0x43 else -1
 
 
@@ -226,7 +232,7 @@ def _narrowed(data: bytes, offset: int, end: int) -> bytes:
 
 def decode_transfer(data: bytes, offset: int, end: int) -> tuple[Transfer, int]:
     """`decode_performative` for a frame whose descriptor says transfer."""
-    if end - offset < 16 or data[offset : offset + 4] != _TRANSFER_LIST8:
+    if end - offset < 16 or read_i32_be(data, offset) != _TRANSFER_LIST8:
         return _wide_transfer(data, offset, end)
     stop = offset + 5 + data[offset + 4]
     if stop > end:
@@ -273,6 +279,12 @@ def decode_transfer(data: bytes, offset: int, end: int) -> tuple[Transfer, int]:
     return transfer, stop
 
 
+def known_transfer(tail: bytes, count: int) -> Transfer | None:
+    """A transfer of so many fields that ended so and was read whole; only what stands behind its tag counts."""
+    seen = _transfer_tails.get(tail)
+    return None if seen is None or seen.count != count else seen.frame
+
+
 def _state_at(data: bytes, at: int, stop: int) -> int:
     """Where the state of a transfer begins, if its message format stands at `at` and all is as it should be."""
     if at < stop:
@@ -303,6 +315,7 @@ def _wide_transfer(data: bytes, offset: int, end: int) -> tuple[Transfer, int]:
     narrow = _narrowed(data, offset, end)
     if not narrow:
         return _any_transfer(data, offset, end)
+    narrow += _PAYLOAD  # a short list with nothing behind it would be read field by field each time
     made, at = decode_transfer(narrow, 0, len(narrow))
     return made, offset + at + _NARROWER_BYTES
 
@@ -338,13 +351,13 @@ def _remembered_transfer_in(data: bytes, offset: int, end: int, at: int, id_at: 
 
 def decode_disposition(data: bytes, offset: int, end: int) -> Disposition:
     """`decode_performative` for a frame whose descriptor says disposition."""
-    if end - offset < 8 or data[offset : offset + 4] != _DISPOSITION_LIST8:
+    if end - offset < 8 or read_i32_be(data, offset) != _DISPOSITION_LIST8:
         return _wide_disposition(data, offset, end)
     if offset + 5 + data[offset + 4] != end:
         return _any_disposition(data, offset, end)
     try:
-        at = offset + 7
-        code = data[offset + 6]
+        at: i64 = offset + 7
+        code: i64 = data[offset + 6]
         if code == 0x56:
             code = 0x42 - data[at]
             at += 1
@@ -413,7 +426,7 @@ def _remembered_disposition_in(data: bytes, offset: int, end: int, at: int, id_a
 
 def decode_flow(data: bytes, offset: int, end: int) -> Flow:
     """`decode_performative` for a frame whose descriptor says flow."""
-    if end - offset < 17 or data[offset : offset + 4] != _FLOW_LIST8 or data[offset + 5] != 11:
+    if end - offset < 17 or read_i32_be(data, offset) != _FLOW_LIST8 or data[offset + 5] != 11:
         return _any_flow(data, offset, end)
     if offset + 5 + data[offset + 4] != end:
         return _any_flow(data, offset, end)
@@ -507,18 +520,6 @@ def encode_transfer_prefix(
     return head + delivery_tag + tail
 
 
-_SETTLED_FRAME: Final = Struct(">IHHIBHIBIBB8s")
-_SETTLED_TAIL: Final = _TRANSFER_TAILS[2]
-
-
-def settled_transfer_head(size: int, channel: int, handle: int, delivery_id: int) -> bytes:
-    """A whole transfer frame of `size` bytes up to its payload, for a settled delivery with an empty tag: frame head
-    and `encode_transfer_prefix` in one call of a template."""
-    return _SETTLED_FRAME.pack(
-        size, 0x0200, channel, 0x005314C0, 21, 0x0B70, handle, 0x70, delivery_id, 0xA0, 0, _SETTLED_TAIL
-    )
-
-
 def encode_disposition(role: bool, first: int, last: int, settled: bool, state: object = None) -> bytes:
     """A disposition frame's body for one range of deliveries."""
     body = _encoded_state(state)
@@ -603,6 +604,21 @@ class IncomingDelivery:
         self.payload = payload
         #: What the transfer carried in `state`: a TransactionalState, or None.
         self.state = state
+
+
+class OutgoingDelivery:
+    """A delivery that we sent. Unsettled ones are known to their session until both sides have settled."""
+
+    __slots__ = ("delivery_id", "link", "owner", "settled", "tag")
+
+    def __init__(self, link: Link, delivery_id: int, tag: bytes, settled: bool) -> None:
+        self.link = link
+        self.delivery_id = delivery_id
+        self.tag = tag
+        #: Nothing more will be said about it, by whichever side settled.
+        self.settled = settled
+        #: Free for the owner of the link.
+        self.owner: object | None = None
 
 
 class PartialDelivery:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from busway.amqp.byte_writer import i64
 from busway.amqp.decode import DecodeError, ElementBudget, decode_value, skip_value
 from busway.amqp.encode import append_value
 from busway.amqp.performatives import TABLE, Header, Performative, Properties, encode_performative
@@ -40,12 +41,20 @@ BODY_SECTIONS_MAX: Final = 32_768
 BATCH_FORMAT: Final = 0x8001_3700
 
 _NULL: Final = 0x40
-_LISTS: Final = b"\x45\xc0\xd0"
-_MAPS: Final = b"\xc1\xd1"
-#: JavaScript's client writes a body that is null as a data section without bytes to be one.
-_BINARIES: Final = b"\xa0\xb0\x40"
-#: Which constructors the value of a section may have, by section code minus 0x70; empty = any.
-_FORMS: Final[tuple[bytes, ...]] = (_LISTS, _MAPS, _MAPS, _LISTS, _MAPS, _BINARIES, _LISTS, b"", _MAPS)
+_LIST: Final = 1
+_MAP: Final = 2
+_BINARY: Final = 4
+_ANYTHING: Final = 8
+#: What the value of a section must be, by section code minus 0x70, and what each constructor makes. JavaScript's
+#: client writes a body that is null as a data section without bytes to be one.
+WANTED: Final = bytes((_LIST, _MAP, _MAP, _LIST, _MAP, _BINARY, _LIST, _ANYTHING, _MAP))
+MADE: Final = bytes(
+    _ANYTHING
+    | (_LIST if code in b"\x45\xc0\xd0" else 0)
+    | (_MAP if code in b"\xc1\xd1" else 0)
+    | (_BINARY if code in b"\xa0\xb0\x40" else 0)
+    for code in range(256)
+)
 
 _CODES_BY_NAME: Final[dict[str, int]] = {
     "amqp:header:list": HEADER,
@@ -102,14 +111,14 @@ def scan(payload: bytes) -> Sections:
     """Find the sections of a message. Sections that are unknown, repeated, out of order or of a wrong type raise.
     One exception: azure-servicebus for Python writes delivery annotations last, so there they are taken as well."""
     found = Sections()
-    size = len(payload)
+    size: i64 = len(payload)
     found.bare_end = size
-    start = 0
-    previous = 0
-    sections = 0
+    start: i64 = 0
+    previous: i64 = 0
+    sections: i64 = 0
     while start < size:
         code, at = section_at(payload, start, size)
-        end = skip_value(payload, at, size)
+        end: i64 = skip_value(payload, at, size)
         if code <= previous:
             if (
                 code == DELIVERY_ANNOTATIONS
@@ -136,17 +145,17 @@ def scan(payload: bytes) -> Sections:
     return found
 
 
-def section_at(payload: bytes, start: int, size: int) -> tuple[int, int]:
+def section_at(payload: bytes, start: i64, size: i64) -> tuple[i64, i64]:
     """(code of the section, offset of its value), its type checked."""
-    at = start + 3
+    at: i64 = start + 3
+    code: i64 = 0
     if at < size and payload[start] == 0 and payload[start + 1] == 0x53:
         code = payload[start + 2]
-        if not HEADER <= code <= FOOTER:
+        if code < HEADER or code > FOOTER:
             raise DecodeError(f"Unknown section {code:#04x}")
     else:
         code, at = _unusual_section(payload, start, size)
-    forms = _FORMS[code - HEADER]
-    if forms and payload[at] not in forms:
+    if MADE[payload[at]] & WANTED[code - HEADER] == 0:
         raise DecodeError(f"The section {code:#04x} holds a value of another type")
     return code, at
 

@@ -428,6 +428,14 @@ class Session:
             link = self._link_of(transfer.handle)
         link.transfer_arrived(transfer, data[payload_at:end])
 
+    def quiet_room(self) -> int:
+        """Transfers that can be taken before a flow is due."""
+        return (2 * self._incoming_left - self._incoming_window - 1) // 2 if self._taking else 0
+
+    def transfers_taken(self, count: int) -> None:
+        self._next_incoming_id = (self._next_incoming_id + count) & _MASK
+        self._incoming_left -= count
+
     # --- flows --------------------------------------------------------------------------------------------------
 
     def flow_frame_arrived(self, data: bytes, body: int, end: int) -> None:
@@ -552,46 +560,47 @@ class Session:
 
     def _outcomes_arrived(self, first: int, last: int, state: object) -> None:
         """The receiver decided, and waits for us to settle."""
-        unsettled = self.unsettled
-        if first == last:
-            delivery = unsettled.pop(first, None)
-            if delivery is not None:
-                self._decided[first] = delivery
-                self._tell_outcome(delivery, state, False)
-            return
-        for delivery_id in _in_range(unsettled, first, last):
-            delivery = unsettled.pop(delivery_id)
-            self._decided[delivery_id] = delivery
-            self._tell_outcome(delivery, state, False)
+        found = _taken(self.unsettled, first, last)
+        for delivery in found:
+            self._decided[delivery.delivery_id] = delivery
+        self._tell_outcomes(found, state, False)
 
     def _settled_arrived(self, first: int, last: int, state: object) -> None:
         """The receiver settled: nothing more will be said about these deliveries."""
-        for delivery_id in _in_range(self.unsettled, first, last):
-            delivery = self.unsettled.pop(delivery_id)
+        found = _taken(self.unsettled, first, last)
+        for delivery in found:
             self._close_book(delivery)
-            self._tell_outcome(delivery, state, True)
-        for delivery_id in _in_range(self._decided, first, last):
-            self._close_book(self._decided.pop(delivery_id))
+        self._tell_outcomes(found, state, True)
+        for delivery in _taken(self._decided, first, last):
+            self._close_book(delivery)
 
     def _close_book(self, delivery: OutgoingDelivery) -> None:
         delivery.settled = True
         link = delivery.link
         link.delivery_settled()
-        if link.state is LinkState.OVER and self._stale:
+        if self._stale and link.state is LinkState.OVER:
             self._stale -= 1
 
-    def _tell_outcome(self, delivery: OutgoingDelivery, state: object, settled: bool) -> None:
-        """One event for equal outcomes of one link. Only `accepted` is compared: the others carry details."""
-        link = delivery.link
+    def _tell_outcomes(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
+        link: Link | None = None
+        told: list[OutgoingDelivery] = []
+        for delivery in deliveries:
+            if delivery.link is not link:
+                link = delivery.link
+                told = self._outcomes_of(link, state, settled)
+            told.append(delivery)
+
+    def _outcomes_of(self, link: Link, state: object, settled: bool) -> list[OutgoingDelivery]:
+        """Where outcomes of one link are told: equal ones are one event, and nobody is told of a link that is gone.
+        Only `accepted` is compared: the others carry details."""
         if not link.is_live():
-            return
+            return []
         event = link.outcomes
-        if event is not None and event.state is state and event.settled == settled:
-            event.deliveries.append(delivery)
-            return
-        link.outcomes = OutcomesArrived(link, [delivery], state, settled)
-        self.connection.events.append(link.outcomes)
-        self.connection.touched.append(link)
+        if event is None or event.state is not state or event.settled != settled:
+            event = link.outcomes = OutcomesArrived(link, [], state, settled)
+            self.connection.events.append(event)
+            self.connection.touched.append(link)
+        return event.deliveries
 
     def answer(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
         """Write our outcome for deliveries, one disposition per run of consecutive ids."""
@@ -634,7 +643,9 @@ class Session:
         proposed = self._proposed
         answered: dict[Link, list[int]] = {}
         for delivery_id in _in_range(proposed, first, last):
-            answered.setdefault(proposed.pop(delivery_id), []).append(delivery_id)
+            link = proposed.pop(delivery_id, None)
+            if link is not None:
+                answered.setdefault(link, []).append(delivery_id)
         for link, delivery_ids in answered.items():
             self.connection.events.append(SettlementsAnswered(link, delivery_ids, state))
 
@@ -646,14 +657,29 @@ class Session:
         self.out.append(frame(self.channel, body))
 
 
+def _taken(book: dict[int, OutgoingDelivery], first: int, last: int) -> list[OutgoingDelivery]:
+    """Takes those out of our book that lie in a range of the peer's choice."""
+    if first == last:
+        only = book.pop(first, None)
+        return [] if only is None else [only]
+    found: list[OutgoingDelivery] = []
+    for delivery_id in _in_range(book, first, last):
+        delivery = book.get(delivery_id)
+        if delivery is not None:
+            del book[delivery_id]
+            found.append(delivery)
+    return found
+
+
 def _in_range(book: Mapping[int, object], first: int, last: int) -> list[int]:
-    """The keys of our book that lie in a range of the peer's choice. Never walks the range when it is larger than
-    the book."""
+    """Every key of our book that lies in a range of the peer's choice, and perhaps others. Never walks the range when
+    it is larger than the book."""
     span = (last - first) & _MASK
-    if span < len(book):
-        ids = [(first + step) & _MASK for step in range(span + 1)]
-        return [delivery_id for delivery_id in ids if delivery_id in book]
-    return [delivery_id for delivery_id in book if (delivery_id - first) & _MASK <= span]
+    if not book:
+        return []
+    if span >= len(book):
+        return [delivery_id for delivery_id in book if (delivery_id - first) & _MASK <= span]
+    return [(first + step) & _MASK for step in range(span + 1)]
 
 
 def held_bytes(connection: Connection) -> int:

@@ -236,4 +236,33 @@ PROMISES: Final = (
         "",
         ("tests/unit/gateway/test_certificates.py",),
     ),
+    Fault(
+        "a run beyond its credit",
+        "[2.6.7]: a sender that takes more than its credit and the allowed overdraft is detached",
+        "busway/amqp/link.py",
+        """        return min(self._credit - self._overdraft_floor, self.session.quiet_room())
+""",
+        """        return self.session.quiet_room()
+""",
+        ("tests/unit/amqp/test_transfer_runs.py",),
+    ),
+    Fault(
+        "a body of two kinds in a run",
+        "S-2: what is refused alone is refused in a run",
+        "busway/gateway/amqp/delivery_runs.py",
+        """                if body_at >= 0:
+                    return None
+""",
+        "",
+        ("tests/unit/gateway/test_delivery_runs.py",),
+    ),
+    Fault(
+        "the front of another message",
+        "M-27: header and annotations come back with the message that they were sent with",
+        "busway/gateway/amqp/delivery_runs.py",
+        """            and message.head == self._head
+""",
+        "",
+        ("tests/unit/gateway/test_delivery_runs.py",),
+    ),
 )

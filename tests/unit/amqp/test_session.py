@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from busway.amqp.connection import EngineSettings
 from busway.amqp.errors import AmqpError, Condition
@@ -35,6 +37,7 @@ from busway.amqp.performatives import (
     Transfer,
 )
 from tests.harness.engine_pair import EnginePair
+from tests.harness.examples import examples_of
 from tests.harness.frame_factory import FrameFactory, performatives, split_frames
 
 WRAP = 2**32
@@ -294,6 +297,34 @@ def test_a_range_over_everything_costs_no_more_than_what_we_sent(first: int, las
         factory.send(Disposition(ROLE_RECEIVER, first, last, False, Accepted()))
     events = [event for event in factory.events if isinstance(event, OutcomesArrived)]
     assert [len(event.deliveries) for event in events] == [3]
+
+
+@settings(max_examples=examples_of(150), deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 14), st.integers(-3, 14), st.booleans()), max_size=12))
+def test_any_ranges_decide_what_lies_in_them_once(ranges: list[tuple[int, int, bool]]) -> None:
+    """[2.7.6]: of two links in turns, over the wrap of ids; a range that ends before it begins goes once around."""
+    factory = FrameFactory(EngineSettings(first_delivery_id=WRAP - 5)).begun()
+    links = [sending(factory), sending(factory, handle=1, name="other")]
+    sent = {one.delivery_id: one for _ in range(6) for link in links for one in send(link, 1)}
+    undecided, unsettled = dict.fromkeys(sent), dict.fromkeys(sent)
+    for first, last, settled in ((first % WRAP, last % WRAP, settled) for first, last, settled in ranges):
+        first, last = (first - 5) % WRAP, (last - 5) % WRAP
+        events = factory.send(Disposition(ROLE_RECEIVER, first, last, settled, Accepted()))
+        within = [key for key in sent if (key - first) % WRAP <= (last - first) % WRAP]
+        told = [
+            one.delivery_id
+            for event in events
+            if isinstance(event, OutcomesArrived)
+            for one in event.deliveries
+        ]
+        assert sorted(told) == sorted(key for key in within if key in undecided)
+        for key in within:
+            undecided.pop(key, None)
+            if settled:
+                unsettled.pop(key, None)
+        assert {key for key, one in sent.items() if not one.settled} == set(unsettled)
+        assert sum(link.unsettled_count() for link in links) == len(unsettled)
+        assert factory.server.sessions[0].unsettled_deliveries() == len(unsettled)
 
 
 def test_a_delivery_is_reported_once_until_it_is_answered() -> None:

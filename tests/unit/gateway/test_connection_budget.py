@@ -227,7 +227,7 @@ def test_parts_of_deliveries_count_with_what_they_weigh_beside_their_bytes() -> 
         links = [link for link in attacker.connection.carrier.engine.sessions[0].links.values()]
         parts = sum(0 if link._partial is None else len(link._partial.parts) for link in links)
         allowance = attacker.connection.carrier.engine.allowance
-        assert parts * 64 < allowance.partial_bytes() <= 2 * links[0]._delivery_bytes_max
+        assert parts * 64 < allowance.partial_bytes() <= 2 * links[0].delivery_bytes_max
         conditions = {one.error.condition for one in attacker.heard(Detach) if one.error is not None}
         assert conditions == {"amqp:resource-limit-exceeded"}
 

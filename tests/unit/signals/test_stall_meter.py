@@ -304,6 +304,9 @@ def test_a_send_is_named_by_entity_and_connection(bench: Bench, monkeypatch: pyt
         monkeypatch.setattr(Queue, "send_in_parts", slow)
         await peer.sent(sender, payload(b"one"), payload(b"two"))
         assert LOOP.what == "AMQP input: 2 × DeliveriesArrived at 'orders', from 10.1.2.3"
+        LOOP.begin()
+        await peer.sent(sender, payload(b"one"), payload(b"two"), payload(b"three"))
+        assert LOOP.what == "AMQP input: 3 × DeliveriesArrived at 'orders', from 10.1.2.3"
 
     in_room(scenario, QueueDescription("orders"))
 

@@ -8,6 +8,7 @@
                     it
   rights_check      which links may have lost their right, and looking at them again in slices
   message_mapping   messages in AMQP's words and the broker's: payload ↔ message
+  delivery_runs     the same for usual messages in runs, out of a read and into one piece of output
   error_conditions  the table of errors: condition, status
 
 Then one of these:

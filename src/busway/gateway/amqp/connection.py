@@ -52,7 +52,8 @@ from busway.model.errors import AuthenticationFailed, BrokerError, Unauthorized
 
 if TYPE_CHECKING:
     from busway.amqp.link import Link
-    from busway.gateway.amqp.links.link_host import AttachedLink
+    from busway.amqp.transfer_runs import ArrivedRun
+    from busway.gateway.amqp.links.link_host import AttachedLink, RunTaker
     from busway.gateway.amqp.shared import Shared
     from busway.model.authorization import Grant, Segments
 
@@ -311,7 +312,11 @@ class AmqpConnection:
         owner = _owner_of(event.link)
         if owner is not None:
             owner.used_at = self._now()
-            owner.deliveries_arrived(event.deliveries)
+            run = event.run
+            if run is not None and run.count:
+                cast("RunTaker", owner).run_arrived(run)
+            else:
+                owner.deliveries_arrived(event.deliveries)
 
     def _outcomes_arrived(self, event: OutcomesArrived) -> None:
         owner = _owner_of(event.link)
@@ -357,8 +362,9 @@ def describe_events(events: list[ConnectionEvent]) -> str:
     counts: dict[str, int] = {}
     for event in events:
         many: list[object] | None = getattr(event, "deliveries", None)
+        run: ArrivedRun | None = getattr(event, "run", None)
         word = f"{type(event).__name__}{_place(event)}"
-        counts[word] = counts.get(word, 0) + (1 if many is None else len(many))
+        counts[word] = counts.get(word, 0) + (1 if many is None else len(many)) + (run.count if run else 0)
     few = sorted(counts.items(), key=lambda entry: -entry[1])[:_KINDS_MAX]
     words = ", ".join(f"{count:,} × {word}" for word, count in few)
     more = f" and {len(counts) - len(few):,} other kinds" if len(counts) > len(few) else ""

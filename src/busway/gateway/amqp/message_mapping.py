@@ -111,21 +111,21 @@ def message_of(payload: bytes, wants_message_id: bool, limits: Limits = DEFAULT_
         at, end = cut.properties_at, cut.properties_end
         count, first = compound_start(payload, at, end)
         if count > 10 or wants_message_id or end - at > limits.key_characters_max:
-            message_id, session_id = _ids(payload, first, end, count, limits.key_characters_max)
+            message_id, session_id = ids_of(payload, first, end, count, limits.key_characters_max)
             if not wants_message_id:
                 message_id = None
     if cut.application_properties_at >= 0:
         at, end = cut.application_properties_at, cut.application_properties_end
-        if end - at > _MEMORY_BYTES_MAX or payload[at:end] not in _good_properties:
-            _check_application_properties(payload, at, end, limits)
+        if end - at > MEMORY_BYTES_MAX or payload[at:end] not in GOOD_PROPERTIES:
+            check_application_properties(payload, at, end, limits)
     if len(payload) > limits.property_bytes_max and cut.body_at > limits.header_bytes_max:
         raise BadArgument(f"The properties of the message are larger than {limits.header_bytes_max} bytes.")
     bare_end = cut.bare_end
     if bare_at == 0 and bare_end == len(payload):
         return Message(b"", payload, message_id=message_id, session_id=session_id)
     known = None
-    if bare_at <= _MEMORY_BYTES_MAX and bare_end == len(payload):
-        known = _known_fronts.get(payload[:bare_at])
+    if bare_at <= MEMORY_BYTES_MAX and bare_end == len(payload):
+        known = KNOWN_FRONTS.get(payload[:bare_at])
     front = known if known is not None else _front(payload, cut, limits)
     return Message(
         front.head,
@@ -140,20 +140,20 @@ def message_of(payload: bytes, wants_message_id: bool, limits: Limits = DEFAULT_
 
 #: Most programs send the same header, annotations and application properties again and again. What was read and
 #: found good is remembered by its bytes; pieces this short break no limit of length (L-6…L-8), whatever the settings.
-_MEMORY_BYTES_MAX: Final = 96
+MEMORY_BYTES_MAX: Final = 96
 _MEMORY_ENTRIES_MAX: Final = 512
-_known_fronts: dict[bytes, _Front] = {}
-_good_properties: dict[bytes, bool] = {}
+KNOWN_FRONTS: Final[dict[bytes, _Front]] = {}
+GOOD_PROPERTIES: Final[dict[bytes, bool]] = {}
 
 
 def _front(payload: bytes, cut: Sections, limits: Limits) -> _Front:
     front = _read_front(payload, cut, limits)
     front.head = front.parts.encoded()
     at = cut.bare_at
-    if at <= _MEMORY_BYTES_MAX <= limits.key_characters_max and cut.bare_end == len(payload):
-        if len(_known_fronts) >= _MEMORY_ENTRIES_MAX:
-            _known_fronts.clear()
-        _known_fronts[payload[:at]] = front
+    if at <= MEMORY_BYTES_MAX <= limits.key_characters_max and cut.bare_end == len(payload):
+        if len(KNOWN_FRONTS) >= _MEMORY_ENTRIES_MAX:
+            KNOWN_FRONTS.clear()
+        KNOWN_FRONTS[payload[:at]] = front
     return front
 
 
@@ -275,7 +275,7 @@ def _moment(data: bytes, at: int, after: int, name: str) -> int:
     return max(0, moment_ms)
 
 
-def _ids(data: bytes, at: int, end: int, count: int, characters_max: int) -> tuple[str | None, str | None]:
+def ids_of(data: bytes, at: int, end: int, count: int, characters_max: int) -> tuple[str | None, str | None]:
     """(text of message-id, group-id) out of the properties' fields; both and reply-to-group-id are measured."""
     message_id: str | None = None
     session_id: str | None = None
@@ -339,7 +339,7 @@ def _key_text(data: bytes, at: int, after: int, name: str, characters_max: int) 
     return text
 
 
-def _check_application_properties(data: bytes, at: int, end: int, limits: Limits) -> None:
+def check_application_properties(data: bytes, at: int, end: int, limits: Limits) -> None:
     """Names are strings, values are simple (M-34) and of limited size (L-6)."""
     start = at
     count, at = map_start(data, at, end)
@@ -356,33 +356,35 @@ def _check_application_properties(data: bytes, at: int, end: int, limits: Limits
         at = after
     if at != end:
         raise DecodeError("the application properties section is longer than its entries")
-    if end - start <= _MEMORY_BYTES_MAX <= property_bytes_max:
-        if len(_good_properties) >= _MEMORY_ENTRIES_MAX:
-            _good_properties.clear()
-        _good_properties[data[start:end]] = True
+    if end - start <= MEMORY_BYTES_MAX <= property_bytes_max:
+        if len(GOOD_PROPERTIES) >= _MEMORY_ENTRIES_MAX:
+            GOOD_PROPERTIES.clear()
+        GOOD_PROPERTIES[data[start:end]] = True
 
 
 # -- out
 
 _LOCK_TOKEN_KEY: Final = b"\xa3\x10x-opt-lock-token\x98"
 _ENQUEUED_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
-_SEQUENCE_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
-_LOCKED_KEY: Final = b"\xa3\x12x-opt-locked-until\x83"
+SEQUENCE_KEY: Final = b"\xa3\x15x-opt-sequence-number\x81"
+LOCKED_KEY: Final = b"\xa3\x12x-opt-locked-until\x83"
 _FIRST_NUMBER_KEY: Final = b"\xa3\x1dx-opt-enqueue-sequence-number\x81"
 _DEAD_LETTER_SOURCE_KEY: Final = b"\xa3\x17x-opt-deadletter-source"
 _STATE_KEY: Final = b"\xa3\x13x-opt-message-state\x54"
 _PARTITION_ID_KEY: Final = b"\xa3\x12x-opt-partition-id\x61"
 
 #: Numbers of ours as they follow one another, under peek-lock and without.
-_LOCKED_NUMBERS: Final = Struct(f">q{len(_SEQUENCE_KEY)}sq{len(_LOCKED_KEY)}sq")
-_NUMBERS: Final = Struct(f">q{len(_SEQUENCE_KEY)}sq")
+_LOCKED_NUMBERS: Final = Struct(f">q{len(SEQUENCE_KEY)}sq{len(LOCKED_KEY)}sq")
+_NUMBERS: Final = Struct(f">q{len(SEQUENCE_KEY)}sq")
+LOCKED_NUMBERS_BYTES: Final = _LOCKED_NUMBERS.size
+NUMBERS_BYTES: Final = _NUMBERS.size
 #: A lock token as it lies in the delivery tag: .NET's order of a GUID's bytes.
 _TOKEN: Final = Struct("<IHH8s")
 _UUID: Final = Struct(">IHH8s")
 _NO_TOKEN: Final = bytes(16)
 
 
-class _Frame:
+class LockedFrame:
     """Everything of a first delivery that does not change from one message to the next with the same head and
     time to live: what lies before the lock token, and what lies between it and our numbers."""
 
@@ -393,23 +395,21 @@ class _Frame:
         self.behind_token = behind_token
 
 
-_locked_frames: dict[tuple[bytes, int, int], _Frame] = {}
-_deleted_frames: dict[tuple[bytes, int, int], bytes] = {}
+_locked_frames: Final[dict[tuple[bytes, int, int], LockedFrame]] = {}
+_deleted_fronts: Final[dict[tuple[bytes, int, int], bytes]] = {}
 
 
 def delivery_payload(
     message: Message, token: bytes, locked_until_ms: int, is_partitioned: bool = False
 ) -> bytes:
     """The bytes of a delivery by a link: under peek-lock with the lock's token, else with an empty one (M-27b)."""
-    head = message.head
     partition = message.sequence_number >> INDEX_SHIFT if is_partitioned else -1
-    if message.delivery_count or message.changes is not None or not _is_usual(head):
+    if not is_usual_delivery(message):
         return _payload(message, token, locked_until_ms, -1, partition)
     if not token:
-        return _deleted_payload(message, partition)
-    frame = _locked_frames.get((head, message.ttl_ms, partition))
-    if frame is None:
-        frame = _new_locked_frame(message, partition)
+        numbers = _NUMBERS.pack(message.enqueued_at_ms, SEQUENCE_KEY, message.sequence_number)
+        return deleted_front(message, partition) + numbers + message.bare
+    frame = locked_frame(message, partition)
     first, second, third, rest = _TOKEN.unpack(token)
     return b"".join(
         (
@@ -417,41 +417,48 @@ def delivery_payload(
             _UUID.pack(first, second, third, rest),
             frame.behind_token,
             _LOCKED_NUMBERS.pack(
-                message.enqueued_at_ms, _SEQUENCE_KEY, message.sequence_number, _LOCKED_KEY, locked_until_ms
+                message.enqueued_at_ms, SEQUENCE_KEY, message.sequence_number, LOCKED_KEY, locked_until_ms
             ),
             message.bare,
         )
     )
 
 
-def _is_usual(head: bytes) -> bool:
-    """True for a head that many messages share: what was forwarded has a number of its own in it."""
-    return len(head) <= _MEMORY_BYTES_MAX and (not head or head[0] < FORWARDED)
+def is_usual_delivery(message: Message) -> bool:
+    """The first one of an unchanged message, with a head that many messages share: what was forwarded has a number of
+    its own in it."""
+    head = message.head
+    if message.delivery_count or message.changes is not None:
+        return False
+    return len(head) <= MEMORY_BYTES_MAX and (not head or head[0] < FORWARDED)
 
 
-def _new_locked_frame(message: Message, partition: int) -> _Frame:
+def locked_frame(message: Message, partition: int) -> LockedFrame:
     """Cut out of the general form, where the token and our numbers come last in their sections."""
-    annotations = _message_annotations(message, 0, -1, partition)
-    frame = _Frame(
-        _hop_sections(message, _NO_TOKEN, True)[: -len(_NO_TOKEN)], annotations[: -_LOCKED_NUMBERS.size]
-    )
-    if len(_locked_frames) >= _MEMORY_ENTRIES_MAX:
-        _locked_frames.clear()
-    _locked_frames[(message.head, message.ttl_ms, partition)] = frame
+    key = (message.head, message.ttl_ms, partition)
+    frame = _locked_frames.get(key)
+    if frame is None:
+        annotations = _message_annotations(message, 0, -1, partition)
+        frame = LockedFrame(
+            _hop_sections(message, _NO_TOKEN, True)[: -len(_NO_TOKEN)], annotations[:-LOCKED_NUMBERS_BYTES]
+        )
+        if len(_locked_frames) >= _MEMORY_ENTRIES_MAX:
+            _locked_frames.clear()
+        _locked_frames[key] = frame
     return frame
 
 
-def _deleted_payload(message: Message, partition: int) -> bytes:
-    start = _deleted_frames.get((message.head, message.ttl_ms, partition))
-    if start is None:
+def deleted_front(message: Message, partition: int) -> bytes:
+    """What lies before our numbers in a delivery without a lock."""
+    key = (message.head, message.ttl_ms, partition)
+    front = _deleted_fronts.get(key)
+    if front is None:
         annotations = _message_annotations(message, -1, -1, partition)
-        start = _hop_sections(message, b"", True) + annotations[: -_NUMBERS.size]
-        if len(_deleted_frames) >= _MEMORY_ENTRIES_MAX:
-            _deleted_frames.clear()
-        _deleted_frames[(message.head, message.ttl_ms, partition)] = start
-    return (
-        start + _NUMBERS.pack(message.enqueued_at_ms, _SEQUENCE_KEY, message.sequence_number) + message.bare
-    )
+        front = _hop_sections(message, b"", True) + annotations[:-NUMBERS_BYTES]
+        if len(_deleted_fronts) >= _MEMORY_ENTRIES_MAX:
+            _deleted_fronts.clear()
+        _deleted_fronts[key] = front
+    return front
 
 
 def fetched_payload(
@@ -515,10 +522,10 @@ def _message_annotations(message: Message, locked_until_ms: int, state: int, par
     if locked_until_ms >= 0:
         count += 2
         entries += _LOCKED_NUMBERS.pack(
-            message.enqueued_at_ms, _SEQUENCE_KEY, message.sequence_number, _LOCKED_KEY, locked_until_ms
+            message.enqueued_at_ms, SEQUENCE_KEY, message.sequence_number, LOCKED_KEY, locked_until_ms
         )
     else:
-        entries += _NUMBERS.pack(message.enqueued_at_ms, _SEQUENCE_KEY, message.sequence_number)
+        entries += _NUMBERS.pack(message.enqueued_at_ms, SEQUENCE_KEY, message.sequence_number)
     out = bytearray(b"\x00Sr")
     append_map(out, entries, count)
     return bytes(out)

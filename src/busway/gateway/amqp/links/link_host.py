@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.transfer_runs import ArrivedRun
     from busway.broker.namespace.namespace import SendVia
     from busway.broker.transaction.transactions import Transactions
     from busway.clock import Entropy
@@ -109,6 +110,13 @@ class AttachedLink(Protocol):
 
     def gone(self) -> None:
         """The link is detached, whoever did it. Called exactly once."""
+
+
+class RunTaker(AttachedLink, Protocol):
+    """One whose link takes runs (`Link.takes_runs`)."""
+
+    def run_arrived(self, arrived: ArrivedRun) -> None:
+        """Usual deliveries, instead of `deliveries_arrived`."""
 
 
 class LinkLookup(Protocol):

@@ -46,8 +46,8 @@ from busway.amqp.performatives import (
 )
 from busway.amqp.types import Array, Described
 from busway.broker.fragment.outlet import Delivery, Receiver
+from busway.gateway.amqp.delivery_runs import DeliveryWriter
 from busway.gateway.amqp.error_conditions import amqp_error
-from busway.gateway.amqp.message_mapping import delivery_payload
 from busway.model.errors import BadArgument, BrokerError, StoreOutcomeUnknown
 from busway.model.settlement import Settlement, Verb
 
@@ -152,18 +152,22 @@ class ReceiveLink(Receiver):
         frame_bytes_max = link.session.frame_bytes_max
         sent_bytes = 0
         sent = 0
-        for delivery in deliveries:
-            if sent >= room or sent_bytes > left_bytes:
-                break
-            payload = delivery_payload(
-                delivery.message, delivery.token, delivery.locked_until_ms, self._is_partitioned
-            )
-            tag = self._next_tag() if self.deletes else delivery.token
-            link.send(tag, payload, settled=self.deletes)
-            sent_bytes += len(payload) + _FRAME_BYTES
-            sent += 1
-            if len(payload) + _FRAME_BYTES > frame_bytes_max:  # it took more than one place of the window
-                room = sent + link.room()
+        run = DeliveryWriter(link, self.deletes, self._is_partitioned)
+        try:
+            for delivery in deliveries:
+                if sent >= room or sent_bytes > left_bytes:
+                    break
+                tag = self._next_tag() if self.deletes else delivery.token
+                size = (
+                    run.write(delivery.message, tag, delivery.token, delivery.locked_until_ms) + _FRAME_BYTES
+                )
+                sent_bytes += size
+                sent += 1
+                if size > frame_bytes_max:  # it may have taken more than one place of the window
+                    run.close()
+                    room = sent + link.room()
+        finally:
+            run.close()
         if sent:
             self._typical_bytes = (self._typical_bytes + sent_bytes // sent) // 2 + 1
             self.host.output_waits(sent_bytes)

@@ -31,12 +31,14 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
+from busway.amqp.byte_writer import i64
 from busway.amqp.decode import DecodeError
 from busway.amqp.errors import AmqpError
 from busway.amqp.performatives import ACCEPTED, Rejected, TransactionalState
 from busway.amqp.sections import BATCH_FORMAT, split_batch
 from busway.broker.fragment.outlet import Attachment
 from busway.broker.namespace.namespace import SendVia, key_of
+from busway.gateway.amqp.delivery_runs import UsualMessages
 from busway.gateway.amqp.error_conditions import amqp_error, undecodable
 from busway.gateway.amqp.message_mapping import ensure_message_id, message_of
 from busway.message.message import Message
@@ -55,6 +57,7 @@ from busway.model.settlement import SendReport
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.transfer_runs import ArrivedRun
     from busway.broker.namespace.namespace import Queue, Topic
     from busway.broker.transaction.transactions import Transaction
     from busway.gateway.amqp.links.addresses import LinkNode, SessionUse
@@ -313,17 +316,14 @@ class SendLink(SenderEnd):
         self._entity = entity
         #: P-32: of a partitioned entity, where another try helps.
         self.watch = SendWatch(host, self._give_up) if entity.settings.is_partitioned else None
+        link.takes_runs = not isinstance(entity, SendVia)  # its destination may be gone by any message
         #: TX-22: of a session that the first message may pin to this entity.
         self.session_use: SessionUse | None = None
 
     # -- from the connection
 
     def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
-        self._credit -= len(deliveries)
-        if self.session_use is not None:
-            self.session_use.took_place_at(self.node.address.path)
-            self.session_use = None
-        run = SendRun(self)
+        run = self._begin_run(len(deliveries))
         together: list[IncomingDelivery] = []
         for delivery in deliveries:
             if together and not _follows(delivery, together):
@@ -343,6 +343,34 @@ class SendLink(SenderEnd):
         if run.messages:
             self._send(run)
         self._top_up()
+
+    def run_arrived(self, arrived: ArrivedRun) -> None:
+        """The same for deliveries that are all usual: single messages, outside of transactions."""
+        run = self._begin_run(arrived.count)
+        settings = self._entity.settings
+        bytes_max: i64 = settings.message_bytes_max
+        entropy = self.host.entropy
+        usual = UsualMessages(arrived.data, settings.detects_duplicates, self.host.limits)
+        for number in range(arrived.count):
+            at, end = arrived.payload_at(number), arrived.payload_end(number)
+            message = usual.message(at, end) if end - at <= bytes_max else None
+            if message is None:
+                self._join(run, arrived.delivery(number))
+                continue
+            ensure_message_id(message, entropy)
+            run.messages.append(message)
+            run.ids.append(arrived.answer_id(number))
+            run.size_bytes += end - at
+        if run.messages:
+            self._send(run)
+        self._top_up()
+
+    def _begin_run(self, count: int) -> SendRun:
+        self._credit -= count
+        if self.session_use is not None:
+            self.session_use.took_place_at(self.node.address.path)
+            self.session_use = None
+        return SendRun(self)
 
     def gone(self) -> None:
         self._is_gone = True
@@ -490,9 +518,9 @@ class SendLink(SenderEnd):
         """The inner messages; the envelope itself is never stored (S-26)."""
         settings = self._entity.settings
         self.check_size(delivery, settings.message_bytes_max)
-        wants_message_id = settings.detects_duplicates
         limits = self.host.limits
-        messages = [message_of(inner, wants_message_id, limits) for inner in split_batch(delivery.payload)]
+        usual = UsualMessages(b"", settings.detects_duplicates, limits)
+        messages = [usual.of_payload(inner) for inner in split_batch(delivery.payload)]
         if not messages:
             raise BadArgument("The batch holds no message.")
         if settings.is_partitioned:
