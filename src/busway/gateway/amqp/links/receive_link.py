@@ -37,8 +37,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from mypy_extensions import mypyc_attr
-
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.performatives import (
     ACCEPTED,
@@ -100,7 +98,6 @@ class SettleRun:
         self.owner.run_settled(self, failures)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class ReceiveLink(Receiver):
     """The sending end of a client's receiver."""
 

@@ -25,7 +25,7 @@ from busway.amqp.errors import Condition
 from busway.amqp.sections import scan
 from busway.amqp.types import Described, Int, Long, Symbol, Timestamp, ULong
 from busway.broker.transaction.transactions import RuleStep
-from busway.gateway.amqp.message_mapping import ensure_message_id, fetched_payload, message_of, peeked_payload
+from busway.gateway.amqp.message_mapping import fetched_payload, message_of, peeked_payload
 from busway.gateway.amqp.nodes.request_and_answer import (
     INT_MAX,
     LONG_MAX,
@@ -40,6 +40,7 @@ from busway.gateway.amqp.nodes.request_and_answer import (
     timestamp_array,
     uuid_of_token,
 )
+from busway.message.bare import ensure_message_id
 from busway.message.message import Message
 from busway.message.message_subject import amqp_value, value_of_amqp
 from busway.model.description_checks import RULE_CHARACTERS_MAX, check_rule_text, rule_characters
