@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from busway.broker.entity.queue import Queue
+from busway.broker.entity.entity import Queue
 from busway.broker.fragment.locks import Attachment
 from busway.broker.namespace.namespace import Namespace
 from busway.model.descriptions import Description, NewEntity

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.entity.queue import Queue
-from busway.broker.entity.topic import Topic
+from busway.broker.entity.entity import Queue, Topic
 from busway.model.errors import BrokerError
 from tests.changes.client import Answer, Client, SendLink
 from tests.changes.messages import Draft

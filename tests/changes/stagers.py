@@ -5,14 +5,12 @@ from __future__ import annotations
 from struct import pack
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.entity.queue import Queue
-from busway.broker.entity.topic import Topic
+from busway.broker.entity.entity import Queue, Topic
 from busway.message.message import Message
 from busway.model.errors import BrokerError, ServerBusy
 from busway.model.limits import Limits
 from busway.staging.decider import WriteName
-from busway.staging.decisions import STREAM
-from busway.staging.refusals import StagingRefused
+from busway.staging.decisions import STREAM, StagingRefused
 from busway.staging.stagings import PartName
 from tests.changes.messages import Draft
 from tests.changes.senders import Sender

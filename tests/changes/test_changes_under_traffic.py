@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from busway.broker.entity.queue import Attachments
+from busway.broker.entity.entity import Attachments
 from busway.model.descriptions import PROPERTIES, DescribedProperty, PropertyKind, QueueDescription
 from busway.store.contract import CommitBatch, StoreError
 from tests.changes import property_changes

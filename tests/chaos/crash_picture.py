@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
-from busway.broker.entity.queue import Queue
+from busway.broker.entity.entity import Queue
 from busway.broker.forward.send_via import is_transfer_key
 from busway.broker.fragment.locks import Receiver
 from busway.broker.fragment.outlet import Outlet

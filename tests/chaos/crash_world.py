@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from busway.broker.entity.queue import Queue
+from busway.broker.entity.entity import Queue
 from busway.broker.fragment.locks import Delivery, Receiver
 from busway.broker.fragment.message_sessions import MessageSession
 from busway.broker.fragment.outlet import Outlet

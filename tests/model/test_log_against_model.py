@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from busway.model.errors import BadArgument, ServerBusy, StoreOutcomeUnknown
 from busway.model.limits import Limits
+from busway.streams.cursor import LATEST, NUMBER, START, TIME, Position
 from busway.streams.hub_descriptions import RetentionDescription
-from busway.streams.positions import LATEST, NUMBER, START, TIME, Position
 from busway.streams.retention import LOOK_EVERY_S
 from tests.harness.examples import examples_of
 from tests.unit.streams.rig import HubRig, Recorder, Told, event

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from busway.broker.entity.queue import Queue
-from busway.broker.entity.topic import Topic
+from busway.broker.entity.entity import Queue, Topic
 from busway.broker.fragment.locks import Delivery, Receiver
 from busway.broker.fragment.outlet import Outlet
 from busway.message.message import PLACE_DEFERRED

@@ -24,7 +24,7 @@ from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_sink import DELTA, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
-from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND, SUBSCRIPTION_KIND, TOPIC_KIND, EntityFacts
+from busway_spark.pipeline.job import HUB, QUEUE_KIND, SUBSCRIPTION_KIND, TOPIC_KIND, EntityFacts
 from tests.spark.capture_rig import NINE, batch, event
 from tests.spark.faulty_store import FaultyRoot
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from busway.cli.app import run
-from busway.cli.pipeline.compact import parse_size
-from busway.cli.pipeline.replay import parse_speed
+from busway.cli.pipeline.capture import parse_size
+from busway.cli.pipeline.history import parse_speed
 from busway.cli.verbs import WrongCall
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from tests.harness.running_server import RunningServer

@@ -15,8 +15,7 @@ import pytest
 
 from busway_spark.pipeline.capture.capture_sink import DELTA, PARQUET
 from busway_spark.pipeline.compaction import CompactOptions, compact
-from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
-from busway_spark.pipeline.job import JobFailed, JobProgress
+from busway_spark.pipeline.job import HUB, QUEUE_KIND, JobFailed, JobProgress
 from tests.spark.capture_rig import NINE
 from tests.spark.faulty_store import (
     ERRORS,

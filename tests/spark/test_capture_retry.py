@@ -17,8 +17,7 @@ import pytest
 from busway.client.administration import ServiceBusAdministrationClient
 from busway_spark.pipeline.capture import capture as capturing
 from busway_spark.pipeline.capture.capture import CaptureOptions, _Capture, _watch, capture
-from busway_spark.pipeline.entity_kind import HUB, EntityFacts
-from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress
+from busway_spark.pipeline.job import HUB, EntityFacts, JobFailed, JobPlace, JobProgress
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import fill

@@ -27,7 +27,7 @@ from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import FOLDERS
 from busway_spark.pipeline.captured.captured_files import History, captured_frame, listed_files
 from busway_spark.pipeline.job import JobPlace, JobProgress
-from busway_spark.pipeline.replay.replay import ReplayState, chosen, history_schema
+from busway_spark.pipeline.replay import ReplayState, chosen, history_schema
 from busway_spark.pipeline.report.report import ReportJob, ReportResult, run
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from busway_spark.watching.spark_sentence import sentence_of
+from busway_spark.watching.watched import sentence_of
 from tests.harness.running_server import RunningServer
 from tests.spark.cluster import EXECUTOR_SETTINGS, Driver, bare_python, told
 from tests.spark.command_scene import CommandScene

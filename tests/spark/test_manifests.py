@@ -26,7 +26,7 @@ from busway_spark.pipeline.captured.manifests import (
     rewrite,
     write_manifest,
 )
-from busway_spark.pipeline.entity_kind import HUB
+from busway_spark.pipeline.job import HUB
 from tests.cost.machine import slowness
 from tests.harness.measured import check_within, measured
 from tests.spark.capture_rig import NINE, data_files, events, recorded_spans, writer

@@ -20,8 +20,7 @@ from busway_spark.pipeline.captured import manifests, object_store
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured import note_text
 from busway_spark.pipeline.captured.captured_files import History, listed_files
-from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
-from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.job import HUB, QUEUE_KIND, JobFailed
 from tests.spark.capture_rig import batch, event, events, recorded_spans
 from tests.spark.played_capture import GivenUp, PlayedBus, travelled
 from tests.spark.played_objects import PlayedObjects

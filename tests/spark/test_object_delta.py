@@ -19,9 +19,8 @@ from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import History
 from busway_spark.pipeline.captured.delta_table import open_table
 from busway_spark.pipeline.compaction import CompactOptions, compact
-from busway_spark.pipeline.entity_kind import HUB, QUEUE_KIND
-from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress, hadoop_version
-from busway_spark.pipeline.replay.replay import MAX, ReplayOptions, replay
+from busway_spark.pipeline.job import HUB, QUEUE_KIND, JobFailed, JobPlace, JobProgress, hadoop_version
+from busway_spark.pipeline.replay import MAX, ReplayOptions, replay
 from busway_spark.wire.bus import Bus
 from tests.harness.running_server import RunningServer
 from tests.spark.capture_rig import events

@@ -22,14 +22,14 @@ from busway.client.service_bus_client import ServiceBusClient
 from busway.streams.key_hash import partition_of_key
 from busway_spark.eventhubs.offsets import EventRange
 from busway_spark.eventhubs.ranges import BulkReader
+from busway_spark.pipeline import replay as replay_module
 from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD, captured_batch
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import History, Mark
 from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress
-from busway_spark.pipeline.replay import replay as replay_module
-from busway_spark.pipeline.replay.replay import (
+from busway_spark.pipeline.replay import (
     MAX,
     REPLAYS,
     ReplayOptions,

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from busway_spark.pipeline.job import JobFailed, failing
-from busway_spark.watching.spark_sentence import sentence_of
+from busway_spark.watching.watched import sentence_of
 
 _OURS = """Failed to generate Python data source read partitions: Traceback (most recent call last):
   File "browse.py", line 45, in partitions

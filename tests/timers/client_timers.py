@@ -448,7 +448,7 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway_spark/pipeline/replay/replay.py",
+        "busway_spark/pipeline/replay.py",
         Timer(
             "_Replay._send",
             LOOKS,

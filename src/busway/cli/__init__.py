@@ -6,8 +6,8 @@ output              what a verb prints; points in time as people type them
 serving             serve
 entity_family       create|update|show|list|delete of any kind of entity, by a row for each kind
 entities            the rows of queue, topic and subscription, and a warning of forwards that lead back
-rules               the row of rule
-rule_testing        rule test, and filters and actions as a call gives them; `rule_trial`: its message, and why
+rules               the row of rule, filters and actions as a call gives them; rule test (`rule_trial`: its message,
+                    and why)
 sending             send
 receiving           receive, peek, purge
 claims              claims list|release: what streams of Spark hold
@@ -19,8 +19,7 @@ keys                key list|create|rotate|delete
 definitions         export, import; `remote_definition` reads and changes a namespace by its management API
 stores              stores [disable|enable], reset
 health              connection-string, health
-programs            exec; `program_environment`: what programs find; `own_server`: the server of `exec --serve` and of
-                    the pytest plug-in
+programs            exec; `own_server`: what programs find, and the server of `exec --serve` and of the pytest plug-in
 
 Others know none of it.
 """

@@ -1,7 +1,7 @@
 """`busway eventhub create|update|show|list|delete` and `busway eventhub group create|list|delete`."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -17,7 +17,9 @@ from busway.cli.entity_family import (
     Show,
     option,
 )
-from busway.client.json_administration import Json
+
+if TYPE_CHECKING:
+    from busway.client.administration import Json
 
 _PARTITION_COLUMNS: Final = {
     "PARTITION": "partition",
@@ -151,7 +153,7 @@ def register(app: typer.Typer) -> None:
     GROUP.register(HUB.register(app))
 
 
-def _wish(names: Names, given: Given) -> Json:
+def _wish(names: Names, given: Given) -> "Json":
     del names
     wish: dict[str, Any] = {}
     for parameter, value in given.items():
@@ -165,24 +167,24 @@ def _wish(names: Names, given: Given) -> Json:
     return wish
 
 
-def _create(client: Client, names: Names, wish: Json) -> Json:
+def _create(client: Client, names: Names, wish: "Json") -> "Json":
     groups = wish.get("ConsumerGroups")
     return client.hubs.create(names[0], wish, groups if isinstance(groups, list) else ())
 
 
-def _create_group(client: Client, names: Names, wish: Json) -> Json:
+def _create_group(client: Client, names: Names, wish: "Json") -> "Json":
     """As JSON a new group has always had a list of rules like a hub, an empty one."""
     return _as_object(client.hubs.create_group(names[0], names[1], wish))
 
 
-def _as_object(hub: Json) -> Json:
+def _as_object(hub: "Json") -> "Json":
     """Keys stay behind: `busway key list --show-keys` has them."""
     rules = hub.get("AuthorizationRules")
     names = [rule.get("Name") for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
     return {**hub, "AuthorizationRules": names}
 
 
-def _row(hub: Json) -> Sequence[object]:
+def _row(hub: "Json") -> Sequence[object]:
     retention, groups = hub.get(_RETENTION), hub.get("ConsumerGroups")
     return (
         hub.get("Name"),
@@ -193,7 +195,7 @@ def _row(hub: Json) -> Sequence[object]:
     )
 
 
-HUB: Final[EntityFamily[Json, Json]] = EntityFamily(
+HUB: "Final[EntityFamily[Json, Json]]" = EntityFamily(
     word="eventhub",
     about="Create, show, list, change and delete event hubs and their consumer groups.",
     example="busway eventhub create clicks --partitions 8",
@@ -240,7 +242,7 @@ HUB: Final[EntityFamily[Json, Json]] = EntityFamily(
     ),
 )
 
-GROUP: Final[EntityFamily[Json, Json]] = EntityFamily(
+GROUP: "Final[EntityFamily[Json, Json]]" = EntityFamily(
     word="group",
     about="Create, list and delete consumer groups.",
     example="busway eventhub group create clicks billing",

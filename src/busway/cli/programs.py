@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from busway.cli.program_environment import environment_of
+from busway.cli.own_server import environment_of
 from busway.cli.verbs import CommandFailed, ServerOptions, verb
 
 _SERVE: Final = (

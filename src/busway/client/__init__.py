@@ -10,14 +10,13 @@ the official Python client where it has them. It knows the server by the wire on
   events              publishing to a partition of an event hub, each event once, and reading one
   management          requests to an entity's management node, and locks that are kept for long
   messages            what is sent and received, and the id of a dead letter that is sent again
-  administration      entities, rules, keys and stores over HTTP (blocking)
-  json_administration the part of it that is JSON: event hubs, and streams that read the bus
+  administration      entities, rules, keys, stores, event hubs, and streams that read the bus, over HTTP (blocking)
   atom_entries        queues, topics, subscriptions and rules as ATOM tells them
   entity_properties   properties of entities, for ATOM bodies and options of the command line
   connection_string   a connection string taken apart, and the tokens that its key signs
   errors              what can go wrong
 
 Others know `administration`, `atom_entries`, `client_connection`, `connection_string`, `entity_properties`,
-`errors`, `events`, `json_administration`, `management`, `messages`, `receiver`, `sender` and
+`errors`, `events`, `management`, `messages`, `receiver`, `sender` and
 `service_bus_client`.
 """

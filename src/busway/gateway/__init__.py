@@ -7,7 +7,6 @@ amqp          AMQP 1.0, straight or over WebSocket
 http          management and messages over HTTP, and WebSockets
 connection_budget   how much memory all connections may make the server hold, and who gives way
 tracking      the tail of every error text
-dotnet_ticks  time as .NET counts it
 
 Others know `certificates`, `connection_budget`, `listener` and `tls_files`.
 """

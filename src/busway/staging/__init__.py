@@ -31,9 +31,8 @@ away or full.
                  request (a part), a piece of a log on its way (a slice)
   staged_record  a row as it lies in a log
   stage_table    a stage and its notes; all stages, by store; what they hold back of quotas
-  decisions      the rows of decisions and their life
+  decisions      the rows of decisions and their life; what a writer is told
   publisher      from the logs to the entities, with chunks read one page ahead, in turns of the loop
-  refusals       what a writer is told
 
-Others know `decider`, `decisions`, `refusals` and `stagings`.
+Others know `decider`, `decisions` and `stagings`.
 """

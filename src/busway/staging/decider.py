@@ -25,9 +25,8 @@ from typing import Final
 
 from busway.broker.namespace.namespace import Namespace, StoreKeeper
 from busway.model.errors import BrokerError, ServerBusy
-from busway.staging.decisions import STREAM, Decision, Decisions
+from busway.staging.decisions import CHANGED, GONE, STREAM, Decision, Decisions, StagingRefused
 from busway.staging.publisher import Pace, Publisher
-from busway.staging.refusals import CHANGED, GONE, StagingRefused
 from busway.staging.stage_table import EntityName, Stage, StageTable
 from busway.staging.targets import Targets
 from busway.store.contract import CommitBatch, StoreError, StoreUnavailable

@@ -9,6 +9,9 @@ sent twice in silence. There is a bound of rows of each kind; when it is met new
 forgotten early.
 
 A batch that is decided before the one before it is published takes over what is left of that one.
+
+What a writer is told that staging alone knows is said in exceptions of its own, with a word for programs
+(`StagingRefused`): many of them come of decisions.
 """
 
 from __future__ import annotations
@@ -21,7 +24,35 @@ from typing import Final
 from busway.broker.namespace.namespace import object_at, read_row
 from busway.model.descriptions import Json, integer_at, list_at, text_at
 from busway.model.errors import BadArgument, QuotaExceeded
-from busway.staging.refusals import BEHIND, FORGOTTEN, StagingRefused
+
+BEHIND: Final = "behind"
+FORGOTTEN: Final = "forgotten"
+GAP: Final = "gap"
+GONE: Final = "gone"
+CHANGED: Final = "changed"
+
+
+class StagingRefused(Exception):
+    """It makes no sense to repeat the request as it is. `code` is for programs, the sentence for people."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+class TooManyRows(Exception):
+    """A part has more rows than it may have."""
+
+
+class RowRefused(Exception):
+    """Nothing of the part is staged, because of this row of it."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row = row
+        self.reason = reason
+
 
 DECISION_PREFIX: Final = "decision:"
 STREAM: Final = "stream"

@@ -24,9 +24,8 @@ from busway.staging.decider import (
     all_durable,
     open_batch,
 )
-from busway.staging.decisions import Decision, Decisions, read_decisions
+from busway.staging.decisions import GAP, Decision, Decisions, StagingRefused, read_decisions
 from busway.staging.publisher import Pace
-from busway.staging.refusals import GAP, StagingRefused
 from busway.staging.stage_table import Stage, StageTable, read_stages
 from busway.staging.targets import LOOSE, MessageCodec, StagePart, StagingTarget, Targets
 from busway.store.contract import FragmentKey, LogChanges

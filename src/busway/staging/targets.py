@@ -30,7 +30,7 @@ from busway.model.descriptions import SubscriptionDescription, TopicDescription
 from busway.model.entity_path import path_key, shown
 from busway.model.errors import BadArgument, BrokerError, EntityDisabled, InvalidOperation, ServerBusy
 from busway.model.limits import Limits
-from busway.staging.refusals import RowRefused, TooManyRows
+from busway.staging.decisions import RowRefused, TooManyRows
 from busway.staging.stage_table import EntityName
 from busway.staging.staged_record import MessageRecords, event_record, events_in, messages_in
 from busway.store.contract import CommitBatch, FragmentIndex, FragmentKey

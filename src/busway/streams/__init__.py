@@ -4,8 +4,8 @@
   key_hash          which partition a key belongs to
   partition_log     one partition: numbers, times, records; joins the store's open commit batch; the tail in memory
   producers         idempotent producers, and what each has had stored
-  positions         where a reader begins
-  cursor            a reader's place in a log, and the events from there on; who reads a partition, epochs
+  cursor            a reader's place in a log: where it begins, and the events from there on; who reads a partition,
+                    epochs
   retention         old events leave; of the events with one key only the last stays
   capture           which partitions are written to files, and each of them: which file comes next, formats
 
@@ -16,5 +16,5 @@ Follow a change of the namespace:
   hub_descriptions  what a hub and a consumer group are and may be
 
 Others know `capture`, `cursor`, `event_hub`, `event_hubs`, `hub_descriptions`, `hub_table`, `key_hash`,
-`partition_log`, `positions` and `producers`.
+`partition_log` and `producers`.
 """

@@ -48,8 +48,7 @@ from busway.store.contract import (
     StoreState,
     StoreUnavailable,
 )
-from busway.streams.cursor import Cursor, EventReader, Readers
-from busway.streams.positions import LATEST, NUMBER, START, Position
+from busway.streams.cursor import LATEST, NUMBER, START, Cursor, EventReader, Position, Readers
 from busway.streams.producers import Producer, ProducerBook
 from busway.streams.retention import Retention
 

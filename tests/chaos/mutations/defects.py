@@ -144,8 +144,10 @@ def addresses_of""",
         "busway/gateway/amqp/links/receive_link.py",
         """        self._is_gone = True
         self._silence_alarm()
+        self._outlet.remove_receiver(self)
 """,
         """        self._is_gone = True
+        self._outlet.remove_receiver(self)
 """,
         ("tests/timers/test_gateway_timers.py::test_a_drain_that_goes_with_its_link_leaves_no_alarm",),
     ),
@@ -209,7 +211,7 @@ def addresses_of""",
     Fault(
         "a durable subscription is ended under who comes to receive",
         "JMS: nobody new receives while a link stands for its end",
-        "busway/broker/entity/queue.py",
+        "busway/broker/entity/entity.py",
         "        if not sends and self._attachments.is_ending():",
         "        if False:",
         ("tests/unit/gateway/test_jms_unsubscribing.py",),

@@ -130,7 +130,7 @@ GREED: Final = (
     Fault(
         "rights are looked at in one turn",
         "B16: in slices",
-        "busway/gateway/amqp/rights_check.py",
+        "busway/gateway/amqp/shared.py",
         """        for _ in range(min(SLICE_LINKS, len(self._links))):
 """,
         """        for _ in range(len(self._links)):
@@ -140,7 +140,7 @@ GREED: Final = (
     Fault(
         "rules that changed end nothing",
         "B16: whoever holds grants of a level is found",
-        "busway/gateway/amqp/rights_check.py",
+        "busway/gateway/amqp/shared.py",
         """        if rules != self._seen.get(key):
 """,
         """        if rules is None:

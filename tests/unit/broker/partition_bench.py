@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from busway.broker.entity.queue import Queue
+from busway.broker.entity.entity import Queue
 from busway.broker.fragment.locks import Delivery
 from busway.broker.fragment.outlet import Outlet
 from busway.message.message import Message

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from busway.broker.entity.queue import Queue
+from busway.broker.entity.entity import Queue
 from busway.broker.fragment.expiry_and_schedule import Activator, ExpirySweeper
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.lane import WindowBudget

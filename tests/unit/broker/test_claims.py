@@ -11,7 +11,7 @@ import pytest
 
 from busway.broker.bulk import claims as claims_module
 from busway.broker.bulk.claims import Claims, OpenClaim
-from busway.broker.entity.queue import Queue
+from busway.broker.entity.entity import Queue
 from busway.broker.fragment.locks import Delivery
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.property_changes import CLAIM_PROPERTY, read_changes, stamp_of

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from busway.broker.entity.queue import Queue
+from busway.broker.entity.entity import Queue
 from busway.model.errors import BrokerError
 from busway.model.settlement import Settlement, Verb
 from busway.store.contract import FragmentKey, StoreUnavailable, TransferMark

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from busway.cli.program_environment import environment_of
+from busway.cli.own_server import environment_of
 from busway.cli.verbs import CommandFailed
 
 CONNECTION = (

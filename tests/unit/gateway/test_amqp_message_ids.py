@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import DATA, VALUE, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Symbol, Timestamp, UInt
-from busway.gateway.amqp.message_mapping import delivery_payload, ensure_message_id, message_of
+from busway.gateway.amqp.message_mapping import delivery_payload, message_of
+from busway.message.bare import ensure_message_id
 from busway.message.message import Message
 from busway.model.descriptions import QueueDescription
 from tests.harness.manual_clock import SeededEntropy

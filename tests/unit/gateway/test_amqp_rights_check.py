@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from busway.client.connection_string import sas_token
-from busway.gateway.amqp import rights_check
+from busway.gateway.amqp import shared
 from busway.model.authorization import Authorizer
 from busway.model.descriptions import ROOT_RULE_NAME, AuthorizationRule, QueueDescription
 from tests.harness.measured import check_within, measured
@@ -87,7 +87,7 @@ def test_a_changed_rule_ends_its_links_in_slices_and_looks_at_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A-10: so many in each turn of the loop, and only those of the entity whose key was changed."""
-    monkeypatch.setattr(rights_check, "SLICE_LINKS", 10)
+    monkeypatch.setattr(shared, "SLICE_LINKS", 10)
 
     async def scenario(room: Room) -> None:
         peer, links = await with_links(room, 80, "q0", "q1")

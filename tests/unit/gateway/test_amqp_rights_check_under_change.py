@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from busway.gateway.amqp import rights_check
+from busway.gateway.amqp import shared
 from busway.model.descriptions import NewEntity, QueueDescription
 from tests.unit.gateway.amqp_peer import Peer, Room, in_room
 from tests.unit.gateway.test_amqp_rights_check import with_links, with_rule
@@ -17,9 +17,9 @@ LINKS = 60
 @pytest.fixture(autouse=True)
 def _small_slices() -> Iterator[None]:
     patched = pytest.MonkeyPatch()
-    patched.setattr(rights_check, "SLICE_LINKS", 2)
-    patched.setattr(rights_check, "SLICE_CONNECTIONS", 1)
-    patched.setattr(rights_check, "SLICE_LEVELS", 1)
+    patched.setattr(shared, "SLICE_LINKS", 2)
+    patched.setattr(shared, "SLICE_CONNECTIONS", 1)
+    patched.setattr(shared, "SLICE_LEVELS", 1)
     yield
     patched.undo()
 

@@ -14,7 +14,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from busway.broker.entity.queue import Queue
+from busway.broker.entity.entity import Queue
 from busway.broker.namespace.namespace import Namespace
 from busway.gateway.amqp.message_mapping import PayloadCodec
 from busway.gateway.http import protocol

@@ -27,7 +27,7 @@ from busway.amqp.types import (
     ULong,
     UShort,
 )
-from busway.gateway.amqp.nodes.management_rules import described_rule
+from busway.gateway.amqp.nodes.management_operations import described_rule
 from busway.model.descriptions import NewEntity, QueueDescription, SubscriptionDescription, TopicDescription
 from busway.model.limits import Limits
 from busway.rules.rule import CorrelationFilter, Rule, SqlAction, SqlFilter, TypedValue

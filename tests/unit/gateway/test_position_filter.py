@@ -6,7 +6,7 @@ from busway.amqp.performatives import Source
 from busway.amqp.types import Described, Symbol, ULong
 from busway.gateway.amqp.attach.event_attaching import SELECTOR_FILTER, position_in, position_of
 from busway.model.errors import BadArgument, NotImplementedByServer
-from busway.streams.positions import LATEST, NUMBER, START, TIME, Position
+from busway.streams.cursor import LATEST, NUMBER, START, TIME, Position
 
 
 def facts(position: Position) -> tuple[int, int, bool, bool]:

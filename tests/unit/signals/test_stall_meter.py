@@ -11,7 +11,7 @@ import pytest
 
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import AmqpMessage, encode_message
-from busway.broker.entity.queue import Queue
+from busway.broker.entity.entity import Queue
 from busway.event_loop import ENTRY_S, LOOP, BackgroundWork, Steps, Ticker, shown
 from busway.gateway.amqp.nodes.management_node import ManagementNode
 from busway.gateway.http.router import Router

@@ -6,7 +6,7 @@ import pytest
 
 from busway.model.errors import ServerBusy
 from busway.model.limits import Limits
-from busway.staging.refusals import CHANGED, FORGOTTEN, GONE, StagingRefused
+from busway.staging.decisions import CHANGED, FORGOTTEN, GONE, StagingRefused
 from busway.store.contract import StoreError
 from tests.unit.broker.topic_bench import encoded
 from tests.unit.staging.staging_bench import JOB, WRITE, StagingBench, on_a_staging_bench, patiently, texts

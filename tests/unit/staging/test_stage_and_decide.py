@@ -8,7 +8,7 @@ import pytest
 
 from busway.model.errors import QuotaExceeded, ServerBusy
 from busway.model.limits import Limits
-from busway.staging.refusals import BEHIND, GAP, GONE, RowRefused, StagingRefused
+from busway.staging.decisions import BEHIND, GAP, GONE, RowRefused, StagingRefused
 from tests.unit.broker.topic_bench import encoded
 from tests.unit.staging.staging_bench import StagingBench, on_a_staging_bench, texts
 

@@ -16,11 +16,11 @@ from busway.model.errors import BrokerError
 from busway.model.limits import Limits
 from busway.store.contract import Counters, LogCounters
 from busway.store.sqlite.store import SqliteStore
+from busway.streams.cursor import NUMBER, Position
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import EventHubDescription
 from busway.streams.hub_table import step_ahead
 from busway.streams.partition_log import PartitionLog
-from busway.streams.positions import NUMBER, Position
 from tests.harness.manual_clock import SeededEntropy
 
 

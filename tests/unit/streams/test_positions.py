@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busway.model.errors import BadArgument, ServerBusy
-from busway.streams.positions import (
+from busway.streams.cursor import (
     LATEST,
     NUMBER,
     START,

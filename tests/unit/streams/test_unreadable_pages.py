@@ -14,7 +14,7 @@ from busway.model.errors import EventsLost, ServerBusy
 from busway.model.limits import Limits
 from busway.store.contract import Counters, FragmentKey, FragmentRow, LogChanges, StoreError
 from busway.store.sqlite.store import SqliteStore
-from busway.streams.positions import TIME, Position
+from busway.streams.cursor import TIME, Position
 from tests.unit.streams.rig import HubRig, play
 
 CHUNKS = 12

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from busway.broker.entity.queue import Queue
+from busway.broker.entity.entity import Queue
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.intake import fault_of, namespace_fault, quota_fault
 from busway.broker.fragment.message_states import SESSION_ID_IS_NULL, rule_failed

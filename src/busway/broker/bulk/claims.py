@@ -30,9 +30,9 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from busway.broker.entity.entity import Queue
 from busway.broker.entity.fragment_choice import index_of_number
 from busway.broker.entity.group_requests import settle_durably
-from busway.broker.entity.queue import Queue
 from busway.broker.fragment.locks import Delivery, Receiver
 from busway.broker.fragment.message_states import EXPIRED, MessageInput, MessageState, step_of
 from busway.broker.fragment.outlet import Outlet

@@ -39,7 +39,7 @@ from busway.model.settlement import Verb
 from busway.store.contract import CommitBatch, FragmentIndex, Page
 
 if TYPE_CHECKING:
-    from busway.broker.entity.queue import Queue
+    from busway.broker.entity.entity import Queue
     from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.outlet import Outlet
 

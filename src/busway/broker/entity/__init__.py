@@ -1,8 +1,6 @@
 """Queues, topics and subscriptions, in one fragment or in several:
 
-  queue              what one sends to, and the links that hold it open; what one receives from, a queue or a
-                     subscription
-  topic              what one only sends to; its subscriptions have the copies
+  entity             queues, subscriptions and topics, and the links that hold them open
   fragment_group     the fragments of a partitioned entity as one
   group_shares       who receives from them, and a receiver as one of them sees it; what they tell of one request
   group_requests     what they answer together: the next session, all sessions in order, cancellation

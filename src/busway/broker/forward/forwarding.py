@@ -47,8 +47,7 @@ from busway.model.errors import (
 from busway.store.contract import CommitBatch, StoreError, TransferMark
 
 if TYPE_CHECKING:
-    from busway.broker.entity.queue import Queue
-    from busway.broker.entity.topic import Topic
+    from busway.broker.entity.entity import Queue, Topic
     from busway.broker.fragment.fragment import Fragment
     from busway.timers import Timer
 

@@ -25,8 +25,7 @@ from busway.model.errors import BrokerError
 from busway.model.settlement import RunDone, SendReport
 
 if TYPE_CHECKING:
-    from busway.broker.entity.queue import Queue
-    from busway.broker.entity.topic import Topic
+    from busway.broker.entity.entity import Queue, Topic
     from busway.broker.fragment.fragment import Fragment
     from busway.broker.fragment.locks import Attachment
     from busway.broker.fragment.outlet import Outlet

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import replace
 from typing import Final
 
-from busway.broker.entity.queue import runtime_counts, total
+from busway.broker.entity.entity import runtime_counts, total
 from busway.broker.forward.send_via import is_transfer_key, transfer_key
 from busway.broker.namespace.catalogue_rows import EntityRow, Share
 from busway.broker.store_keeper import StoreKeeper

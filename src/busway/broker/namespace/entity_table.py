@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from busway.broker.entity.distribution import Distribution
+from busway.broker.entity.entity import Queue, Topic
 from busway.broker.entity.fragment_group import FragmentGroup
-from busway.broker.entity.queue import Queue
-from busway.broker.entity.topic import Topic
 from busway.broker.forward.forwarding import Forwarder, ForwardRoute
 from busway.broker.forward.send_via import TransferForwarder, is_transfer_key
 from busway.broker.forward.transfers import Transfers

@@ -27,11 +27,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from busway.broker.entity.entity import Attachments as Attachments
+from busway.broker.entity.entity import Queue as Queue
+from busway.broker.entity.entity import Topic as Topic
 from busway.broker.entity.fragment_choice import fragment_of_key as fragment_of_key
 from busway.broker.entity.fragment_choice import key_of as key_of
-from busway.broker.entity.queue import Attachments as Attachments
-from busway.broker.entity.queue import Queue as Queue
-from busway.broker.entity.topic import Topic as Topic
 from busway.broker.forward.send_via import SendVia as SendVia
 from busway.broker.forward.send_via import is_transfer_key, transfer_key
 from busway.broker.fragment.lane import WindowBudget

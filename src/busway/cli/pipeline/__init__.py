@@ -1,12 +1,9 @@
-"""`busway pipeline`: jobs on Spark. One file per job; Spark is imported when one runs, so help stays quick.
+"""`busway pipeline`: jobs on Spark. Spark is imported when one runs, so help stays quick.
 
 running            what all jobs share: options, the session, progress, stopping
-capture            hubs and topics into files
-compact            small files into larger ones
-replay             files back into hubs, queues and topics
-backfill           history for a new subscription
-deadletters        dead letters looked at, and their way back
-triage             the same by a policy, once or as a stream
+capture            hubs and topics into files; their small files into larger ones (compact)
+history            files back into hubs, queues and topics (replay); history for a new subscription (backfill)
+deadletters        dead letters looked at, and their way back; the same by a policy, once or as a stream (triage)
 report             what the bus did, as a page
 status             list, status, forget: streams that read the bus, and how far behind they are
 
@@ -15,7 +12,7 @@ Others know none of it.
 
 import typer
 
-from busway.cli.pipeline import backfill, capture, compact, deadletters, replay, report, status, triage
+from busway.cli.pipeline import capture, deadletters, history, report, status
 from busway.cli.verbs import example, verb_family
 
 _ABOUT = (
@@ -27,5 +24,5 @@ _ABOUT = (
 def register(app: typer.Typer) -> None:
     family = verb_family(_ABOUT)
     app.add_typer(family, name="pipeline", epilog=example("busway pipeline capture clicks --to lake"))
-    for job in (backfill, capture, compact, deadletters, replay, report, status, triage):
+    for job in (capture, deadletters, history, report, status):
         job.register(family)

@@ -1,12 +1,11 @@
 """AMQP clients. Follow a connection:
 
   gateway           all connections: how they come, the one timer, the clean stop
-  shared            what all connections share, their settings, and who is let in: strangers and clients, counted
-                    apart
+  shared            what all connections share, their settings, who is let in (strangers and clients, counted apart),
+                    and links that may have lost their right
   connection        one connection: the engine's events in, what time and rights do to it, and its deadlines
   carrier           what its links see of it: output, input, the brakes, what it makes the server hold, who stands on
                     it
-  rights_check      which links may have lost their right, and looking at them again in slices
   message_mapping   messages in AMQP's words and the broker's: payload ↔ message
   delivery_runs     the same for usual messages in runs, out of a read and into one piece of output
   error_conditions  the table of errors: condition, status

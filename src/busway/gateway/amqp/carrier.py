@@ -32,7 +32,7 @@ from busway.amqp.session import held_bytes
 from busway.event_loop import LOOP, Steps, name_of
 from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.links.addresses import paths_of
-from busway.gateway.amqp.links.session_receive_link import SessionReceiveLink
+from busway.gateway.amqp.links.receive_link import SessionReceiveLink
 from busway.gateway.amqp.nodes.request_link import ConnectionRequests
 from busway.gateway.amqp.nodes.token_node import TokenHolder
 from busway.gateway.connection_budget import SMALL_BYTES

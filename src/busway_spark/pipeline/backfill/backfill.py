@@ -28,8 +28,7 @@ from busway_spark.pipeline.backfill.backfill_plan import (
 from busway_spark.pipeline.backfill.backfill_sending import COUNTS_DDL, Sending
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.captured_files import SpannedFile
-from busway_spark.pipeline.entity_kind import QUEUE_KIND, find_entity
-from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress
+from busway_spark.pipeline.job import QUEUE_KIND, JobFailed, JobPlace, JobProgress, find_entity
 from busway_spark.rules.rule_columns import RuleColumns
 from busway_spark.wire.bus import BusFailure
 from busway_spark.writing.two_phase import RowsStaged, can_stage, decide

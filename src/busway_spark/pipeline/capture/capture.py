@@ -46,12 +46,22 @@ from busway_spark.pipeline.captured.capture_root import CHECKPOINTS, CaptureRoot
 from busway_spark.pipeline.captured.captured import SCHEMA, entity_folder
 from busway_spark.pipeline.captured.captured_files import last_numbers
 from busway_spark.pipeline.captured.delta_table import require_delta
-from busway_spark.pipeline.entity_kind import HUB, SUBSCRIPTION_KIND, TOPIC_KIND, EntityFacts, find_entity
-from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress, driver_sentence, job_session
+from busway_spark.pipeline.job import (
+    HUB,
+    SUBSCRIPTION_KIND,
+    TOPIC_KIND,
+    EntityFacts,
+    JobFailed,
+    JobPlace,
+    JobProgress,
+    driver_sentence,
+    find_entity,
+    job_session,
+)
 from busway_spark.servicebus.options import JSON
 from busway_spark.shared_python.lent_python import shared_python
 from busway_spark.start.session import small_java
-from busway_spark.watching.spark_sentence import sentence_of
+from busway_spark.watching.watched import sentence_of
 from busway_spark.wire.bus import BUSWAY, Bus, administration
 
 if TYPE_CHECKING:

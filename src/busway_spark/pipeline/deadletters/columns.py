@@ -58,7 +58,7 @@ from busway_spark.servicebus.columns import readable_schema
 from busway_spark.servicebus.entity_reading import number_of
 from busway_spark.servicebus.message_columns import CLAIM_PROPERTY, FRAGMENT_SHIFT
 from busway_spark.servicebus.options import read_options
-from busway_spark.watching.spark_sentence import sentence_of
+from busway_spark.watching.watched import sentence_of
 from busway_spark.wire.bus import Bus
 
 if TYPE_CHECKING:

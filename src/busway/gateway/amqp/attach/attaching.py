@@ -31,20 +31,21 @@ from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.links.addresses import COORDINATOR_NODE, LinkNode, NodeKind, node_at, text_of, use_of
 from busway.gateway.amqp.links.browse_link import (
     BrowseLink,
+    EmptyReceiveLink,
     check_unselected,
     has_selector,
     is_browser,
     selector_of,
 )
-from busway.gateway.amqp.links.receive_link import ReceiveLink
-from busway.gateway.amqp.links.send_link import SendLink
-from busway.gateway.amqp.links.session_receive_link import (
+from busway.gateway.amqp.links.receive_link import (
+    ReceiveLink,
     SessionReceiveLink,
     SessionWish,
     lock_properties,
     session_wish,
     wait_s,
 )
+from busway.gateway.amqp.links.send_link import SendLink
 from busway.gateway.amqp.links.waiting_attaches import SelectingAttaches
 from busway.gateway.amqp.nodes.management_node import EventManagementNode, ManagementNode
 from busway.gateway.amqp.nodes.request_and_answer import refuse
@@ -59,7 +60,6 @@ from busway.gateway.amqp.nodes.request_link import (
 from busway.gateway.amqp.nodes.token_node import CbsNode
 from busway.gateway.amqp.nodes.transaction_node import REQUEST_BYTES_MAX as CONTROL_BYTES_MAX
 from busway.gateway.amqp.nodes.transaction_node import ControlLink
-from busway.gateway.amqp.nodes.transfer_dead_letter import EmptyReceiveLink
 from busway.model.authorization import MALFORMED
 from busway.model.descriptions import LISTEN, SEND
 from busway.model.entity_path import not_found

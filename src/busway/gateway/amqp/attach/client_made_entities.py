@@ -34,9 +34,8 @@ from busway.amqp.types import Described, Symbol
 from busway.broker.fragment.outlet import Attachment
 from busway.broker.namespace.namespace import Queue
 from busway.gateway.amqp.links.addresses import LinkNode, NodeKind, use_of
-from busway.gateway.amqp.links.browse_link import Selector, check_unselected, selector_of
+from busway.gateway.amqp.links.browse_link import EmptyReceiveLink, Selector, check_unselected, selector_of
 from busway.gateway.amqp.links.waiting_attaches import accepted_late
-from busway.gateway.amqp.nodes.transfer_dead_letter import EmptyReceiveLink
 from busway.model.descriptions import (
     FOREVER_MS,
     LINK_WORDS,

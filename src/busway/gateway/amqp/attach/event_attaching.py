@@ -29,7 +29,7 @@ from busway.model.errors import (
     InvalidOperation,
     NotImplementedByServer,
 )
-from busway.streams.positions import (
+from busway.streams.cursor import (
     START,
     Position,
     position_of_number,

@@ -5,9 +5,8 @@
   waiting_attaches      attaches that wait for changes of the namespace, or for their turn
   send_link             a client sends: runs of deliveries → messages → outcomes; credit, whatever is sent to, and how
                         long a send may wait for its store
-  receive_link          a client receives: room, transfers, dispositions → settlements
-  session_receive_link  the same for a session
-  browse_link           a client looks at messages and takes none; selectors: which of them
+  receive_link          a client receives: room, transfers, dispositions → settlements; the same for a session
+  browse_link           a client looks at messages and takes none; selectors: which of them; where there is nothing
   link_host             what a link may ask of its connection or of its other links
 
 Follow an event:

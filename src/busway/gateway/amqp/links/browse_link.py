@@ -1,4 +1,5 @@
-"""A link on which a client looks at messages and takes none, and JMS selectors, which say what messages it wants.
+"""Links that take no messages: on one a client looks at them, by JMS selectors perhaps, which say what messages it
+wants; on the other there is never anything.
 
 It is the queue browser of JMS (distribution mode `copy`). It shows what peek shows (R-60…R-66), by number, locks
 nothing and counts nothing. Nobody wakes it: each flow of the client makes it read on from where it stands, page by
@@ -13,6 +14,10 @@ A selector (`Selector`) is a filter of a source, `apache.org:selector-filter`. I
 rules, which reads it here: user properties by their names, and those headers of JMS that are properties of the
 message under another name. What the language does not know (BETWEEN, JMSPriority …) is refused with its place or
 name; nothing is ever left out in silence.
+
+`Q/$Transfer/$DeadLetterQueue` of a queue that nothing was ever sent via is there, and empty (E-8, D-22). It holds
+messages whose transfer to another entity failed (`broker/forward/send_via.py`). Tools look into it all the same, so
+a receiver can attach and wait there (`EmptyReceiveLink`).
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ from busway.rules.printed import printed
 from busway.rules.rule import FilterError, RuleSyntaxError, SqlFilter, shown
 
 if TYPE_CHECKING:
+    from busway.amqp.errors import AmqpError
     from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
     from busway.amqp.performatives import Source
     from busway.broker.fragment.outlet import Outlet
@@ -329,3 +335,46 @@ def _renamed(part: Any) -> Any:
 def _no_id() -> UUID:
     """A selector that asks for another id each time means nothing by it."""
     return UUID(int=0)
+
+
+class EmptyReceiveLink(Attachment):
+    """The sending end of a receiver for whom there is never anything. It goes with its queues, which know it
+    already."""
+
+    def __init__(
+        self, host: LinkHost, link: Link, node: LinkNode, right: str, queues: list[Queue], now: float
+    ) -> None:
+        self.host = host
+        self.link = link
+        self.node = node
+        self.right: str | None = right
+        self.used_at = now
+        self._queues = queues
+        self._is_gone = False
+
+    def deliveries_arrived(self, deliveries: list[IncomingDelivery]) -> None:
+        """The engine refuses transfers on a link that only sends."""
+
+    def outcomes_arrived(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
+        """Nothing was delivered, so there is nothing to settle."""
+
+    def credit_arrived(self) -> None:
+        """R-9: a drain is answered; there is nothing to send."""
+        self.link.drained()
+
+    def room_grew(self) -> None: ...
+
+    def is_idle(self) -> bool:
+        return self.link.credit() == 0
+
+    def evict(self, error: BrokerError) -> None:
+        if not self._is_gone:
+            self.host.end_link(self, self._error_of(error))
+
+    def gone(self) -> None:
+        self._is_gone = True
+        for queue in self._queues:
+            queue.detach(self)
+
+    def _error_of(self, error: BrokerError) -> AmqpError:
+        return amqp_error(error, self.host.tracking, self.node.path)

@@ -40,7 +40,8 @@ from busway.broker.fragment.outlet import Attachment
 from busway.broker.namespace.namespace import SendVia, key_of
 from busway.gateway.amqp.delivery_runs import UsualMessages
 from busway.gateway.amqp.error_conditions import amqp_error, undecodable
-from busway.gateway.amqp.message_mapping import ensure_message_id, message_of
+from busway.gateway.amqp.message_mapping import message_of
+from busway.message.bare import ensure_message_id
 from busway.message.message import Message
 from busway.model.errors import (
     BadArgument,

@@ -30,30 +30,32 @@ from busway.gateway.amqp.links.addresses import LinkNode, NodeKind, path_of
 from busway.gateway.amqp.links.link_host import LinkLookup
 from busway.gateway.amqp.nodes.management_operations import (
     ManagedEntity,
+    add_rule,
     batch_delete_messages,
     cancel_scheduled_message,
+    enumerate_rules,
     get_message_sessions,
     get_session_state,
     peek_message,
     receive_by_sequence_number,
+    remove_rule,
     renew_lock,
     renew_session_lock,
     schedule_message,
     set_session_state,
     update_disposition,
 )
-from busway.gateway.amqp.nodes.management_rules import add_rule, enumerate_rules, remove_rule
 from busway.gateway.amqp.nodes.request_and_answer import (
     DESCRIPTIONS,
     OK,
     Answer,
     RequestBody,
+    nothing,
     refuse,
     respond,
     string_array,
     symbol_or_text,
 )
-from busway.gateway.amqp.nodes.transfer_dead_letter import answer_of_empty
 from busway.gateway.tracking import Tracking
 from busway.message.message import FIRST_INSTANT_MS
 from busway.model.authorization import note_caller
@@ -64,6 +66,8 @@ from busway.model.errors import (
     BrokerError,
     InternalError,
     InvalidOperation,
+    MessageLockLost,
+    MessageNotFound,
     NotImplementedByServer,
     TransactionUnknown,
 )
@@ -79,6 +83,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _PREFIX: Final = "com.microsoft:"
+#: Of the empty sub-queue of failed transfers.
+_FINDS_NOTHING: Final = frozenset({"peek-message", "batch-delete-messages"})
+_KNOWS_NO_LOCK: Final = frozenset({"renew-lock", "update-disposition"})
+_RECEIVES: Final = "receive-by-sequence-number"
 #: They send: a refusal dooms the transaction that they are part of.
 _SENDING: Final = frozenset({"schedule-message"})
 #: They change something and could not be undone. What only reads or renews takes place beside the transaction.
@@ -172,7 +180,7 @@ class ManagementNode:
             and self._namespace.transfer_queues.of(self._address.path) is None
         ):
             self._namespace.queue(self._address.path)
-            return answer_of_empty(name.removeprefix(_PREFIX), self._path)
+            return _answer_of_empty(name.removeprefix(_PREFIX), self._path)
         entity = self._entity(link_name)
         if txn_id is not None:
             entity.transaction = self._transaction(txn_id, name.removeprefix(_PREFIX))
@@ -319,3 +327,14 @@ def _hub_name(request: AmqpMessage) -> str:
         return "" if name is None else path_of(name)
     except BrokerError:
         return ""
+
+
+def _answer_of_empty(operation: str, path: str) -> Answer:
+    """What it finds in a sub-queue of failed transfers of a queue that nothing was ever sent via (D-22)."""
+    if operation in _FINDS_NOTHING:
+        return nothing()
+    if operation in _KNOWS_NO_LOCK:
+        raise MessageLockLost
+    if operation == _RECEIVES:
+        raise MessageNotFound
+    raise InvalidOperation(f"'{path}' holds nothing and takes nothing: no messages were sent via its queue.")

@@ -39,8 +39,7 @@ from busway.model.descriptions import MANAGE, SEND
 from busway.model.entity_path import path_key, shown
 from busway.model.errors import BadArgument
 from busway.staging.decider import WriteName
-from busway.staging.decisions import KINDS, WRITE
-from busway.staging.refusals import RowRefused, StagingRefused, TooManyRows
+from busway.staging.decisions import KINDS, WRITE, RowRefused, StagingRefused, TooManyRows
 from busway.staging.stagings import PartName, Stagings
 from busway.streams.event_hubs import EventHubs
 

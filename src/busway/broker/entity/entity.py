@@ -1,8 +1,10 @@
-"""What one receives from, a queue or a subscription, and the links that hold an entity open.
+"""Entities: what clients send to and receive from, and the links that hold them open.
 
-A queue is what its messages lie in, what its dead letters lie in, and its links. Whether each of the two is one
-fragment or several, only the namespace knows (P-4). What topics have too is an `Entity`; `Attachments` are the links
-that want to know when it changes under them (E-84, E-86).
+A `Queue`, which may be a subscription, is what its messages lie in, what its dead letters lie in, and its links.
+Whether each of the two is one fragment or several, only the namespace knows (P-4). Nobody receives from a `Topic`
+(E-9): what it stores itself is only what waits for its time (S-30); everything else becomes copies in its
+subscriptions in the same commit (`distribution`). What both have is an `Entity`; `Attachments` are the links that
+want to know when it changes under them (E-84, E-86).
 """
 
 from __future__ import annotations
@@ -10,15 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from busway.broker.entity.distribution import Distribution
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.locks import Attachment
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.settings import FragmentSettings
 from busway.message.message import Message
-from busway.model.descriptions import Receivable, RuntimeCounts, SubscriptionDescription
+from busway.model.descriptions import Receivable, RuntimeCounts, SubscriptionDescription, TopicDescription
 from busway.model.errors import BrokerError, EntityDisabled, InvalidOperation
 from busway.model.flow import FlowCounts
 from busway.model.settlement import RunDone, SendReport
+from busway.rules.selection import Selection
 from busway.store.contract import Counters
 
 
@@ -237,6 +241,51 @@ class Queue(Entity):
             total([fragment.counters for fragment in outlet.fragments()]) for outlet in self.outlets()
         )
         return runtime_counts(main, dead_letter)
+
+
+class Topic(Entity):
+    """What one only sends to: the intake of each of its fragments is a `Distribution`. `description` is frozen and
+    replaced on update."""
+
+    def __init__(self, path: str, description: TopicDescription, main: Outlet) -> None:
+        super().__init__(path, main)
+        self.description = description
+
+    def outlets(self) -> tuple[Outlet, ...]:
+        return (self.inlet,)
+
+    # -- links
+
+    def attach(self, attachment: Attachment, *, sends: bool) -> None:
+        """Registers a link so that it is evicted when the topic changes under it (E-84, E-86)."""
+        if sends and not self.settings.allows_send:
+            raise EntityDisabled
+        self._attachments.add(attachment, sends=sends)
+
+    def failed(self, error: BrokerError) -> None:
+        """The store failed, or the topic is gone: everybody is evicted."""
+        self.inlet.failed(error)
+        self._attachments.evict(error)
+
+    # -- management
+
+    def replace_description(self, description: TopicDescription, settings: FragmentSettings) -> None:
+        """The topic was updated; senders that are no longer allowed are detached (E-84)."""
+        self.description = description
+        self.inlet.replace_settings(settings)
+        for distribution in self._distributions():
+            distribution.prefilters = description.filtering_messages_before_publishing
+        if not settings.allows_send:
+            self._attachments.evict(EntityDisabled(), sends=True)
+
+    def replace_selection(self, selection: Selection) -> None:
+        """The rules of all subscriptions were read anew; all fragments work by the same ones."""
+        for distribution in self._distributions():
+            distribution.selection = selection
+
+    def _distributions(self) -> list[Distribution]:
+        intakes = [fragment.intake for fragment in self.inlet.fragments()]
+        return [intake for intake in intakes if isinstance(intake, Distribution)]
 
 
 def total(parts: Iterable[Counters]) -> Counters:

@@ -63,9 +63,16 @@ from busway_spark.pipeline.captured.captured_files import (
     captured_frame,
 )
 from busway_spark.pipeline.captured.object_store import Overtaken, Tag
-from busway_spark.pipeline.entity_kind import HUB, SUBSCRIPTION_KIND, EntityFacts, find_entity
-from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress
-from busway_spark.pipeline.replay.replay_target import (
+from busway_spark.pipeline.job import (
+    HUB,
+    SUBSCRIPTION_KIND,
+    EntityFacts,
+    JobFailed,
+    JobPlace,
+    JobProgress,
+    find_entity,
+)
+from busway_spark.pipeline.replay_target import (
     MessageNaming,
     ReplayStage,
     ReplayTarget,

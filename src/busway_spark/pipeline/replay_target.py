@@ -40,8 +40,7 @@ from busway.client.service_bus_client import ServiceBusClient
 from busway.streams.key_hash import partition_of_key
 from busway_spark.amqp_arrays.encoding import EncodedRows
 from busway_spark.pipeline.captured.captured_files import HistoryRow
-from busway_spark.pipeline.entity_kind import HUB, EntityFacts
-from busway_spark.pipeline.job import JobFailed
+from busway_spark.pipeline.job import HUB, EntityFacts, JobFailed
 from busway_spark.property_types import UnknownProperties, properties_of
 from busway_spark.wire.bus import Bus, BusFailure
 from busway_spark.writing.two_phase import (
