@@ -17,8 +17,10 @@ from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.captured.delta_table import open_table
 from busway_spark.pipeline.job import hadoop_version
 from tests.harness.running_server import BUSWAY, RunningServer
+from tests.spark.captured_topic import CapturedTopic
 from tests.spark.hub_traffic import expected, fill
 from tests.spark.s3_server import BUCKET, S3Server, s3, s3_server
+from tests.spark.test_backfill import RULES
 
 __all__ = ["s3", "s3_server"]
 _JARS = os.environ.get("BUSWAY_S3A_JARS")
@@ -91,3 +93,27 @@ def test_a_report_counts_a_table_of_objects(server: RunningServer, hub: str, tmp
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["events"] == len(expected(20))
     assert (out / "report.html").is_file()
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("s3")
+def test_a_subscription_gets_its_history_out_of_a_bucket(server: RunningServer, tmp_path: Path) -> None:
+    """Places: `backfill` and `report` find, choose and read what lies there as they do in a directory."""
+    topic = CapturedTopic(server.connection_string, tmp_path / "lake", is_partitioned=True)
+    topic.subscribe("live", *RULES)
+    topic.publish(200)
+    topic.subscribe("late", *RULES)
+    topic.capture(files=2)
+    lake = CaptureRoot(f"s3://{BUCKET}/x")
+    assert lake.objects is not None
+    for path in topic.root.rglob("*.parquet"):
+        lake.objects.put(f"x/{path.relative_to(topic.root)}", path.read_bytes())
+    done = busway(server, "backfill", topic.name, "late", "--from", lake.location, conf=(DRIVER,))
+    assert done.returncode == 0, done.stderr
+    live, late = topic.seen("live"), topic.seen("late")
+    assert late == live, ("missing", live - late, "too much", late - live)
+    assert live
+    out = ("--out", str(tmp_path / "report"), "--json")
+    done = busway(server, "report", "--captured", lake.location, *out, conf=(DRIVER,))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["events"] == 200

@@ -202,4 +202,13 @@ GREED: Final = (
         "        if self._hubs is self._hubs:\n            named",
         ("tests/unit/gateway/test_http_metrics.py::test_those_who_ask_at_once_share_one_scrape",),
     ),
+    Fault(
+        "staged rows beside the line",
+        "Admission: a part waits for memory and for its turn as all bulk work does",
+        "busway/gateway/http/bulk/staging_route.py",
+        """            await place.hold(call.body_bytes(PART_BYTES_MAX))
+""",
+        "",
+        ("tests/unit/gateway/test_http_staging.py",),
+    ),
 )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
+from busway.gateway.http.bulk import admission
+from busway.gateway.http.presence import ClientPresence
 from tests.unit.broker.topic_bench import encoded
-from tests.unit.gateway.http_exchange import HOST, Answer, Exchange, queue_body, sas_token
+from tests.unit.gateway.http_exchange import HOST, ROOT_TOKEN, Answer, Exchange, queue_body, sas_token
 from tests.unit.staging.staging_bench import part_of, stage_id
 
 RULE = (
@@ -151,5 +154,35 @@ def test_a_busy_server_says_when_to_come_again(exchange: Exchange) -> None:
     """Staging: 503 with a short Retry-After while a store is away."""
     for name in ("store-1", "store-0"):
         exchange.run(exchange.namespace.stores.disable(name))
+    answer = post(exchange, f"q/0/{stage_id(1)}?entity=orders&part=0", part_of(encoded("a")))
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+
+def test_a_part_is_read_when_it_is_its_turn_among_all_bulk_work(exchange: Exchange) -> None:
+    """Admission: it waits for memory that others hold, is bounded by the share of its caller, and gives back."""
+
+    async def play() -> Answer:
+        bulk = exchange.gateway.bulk
+        other = bulk.enter("another", ClientPresence())
+        await other.hold(bulk.bytes_max)
+        target, body = f"/$staging/q/0/{stage_id(1)}?entity=orders&part=0", part_of(encoded("a"))
+        headers = {"host": HOST, "authorization": ROOT_TOKEN, "content-length": str(len(body))}
+        asked = asyncio.create_task(exchange._exchange("POST", target, body, headers))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert (asked.done(), bulk.is_short, len(exchange.stagings.table.stages)) == (False, True, 0)
+        other.close()
+        answer = await asked
+        assert (bulk.requests, bulk.held_bytes) == (0, 0)
+        return answer
+
+    assert json.loads(exchange.run(play()).text) == {"rows": 1, "parts": 1}
+
+
+def test_more_writers_than_may_be_inside_are_told_to_come_back(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Admission: the line is bounded, and the answer says when to come again."""
+    monkeypatch.setattr(admission, "REQUESTS_MAX", 0)
     answer = post(exchange, f"q/0/{stage_id(1)}?entity=orders&part=0", part_of(encoded("a")))
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")

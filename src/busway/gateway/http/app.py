@@ -123,7 +123,7 @@ class HttpGateway:
             entities=EntityRoutes(namespace, clock),
             subscriptions=SubscriptionRoutes(namespace, clock),
             rules=RuleRoutes(namespace, clock),
-            staging=None if stagings is None else StagingRoute(stagings, hubs),
+            staging=None if stagings is None else StagingRoute(stagings, hubs, self.bulk),
             hubs=None if hubs is None else _hubs_answering(hubs, clock, self.bulk),
         )
         self.router = Router(table(self._answering))

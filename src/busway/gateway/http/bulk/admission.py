@@ -52,7 +52,7 @@ BYTES_MAX_DEFAULT: Final = 32 * 1024 * 1024
 REQUESTS_MAX: Final = 512
 SLICE_BYTES: Final = 256 * 1024
 STALLED_S: Final = 10.0
-_TARGETS: Final = (b"/$claims/", b"/$backfill/", b"/$deadletters/")
+_TARGETS: Final = (b"/$claims/", b"/$backfill/", b"/$deadletters/", b"/$staging/")
 
 
 def is_bulk(target: bytes) -> bool:

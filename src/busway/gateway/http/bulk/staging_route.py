@@ -32,7 +32,9 @@ from typing import Concatenate, Final, ParamSpec
 
 from starlette.responses import JSONResponse, Response
 
-from busway.gateway.http.call import Call
+from busway.gateway.http.bulk.admission import BulkAdmission
+from busway.gateway.http.call import SOON_S, Call
+from busway.gateway.http.presence import presence_of
 from busway.gateway.http.statuses import HttpRefusal
 from busway.gateway.http.untrusted_input import parse_json
 from busway.model.descriptions import MANAGE, SEND
@@ -47,7 +49,6 @@ PART_BYTES_MAX: Final = 4 * 1024 * 1024
 DECISION_BYTES_MAX: Final = 1024 * 1024
 STAGES_MAX: Final = 10_000
 WAIT_S_MAX: Final = 30
-_RETRY_AFTER_S: Final = 1
 _WRITE: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _BATCH: Final = re.compile(r"[0-9]{1,19}")
 _BATCH_MAX: Final = 1 << 62
@@ -71,7 +72,7 @@ def _tells_refusals(
     async def answered(
         route: StagingRoute, call: Call, /, *given: _Names.args, **named: _Names.kwargs
     ) -> Response:
-        call.retry_after_s = _RETRY_AFTER_S
+        call.retry_after_s = SOON_S
         try:
             return await answer(route, call, *given, **named)
         except StagingRefused as refusal:
@@ -85,9 +86,10 @@ def _tells_refusals(
 
 
 class StagingRoute:
-    def __init__(self, stagings: Stagings, hubs: EventHubs | None) -> None:
+    def __init__(self, stagings: Stagings, hubs: EventHubs | None, admission: BulkAdmission) -> None:
         self._stagings = stagings
         self._hubs = hubs
+        self._admission = admission
 
     async def unknown(self, _: Call, __: str = "") -> Response:
         raise BadArgument("An address of staging is $staging/WRITE[/BATCH[/STAGE]].")
@@ -104,8 +106,11 @@ class StagingRoute:
             _query(call, "again", _IS_AGAIN, "0") == "1",
         )
         partition = _query(call, "partition", _ANY, "") or None
-        body = await call.body(PART_BYTES_MAX, _too_large)
-        staged = await self._stagings.stage(name, part, entity, partition, body)
+        with self._admission.enter(call.caller, presence_of(call.request)) as place:
+            await place.hold(call.body_bytes(PART_BYTES_MAX))
+            body = await call.body(PART_BYTES_MAX, _too_large)
+            await place.turn()
+            staged = await self._stagings.stage(name, part, entity, partition, body)
         if staged is None:
             return JSONResponse({"known": True})
         return JSONResponse({"rows": staged.rows(), "parts": part.number + 1})
