@@ -62,7 +62,7 @@ def with_role(url: str, role: str) -> str:
 
 
 def test_every_session_is_told_what_a_promise_rests_on(postgres_url: str) -> None:
-    """P-1, P-4: a commit that is durable, that nothing cancels, whose warnings are told, and rows that nobody else
+    """S-1: a commit that is durable, that nothing cancels, whose warnings are told, and rows that nobody else
     waits for longer than a second when its client stands still; whatever database and role say."""
     name = database_of(postgres_url)
     weaker = {
@@ -84,14 +84,14 @@ def test_every_session_is_told_what_a_promise_rests_on(postgres_url: str) -> Non
 
 
 def test_a_stronger_commit_stays_what_it_is(postgres_url: str) -> None:
-    """P-1: who waits for a standby to show commits has a reason."""
+    """S-1: who waits for a standby to show commits has a reason."""
     do(postgres_url, f"ALTER DATABASE {database_of(postgres_url)} SET synchronous_commit = remote_apply")
     with connect(parse(postgres_url)) as connection:
         assert shown(connection, "synchronous_commit") == "remote_apply"
 
 
 def test_a_session_that_stands_still_in_a_transaction_holds_its_rows_for_a_second(postgres_url: str) -> None:
-    """P-32: a stopped owner keeps nobody from taking over."""
+    """Contract: a stopped owner keeps nobody from taking over."""
     do(postgres_url, "CREATE TABLE fence (n int)", "INSERT INTO fence VALUES (1)")
     url = parse(postgres_url)
     with connect(url) as stopped, connect(url) as heir:
@@ -114,19 +114,19 @@ def test_a_session_that_stands_still_in_a_transaction_holds_its_rows_for_a_secon
 
 
 def test_a_server_that_keeps_its_promises_is_taken(postgres_url: str) -> None:
-    """P-60: nothing is complained about."""
+    """Start: nothing is complained about."""
     look(postgres_url)
 
 
 @pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
 def test_a_server_that_may_lose_commits_is_refused(setting: str) -> None:
-    """P-1: acknowledged is durable; the sentence names the setting."""
+    """S-1: acknowledged is durable; the sentence names the setting."""
     with PostgresServer(settings={setting: "off"}) as careless:
         assert f"{setting} is off there, and must be on." in sentence(careless.database())
 
 
 def test_an_encoding_that_cannot_hold_every_name_is_refused(postgres: PostgresServer) -> None:
-    """P-60: the sentence says how to make a database that can."""
+    """Start: the sentence says how to make a database that can."""
     url = postgres.database("ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
     try:
         assert "encoding LATIN1: make one with CREATE DATABASE … ENCODING 'UTF8'" in sentence(url)
@@ -135,13 +135,13 @@ def test_an_encoding_that_cannot_hold_every_name_is_refused(postgres: PostgresSe
 
 
 def test_a_standby_is_refused(own_postgres: PostgresServer) -> None:
-    """P-60: it takes no writes."""
+    """Start: it takes no writes."""
     with own_postgres.standby() as standby:
         assert "is a standby" in sentence(standby.url())
 
 
 def test_a_multi_host_address_finds_the_primary(own_postgres: PostgresServer) -> None:
-    """P-31: also when the standby stands first in it, and after a fail-over."""
+    """Start: also when the standby stands first in it, and after a fail-over."""
     with own_postgres.standby() as standby:
         url = f"postgresql://{postgres_server.ROLE}@127.0.0.1:{standby.port},127.0.0.1:{own_postgres.port}/postgres"
         with connect(parse(url)) as connection:
@@ -154,14 +154,14 @@ def test_a_multi_host_address_finds_the_primary(own_postgres: PostgresServer) ->
 
 
 def test_a_read_only_database_is_refused(postgres_url: str) -> None:
-    """P-60: the sentence names the setting."""
+    """Start: the sentence names the setting."""
     name = database_of(postgres_url)
     do(postgres_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     assert "default_transaction_read_only must be off" in sentence(postgres_url)
 
 
 def test_an_old_version_is_refused(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P-60: no machine has a server of version 13, so the least version is raised instead."""
+    """Start: no machine has a server of version 13, so the least version is raised instead."""
     monkeypatch.setattr(server_checks, "VERSION_MIN", 990_000)
     assert re.search(r"has version 1\d: Busway needs 99 or later\.", sentence(postgres_url))
 
@@ -180,7 +180,7 @@ def stranger(postgres_url: str) -> Iterator[str]:
 
 
 def test_missing_rights_are_named_as_the_grant_that_gives_them(postgres_url: str, stranger: str) -> None:
-    """P-60: one after the other, and each sentence can be executed as it stands."""
+    """Start: one after the other, and each sentence can be executed as it stands."""
     with psycopg.connect(postgres_url, autocommit=True) as owner:
         asked = []
         for step in range(6):
@@ -207,7 +207,7 @@ def test_missing_rights_are_named_as_the_grant_that_gives_them(postgres_url: str
 
 
 def test_a_newer_format_is_refused(postgres_url: str) -> None:
-    """P-62: this version would damage it."""
+    """Start: this version would damage it."""
     do(postgres_url, RECORD, "INSERT INTO busway.database VALUES (9, 8, 'postgres')")
     said = sentence(postgres_url, StoreTooNew)
     assert "newer version of Busway (format 9, readable from 8" in said
@@ -216,7 +216,7 @@ def test_a_newer_format_is_refused(postgres_url: str) -> None:
 
 
 def test_a_database_with_stores_of_another_name_is_refused(postgres_url: str) -> None:
-    """P-60: another namespace's database, and the same one that was given twice under two names."""
+    """Start: another namespace's database, and the same one that was given twice under two names."""
     do(postgres_url, RECORD, "INSERT INTO busway.database VALUES (1, 1, 'east')")
     said = sentence(f"{postgres_url}?name=west", StoreInUse)
     assert "holds the stores east-0, east-1, …, not west-0" in said
@@ -230,7 +230,7 @@ def test_a_database_with_stores_of_another_name_is_refused(postgres_url: str) ->
 def test_what_keeps_a_connection_from_coming_about_is_one_sentence(
     own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P-60, A-3: a wrong password, none, no right to connect, no such database, nobody there; none of the sentences
+    """Start: a wrong password, none, no right to connect, no such database, nobody there; none of the sentences
     holds a password."""
     own_postgres.do("CREATE ROLE bus LOGIN PASSWORD 'right'")
     own_postgres.allow(
@@ -292,13 +292,13 @@ def answers(url: str) -> bool:
 
 @pytest.mark.skipif(not PGBOUNCER.exists(), reason="there is no PgBouncer here: Debian's package pgbouncer")
 def test_a_pooler_that_hands_sessions_on_is_refused(own_postgres: PostgresServer) -> None:
-    """P-60: prepared statements and settings would vanish between transactions; the sentence says what to do."""
+    """Start: prepared statements and settings would vanish between transactions; the sentence says what to do."""
     with pooler(own_postgres, "transaction") as url:
         assert "pool_mode = session" in sentence(url)
 
 
 @pytest.mark.skipif(not PGBOUNCER.exists(), reason="there is no PgBouncer here: Debian's package pgbouncer")
 def test_a_pooler_that_keeps_sessions_is_taken(own_postgres: PostgresServer) -> None:
-    """P-60: nothing vanishes there."""
+    """Start: nothing vanishes there."""
     with pooler(own_postgres, "session") as url:
         look(url)

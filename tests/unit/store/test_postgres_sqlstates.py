@@ -20,14 +20,14 @@ KNOWN = sorted(
 
 
 def test_the_list_that_is_walked_is_postgresqls() -> None:
-    """P-62: the next test walks over something."""
+    """Contract: the next test walks over something."""
     assert len(KNOWN) > 200
     assert {"23505", "40001", "53100", "57P01", "XX000"} <= set(KNOWN)
 
 
 @pytest.mark.parametrize("code", KNOWN)
 def test_every_code_has_a_class_with_a_meaning(code: str) -> None:
-    """P-62: no error of the server is met that nobody thought of."""
+    """Contract: no error of the server is met that nobody thought of."""
     assert code[:2] in CLASSES
     assert meaning_of(code) in Meaning
 
@@ -50,18 +50,18 @@ def test_no_row_is_about_a_code_that_there_is_not() -> None:
     ],
 )
 def test_what_the_code_means(codes: str, meaning: Meaning) -> None:
-    """P-62: refused, fenced, again, full, later."""
+    """Contract: refused, fenced, again, full, later."""
     assert {code: meaning_of(code) for code in codes.split()} == dict.fromkeys(codes.split(), meaning)
 
 
 @pytest.mark.parametrize("code", ["XX000", "XX001", "58030", "01000", "99999", "CR000", "53200"])
 def test_what_may_come_from_the_servers_condition_is_not_taken_for_certain(code: str) -> None:
-    """P-4: "refused" promises that nothing is stored; who does not know asks the fence row."""
+    """Contract: "refused" promises that nothing is stored; who does not know asks the fence row."""
     assert meaning_of(code) is Meaning.AGAIN
 
 
 def test_without_an_answer_the_fence_row_is_asked() -> None:
-    """P-4: a connection that is gone says nothing about the batch."""
+    """Contract: a connection that is gone says nothing about the batch."""
     assert meaning_of(None) is Meaning.AGAIN
 
 

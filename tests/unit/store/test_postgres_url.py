@@ -27,7 +27,7 @@ def sentence(text: str, *, is_argument: bool = False) -> str:
 
 
 def test_an_address_tells_place_name_and_number_of_stores() -> None:
-    """P-60: a database holds many stores, which have names of their own."""
+    """Start: a database holds many stores, which have names of their own."""
     url = parse("postgresql://bus@db1:5433/bus?stores=3&name=east")
     assert (url.name, url.stores) == ("east", 3)
     assert url.store_names == ["east-0", "east-1", "east-2"]
@@ -37,7 +37,7 @@ def test_an_address_tells_place_name_and_number_of_stores() -> None:
 
 
 def test_what_is_left_out_has_a_default_or_is_libpqs() -> None:
-    """P-60: sixteen stores; libpq looks for the rest in environment and service file."""
+    """Start: sixteen stores; libpq looks for the rest in environment and service file."""
     url = parse("postgresql:///bus")
     assert (url.name, url.stores) == ("postgres", 16)
     assert libpq("postgresql:///bus") == {"dbname": "bus"}
@@ -49,7 +49,7 @@ def test_what_is_left_out_has_a_default_or_is_libpqs() -> None:
 
 
 def test_several_hosts_are_led_to_the_one_that_takes_writes() -> None:
-    """P-31: after a fail-over the address still finds the primary."""
+    """Start: after a fail-over the address still finds the primary."""
     found = libpq("postgresql://db1,db2:5433/bus")
     assert (found["host"], found["port"], found["target_session_attrs"]) == ("db1,db2", ",5433", "read-write")
     assert "target_session_attrs" not in libpq("postgresql://db1/bus")
@@ -74,7 +74,7 @@ def test_libpq_reads_the_same_from_the_address_and_from_what_it_is_given(text: s
 
 
 def test_every_connection_notices_within_seconds_that_the_other_end_is_gone() -> None:
-    """P-31: keepalives and a time-out of unanswered bytes on our side."""
+    """Start: keepalives and a time-out of unanswered bytes on our side."""
     found = psycopg.conninfo.conninfo_to_dict(parse("postgresql://db1/bus").conninfo)
     assert found["tcp_user_timeout"] == "3000"
     assert (found["keepalives_idle"], found["keepalives_interval"], found["keepalives_count"]) == (
@@ -113,7 +113,7 @@ def test_every_connection_notices_within_seconds_that_the_other_end_is_gone() ->
     ],
 )
 def test_a_wrong_address_is_refused_with_a_sentence(text: str, said: str) -> None:
-    """P-60: wrong form, unknown option, number or name out of bounds."""
+    """Start: wrong form, unknown option, number or name out of bounds."""
     assert said in sentence(text)
     assert sentence(text).endswith((".", "…", "16."))
 
@@ -135,7 +135,7 @@ def test_a_wrong_address_is_refused_with_a_sentence(text: str, said: str) -> Non
     ],
 )
 def test_no_sentence_shows_a_secret_however_it_is_written(text: str) -> None:
-    """A-3: also a password with marks in it that should have been written as %-sequences."""
+    """Start: also a password with marks in it that should have been written as %-sequences."""
     assert "Geheim" not in sentence(text)
 
 
@@ -148,7 +148,7 @@ def test_no_sentence_shows_a_secret_however_it_is_written(text: str) -> None:
     ],
 )
 def test_a_password_is_taken_from_a_file_and_refused_in_an_argument(text: str) -> None:
-    """A-3: a command line can be read by everybody on the machine; the sentence names the ways that are private."""
+    """Start: a command line can be read by everybody on the machine; the sentence names the ways that are private."""
     assert sentence(text, is_argument=True) == PASSWORD_IN_ARGUMENT
     for way in ("passfile", "service file", "PGPASSWORD", "configuration file", "--store @FILE"):
         assert way in PASSWORD_IN_ARGUMENT
@@ -158,14 +158,14 @@ def test_a_password_is_taken_from_a_file_and_refused_in_an_argument(text: str) -
 
 
 def test_what_is_shown_is_the_place_alone() -> None:
-    """A-3: hosts, ports and database."""
+    """Start: hosts, ports and database."""
     assert parse("postgresql://u:p@db1:1,[::1]/bus?name=x").shown == "postgresql://db1:1,[::1]/bus"
     assert parse("postgresql://?host=a,b&port=7&dbname=d").shown == "postgresql://a:7,b:7/d"
     assert parse("postgresql:///?service=prod").shown == "postgresql:///prod"
 
 
 def test_two_addresses_of_one_database_have_one_place() -> None:
-    """P-60: the same database cannot be given twice, whatever the stores are to be called."""
+    """Start: the same database cannot be given twice, whatever the stores are to be called."""
     assert parse("postgresql://a@h:1/d?name=x").place == parse("postgresql://b@h:1/d?name=y").place
     assert parse("postgresql://h/d").place != parse("postgresql://h/e").place
     assert parse("postgresql:///?service=a").place != parse("postgresql:///?service=b").place
