@@ -91,6 +91,13 @@ class PostgresUrl:
         database = self._options.get("dbname", "") or self._options.get("service", "")
         return f"postgresql://{named}/{database}"
 
+    def without_secrets(self, text: str) -> str:
+        """For what others say about the address."""
+        for key in _SECRETS:
+            if secret := self._options.get(key):
+                text = text.replace(secret, "…")
+        return text
+
     def store_name(self, number: int) -> str:
         return f"{self.name}-{number}"
 
