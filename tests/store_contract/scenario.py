@@ -17,7 +17,7 @@ from busway.store.contract import Counters, FragmentKey, FragmentRow, Page, Stor
 from busway.store.shadow import Shadow
 from busway.store.sqlite.commit_batch import REFERENCE_WEIGHT
 from busway.store.sqlite.reader import Reader
-from busway.store.sqlite.spans import ReaderPool
+from busway.store.sqlite.reader_pool import ReaderPool
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.memory_store import MemoryStore
 
@@ -55,7 +55,7 @@ class HoldableSqliteStore(SqliteStore):
         self._may_return.set()
         self._has_read = threading.Event()
         self.readers = HoldableReaders(self)
-        self._readers = self._spans.readers = self.readers
+        self._readers = self._spans.readers = self._reads._readers = self.readers
 
     def hold_reads(self) -> None:
         self._may_return.clear()

@@ -448,6 +448,27 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway/store/commit_cycle.py",
+        Timer(
+            "CommitCycle.is_slow",
+            LOOKS,
+            "how long a commit takes, and how long ago one was slow",
+            "the commit",
+            "sends go to other stores",
+            "unit/store/test_sqlite_store::test_after_a_slow_commit_one_commit_at_a_time_tries_the_disk",
+            longest_s=5,
+        ),
+        Timer(
+            "CommitCycle.is_stuck",
+            LOOKS,
+            "how long a commit takes",
+            "the commit",
+            "nobody waits behind it",
+            "unit/broker/test_stuck_store::test_a_key_whose_store_hangs_is_refused_at_once",
+            longest_s=2,
+        ),
+    ),
+    *timers_in(
         "busway/store/sqlite/database_file.py",
         Timer(
             "open_for_reading",
@@ -487,7 +508,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/store/sqlite/spans.py",
+        "busway/store/sqlite/reader_pool.py",
         Timer(
             "ReaderPool.close",
             WAITS,
@@ -535,24 +556,6 @@ SERVER_TIMERS: Final = (
             "another look, off the loop",
             "unit/store/test_sqlite_store::test_payload_is_refused_while_space_is_low_and_accepted_again",
             longest_s=0.25,
-        ),
-        Timer(
-            "SqliteStore.is_slow",
-            LOOKS,
-            "how long a commit takes, and how long ago one was slow",
-            "the commit",
-            "sends go to other stores",
-            "unit/store/test_sqlite_store::test_after_a_slow_commit_one_commit_at_a_time_tries_the_disk",
-            longest_s=5,
-        ),
-        Timer(
-            "SqliteStore.is_stuck",
-            LOOKS,
-            "how long a commit takes",
-            "the commit",
-            "nobody waits behind it",
-            "unit/broker/test_stuck_store::test_a_key_whose_store_hangs_is_refused_at_once",
-            longest_s=2,
         ),
     ),
     *timers_in(

@@ -15,7 +15,7 @@ from busway.clock import Clock
 from busway.message.message import PLACE_ACTIVE
 from busway.store.callbacks import report_some
 from busway.store.contract import CommitCallback, StoreError
-from busway.store.sqlite import database_file, spans
+from busway.store.sqlite import database_file, reader_pool
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock
 from tests.store_contract.scenario import add_fragment
@@ -34,8 +34,8 @@ def test_a_read_that_waits_for_its_turn_ends_when_the_store_closes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting: left waiting it would keep the process from ending."""
-    monkeypatch.setattr(spans, "_LOOK_AGAIN_S", 0.02)
-    monkeypatch.setattr(spans, "_READERS_WAIT_S", 0.02)
+    monkeypatch.setattr(reader_pool, "_LOOK_AGAIN_S", 0.02)
+    monkeypatch.setattr(reader_pool, "_READERS_WAIT_S", 0.02)
     store = SqliteStore("a", tmp_path / "a.db", Clock())
 
     async def run() -> None:
@@ -60,7 +60,7 @@ def test_closing_does_not_wait_for_a_read_that_does_not_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting: ten seconds for each reader that is still out, then its connection is left alone."""
-    monkeypatch.setattr(spans, "_READERS_WAIT_S", 0.05)
+    monkeypatch.setattr(reader_pool, "_READERS_WAIT_S", 0.05)
     store = SqliteStore("a", tmp_path / "a.db", Clock())
 
     async def run() -> None:

@@ -2,6 +2,9 @@
 
 contract      what every store promises: commit batches in, corrected reads out; also of logs
 sqlite        one file on the disk
+commit_cycle  how batches become durable, whatever the database: gathering, in flight, reported
+reads         the reads of the contract, corrected on the loop
+spans         reads under way, and the shadows of batches that correct them
 shadow        what joined batches take away, laid over reads
 rows          messages ↔ rows, with their checksums, for any database; pages of rows as committed
 run_block     messages that were put together ↔ one block of bytes, likewise; which of them are gone

@@ -89,7 +89,7 @@ GREED: Final = (
     Fault(
         "fetched in one page",
         "B14: what is asked for by number is read in pages",
-        "busway/store/sqlite/reads.py",
+        "busway/store/reads.py",
         """_BY_NUMBER_BYTES: Final = 1 << 20
 """,
         """_BY_NUMBER_BYTES: Final = 1 << 40
@@ -150,7 +150,7 @@ GREED: Final = (
     Fault(
         "a slow read keeps what is written",
         "B17: only what corrects the read is kept",
-        "busway/store/sqlite/spans.py",
+        "busway/store/spans.py",
         """        if len(shadows) < 2:
             return
         reported = shadows[-2]

@@ -1,12 +1,12 @@
 """A store in one SQLite file. Follow a commit, then a read:
 
-store            the store: gathering, in flight, reported; failing and opening again
+store            the store: writing on the loop, committing in a thread; failing and opening again
 commit_batch     a batch's statements; bodies that copies share, and who refers to them
 message_runs     messages that were put together: one row, what leaves it, reading parts of it
 event_logs       logs, written with a batch and read
 companion_files  the files beside: one server at a time, how many commits were reported, a reserve of free space
-reads            the reads of the contract; which rows were touched lately and can be read at once
-spans            reads under way: their connections, and the shadows of batches that correct them on the loop
+reads            reads of messages; which rows were touched lately and can be read at once
+reader_pool      reading connections; rows touched in a thread, read on the loop
 reader           the half of a read that runs on a connection of its own
 database_file    opening a file: new, ours, or to be migrated; checkpoints and free pages, between commits
 queries          the statements of `queries.sql`, `schema.sql` and `migrations`

@@ -14,6 +14,7 @@ import apsw
 
 from busway.message.message import PLACE_ACTIVE
 from busway.store.contract import Counters, FragmentKey, FragmentRow, TransferMark
+from busway.store.reads import DamagedState, FirstNumbers, RawSession
 from busway.store.rows import NUMBER_MASK, RawPage, key_bounds, unsealed
 from busway.store.sqlite.event_logs import LogReader
 from busway.store.sqlite.message_runs import RunReader
@@ -25,39 +26,6 @@ _BYTES_AHEAD: Final = 4 << 20
 _FAR: Final = 1 << 62
 #: (key, place) of a row.
 Spot = tuple[int, int]
-
-
-class FirstNumbers:
-    """The first few numbers of a session's active rows."""
-
-    __slots__ = ("is_whole", "numbers")
-
-    def __init__(self, numbers: list[int], is_whole: bool) -> None:
-        self.numbers = numbers
-        self.is_whole = is_whole  #: False: there may be more
-
-    def left(self, gone: set[int]) -> list[int]:
-        return [number for number in self.numbers if number not in gone]
-
-    def is_unclear(self, gone: set[int]) -> bool:
-        """All of these are going, but the session may have more."""
-        return not self.is_whole and not self.left(gone)
-
-
-class RawSession:
-    """A session as committed."""
-
-    __slots__ = ("active", "first", "state", "state_set_at_ms")
-
-    def __init__(self, active: int, first: FirstNumbers, state: bytes | None, state_set_at_ms: int) -> None:
-        self.active = active
-        self.first = first
-        self.state = state
-        self.state_set_at_ms = state_set_at_ms
-
-
-class DamagedState(Exception):
-    """A session's state is not what was stored."""
 
 
 class _Snapshot:

@@ -3,8 +3,7 @@
 Theory of operation. One connection writes. A batch's statements run on the loop's thread (measured: a third faster
 than in a writer thread, for want of hand-overs per row) and touch memory only, because the page cache never spills;
 COMMIT, which writes and syncs, runs in the commit thread. A batch with very many rows is written over several turns
-of the loop, and so are its callbacks told when they are many. Meanwhile the next batch gathers. When a commit is done
-its callbacks are told and the next starts with the loop's next turn if anything has joined; there is no timer.
+of the loop. What comes before and behind is `commit_cycle`.
 
     gathering ──_start──▶ written, in flight ──_commit (thread)──▶ _committed ──▶ reported
                                                         └─ upkeep (thread) ──▶ _upkept
@@ -12,9 +11,6 @@ its callbacks are told and the next starts with the loop's next turn if anything
 Reads (`reads`) run on connections of their own in reader threads and see some commit at or after the last reported
 one. On their return they are corrected, on the loop, by the shadows of all batches that were not reported when the
 read began: `spans` keeps a batch until every read that began before its report has returned.
-
-Any error of a batch makes the store FAILED: what the file holds and what the owner remembers may differ, so the
-owner loads anew after `reopen`.
 """
 
 from __future__ import annotations
@@ -22,8 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
-import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -34,74 +28,38 @@ import apsw
 
 from busway.clock import Clock
 from busway.event_loop import LOOP
-from busway.store.callbacks import report, report_some, resolving
+from busway.store.commit_cycle import CommitCycle, CommitThread
 from busway.store.contract import (
-    COUNTER_BITS,
     CommitBatch,
     CommitRefused,
     CommitUnknown,
-    FragmentKey,
     StoreError,
     StoreState,
-    StoreUnavailable,
 )
 from busway.store.shadow import Shadow
+from busway.store.spans import Spans
 from busway.store.sqlite.commit_batch import BatchWriter
 from busway.store.sqlite.companion_files import FileLock, HighWater, SpaceGuard, free_bytes_of
 from busway.store.sqlite.database_file import FileUpkeep, open_for_reading, open_for_writing
 from busway.store.sqlite.message_runs import RUN_MESSAGES_MIN
 from busway.store.sqlite.queries import query
 from busway.store.sqlite.reader import Reader
+from busway.store.sqlite.reader_pool import ReaderPool
 from busway.store.sqlite.reads import SqliteReads
-from busway.store.sqlite.spans import ReaderPool, Spans
 
 log = logging.getLogger(__name__)
 
 _MIB: Final = 1 << 20
-#: Keys above would not fit into the upper part of a row key.
-_FRAGMENT_KEY_MAX: Final = (1 << 63 - COUNTER_BITS) - 1
 #: Free space is looked at no more often than this.
 _SPACE_INTERVAL_S: Final = 0.25
 #: The high-water file is never further behind than this.
 _MARK_INTERVAL_S: Final = 1.0
 
-#: A commit in flight for longer than this is a slow one.
-_SLOW_COMMIT_S: Final = 0.05
-#: A commit in flight for longer than this is stuck: nobody waits behind it.
-_STUCK_COMMIT_S: Final = 2.0
-#: The longest time that a store is passed by after a slow commit.
-_SLOW_PAUSE_S_MAX: Final = 5.0
-
 _COMMIT: Final = query("commit")
 _ROLL_BACK: Final = query("roll_back")
 
 
-class CommitThread:
-    """The thread in which commits run: one job after the other, in the order of `submit`. Jobs tell their outcome
-    themselves and must not raise. (A pool's future for each job costs about 25 µs that every send would wait for.)"""
-
-    def __init__(self, name: str) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, job: Callable[[], None]) -> None:
-        self._jobs.put(job)
-
-    def stop(self) -> None:
-        """Returns when everything submitted is done. Blocks: call it off the loop."""
-        self._jobs.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            job = self._jobs.get()
-            if job is None:
-                return
-            job()
-
-
-class SqliteStore:
+class SqliteStore(CommitCycle):
     """`contract.Store` in the file `path`, with its lock, NAME.high-water and NAME.reserve beside it.
 
     `lost_commits` is more than 0 when the file has lost commits it had reported (damage to the file or its log).
@@ -125,12 +83,13 @@ class SqliteStore:
         vfs: str | None = None,
         free_bytes: Callable[[], int] | None = None,
     ) -> None:
+        self._readers = ReaderPool(self._require_open)
+        super().__init__(name, clock, Spans(name, self._readers, self._require_open), batch_bytes_max)
+        self._reads = SqliteReads(self._spans, self._readers, clock)
+        self._take_over_reads(self._reads)
         # Settings.
-        self.name = name
         self.url = f"sqlite:{path}"
         self._path = path
-        self._clock = clock
-        self._batch_bytes_max = batch_bytes_max
         self._checkpoint_bytes = checkpoint_bytes
         self._vacuum_bytes = vacuum_bytes
         self._read_thread_count = read_threads
@@ -144,55 +103,11 @@ class SqliteStore:
             reserve_bytes=reserve_bytes,
             free_bytes=free_bytes or free_bytes_of(path.parent),
         )
-        # Over all openings.
-        self.state = StoreState.CLOSED
-        self._readers = ReaderPool(self._require_open)
-        self._spans = Spans(name, self._readers, self._require_open)
-        self._shadows = self._spans.shadows
-        self._reads = SqliteReads(self._spans, clock)
-        self._take_over_reads(self._reads)
-        self.lost_commits = 0
-        self._next_key = 1
-        self._turn = asyncio.Lock()  # open, close and reopen one after the other
         # Of one opening; see _begin.
-        self._batch = CommitBatch()
-        self._sweep_rows = 0  # rows of dropped fragments the open batch removes
-        self._in_flight: Shadow | None = None
-        self._in_flight_since = 0.0
-        #: It is durable, and those who joined it are being told.
-        self._reporting: CommitBatch | None = None
-        #: The last commit was a slow one.
-        self._is_suspect = False
-        self._slow_until = 0.0
-        self._is_scheduled = False
-        self._is_writer_busy = False
         self._key_written = 1
         self._space_looked_at = 0.0
         self._mark_timer: asyncio.TimerHandle | None = None
         self._marked = 0
-
-    def _take_over_reads(self, reads: SqliteReads) -> None:
-        """The reads of the contract are methods of another object, with no call in between."""
-        self.messages = reads.messages
-        self.by_number = reads.by_number
-        self.sizes = reads.sizes
-        self.session_messages = reads.session_messages
-        self.peek = reads.peek
-        self.due = reads.due
-        self.next_due_ms = reads.next_due_ms
-        self.expired_entries = reads.expired_entries
-        self.next_expiry_ms = reads.next_expiry_ms
-        self.session = reads.session
-        self.next_sessions = reads.next_sessions
-        self.sessions = reads.sessions
-        self.chunks = reads.chunks
-        self.chunk_heads = reads.chunk_heads
-        self.first_number_since = reads.first_number_since
-        self.producers = reads.producers
-        self.known_ids = reads.known_ids
-        self.transfer_marks = reads.transfer_marks
-        self.fragments = reads.fragments
-        self.catalogue = reads.catalogue
 
     # -- life
     async def open(self) -> None:
@@ -273,13 +188,10 @@ class SqliteStore:
                 marked,
             )
         self._marked = max(stored, marked)
-        self._spans.begin(self._marked)
         self._next_key = max(self._next_key, self._key_written)
+        self._dropped = self._writer.dropped
         self._reads.begin(self._writer.dropped, self._writer.sharing, self._writer.number_bases)
-        self._in_flight = self._reporting = None
-        self._is_scheduled = self._is_writer_busy = False
-        self._gather_anew()
-        self.state = StoreState.OPEN
+        self._begin_cycle(self._marked)
 
     async def _release(self, with_checkpoint: bool = False) -> None:
         """Closes the files and ends the threads, if there are any."""
@@ -308,82 +220,13 @@ class SqliteStore:
         self._chores_thread.shutdown(wait=False)
         self._readers.stop()
 
-    def _require_open(self) -> None:
-        if self.state is not StoreState.OPEN:
-            raise StoreUnavailable(f"The store {self.name} is {self.state.value}.")
-
     # -- joining
-    def batch(self) -> CommitBatch:
-        if self.state is not StoreState.OPEN:
-            self._require_open()
-        if not self._is_scheduled:
-            self._schedule()
-        return self._batch
-
     def accepts_payload(self) -> bool:
         if self._clock.monotonic() - self._space_looked_at >= _SPACE_INTERVAL_S:
             self._look_at_space_soon()
         return not self._space.is_low and self._batch.bytes < self._batch_bytes_max
 
-    def is_congested(self) -> bool:
-        return self._batch.bytes >= self._batch_bytes_max
-
-    def is_slow(self) -> bool:
-        """Also for a while after a slow commit, and then while one commit tries the disk again: a sick disk gets few
-        messages to sit on, now and then."""
-        now = self._clock.monotonic()
-        if self._in_flight is not None and (self._is_suspect or now - self._in_flight_since > _SLOW_COMMIT_S):
-            return True
-        return self._is_suspect and (now < self._slow_until or not self._batch.is_empty())
-
-    def is_stuck(self) -> bool:
-        return (
-            self._in_flight is not None and self._clock.monotonic() - self._in_flight_since > _STUCK_COMMIT_S
-        )
-
-    async def flush(self) -> None:
-        self._require_open()
-        if self._has_work():
-            last = self._batch
-        elif self._in_flight is not None:
-            last = self._in_flight.batch
-        elif self._reporting is not None:
-            last = self._reporting
-        else:
-            return
-        waiter = self._loop.create_future()
-        last.callbacks.append(resolving(waiter))
-        await waiter
-
-    def next_fragment_key(self) -> FragmentKey:
-        if self._next_key > _FRAGMENT_KEY_MAX:
-            raise StoreError(f"The store {self.name} has given out all its fragment keys.")
-        key = FragmentKey(self._next_key)
-        self._next_key += 1
-        return key
-
-    async def sweep_dropped(self, limit: int) -> bool:
-        self._require_open()
-        if not self._writer.dropped and not any(shadow.batch.fragments_dropped for shadow in self._shadows):
-            return False
-        self.batch()
-        self._sweep_rows = max(self._sweep_rows, limit, 1)
-        await self.flush()
-        return bool(self._writer.dropped)
-
     # -- committing
-    def _schedule(self) -> None:
-        """A commit starts with the loop's next turn, unless one is under way: its end starts the next."""
-        if not self._is_writer_busy and self._reporting is None:
-            self._is_scheduled = True
-            self._loop.call_soon(self._start, self._spans.generation)
-
-    def _gather_anew(self) -> None:
-        self._batch = CommitBatch()
-        self._sweep_rows = 0
-        number = self._spans.commit_number + (1 if self._in_flight is None else 2)
-        self._shadows.append(Shadow(self._batch, number))
-
     def _start(self, generation: int) -> None:
         if generation != self._spans.generation:
             return
@@ -403,10 +246,7 @@ class SqliteStore:
             return
         if next_key is not None:
             self._key_written = next_key
-        self._in_flight = shadow
-        self._in_flight_since = self._clock.monotonic()
-        self._is_writer_busy = True
-        self._gather_anew()
+        self._take_batch()
         if is_written:
             self._commit_thread.submit(partial(self._commit, shadow, generation))
         else:
@@ -463,53 +303,12 @@ class SqliteStore:
         made_checkpoint = self._upkeep.run(self._space.is_low)
         self._tell_loop(self._upkept, generation, made_checkpoint)
 
-    def _tell_loop(self, tell: Callable[..., None], *values: object) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody is there to be told.
-            self._loop.call_soon_threadsafe(tell, *values)
-
-    def _committed(
-        self, generation: int, shadow: Shadow, outcome: StoreError | None, is_writer_free: bool
-    ) -> None:
-        if generation != self._spans.generation or self.state is not StoreState.OPEN:
-            return
-        began_s = LOOP.now()
-        batch = shadow.batch
-        self._in_flight = None
-        self._note_duration()
-        self._is_writer_busy = not is_writer_free
-        if outcome is not None:
-            self._fail(batch, outcome)
-            return
+    def _stored(self) -> None:
         self._writer.committed()
-        self._spans.reported(shadow.number)
-        self._reporting = batch
-        count = len(batch.callbacks)
-        self._report(batch, 0, generation)
-        if LOOP.now() - began_s > LOOP.longest_s:
-            LOOP.note(began_s, f"telling {count:,} that a commit of {self.name} is durable")
 
-    def _report(self, batch: CommitBatch, start: int, generation: int) -> None:
-        """Tells those who joined, over several turns of the loop when they are many. The next commit waits for it:
-        its callbacks come later."""
-        if generation != self._spans.generation:
-            return
-        told = report_some(self._loop, batch.callbacks, start, self._clock)
-        if told < len(batch.callbacks):
-            self._loop.call_soon(self._report, batch, told, generation)
-            return
-        self._reporting = None
-        batch.callbacks.clear()  # they know their batch: memory is given back without the cyclic collector
-        if self.state is StoreState.OPEN:
-            self._space.spend(batch.bytes)
-            self._note_commit()
-            self._go_on()
-
-    def _note_duration(self) -> None:
-        now = self._clock.monotonic()
-        took_s = now - self._in_flight_since
-        self._is_suspect = took_s > _SLOW_COMMIT_S
-        if self._is_suspect:
-            self._slow_until = now + min(took_s, _SLOW_PAUSE_S_MAX)
+    def _reported(self, batch: CommitBatch) -> None:
+        self._space.spend(batch.bytes)
+        self._note_commit()
 
     def _upkept(self, generation: int, made_checkpoint: bool) -> None:
         if generation == self._spans.generation and self.state is StoreState.OPEN:
@@ -518,39 +317,20 @@ class SqliteStore:
                 self._mark()
             self._go_on()
 
-    def _go_on(self) -> None:
-        """The writer may be free: whatever waits starts now."""
-        if self._is_writer_busy or self._is_scheduled or self._reporting is not None:
-            return
-        if self._has_work():
-            self._schedule()
-        elif self._upkeep.has_slices:
+    def _idle(self) -> None:
+        if self._upkeep.has_slices:
             self._upkeep_soon()
 
     def _upkeep_soon(self) -> None:
         self._is_writer_busy = True
         self._commit_thread.submit(partial(self._run_upkeep, self._spans.generation))
 
-    def _fail(self, batch: CommitBatch, outcome: StoreError) -> None:
-        """Nothing may join any more; everybody who did is told."""
-        self.state = StoreState.FAILED
-        gathered = self._batch
-        self._batch = CommitBatch()
+    def _failed(self) -> None:
         self._look_at_space_soon()
-        report(self._loop, batch.callbacks, outcome)
-        if gathered is not batch:
-            report(
-                self._loop,
-                gathered.callbacks,
-                CommitRefused(f"An earlier commit of store {self.name} failed; this one was not tried."),
-            )
-
-    def _is_quiet(self) -> bool:
-        return self._batch.is_empty() and self._in_flight is None and self._reporting is None
 
     def _has_work(self) -> bool:
         """Something has joined, or slices of an earlier removal are left."""
-        return not self._batch.is_empty() or self._sweep_rows > 0 or bool(self._writer.purges)
+        return super()._has_work() or bool(self._writer.purges)
 
     # -- chores: high-water mark, free space, free pages
     def _note_commit(self) -> None:
