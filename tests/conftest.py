@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.postgres_server import own_postgres as own_postgres
+from tests.harness.postgres_server import postgres as postgres
+from tests.harness.postgres_server import postgres_url as postgres_url
+
 TESTS = Path(__file__).parent
 #: Files whose tests start processes, or try everything that can be tried: seconds, not milliseconds.
 SLOW = {
@@ -44,6 +48,8 @@ SLOW = {
         "unit/simulator/test_planted_changes.py",
         "unit/simulator/test_planted_faults.py",
         "unit/simulator/test_simulation.py",
+        "unit/store/test_postgres_cluster.py",
+        "unit/store/test_postgres_server_checks.py",
         "unit/test_event_chunk.py",
         "unit/test_structure.py",
         "wire/test_event_transcripts.py",
