@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -17,9 +17,12 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway_spark.eventhubs import reader as stream_reader
 from busway_spark.eventhubs.options import BadOption, EventHubsOptions
 from busway_spark.eventhubs.reader import EventHubsStreamReader
+from busway_spark.servicebus.claim_reader import ClaimStreamReader
+from busway_spark.servicebus.columns import readable_schema
+from busway_spark.servicebus.options import read_options
 from busway_spark.wire import http_client as keeping
 from busway_spark.wire.bus import close_bridge
-from busway_spark.wire.http_client import HttpClient
+from busway_spark.wire.http_client import HttpClient, Question
 from tests.harness.running_server import RunningServer
 from tests.spark.hub_traffic import fill, stream
 
@@ -36,17 +39,17 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[str] = []
         self.connections = 0
-        get, connected = HttpClient.get, keeping.connect
+        send, connected = HttpClient._send, keeping.connect
 
-        def counted_get(door: HttpClient, target: str, *more: object, **named: object) -> bytes:
-            self.asked.append(target)
-            return get(door, target, *more, **named)  # type: ignore[arg-type]
+        def counted_send(door: HttpClient, question: Question, *more: Any) -> Any:
+            self.asked.append(question.target)
+            return send(door, question, *more)
 
         def counted_connected(*given: object) -> object:
             self.connections += 1
             return connected(*given)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(HttpClient, "get", counted_get)
+        monkeypatch.setattr(HttpClient, "_send", counted_send)
         monkeypatch.setattr("busway_spark.wire.http_client.connect", counted_connected)
 
 
@@ -77,6 +80,26 @@ def test_an_idle_stream_asks_once_a_second_over_one_connection(
         time.sleep(POLL_S)
     assert len(counted.asked) <= 2 * (time.monotonic() - began)
     assert counted.connections == 0
+
+
+def test_an_idle_stream_of_a_queue_asks_twice_a_second_over_one_connection(
+    server: RunningServer, admin: ServiceBusAdministrationClient, counted: Counted
+) -> None:
+    """A good neighbour: the server waits for messages, not the stream."""
+    admin.create_queue("idle")
+    options = read_options({"connectionString": server.connection_string, "queue": "idle"})
+    reader = ClaimStreamReader(readable_schema(options), options, is_durable=True)
+    start = reader.initialOffset()
+    reader.latestOffset(start, ReadAllAvailable())
+    counted.connections = 0
+    counted.asked.clear()
+    began = time.monotonic()
+    while time.monotonic() - began < 3:
+        assert reader.latestOffset(start, ReadAllAvailable()) == start
+        time.sleep(POLL_S)
+    assert len(counted.asked) <= 2 * (time.monotonic() - began)
+    assert counted.connections == 0
+    reader.stop()
 
 
 def test_an_event_ends_the_wait(server: RunningServer, hub: str, counted: Counted) -> None:

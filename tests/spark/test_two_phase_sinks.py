@@ -169,23 +169,29 @@ def test_a_random_plan_writes_each_row_once_though_the_bus_dies(
 ) -> None:
     """Two-phase sinks: the same, on a bus that is killed in the middle of batches, too."""
     threads: list[threading.Thread] = []
+    is_over = threading.Event()
 
     def restart(when: Callable[[], bool], then: Callable[[], None]) -> None:
-        threads.append(threading.Thread(target=_restart, args=(mortal.server, when, then)))
+        threads.append(threading.Thread(target=_restart, args=(mortal.server, when, then, is_over)))
         threads[-1].start()
 
     plan = Plan.drawn(seed, may_kill=True)
     target = Target.made(plan.kind, BusRig(mortal.server.connection_string))
-    PlayedPlan(plan, Playground(spark, mortal.hub, tmp_path, restart), target).play()
-    for thread in threads:
-        thread.join()
+    try:
+        PlayedPlan(plan, Playground(spark, mortal.hub, tmp_path, restart), target).play()
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
 
 
-def _restart(server: RunningServer, when: Callable[[], bool], then: Callable[[], None]) -> None:
+def _restart(
+    server: RunningServer, when: Callable[[], bool], then: Callable[[], None], is_over: threading.Event
+) -> None:
     """Gives up when the fault is never reached."""
     deadline = time.monotonic() + 120
     while not when():
-        if time.monotonic() > deadline:
+        if is_over.is_set() or time.monotonic() > deadline:
             return
         time.sleep(0.02)
     server.kill()

@@ -16,7 +16,6 @@ the queue detects duplicates. What failed is not sent to a queue: it would be a 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -37,7 +36,7 @@ from busway_spark.pipeline.backfill.backfill_plan import BackfillClient
 from busway_spark.pipeline.backfill.backfill_rows import CapturedRows
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
 from busway_spark.pipeline.job import JobFailed
-from busway_spark.wire.bus import Bus, BusFailure
+from busway_spark.wire.bus import Bus, BusFailure, bridge
 from busway_spark.writing.two_phase import TaskStage
 from busway_spark.writing.write_names import SinkWrite
 
@@ -179,15 +178,15 @@ class QueueTarget:
 
     def __init__(self, bus: Bus, queue: str) -> None:
         self._queue = queue
-        self._runner = asyncio.Runner()
-        self._client = bus.client()
+        self._work = bridge()
+        self._client = self._work.client(bus)
         self._sender: ServiceBusSender | None = None
         self._told = SentCopies()
 
     def put(self, copies: CopyColumns) -> None:
         payloads: list[Any] = _good(copies).to_pylist()
         try:
-            self._runner.run(self._send(payloads))
+            self._work.run(self._send(payloads))
         except ClientError as error:
             raise JobFailed(f"Sending to '{self._queue}' failed: {error}") from error
         self._told.new += len(payloads)
@@ -203,10 +202,9 @@ class QueueTarget:
         return self._told
 
     def close(self) -> None:
-        try:
-            self._runner.run(self._client.close())
-        finally:
-            self._runner.close()
+        """The connection is the process's, and stays."""
+        if self._sender is not None:
+            self._work.run(self._sender.close())
 
 
 def _good(copies: CopyColumns) -> Column:

@@ -44,7 +44,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
-from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.atom_entries import BadAnswer
 from busway.client.errors import ClientError, EntityExists, EntityMissing
 from busway.message.changed_payload import MESSAGE_ID, PROPERTY_MARK
@@ -62,6 +61,7 @@ from busway_spark.pipeline.deadletters.plan import (
 from busway_spark.pipeline.deadletters.plan import Row as PlanRow
 from busway_spark.pipeline.deadletters.tasks import TaskMover
 from busway_spark.pipeline.job import JobFailed, JobPlace, JobProgress, failing
+from busway_spark.wire.bus import administration
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -335,14 +335,12 @@ class _Triage:
         return self._place.session("triage")
 
     def _create(self, name: str) -> None:
-        bus = self._place.bus
-        ca_file = None if bus.ca_file is None else Path(bus.ca_file)
         try:
-            with ServiceBusAdministrationClient(bus.target, ca_file) as administration:
+            with administration(self._place.bus) as client:
                 try:
-                    administration.get_queue_or_topic(name)
+                    client.get_queue_or_topic(name)
                 except EntityMissing:
-                    administration.create_queue(name)
+                    client.create_queue(name)
                     self._progress.tell(f"Made the queue {name}.", created=name)
         except EntityExists:
             return
