@@ -19,22 +19,14 @@ class Condition:
     NOT_ALLOWED: Final = Symbol("amqp:not-allowed")
     INVALID_FIELD: Final = Symbol("amqp:invalid-field")
     NOT_IMPLEMENTED: Final = Symbol("amqp:not-implemented")
-    RESOURCE_LOCKED: Final = Symbol("amqp:resource-locked")
-    PRECONDITION_FAILED: Final = Symbol("amqp:precondition-failed")
-    RESOURCE_DELETED: Final = Symbol("amqp:resource-deleted")
-    ILLEGAL_STATE: Final = Symbol("amqp:illegal-state")
     FRAME_SIZE_TOO_SMALL: Final = Symbol("amqp:frame-size-too-small")
     CONNECTION_FORCED: Final = Symbol("amqp:connection:forced")
     CONNECTION_FRAMING_ERROR: Final = Symbol("amqp:connection:framing-error")
-    CONNECTION_REDIRECT: Final = Symbol("amqp:connection:redirect")
-    SESSION_WINDOW_VIOLATION: Final = Symbol("amqp:session:window-violation")
-    SESSION_ERRANT_LINK: Final = Symbol("amqp:session:errant-link")
     SESSION_HANDLE_IN_USE: Final = Symbol("amqp:session:handle-in-use")
     SESSION_UNATTACHED_HANDLE: Final = Symbol("amqp:session:unattached-handle")
     LINK_DETACH_FORCED: Final = Symbol("amqp:link:detach-forced")
     LINK_TRANSFER_LIMIT_EXCEEDED: Final = Symbol("amqp:link:transfer-limit-exceeded")
     LINK_MESSAGE_SIZE_EXCEEDED: Final = Symbol("amqp:link:message-size-exceeded")
-    LINK_REDIRECT: Final = Symbol("amqp:link:redirect")
     LINK_STOLEN: Final = Symbol("amqp:link:stolen")
     TRANSACTION_UNKNOWN_ID: Final = Symbol("amqp:transaction:unknown-id")
     TRANSACTION_ROLLBACK: Final = Symbol("amqp:transaction:rollback")
@@ -44,7 +36,6 @@ class Condition:
     ARGUMENT_ERROR: Final = Symbol("com.microsoft:argument-error")
     ARGUMENT_OUT_OF_RANGE: Final = Symbol("com.microsoft:argument-out-of-range")
     AUTH_FAILED: Final = Symbol("com.microsoft:auth-failed")
-    CONTAINER_CLOSE: Final = Symbol("com.microsoft:container-close")
     DEAD_LETTER: Final = Symbol("com.microsoft:dead-letter")
     ENTITY_ALREADY_EXISTS: Final = Symbol("com.microsoft:entity-already-exists")
     ENTITY_DISABLED: Final = Symbol("com.microsoft:entity-disabled")
@@ -54,7 +45,6 @@ class Condition:
     NO_MATCHING_SUBSCRIPTION: Final = Symbol("com.microsoft:no-matching-subscription")
     OPERATION_CANCELLED: Final = Symbol("com.microsoft:operation-cancelled")
     OUT_OF_ORDER_SEQUENCE: Final = Symbol("com.microsoft:out-of-order-sequence")
-    PARTITION_NOT_OWNED: Final = Symbol("com.microsoft:partition-not-owned")
     SERVICE_PRECONDITION_FAILED: Final = Symbol("com.microsoft:precondition-failed")
     PRODUCER_EPOCH_STOLEN: Final = Symbol("com.microsoft:producer-epoch-stolen")
     PUBLISHER_REVOKED: Final = Symbol("com.microsoft:publisher-revoked")
@@ -62,7 +52,6 @@ class Condition:
     SESSION_CANNOT_BE_LOCKED: Final = Symbol("com.microsoft:session-cannot-be-locked")
     SESSION_LOCK_LOST: Final = Symbol("com.microsoft:session-lock-lost")
     SESSION_NOT_FOUND: Final = Symbol("com.microsoft:session-not-found")
-    STORE_LOCK_LOST: Final = Symbol("com.microsoft:store-lock-lost")
     TIMEOUT: Final = Symbol("com.microsoft:timeout")
 
 
@@ -99,7 +88,6 @@ class Scope:
 
     CONNECTION: Final = "connection"
     SESSION: Final = "session"
-    LINK: Final = "link"
 
 
 class ProtocolViolation(Exception):

@@ -61,11 +61,6 @@ HALF: Final = 1 << 31
 _SERIAL_MASK: Final = MODULUS - 1
 
 
-def add(number: int, count: int) -> int:
-    """The number `count` steps after `number` (before it, when negative)."""
-    return (number + count) & _SERIAL_MASK
-
-
 def distance(start: int, end: int) -> int:
     """How many steps lead forward from `start` to `end`; negative when `end` lies behind."""
     steps = (end - start) & _SERIAL_MASK
@@ -76,13 +71,6 @@ def less(left: int, right: int) -> bool:
     """Whether `left` comes before `right`."""
     steps = (right - left) & _SERIAL_MASK
     return 0 < steps <= HALF
-
-
-def compare(left: int, right: int) -> int:
-    """-1, 0 or 1 as `left` comes before, is, or comes after `right`."""
-    if left == right:
-        return 0
-    return -1 if less(left, right) else 1
 
 
 _MASK: Final = 0xFFFF_FFFF

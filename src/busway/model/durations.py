@@ -10,11 +10,13 @@ from functools import lru_cache
 from typing import Final
 
 from busway.model.errors import BadArgument
+from busway.rules.time_text import format_span
 
 #: .NET's TimeSpan maximum in whole milliseconds, and as every client writes it.
 FOREVER_MS: Final = 922_337_203_685_477
 FOREVER_TEXT: Final = "P10675199DT2H48M5.4775807S"
 
+_TICKS_PER_MS: Final = 10_000
 _SECOND_MS: Final = 1_000
 _MINUTE_MS: Final = 60 * _SECOND_MS
 _HOUR_MS: Final = 60 * _MINUTE_MS
@@ -71,24 +73,7 @@ def format_duration(duration_ms: int) -> str:
     """As .NET's XmlConvert writes it: days at most, no leading zeros, `PT0S` for nothing."""
     if duration_ms >= FOREVER_MS:
         return FOREVER_TEXT
-    days, rest_ms = divmod(duration_ms, _DAY_MS)
-    hours, rest_ms = divmod(rest_ms, _HOUR_MS)
-    minutes, rest_ms = divmod(rest_ms, _MINUTE_MS)
-    clock = _part(hours, "H") + _part(minutes, "M") + _seconds(rest_ms)
-    if days == 0 and clock == "":
-        return "PT0S"
-    return "P" + _part(days, "D") + ("T" + clock if clock else "")
-
-
-def _part(count: int, unit: str) -> str:
-    return f"{count}{unit}" if count else ""
-
-
-def _seconds(rest_ms: int) -> str:
-    seconds, fraction_ms = divmod(rest_ms, _SECOND_MS)
-    if fraction_ms:
-        return f"{seconds}.{fraction_ms:03d}".rstrip("0") + "S"
-    return _part(seconds, "S")
+    return format_span(duration_ms * _TICKS_PER_MS)
 
 
 def _fraction_ms(digits: str | None) -> int:

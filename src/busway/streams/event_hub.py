@@ -23,7 +23,6 @@ from busway.model.errors import (
     ServerBusy,
 )
 from busway.model.flow import FlowCounts
-from busway.streams.cursor import Readers
 from busway.streams.hub_descriptions import EventHubDescription
 from busway.streams.key_hash import PartitionIndex, partition_of_key
 from busway.streams.partition_log import AppendDone, LogSettings, PartitionLog
@@ -159,10 +158,6 @@ class EventHub:
             raise PublisherRevoked(f"The publisher {shown(name)} of '{self.path}' has been revoked.")
 
     # -- reading
-
-    def readers(self, partition_id: str) -> Readers:
-        """As `partition`."""
-        return self.partition(partition_id).readers
 
     def has_group(self, name: str) -> bool:
         return path_key(name) in self._groups

@@ -59,11 +59,6 @@ def is_valid(column: Column) -> Flags:
     return found
 
 
-def equals(column: Column, text: str) -> Column:
-    found: Column = _compute.equal(column, text)
-    return found
-
-
 def differs(column: Column, text: str) -> Column:
     found: Column = _compute.not_equal(column, text)
     return found

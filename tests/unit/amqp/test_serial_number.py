@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.amqp.session import HALF, MODULUS, add, compare, distance, less
+from busway.amqp.session import HALF, MODULUS, distance, less
 
 LAST = MODULUS - 1
 numbers = st.one_of(st.integers(0, LAST), st.integers(0, 5), st.integers(LAST - 5, LAST))
@@ -19,7 +19,7 @@ steps = st.integers(-(HALF - 1), HALF - 1)
 )
 def test_counting_goes_around_the_wrap(start: int, count: int, end: int) -> None:
     """AMQP 2.8.10: sequence numbers are 32 bits wide."""
-    assert add(start, count) == end
+    assert (start + count) % MODULUS == end
     assert distance(start, end) == count
 
 
@@ -30,23 +30,18 @@ def test_order_holds_around_the_wrap(left: int, right: int) -> None:
     """RFC 1982 3.2: the number that lies less than half the circle ahead is the greater one."""
     assert less(left, right)
     assert not less(right, left)
-    assert compare(left, right) == -1
-    assert compare(right, left) == 1
 
 
 @given(numbers, steps)
 def test_distance_is_what_was_added(start: int, count: int) -> None:
     """RFC 1982 3.1: addition and distance are inverse, wherever the counter stands."""
-    end = add(start, count)
-    assert 0 <= end < MODULUS
+    end = (start + count) % MODULUS
     assert distance(start, end) == count
     assert less(start, end) == (count > 0)
-    assert compare(start, end) == (0 if count == 0 else -1 if count > 0 else 1)
 
 
 def test_a_number_is_not_before_itself() -> None:
     """RFC 1982 3.2: equality is neither less nor greater."""
     for number in (0, 1, HALF, LAST):
         assert not less(number, number)
-        assert compare(number, number) == 0
         assert distance(number, number) == 0

@@ -83,13 +83,10 @@ CONDITIONS = {value for name, value in vars(Condition).items() if name.isupper()
         "amqp:internal-error",
         "amqp:not-implemented",
         "com.microsoft:no-matching-subscription",
-        "com.microsoft:store-lock-lost",
-        "com.microsoft:partition-not-owned",
         "amqp:link:stolen",
         "amqp:link:detach-forced",
         "amqp:connection:forced",
         "com.microsoft:operation-cancelled",
-        "com.microsoft:container-close",
         "com.microsoft:precondition-failed",
         "com.microsoft:entity-updated",
         "com.microsoft:dead-letter",
@@ -102,7 +99,7 @@ CONDITIONS = {value for name, value in vars(Condition).items() if name.isupper()
     ],
 )
 def test_every_condition_has_a_name(condition: str) -> None:
-    """The conditions that the service uses are spelled in one place, as symbols."""
+    """The conditions that go over the wire are spelled in one place, as symbols."""
     assert condition in CONDITIONS
 
 

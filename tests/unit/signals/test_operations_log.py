@@ -15,8 +15,15 @@ from tests.unit.gateway.http_exchange import HOST, VERSION, Exchange, queue_body
 KEY = "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IHNlY3I="
 
 
-def new_log(records_max: int = 10) -> OperationsLog:
-    return OperationsLog(ManualClock(), SeededEntropy(), records_max)
+def new_log() -> OperationsLog:
+    return OperationsLog(ManualClock(), SeededEntropy())
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
+    """The fields of what was recorded."""
+    return [
+        dict(record.__dict__["fields"]) for record in caplog.records if record.name == "busway.operations"
+    ]
 
 
 def test_a_record_has_the_fields_of_the_service(caplog: pytest.LogCaptureFixture) -> None:
@@ -47,16 +54,17 @@ def test_a_failure_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert "caller=(server)" in caplog.text
 
 
-def test_the_last_records_are_kept() -> None:
-    """O-7: bounded, oldest first, each with an id of its own."""
-    log = new_log(records_max=3)
-    for number in range(5):
-        log.record("Create Queue", f"q{number}")
-    assert [record.entity for record in log.records()] == ["q2", "q3", "q4"]
-    assert len({record.activity_id for record in log.records()}) == 3
+def test_each_record_has_an_id_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    """O-7: ActivityId."""
+    log = new_log()
+    with caplog.at_level(logging.INFO, "busway.operations"):
+        for number in range(3):
+            log.record("Create Queue", f"q{number}")
+    assert [fields["EntityName"] for fields in told(caplog)] == ["q0", "q1", "q2"]
+    assert len({fields["ActivityId"] for fields in told(caplog)}) == 3
 
 
-def test_properties_hold_no_secret_and_are_bounded() -> None:
+def test_properties_hold_no_secret_and_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """O-7, A-4: keys are named, never shown."""
     given: dict[str, object] = {
         "PrimaryKey": "short",
@@ -65,36 +73,44 @@ def test_properties_hold_no_secret_and_are_bounded() -> None:
         "Rules": [KEY],
     }
     given.update({f"p{number}": number for number in range(100)})
-    shown = new_log().record("Update Queue", "q", properties=given).properties
+    with caplog.at_level(logging.INFO, "busway.operations"):
+        new_log().record("Update Queue", "q", properties=given)
+    shown = told(caplog)[0]["EventProperties"]
+    assert isinstance(shown, dict)
     assert shown["PrimaryKey"] == HIDDEN
     assert KEY not in repr(shown)
     assert len(str(shown["Long"])) == 256
     assert len(shown) == 64
 
 
-def test_the_caller_travels_with_its_task() -> None:
+def test_the_caller_travels_with_its_task(caplog: pytest.LogCaptureFixture) -> None:
     """O-7: Caller is the rule that authorised the request; requests side by side do not mix them up."""
     log = new_log()
 
-    async def change() -> str:
+    async def change(queue: str) -> None:
         await asyncio.sleep(0)
-        return log.record("Create Queue", "q").caller
+        log.record("Create Queue", queue)
 
-    async def request(rule: str) -> str:
+    async def request(rule: str) -> None:
         note_caller(rule)
         await asyncio.sleep(0)
-        return await asyncio.shield(asyncio.get_running_loop().create_task(change()))
+        await asyncio.shield(asyncio.get_running_loop().create_task(change(f"of-{rule}")))
 
-    async def both() -> list[str]:
-        return list(await asyncio.gather(request("first"), request("second")))
+    async def both() -> None:
+        await asyncio.gather(request("first"), request("second"))
 
-    assert asyncio.run(both()) == ["first", "second"]
+    with caplog.at_level(logging.INFO, "busway.operations"):
+        asyncio.run(both())
+    callers = {fields["EntityName"]: fields["Caller"] for fields in told(caplog)}
+    assert callers == {"of-first": "first", "of-second": "second"}
     assert present_caller() == ""
 
 
-def test_a_change_over_http_is_recorded_with_the_rule_that_allowed_it() -> None:
+def test_a_change_over_http_is_recorded_with_the_rule_that_allowed_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """O-7: Create, Update and Delete, the latter by another rule; a refused request changed nothing."""
-    with Exchange() as exchange:
+    with caplog.at_level(logging.INFO, "busway.operations"), Exchange() as exchange:
         target = f"/orders?{VERSION}"
         exchange.request(
             "PUT", "/$rules/second", '{"rights": ["Manage", "Send", "Listen"], "primaryKey": "k"}'
@@ -103,11 +119,8 @@ def test_a_change_over_http_is_recorded_with_the_rule_that_allowed_it() -> None:
         exchange.request("PUT", target, queue_body(), token="nonsense")
         exchange.request("PUT", target, queue_body("<UserMetadata>x</UserMetadata>"), {"if-match": "*"})
         exchange.request("DELETE", target, token=sas_token(f"https://{HOST}", "second", "k"))
-        done = [
-            (record.event_name, record.entity, record.caller)
-            for record in exchange.namespace.operations.records()
-        ]
     root = "RootManageSharedAccessKey"
+    done = [(fields["EventName"], fields["EntityName"], fields["Caller"]) for fields in told(caplog)]
     assert done == [
         ("Create Queue", "orders", root),
         ("Update Queue", "orders", root),

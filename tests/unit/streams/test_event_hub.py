@@ -158,8 +158,8 @@ def test_groups_are_known_by_name() -> None:
         rig.hub.add_group("Third")
         assert rig.hub.has_group("third")
         mine, other = rig.reader(), rig.reader()
-        rig.hub.readers("0").add("third", mine)
-        rig.hub.readers("0").add(GROUP, other)
+        rig.hub.partition("0").readers.add("third", mine)
+        rig.hub.partition("0").readers.add(GROUP, other)
         rig.hub.attach(mine, sends=False)
         rig.hub.remove_group("third", EntityNotFound())
         assert not rig.hub.has_group("third")
@@ -178,7 +178,7 @@ def test_a_hub_that_is_gone_evicts_everybody_once() -> None:
         sender, reader, log = Link(), rig.reader(), rig.log
         rig.hub.attach(sender, sends=True)
         rig.hub.attach(reader, sends=False)
-        rig.hub.readers("0").add(GROUP, reader)
+        rig.hub.partition("0").readers.add(GROUP, reader)
         gone = Link()
         rig.hub.attach(gone, sends=True)
         rig.hub.detach(gone)
@@ -200,7 +200,7 @@ def test_a_lost_partition_evicts_its_readers_only() -> None:
         other.cursor = rig.hub.partition("1").cursor(0, other)
         for reader, partition in ((mine, "0"), (other, "1")):
             rig.hub.attach(reader, sends=False)
-            rig.hub.readers(partition).add(GROUP, reader)
+            rig.hub.partition(partition).readers.add(GROUP, reader)
         rig.hub.attach(sender, sends=True)
         rig.hub.lose_partition(0, ServerBusy())
         rig.hub.lose_partition(0, ServerBusy())
@@ -218,7 +218,7 @@ def test_a_changed_hub_is_attached_to_again() -> None:
         sender, reader = Link(), rig.reader()
         rig.hub.attach(sender, sends=True)
         rig.hub.attach(reader, sends=False)
-        rig.hub.readers("0").add(GROUP, reader)
+        rig.hub.partition("0").readers.add(GROUP, reader)
         rig.hub.replace_description(rig.description)
         assert sender.evicted_with == []
         rig.hub.replace_description(replace(rig.description, user_metadata="new"))

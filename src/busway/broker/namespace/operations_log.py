@@ -1,15 +1,13 @@
 """The operations log: what was created, changed and deleted, when, by whom, and whether it worked (O-7).
 
-Each operation becomes one record on the logger `busway.operations`, with its fields under their service names,
-and the last of them are kept in memory for whoever wants to look. Records hold no secrets: callers are names of
-rules, and texts among the properties pass the same net as every line of the log.
+Each operation becomes one record on the logger `busway.operations`, with its fields under their service names.
+Records hold no secrets: callers are names of rules, and texts among the properties pass the same net as every line of
+the log.
 """
 
 import logging
 import uuid
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -21,43 +19,16 @@ _log = logging.getLogger("busway.operations")
 
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
-#: Records that are kept in memory.
-RECORDS_MAX: Final = 1_000
 _PROPERTIES_MAX: Final = 64
 _TEXT_CHARACTERS_MAX: Final = 256
 #: Properties that are about keys are named but never shown.
 _SECRET_WORDS: Final = ("key", "signature", "password", "token")
 
 
-@dataclass(frozen=True)
-class OperationRecord:
-    activity_id: str
-    event_name: str  # "Create Queue", "AutoDelete Delete Queue" …
-    entity: str
-    status: str
-    caller: str  # name of the authorization rule; "" when the server acted by itself
-    properties: Mapping[str, object]
-    at_ms: int
-
-    @property
-    def fields(self) -> dict[str, object]:
-        """Under the names that the service's log has."""
-        return {
-            "ActivityId": self.activity_id,
-            "EventName": self.event_name,
-            "EntityName": self.entity,
-            "Status": self.status,
-            "Caller": self.caller,
-            "EventProperties": dict(self.properties),
-            "EventTimeString": datetime.fromtimestamp(self.at_ms / 1000, UTC).isoformat(),
-        }
-
-
 class OperationsLog:
-    def __init__(self, clock: Clock, entropy: Entropy, records_max: int = RECORDS_MAX) -> None:
+    def __init__(self, clock: Clock, entropy: Entropy) -> None:
         self._clock = clock
         self._entropy = entropy
-        self._records: deque[OperationRecord] = deque(maxlen=records_max)
 
     def record(
         self,
@@ -67,33 +38,31 @@ class OperationsLog:
         status: str = SUCCEEDED,
         caller: str | None = None,
         properties: Mapping[str, object] | None = None,
-    ) -> OperationRecord:
-        """`caller`: None takes the one that the request's gateway has noted. A failure is logged as a warning."""
-        made = OperationRecord(
-            activity_id=str(uuid.UUID(bytes=self._entropy.bytes(16), version=4)),
-            event_name=event_name,
-            entity=entity,
-            status=status,
-            caller=present_caller() if caller is None else caller,
-            properties=_shown(properties or {}),
-            at_ms=self._clock.wall_ms(),
-        )
-        self._records.append(made)
+    ) -> None:
+        """`event_name`: "Create Queue", "AutoDelete Delete Queue" … `caller`: the name of an authorization rule, None
+        for the one that the request's gateway has noted; it is "" when the server acted by itself. A failure is
+        logged as a warning."""
+        activity_id = str(uuid.UUID(bytes=self._entropy.bytes(16), version=4))
+        by = present_caller() if caller is None else caller
+        fields = {
+            "ActivityId": activity_id,
+            "EventName": event_name,
+            "EntityName": entity,
+            "Status": status,
+            "Caller": by,
+            "EventProperties": _shown(properties or {}),
+            "EventTimeString": datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC).isoformat(),
+        }
         _log.log(
             logging.INFO if status == SUCCEEDED else logging.WARNING,
             "%s %s: %s, caller=%s activity=%s",
             event_name,
             entity,
             status,
-            made.caller or "(server)",
-            made.activity_id,
-            extra={"fields": made.fields},
+            by or "(server)",
+            activity_id,
+            extra={"fields": fields},
         )
-        return made
-
-    def records(self) -> list[OperationRecord]:
-        """The latest ones, oldest first."""
-        return list(self._records)
 
 
 def _shown(properties: Mapping[str, object]) -> dict[str, object]:
