@@ -43,7 +43,7 @@ from busway.model.errors import BadArgument, InvalidOperation
 from busway.safekeeping.draft import BackupRefused, Draft
 from busway.safekeeping.stopped_copy import copy_tls
 from busway.store.contract import StoreError, StoreState
-from busway.store.sqlite.snapshot import Snapshot
+from busway.store.sqlite.snapshot import StoreSnapshot
 from busway.store.sqlite.store import SqliteStore
 
 #: Commits are held for no longer than this; a disk that takes longer to begin a read hangs.
@@ -61,7 +61,7 @@ class _Part:
     """One store's share of a backup; what it does, it does in a thread of its own, one thing after the other."""
 
     def __init__(self, store: SqliteStore) -> None:
-        self.snapshot: Snapshot = store.snapshot()
+        self.snapshot: StoreSnapshot = store.snapshot()
         self._thread = ThreadPoolExecutor(1, f"{store.name}-backup")
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -162,7 +162,7 @@ class Backups:
     async def _cut(self, work: _Work, parts: list[_Part]) -> None:
         began = self._clock.monotonic()
         for store in self._stores:
-            store.hold_commits()
+            store.pause_commits()
         try:
             async with asyncio.timeout(CUT_S):
                 await asyncio.gather(*(part.run(part.snapshot.begin) for part in parts))
@@ -172,7 +172,7 @@ class Backups:
             ) from error
         finally:
             for store in self._stores:
-                store.let_commits_go()
+                store.resume_commits()
         work.held_s = self._clock.monotonic() - began
         work.bytes_total = sum(part.snapshot.size_bytes for part in parts)
         work.stores = [
@@ -248,7 +248,7 @@ def _copy_store(work: _Work, left: Sequence[_Part]) -> None:
             _check_burden(part.snapshot)
 
 
-def _check_burden(snapshot: Snapshot) -> None:
+def _check_burden(snapshot: StoreSnapshot) -> None:
     if snapshot.log_growth_bytes() > LOG_BYTES_MAX:
         raise BackupRefused(
             f"The log of store {snapshot.name} has grown by more than {LOG_BYTES_MAX:,} bytes meanwhile: clients"

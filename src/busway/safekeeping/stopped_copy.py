@@ -98,8 +98,8 @@ def _held(lock: Path, directory: Path) -> Iterator[None]:
 
 
 def copy_stopped(directory: DataDirectory, folder: Path) -> Iterator[int]:
-    """Everything that belongs to the bus into an empty folder, synced: how many bytes more are copied. Whoever asks
-    holds the directory. Raises BackupRefused."""
+    """Everything that belongs to the bus into an empty folder, to be synced at the end: how many bytes more are
+    copied. Whoever asks holds the directory. Raises BackupRefused."""
     try:
         (folder / "stores").mkdir(mode=0o700)
         for store in store_files(directory):
@@ -128,7 +128,7 @@ def copy_tls(directory: DataDirectory, folder: Path) -> None:
 
 
 def _copied(source: Path, target: Path) -> Iterator[int]:
-    """Owner only, synced as it grows."""
+    """Owner only; written to the disk as it grows."""
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
     with open(source, "rb") as reading, open(os.open(target, flags, 0o600), "wb") as writing:
         while data := reading.read(_SLICE_BYTES):
@@ -136,4 +136,3 @@ def _copied(source: Path, target: Path) -> Iterator[int]:
             writing.flush()
             os.fdatasync(writing.fileno())
             yield len(data)
-        os.fsync(writing.fileno())

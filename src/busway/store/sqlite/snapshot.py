@@ -29,7 +29,7 @@ PAGES_PER_SLICE: Final = 64
 SYNC_BYTES: Final = 16 << 20
 
 
-class Snapshot:
+class StoreSnapshot:
     """Of one store, made by it. `upkeep`: of the store's writer."""
 
     def __init__(self, name: str, path: Path, vfs: str | None, upkeep: FileUpkeep) -> None:
@@ -83,8 +83,8 @@ class Snapshot:
             return 0
 
     def copy_to(self, target: Path) -> Iterator[int]:
-        """A store's file with its high-water mark, both synced. Tells how many bytes are copied, slice by slice;
-        whoever stops asking ends it. Raises OSError, StoreError."""
+        """A store's file with its high-water mark, to be synced at the end. Tells how many bytes are copied, slice by
+        slice; whoever stops asking ends it. Raises OSError, StoreError."""
         assert self._connection is not None, "it has begun"
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
@@ -100,7 +100,6 @@ class Snapshot:
             with contextlib.suppress(apsw.Error):
                 copy.close(True)
             os.close(descriptor)
-        sync_file(target)
         HighWater(target.with_suffix(".high-water")).write(self.commit_number)
 
     def _copied(self, copy: apsw.Connection, descriptor: int) -> Iterator[int]:

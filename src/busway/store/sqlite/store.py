@@ -53,7 +53,7 @@ from busway.store.sqlite.message_runs import RUN_MESSAGES_MIN
 from busway.store.sqlite.queries import query
 from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.reads import SqliteReads
-from busway.store.sqlite.snapshot import Snapshot
+from busway.store.sqlite.snapshot import StoreSnapshot
 from busway.store.sqlite.spans import ReaderPool, Spans
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class SqliteStore:
         self._slow_until = 0.0
         self._is_scheduled = False
         self._is_writer_busy = False
-        self._is_held = False
+        self._is_paused = False
         self._key_written = 1
         self._space_looked_at = 0.0
         self._mark_timer: asyncio.TimerHandle | None = None
@@ -390,7 +390,7 @@ class SqliteStore:
         if generation != self._spans.generation:
             return
         self._is_scheduled = False
-        if self._is_writer_busy or self._reporting is not None or self._is_held:
+        if self._is_writer_busy or self._reporting is not None or self._is_paused:
             return
         if not self._has_work() or self.state is not StoreState.OPEN:
             return
@@ -548,19 +548,19 @@ class SqliteStore:
             )
 
     # -- a snapshot
-    def hold_commits(self) -> None:
-        """None starts until `let_commits_go`. One that is under way goes on to its end."""
-        self._is_held = True
+    def pause_commits(self) -> None:
+        """None starts until `resume_commits`. One that is under way goes on to its end."""
+        self._is_paused = True
 
-    def let_commits_go(self) -> None:
-        self._is_held = False
+    def resume_commits(self) -> None:
+        self._is_paused = False
         if self.state is StoreState.OPEN:
             self._go_on()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StoreSnapshot:
         """Of a moment that is still to come. Raises StoreUnavailable."""
         self._require_open()
-        return Snapshot(self.name, self._path, self._vfs, self._upkeep)
+        return StoreSnapshot(self.name, self._path, self._vfs, self._upkeep)
 
     def _is_quiet(self) -> bool:
         return self._batch.is_empty() and self._in_flight is None and self._reporting is None
