@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -77,9 +78,10 @@ async def two_stores(folder: Path) -> AsyncIterator[TwoStores]:
     try:
         yield world
     finally:
-        await world.backups.close()
-        for store in world.stores:
-            await store.close()
+        async with asyncio.timeout(_WAIT_S):
+            await world.backups.close()
+            for store in world.stores:
+                await store.close()
 
 
 def numbers_in(target: Path, number: int, fragment: FragmentKey) -> set[int]:
@@ -102,10 +104,12 @@ def numbers_in(target: Path, number: int, fragment: FragmentKey) -> set[int]:
 
 
 class _Mover:
-    """Moves numbers from the first store to the second for ever: put there, and once that is durable deleted here."""
+    """Moves numbers from the first store to the second for ever: put there, and once that is durable deleted here. A
+    ledger in the first store tells which there were."""
 
-    def __init__(self, world: TwoStores) -> None:
+    def __init__(self, world: TwoStores, ledger: FragmentKey) -> None:
         self._world = world
+        self._ledger = ledger
         self.moved = 0
         self.is_over = False
         #: Told of each move.
@@ -116,6 +120,7 @@ class _Mover:
         while not self.is_over:
             number = self.moved + 1
             put(first, source, message(number))
+            put(first, self._ledger, message(number))
             await first.flush()
             put(second, target, message(number))
             await second.flush()
@@ -141,9 +146,10 @@ def test_all_stores_are_of_one_moment(slow: int, tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(StoreSnapshot, "begin", late)
 
-    async def play() -> tuple[int, int, list[FragmentKey]]:
+    async def play() -> tuple[int, int, FragmentKey]:
         async with two_stores(tmp_path) as world:
-            mover = _Mover(world)
+            ledger = add_fragment(world.stores[0])
+            mover = _Mover(world, ledger)
             mover.on_move = moves.release
             moving = asyncio.create_task(mover.run())
             await holds(lambda: mover.moved >= 20)
@@ -156,14 +162,17 @@ def test_all_stores_are_of_one_moment(slow: int, tmp_path: Path, monkeypatch: py
             await holds(lambda: mover.moved >= after + 5)  # commits go on
             mover.is_over = True
             await moving
-            return before, after, world.fragments
+            keys.extend(world.fragments)
+            return before, after, ledger
 
-    before, after, fragments = asyncio.run(play())
-    here, there = (numbers_in(tmp_path / "copy", number, fragments[number]) for number in (0, 1))
+    keys: list[FragmentKey] = []
+    before, after, ledger = asyncio.run(play())
+    here, there = (numbers_in(tmp_path / "copy", number, keys[number]) for number in (0, 1))
+    begun = numbers_in(tmp_path / "copy", 0, ledger)
     assert set(range(1, before + 1)) <= there
-    assert there | here == set(range(1, max(there | here) + 1)), "nothing is lost between two stores"
+    assert there | here == begun, "nothing is lost between two stores, nor ahead of where it came from"
     assert len(here) <= 1, "one is moved at a time: others would be there twice"
-    assert max(there | here) <= after + 1
+    assert max(begun) <= after + 1
 
 
 def test_a_store_that_hangs_ends_the_backup_and_not_the_bus(
@@ -218,16 +227,17 @@ def test_the_log_is_emptied_when_the_snapshot_goes(tmp_path: Path) -> None:
 
 def test_everything_is_synced_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F2: each file as it is at the end, each folder, then the name, then the folder that the name is in."""
-    events: list[tuple[str, int, int]] = []
+    #: The inode of a file with its size, or of a folder with its names; None when the backup gets its name.
+    events: list[tuple[int, object] | None] = []
     fsync, rename = os.fsync, Path.rename
 
     def note_sync(descriptor: int) -> None:
-        found = os.fstat(descriptor)
-        events.append(("sync", found.st_ino, found.st_size))
+        events.append(_seen(os.fstat(descriptor), descriptor))
         fsync(descriptor)
 
     def note_rename(path: Path, target: Path) -> Path:
-        events.append(("rename", path.stat().st_ino, 0))
+        if target.name == "copy":
+            events.append(None)
         return rename(path, target)
 
     monkeypatch.setattr(os, "fsync", note_sync)
@@ -236,21 +246,25 @@ def test_everything_is_synced_before_it_has_its_name(tmp_path: Path, monkeypatch
 
     async def play() -> None:
         async with two_stores(tmp_path) as world:
+            world.directory.tls.mkdir()
+            (world.directory.tls / "ca.pem").write_text("ours")
             put(world.stores[0], world.fragments[0], message(1, bytes(100_000)))
             await world.stores[0].flush()
             events.clear()
             assert (await world.copied(target))["state"] == "done"
 
     asyncio.run(play())
-    named = events.index(("rename", target.stat().st_ino, 0))
-    synced = {(inode, size) for what, inode, size in events[:named] if what == "sync"}
-    inodes = {inode for inode, _ in synced}
-    found = [path for path in target.rglob("*")]
-    assert len(found) >= 5
-    for path in [*found, target]:
-        stat = path.stat()
-        assert (stat.st_ino, stat.st_size) in synced or (path.is_dir() and stat.st_ino in inodes), path
-    assert ("sync", tmp_path.stat().st_ino) in [event[:2] for event in events[named:]]
+    named = events.index(None)
+    found = [target, *target.rglob("*")]
+    assert len(found) >= 8
+    for path in found:
+        assert _seen(path.stat(), path) in events[:named], path
+    assert _seen(tmp_path.stat(), tmp_path) in events[named:]
+
+
+def _seen(found: os.stat_result, place: int | Path) -> tuple[int, object]:
+    names = sorted(os.listdir(place)) if stat.S_ISDIR(found.st_mode) else None
+    return found.st_ino, found.st_size if names is None else names
 
 
 def test_a_backup_is_readable_for_its_owner_alone(tmp_path: Path) -> None:
