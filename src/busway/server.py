@@ -45,10 +45,10 @@ from busway.gateway.http.entrance import Entrance
 from busway.log_lines import log_to_stream, prepare
 from busway.model.descriptions import ROOT_RULE_NAME
 from busway.model.limits import Limits
+from busway.safekeeping.backup import Backups
 from busway.serve_options import ServeOptions
 from busway.signals.measured_process import MeasuredProcess, StallMeter
 from busway.staging.stagings import Stagings
-from busway.store.contract import Store
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.event_hubs import EventHubs
 
@@ -250,6 +250,7 @@ class Server:
         self._journal: Feed | None = None
         self._stagings: Stagings | None = None
         self._stalls = StallMeter()
+        self._backups: Backups | None = None
 
     async def start(self, stack: contextlib.AsyncExitStack) -> None:
         options = self._options
@@ -295,6 +296,7 @@ class Server:
             self._stagings,
             self._options.bulk_bytes_max,
             partial(self._make_new, namespace, hubs) if self._options.allow_reset else None,
+            self._backups,
         )
 
     async def _make_new(self, namespace: Namespace, hubs: EventHubs) -> None:
@@ -323,9 +325,10 @@ class Server:
     ) -> tuple[Namespace, EventHubs]:
         options = self._options
         given = _key_of(options.key_file) if options.key_file is not None else None
+        stores = self._stores()
         namespace = Namespace(
             name,
-            self._stores(),
+            stores,
             self._clock,
             self._entropy,
             _limits(options),
@@ -338,6 +341,8 @@ class Server:
         self._start_journal(stack, namespace)
         await namespace.open()
         stack.push_async_callback(namespace.close)
+        self._backups = Backups(stores, self._directory, self._clock)
+        stack.push_async_callback(self._backups.close)
         self._root_key = namespace.access.root_key
         if given is None:
             self._directory.write_root_key(self._root_key)
@@ -387,7 +392,7 @@ class Server:
         except OSError as error:
             _log.error("the new key of %s could not be written to root.key: %s", ROOT_RULE_NAME, error)
 
-    def _stores(self) -> list[Store]:
+    def _stores(self) -> list[SqliteStore]:
         """Store files in the data directory; the namespace compares them with the recorded list."""
         if self._options.store_urls:
             return [self._store_at(number, url) for number, url in enumerate(self._options.store_urls)]
@@ -395,7 +400,7 @@ class Server:
         count = self._options.stores or known or STORES_DEFAULT
         return [self._store(f"store-{number}", self._directory.stores) for number in range(count)]
 
-    def _store_at(self, number: int, url: str) -> Store:
+    def _store_at(self, number: int, url: str) -> SqliteStore:
         scheme, _, rest = url.partition(":")
         if scheme != "sqlite" or not rest:
             raise ServerFailed(
@@ -404,7 +409,7 @@ class Server:
         path = Path(rest.removeprefix("//"))
         return SqliteStore(f"store-{number}", path, self._clock)
 
-    def _store(self, name: str, folder: Path) -> Store:
+    def _store(self, name: str, folder: Path) -> SqliteStore:
         return SqliteStore(name, folder / f"{name}.db", self._clock)
 
     async def _listen(self, stack: contextlib.AsyncExitStack, amqp: AmqpGateway, http: Entrance) -> None:

@@ -3,6 +3,7 @@
 Parts (`python -m tests.chaos.run --only PART`), one file each:
 
   kill         kill -9 under load
+  backups      the bus is copied under load, and each copy is served and judged
   power_cut    the power of a loop-mounted disk goes under load (root)
   crash_points the disk fails at every write of every scenario (`crash_scenarios`), around a whole namespace
                (`crash_world`) in this process; no root needed

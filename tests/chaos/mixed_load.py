@@ -52,6 +52,28 @@ class _Part:
             self.history.save(self._server.folder / f"{self.name}.jsonl")
         return verdict
 
+    async def judge_copy(self, copy: RunningServer, began: float, ended: float) -> Verdict:
+        """Of a backup that was made between these times, and is served."""
+        history = history_until(self.history, ended)
+        await drain(copy, self.name, history, sessions=SESSIONS if self._has_sessions else ())
+        verdict = check(history, acknowledged_before=began, exactly_once=self._resends)
+        if not verdict.holds:
+            history.save(copy.folder / f"{self.name}.jsonl")
+        return verdict
+
+
+def history_until(history: History, ended: float) -> History:
+    """What clients may have done in a bus whose copy was made by then. A receive that was answered later may have
+    given out what came later."""
+    known = History()
+    known.operations = [
+        operation
+        for operation in history.operations
+        if operation.kind != "drain"
+        and (operation.done if operation.kind == "receive" else operation.invoked) <= ended
+    ]
+    return known
+
 
 class MixedLoad:
     """`start`, hurt the server, `stop`, `verdict`."""
@@ -109,6 +131,13 @@ class MixedLoad:
         for part in self._parts:
             part.workload.stop()
         await asyncio.wait_for(asyncio.gather(*self._running), seconds_max)
+
+    async def verdict_of_copy(self, copy: RunningServer, began: float, ended: float) -> Verdict:
+        """Like `verdict`, of a backup that was made between these times."""
+        together = Verdict()
+        for verdict in await asyncio.gather(*(part.judge_copy(copy, began, ended) for part in self._parts)):
+            add_verdict(together, verdict)
+        return together
 
     async def verdict(self, acknowledged_before: float = float("inf")) -> Verdict:
         """Drains all queues; violations carry the queue's name in their values."""

@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.chaos import (
+    backups,
     changes,
     clock_steps,
     crash_points,
@@ -49,6 +50,7 @@ from tests.simulator.simulation import simulated_seeds
 #: name → (scenario, rounds of a short run)
 SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "kill": (kill.kill_under_load, 30),
+    "backups": (backups.backups_under_load, 6),
     "power": (power_cut.power_cuts, 40),
     "crash": (crash_points.crash_at_every_write, len(CRASH_SCENARIOS)),
     "crash-spread": (crash_points.crash_in_spread_entities, len(SPREAD_SCENARIOS)),

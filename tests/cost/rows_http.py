@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
+from pathlib import Path
 
 from busway.model.descriptions import LISTEN, MANAGE, QueueDescription
 from busway.rules.rule import CorrelationFilter, Rule, SqlFilter, TypedValue
+from busway.safekeeping.draft import Draft
 from tests.cost.amqp_client import AmqpClient, web_frame
 from tests.cost.http_client import VERSION
 from tests.cost.row import FLAT, HTTP, NOBODY, WEBSOCKET, row
@@ -289,6 +293,33 @@ def switch_store(scene: Scene, n: int) -> None:
 @row(MANAGE, HTTP, "ResetRoute.reset", "ask for an empty bus that is not allowed")
 def reset(scene: Scene, _n: int) -> None:
     scene.ask_http("POST", "$reset", status=403)
+
+
+@row(MANAGE, HTTP, "BackupRoute.begin", "begin a backup of {n} messages", 20_000, few=1_000, growth=FLAT)
+def begin_backup(scene: Scene, n: int) -> None:
+    scene.fill(scene.queue(), n, 500)
+    folder = Path(tempfile.mkdtemp(prefix="busway-cost-"))
+    scene.leave(lambda: shutil.rmtree(folder))
+    scene.leave(lambda: scene.world.wait_until(lambda: not scene.world.is_copying))
+    target = folder / "copy"
+    body = json.dumps({"to": str(target), "note": Draft(target).make()}).encode()
+    scene.ask_http("POST", "$backup", body, status=202)
+
+
+@row(MANAGE, HTTP, "BackupRoute.begin", "ask for a backup that nobody made a folder for")
+def begin_backup_anywhere(scene: Scene, _n: int) -> None:
+    body = json.dumps({"to": "/nowhere/copy", "note": "0" * 60_000}).encode()
+    scene.ask_http("POST", "$backup", body, status=403)
+
+
+@row(MANAGE, HTTP, "BackupRoute.tell", "ask how far a backup is")
+def tell_backup(scene: Scene, _n: int) -> None:
+    scene.ask_http("GET", "$backup")
+
+
+@row(MANAGE, HTTP, "BackupRoute.stop", "stop a backup that is not under way")
+def stop_backup(scene: Scene, _n: int) -> None:
+    scene.ask_http("DELETE", "$backup")
 
 
 @row(MANAGE, HTTP, "OperatorRoutes.fragments", "look at {n} fragments of a queue", 16)

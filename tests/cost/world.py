@@ -71,6 +71,12 @@ class World:
         return self._server.hubs
 
     @property
+    def is_copying(self) -> bool:
+        """A backup is under way."""
+        backups = self._server._backups
+        return backups is not None and backups.told()["state"] == "copying"
+
+    @property
     def port(self) -> int:
         return self._server._port
 

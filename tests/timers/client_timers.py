@@ -78,6 +78,18 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway/cli/safekeeping.py",
+        Timer(
+            "_of_running",
+            WAITS,
+            "between two looks at how far a backup is",
+            "",
+            "the server is asked again",
+            "server/test_backup::test_a_running_bus_is_copied_and_the_copy_is_served",
+            longest_s=0.1,
+        ),
+    ),
+    *timers_in(
         "busway/cli/own_server.py",
         Timer(
             "OwnServer._wait",

@@ -469,6 +469,27 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway/safekeeping/backup.py",
+        Timer(
+            "Backups._cut",
+            WAITS,
+            "snapshots of all stores, while commits are paused",
+            "the last of them",
+            "there is no backup, and commits go on",
+            "server/test_backup::test_a_store_that_hangs_ends_the_backup_and_not_the_bus",
+            longest_s=2,
+        ),
+        Timer(
+            "Backups._failed",
+            WAITS,
+            "what a backup that failed has left, until it is removed",
+            "its removal",
+            "whoever asked is told; the removal goes on",
+            "server/test_backup::test_a_store_that_hangs_ends_the_backup_and_not_the_bus",
+            longest_s=2,
+        ),
+    ),
+    *timers_in(
         "busway/store/sqlite/database_file.py",
         Timer(
             "open_for_reading",

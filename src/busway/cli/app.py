@@ -132,6 +132,7 @@ FAMILIES: Final = {
     "key": "keys",
     **dict.fromkeys(("stores", "reset"), "stores"),
     **dict.fromkeys(("export", "import"), "definitions"),
+    **dict.fromkeys(("backup", "check"), "safekeeping"),
     **dict.fromkeys(("connection-string", "health"), "health"),
     "exec": "programs",
 }

@@ -310,6 +310,19 @@ class ServiceBusAdministrationClient:
     def set_store_enabled(self, name: str, enabled: bool) -> None:
         self._request("POST", f"/$stores/{quote(name, safe='')}/{'enable' if enabled else 'disable'}")
 
+    # -- backups
+    def begin_backup(self, to: str, note: str) -> Json:
+        """See `busway.safekeeping.draft`: the caller has made the folder that the server writes into."""
+        body = json.dumps({"to": to, "note": note}).encode()
+        return object_of(self._request("POST", "/$backup", body, content="json"))
+
+    def backup(self) -> Json:
+        """How far the last one is."""
+        return object_of(self._request("GET", "/$backup"))
+
+    def stop_backup(self) -> None:
+        self._request("DELETE", "/$backup")
+
     # -- claims
     def claims(self, path: str) -> list[Json]:
         """[{stamp, messages}] of a queue or subscription, or of its dead letters: what streams hold there."""

@@ -12,6 +12,7 @@ adds the row that brings it back.
   greed        the same where one client could stop all others
   staging      faults against writes in two phases
   reset        faults of a bus that is made as new, and of what is shipped
+  safekeeping  faults against backups and checks
   letters      faults against dead letters that go back to work
   defects      the same for producers, budgets, addresses and waiting
   play         makes the copies, runs the tests, tells what they saw

@@ -41,7 +41,15 @@ from busway.gateway.http.bulk.staging_route import StagingRoute
 from busway.gateway.http.call import Call, host_of
 from busway.gateway.http.event_hubs import ConsumerGroupRoutes, HubMessages, HubRoutes, PartitionsRoute
 from busway.gateway.http.messages.messages import Messages, WireCodec
-from busway.gateway.http.operator_routes import MakeNew, MetricsRoute, OperatorRoutes, ResetRoute, StatusPage
+from busway.gateway.http.operator_routes import (
+    BackupMaker,
+    BackupRoute,
+    MakeNew,
+    MetricsRoute,
+    OperatorRoutes,
+    ResetRoute,
+    StatusPage,
+)
 from busway.gateway.http.pipelines_route import PipelinesRoute
 from busway.gateway.http.protocol import HttpProtocol, Idlers
 from busway.gateway.http.router import Answering, HubsAnswering, Router, table
@@ -99,6 +107,7 @@ class HttpGateway:
         stagings: Stagings | None = None,
         bulk_bytes_max: int = BYTES_MAX_DEFAULT,
         make_new: MakeNew | None = None,
+        backups: BackupMaker | None = None,
     ) -> None:
         self._namespace = namespace
         #: Shared with AMQP.
@@ -117,6 +126,7 @@ class HttpGateway:
             messages=Messages(namespace, clock, codec),
             operators=OperatorRoutes(namespace, clock, entropy),
             reset=ResetRoute(make_new, pipelines.table),
+            backup=BackupRoute(backups),
             pipelines=PipelinesRoute(pipelines, hubs),
             letters=LettersRoute(namespace, codec, clock, self.bulk),
             backfill=BackfillRoute(namespace, codec, self.bulk),

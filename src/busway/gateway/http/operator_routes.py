@@ -9,6 +9,9 @@ What an operator does besides entities, in JSON:
     PUT    /$rules/NAME                    {rights, primaryKey?, secondaryKey?}; a key left out stays, or is drawn
     DELETE /$rules/NAME
     POST   /$reset                         empties the bus, for test suites
+    GET    /$backup                        {state, to, bytes, bytesTotal, heldMs, stores, error}: the last backup
+    POST   /$backup                        {to, note}: begins one, in a folder that the caller has made (see draft)
+    DELETE /$backup                        ends one that is under way
 
 All of them ask for Manage on the namespace (`router` does): a queue's own rule never opens them. Refusals have the
 XML body of every other route, so a client reads one kind of error.
@@ -35,7 +38,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
@@ -212,6 +215,43 @@ def _fragment_json(fragment: FragmentCounts) -> dict[str, object]:
 
 def _json(content: object, status: int = 200) -> Response:
     return JSONResponse(content, status, _NO_STORE)
+
+
+class BackupMaker(Protocol):
+    """Whoever can copy the bus while it works."""
+
+    async def begin(self, target: str, note: str) -> None:
+        """Returns when it is decided what is in it. Raises BrokerError."""
+
+    def told(self) -> dict[str, object]: ...
+
+    def stop(self) -> None: ...
+
+
+class BackupRoute:
+    """`backups`: None where there are no files to copy."""
+
+    def __init__(self, backups: BackupMaker | None) -> None:
+        self._backups = backups
+
+    async def tell(self, _: Call) -> Response:
+        return _json(self._found().told())
+
+    async def begin(self, call: Call) -> Response:
+        sent = parse_json(await call.body())
+        if not isinstance(sent, dict) or sent.keys() != {"to", "note"}:
+            raise BadArgument("The body must be an object with to and note.")
+        await self._found().begin(_text(sent, "to"), _text(sent, "note"))
+        return _json(self._found().told(), 202)
+
+    async def stop(self, _: Call) -> Response:
+        self._found().stop()
+        return _json(self._found().told())
+
+    def _found(self) -> BackupMaker:
+        if self._backups is None:
+            raise HttpRefusal(404, "This server makes no backups.")
+        return self._backups
 
 
 #: Raises BrokerError.

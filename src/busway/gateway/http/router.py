@@ -39,7 +39,13 @@ from busway.gateway.http.bulk.staging_route import StagingRoute
 from busway.gateway.http.call import Call
 from busway.gateway.http.event_hubs import ConsumerGroupRoutes, HubMessages, HubRoutes, PartitionsRoute
 from busway.gateway.http.messages.messages import Messages, is_lock
-from busway.gateway.http.operator_routes import MetricsRoute, OperatorRoutes, ResetRoute, StatusPage
+from busway.gateway.http.operator_routes import (
+    BackupRoute,
+    MetricsRoute,
+    OperatorRoutes,
+    ResetRoute,
+    StatusPage,
+)
 from busway.gateway.http.pipelines_route import PipelinesRoute
 from busway.gateway.http.statuses import HttpRefusal, method_not_allowed
 from busway.model.descriptions import MANAGE
@@ -93,6 +99,7 @@ class Answering:
     messages: Messages
     operators: OperatorRoutes
     reset: ResetRoute
+    backup: BackupRoute
     pipelines: PipelinesRoute
     letters: LettersRoute
     backfill: BackfillRoute
@@ -109,7 +116,7 @@ def table(of: Answering) -> list[Row]:
         *(_hubs(of.hubs) if of.hubs is not None else ()),
         *_claims(of.claims),
         *_messages(of.messages),
-        *_operator(of.operators, of.reset, of.pipelines),
+        *_operator(of.operators, of.reset, of.backup, of.pipelines),
         *(_staging(of.staging) if of.staging is not None else ()),
         *_bulk(of.backfill, of.letters),
         *_entities(of.entities),
@@ -191,7 +198,9 @@ def _messages(messages: Messages) -> Iterator[Row]:
     )
 
 
-def _operator(operators: OperatorRoutes, reset: ResetRoute, pipelines: PipelinesRoute) -> Iterator[Row]:
+def _operator(
+    operators: OperatorRoutes, reset: ResetRoute, backup: BackupRoute, pipelines: PipelinesRoute
+) -> Iterator[Row]:
     yield Row("$stores", {READ: operators.stores}, _manages)
     yield Row("$stores/{name}/{verb=enable|disable}", {"POST": operators.switch_store}, _manages)
     yield Row("$fragments/{entity...}", {READ: operators.fragments}, _manages)
@@ -202,6 +211,7 @@ def _operator(operators: OperatorRoutes, reset: ResetRoute, pipelines: Pipelines
         _manages,
     )
     yield Row("$reset", {"POST": reset.reset}, _manages)
+    yield Row("$backup", {READ: backup.tell, "POST": backup.begin, "DELETE": backup.stop}, _manages_namespace)
     yield Row("$pipelines", {READ: pipelines.pipelines})
     yield Row(
         "$pipelines/{name...}",

@@ -9,7 +9,9 @@ reads            reads of messages; which rows were touched lately and can be re
 reader_pool      reading connections; rows touched in a thread, read on the loop
 reader           the half of a read that runs on a connection of its own
 database_file    opening a file: new, ours, or to be migrated; checkpoints and free pages, between commits
+snapshot         what a file holds at one moment, copied while the store goes on
+file_check       what is whole in a file and what is damaged, without writing
 queries          the statements of `queries.sql`, `schema.sql` and `migrations`
 
-Others know `store`.
+Others know `store`; `busway.safekeeping` knows the snapshot and the check, too.
 """

@@ -251,6 +251,8 @@ class FileUpkeep:
         self._slice_at = 0.0
         #: More free pages are worth giving back.
         self.has_slices = False
+        #: A snapshot keeps the log from starting over: checkpoints would be in vain.
+        self.is_log_kept = False
         connection.set_wal_hook(self._note_log_pages)
 
     def _note_log_pages(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
@@ -267,6 +269,8 @@ class FileUpkeep:
         return self.has_slices and now >= self._slice_at
 
     def _is_log_long(self, is_space_low: bool) -> bool:
+        if self.is_log_kept:
+            return False
         return self._log_pages > (self._checkpoint_pages_low if is_space_low else self._checkpoint_pages)
 
     def run(self, is_space_low: bool) -> bool:

@@ -662,9 +662,91 @@ PRAGMA cache_spill = ON
 -- Back to what the writer has.
 PRAGMA cache_spill = OFF
 
+-- pragmas_of_a_copy --
+-- A copy that is not whole is thrown away, so nothing need be taken back; it is synced when it is complete.
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+PRAGMA cache_size = -4096
+
+-- pragmas_of_the_emptier --
+-- It writes nothing but what the log holds already, and that as safely as the writer.
+PRAGMA synchronous = FULL;
+PRAGMA wal_autocheckpoint = 0
+
 -- pragmas_of_a_reader --
 -- No mmap anywhere: a damaged disk must give an error, not kill the process.
 PRAGMA query_only = ON;
 PRAGMA cache_size = -4096;
 PRAGMA cell_size_check = ON;
 PRAGMA trusted_schema = OFF
+
+-- pragmas_of_a_check --
+-- The first keeps the index of a log in memory, where no file can be made for it. What is sorted may need room.
+PRAGMA locking_mode = EXCLUSIVE;
+PRAGMA query_only = ON;
+PRAGMA cache_size = -16384;
+PRAGMA cell_size_check = ON;
+PRAGMA trusted_schema = OFF
+
+-- pragma_integrity_check --
+-- The structure of the file and of all indexes.
+PRAGMA integrity_check(100)
+
+-- check_fragments --
+-- Every fragment as its row has it.
+SELECT key, owner, fragment_index, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at
+FROM fragments ORDER BY key
+
+-- check_rows --
+-- Active rows behind a key.
+SELECT key, enqueued_at, expires_at, checksum, more, bare FROM {place} WHERE key > ? ORDER BY key
+
+-- check_rows_aside --
+-- Deferred or scheduled rows behind a key, with what stands in their indexes.
+SELECT key, enqueued_at, expires_at, checksum, more, bare, session_id, scheduled_at FROM {place}
+WHERE key > ? ORDER BY key
+
+-- check_marks_alone --
+-- Marks without a run.
+SELECT key FROM run_marks WHERE NOT EXISTS (SELECT 1 FROM message_runs WHERE message_runs.key = run_marks.key)
+
+-- check_payloads --
+-- Shared bodies and their weights, also where one of the two is missing.
+SELECT payload_references.payload, payload_references.weight, payloads.id IS NOT NULL
+FROM payload_references LEFT JOIN payloads ON payloads.id = payload_references.payload
+UNION ALL
+SELECT id, NULL, 1 FROM payloads
+WHERE NOT EXISTS (SELECT 1 FROM payload_references WHERE payload_references.payload = payloads.id)
+
+-- check_sessions --
+-- What sessions count, beside what their index has.
+SELECT
+    fragment, session_id, active,
+    (
+        SELECT count(*) FROM session_messages
+        WHERE session_messages.session_id = sessions.session_id
+            AND session_messages.key BETWEEN sessions.fragment << 40 AND (sessions.fragment + 1 << 40) - 1
+    ),
+    first_key,
+    (
+        SELECT min(key) FROM session_messages
+        WHERE session_messages.session_id = sessions.session_id
+            AND session_messages.key BETWEEN sessions.fragment << 40 AND (sessions.fragment + 1 << 40) - 1
+    )
+FROM sessions
+
+-- check_session_index --
+-- Entries without a message.
+SELECT key FROM session_messages WHERE NOT EXISTS (SELECT 1 FROM messages WHERE messages.key = session_messages.key)
+
+-- check_indexed --
+-- How many entries each fragment has.
+SELECT key >> 40, count(*) FROM session_messages GROUP BY key >> 40
+
+-- check_session_states --
+-- Every state.
+SELECT fragment, session_id, state FROM session_states
+
+-- check_chunk_spots --
+-- Every chunk by log and number, by the index alone.
+SELECT key, log, last_number FROM log_chunks ORDER BY log, last_number

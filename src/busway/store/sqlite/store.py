@@ -46,6 +46,7 @@ from busway.store.sqlite.queries import query
 from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.reader_pool import ReaderPool
 from busway.store.sqlite.reads import SqliteReads
+from busway.store.sqlite.snapshot import StoreSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ class SqliteStore(CommitCycle):
             free_bytes=free_bytes or free_bytes_of(path.parent),
         )
         # Of one opening; see _begin.
+        self._is_paused = False
         self._key_written = 1
         self._space_looked_at = 0.0
         self._mark_timer: asyncio.TimerHandle | None = None
@@ -231,7 +233,7 @@ class SqliteStore(CommitCycle):
         if generation != self._spans.generation:
             return
         self._is_scheduled = False
-        if self._is_writer_busy or self._reporting is not None:
+        if self._is_writer_busy or self._reporting is not None or self._is_paused:
             return
         if not self._has_work() or self.state is not StoreState.OPEN:
             return
@@ -327,6 +329,21 @@ class SqliteStore(CommitCycle):
 
     def _failed(self) -> None:
         self._look_at_space_soon()
+
+    # -- a snapshot
+    def pause_commits(self) -> None:
+        """None starts until `resume_commits`. One that is under way goes on to its end."""
+        self._is_paused = True
+
+    def resume_commits(self) -> None:
+        self._is_paused = False
+        if self.state is StoreState.OPEN:
+            self._go_on()
+
+    def snapshot(self) -> StoreSnapshot:
+        """Of a moment that is still to come. Raises StoreUnavailable."""
+        self._require_open()
+        return StoreSnapshot(self.name, self._path, self._vfs, self._upkeep)
 
     def _has_work(self) -> bool:
         """Something has joined, or slices of an earlier removal are left."""

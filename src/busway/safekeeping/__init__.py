@@ -1,0 +1,10 @@
+"""What an operator does for the day on which a disk breaks: a bus is copied while it works, and a copy is looked at.
+
+draft            the folder that a backup is written into: whole under its own name, or not there at all
+backup           of a running bus: one cut through all of its stores, then copies at leisure
+stopped_copy     the same of a bus that nobody serves, and which files belong to it
+directory_check  what is whole in a data directory, and what is damaged
+
+The server and the verbs `busway backup` and `busway check` know it, nobody else. What a single store can do for it
+lies in `busway.store.sqlite`: `snapshot` and `file_check`.
+"""
