@@ -498,7 +498,7 @@ def test_a_killed_bus_is_copied_with_its_logs(tmp_path: Path, shell: Shell) -> N
 
 
 def test_stores_that_lie_elsewhere_are_found_and_come_along(tmp_path: Path, shell: Shell) -> None:
-    """Backup: named, or by the catalogue in one of those that lie in the directory; the copy has them in one place."""
+    """Backup: named, or by the catalogue in one of those that lie in the directory; the copy has all."""
     urls = [f"sqlite:{tmp_path / f'{name}.sqlite'}" for name in ("red", "blue")]
     given = [option for url in urls for option in ("--store", url)]
     with RunningServer(tmp_path / "live", *given) as server:
