@@ -8,7 +8,6 @@ had ended is not; in between either is right, as after a crash. The bus itself g
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import subprocess
 import time
@@ -21,6 +20,7 @@ from tests.chaos.checker import Verdict, check
 from tests.chaos.draining import drain
 from tests.chaos.history import History
 from tests.chaos.hub_reading import body_of, number_in, partitions_of, read_in_bulk
+from tests.chaos.kill import damage_in
 from tests.chaos.mixed_load import MixedLoad, history_until
 from tests.chaos.provision import stored_messages
 from tests.chaos.scenario import Outcome, add_verdict, outcome
@@ -163,14 +163,8 @@ def _back_up(server: RunningServer, target: Path) -> BackedUp:
 
 async def _judge_copy(copy: BackedUp, load: MixedLoad, forwards: list[ForwardLoad], hub: HubLoad) -> Verdict:
     together = Verdict()
-    looked = await asyncio.to_thread(
-        subprocess.run,
-        [str(BUSWAY), "check", "--data", str(copy.folder), "--json"],
-        check=False,
-        capture_output=True,
-    )
-    if looked.returncode:
-        together.found("a copy is damaged", str(json.loads(looked.stdout))[:2000])
+    for sentence in await asyncio.to_thread(damage_in, copy.folder):
+        together.found("a copy is damaged", sentence)
     restored = RunningServer(copy.folder.with_name(f"{copy.folder.name}-served"))
     await asyncio.to_thread(restored.folder.mkdir)
     copy.folder.rename(restored.data)

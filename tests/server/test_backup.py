@@ -497,6 +497,22 @@ def test_a_killed_bus_is_copied_with_its_logs(tmp_path: Path, shell: Shell) -> N
         assert len(shell.json("receive", "orders", "--count", "40", "--data", str(restored.data))) == 40
 
 
+def test_stores_that_lie_elsewhere_are_found_and_come_along(tmp_path: Path, shell: Shell) -> None:
+    """Backup: named, or by the catalogue in one of those that lie in the directory; the copy has all."""
+    urls = [f"sqlite:{tmp_path / f'{name}.sqlite'}" for name in ("red", "blue")]
+    given = [option for url in urls for option in ("--store", url)]
+    with RunningServer(tmp_path / "live", *given) as server:
+        data = ("--data", str(server.data))
+        shell("queue", "create", "orders", *data)
+        shell("send", "orders", "--body", "hello", "--count", "40", *data)
+        shell("backup", str(tmp_path / "running"), *data)
+        assert "red.sqlite is in use by" in shell("check", "--data", str(tmp_path), *given, code=2)
+    shell("backup", str(tmp_path / "stopped"), *data, *given)
+    for looked_at in (("--data", str(tmp_path / name)) for name in ("running", "stopped")):
+        assert [each["messages"] for each in shell.json("check", *looked_at)["stores"]] == [40, 0]
+    assert shell.json("check", *data, *given)["whole"]
+
+
 def test_where_no_bus_is_nothing_is_copied(tmp_path: Path, shell: Shell) -> None:
     """Command-line contract."""
     assert "There is no bus" in shell("backup", str(tmp_path / "copy"), "--data", str(tmp_path / "x"), code=1)

@@ -23,17 +23,24 @@ if TYPE_CHECKING:
     from busway.store.sqlite.file_check import Findings, Tell
 
 _LOOK_EVERY_S: Final = 0.1
-_BACKUP_HELP: Final = """Copy a bus to the folder TO, while clients send and receive. What they were told before is in
-it.
+StoreOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="A store as busway serve was given it (sqlite:PATH), where nobody serves it; repeatable, in that order.",
+    ),
+]
+_BACKUP_HELP: Final = """Copy a bus to the folder TO, while clients work. What they were told before is in it.
 
 The running server makes the copy; of a data directory that nobody serves the files are copied. TO must not be there
 yet, or be empty; it is there when the copy is whole and synced. To restore, serve it: busway serve --data TO.
 
-The keys of the bus are in the copy: it is made readable for you alone. Captured files and the journal are not in
-it."""
-_CHECK_HELP: Final = """Look at everything in a data directory that nobody serves, or in a copy of one: what is whole,
-what is
-damaged, and where. Nothing is written.
+The keys of the bus are in the copy: it is made readable for you alone. Captured files and the
+journal are not in it."""
+_CHECK_HELP: Final = """Look at everything in a data directory that nobody serves, or in a copy of one.
+
+What is whole is told, what is damaged, and where. Nothing is written.
 
 Exit status 0: all is whole; 1: something is damaged; 2: there is nothing to check, or a server works with it."""
 
@@ -45,6 +52,7 @@ def register(app: typer.Typer) -> None:
 
 def backup(
     to: Annotated[Path, typer.Argument(metavar="TO", help="The folder to make.")],
+    store: StoreOption = None,
     *,
     server: ServerOptions,
     as_json: JsonOption = False,
@@ -59,7 +67,7 @@ def backup(
     directory = DataDirectory(server.data or default_data_directory())
     try:
         try:
-            facts = None if server.connection_string else _of_stopped(directory, draft)
+            facts = None if server.connection_string else _of_stopped(directory, store or [], draft)
         except DirectoryInUse:
             facts = None
         if facts is None:
@@ -105,21 +113,20 @@ def _of_running(client: "ServiceBusAdministrationClient", draft: "Draft") -> dic
     }
 
 
-def _of_stopped(directory: "DataDirectory", draft: "Draft") -> dict[str, object]:
+def _of_stopped(directory: "DataDirectory", urls: list[str], draft: "Draft") -> dict[str, object]:
     """Raises DirectoryInUse, BackupRefused."""
     from busway.safekeeping.backup import write_facts
     from busway.safekeeping.draft import BackupRefused
-    from busway.safekeeping.stopped_copy import copy_stopped, held, store_files
+    from busway.safekeeping.stopped_copy import copy_stopped, held
 
-    with held(directory):
-        stores = store_files(directory)
+    with held(directory, urls) as stores:
         if not stores:
             raise BackupRefused(f"There is no bus in {directory.path}.")
         draft.take(draft.make())
         try:
             copied = 0
             with progress("Copying", sum(store.size_bytes() for store in stores)) as bar:
-                for count in copy_stopped(directory, draft.path):
+                for count in copy_stopped(directory, stores, draft.path):
                     copied += count
                     bar.advance(count)
             write_facts(draft.path, time.time_ns() // 1_000_000, [{"name": store.name} for store in stores])
@@ -129,21 +136,21 @@ def _of_stopped(directory: "DataDirectory", draft: "Draft") -> dict[str, object]
     return {"to": str(draft.target), "stores": len(stores), "bytes": copied}
 
 
-def check(data: DataOption = None, as_json: JsonOption = False) -> None:
+def check(data: DataOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """See `_CHECK_HELP`."""
     from busway.data_directory import DataDirectory
     from busway.safekeeping.directory_check import DirectoryCheck, NothingToCheck
-    from busway.safekeeping.stopped_copy import DirectoryInUse, held, store_files
+    from busway.safekeeping.stopped_copy import DirectoryInUse, held
     from busway.serve_options import default_data_directory
     from busway.store.contract import StoreTooNew
 
     directory = DataDirectory(data or default_data_directory())
     try:
         with (
-            held(directory),
-            _progress(sum(2 * file.size_bytes() for file in store_files(directory))) as tell,
+            held(directory, store or []) as files,
+            _progress(sum(2 * file.size_bytes() for file in files)) as tell,
         ):
-            report = DirectoryCheck(directory, tell).run()
+            report = DirectoryCheck(directory, files, tell).run()
     except DirectoryInUse as error:
         raise WrongCall(f"{error}: stop that server, or check a backup (busway backup).") from error
     except (NothingToCheck, StoreTooNew) as error:

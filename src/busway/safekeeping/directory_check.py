@@ -14,7 +14,7 @@ beyond. What stays in memory is a few numbers for each fragment and the catalogu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -32,7 +32,7 @@ from busway.broker.namespace.catalogue_rows import (
 from busway.broker.namespace.rule_table import RULE_PREFIX, RuleRow
 from busway.data_directory import DataDirectory
 from busway.model.descriptions import integer_at
-from busway.safekeeping.stopped_copy import store_files
+from busway.safekeeping.stopped_copy import StoreFile
 from busway.staging.decisions import DECISION_PREFIX, Decision
 from busway.staging.stage_table import NOTE_PREFIX, read_note
 from busway.store.contract import Counters, FragmentKey, StoreError, StoreTooNew
@@ -108,23 +108,23 @@ class _Named:
 
 
 class DirectoryCheck:
-    """Of a data directory that is held (`stopped_copy.held`)."""
+    """Of a data directory and its stores, which are held (`stopped_copy.held`)."""
 
-    def __init__(self, directory: DataDirectory, tell: Tell) -> None:
+    def __init__(self, directory: DataDirectory, files: Sequence[StoreFile], tell: Tell) -> None:
         self._directory = directory
+        self._files = files
         self._tell = tell
         self._report = DirectoryReport(directory.path)
         self._named = _Named()
 
     def run(self) -> DirectoryReport:
         """Raises NothingToCheck, and StoreTooNew where a newer version knows better."""
-        files = store_files(self._directory)
-        if not files:
+        if not self._files:
             raise NothingToCheck(
                 f"There is no bus in {self._directory.path}: no server has used it yet, or it is another folder."
             )
         checks = []
-        for file in files:
+        for file in self._files:
             if file.is_missing:
                 self._report.findings.add(
                     "stores", f"The store {file.name} is missing: {file.path} is not there."

@@ -13,12 +13,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from busway.broker.namespace.catalogue_rows import store_rows
+from busway.broker.namespace.catalogue_rows import StoreRow, store_rows
 from busway.data_directory import DataDirectory
 from busway.safekeeping.draft import BackupRefused
 from busway.store.contract import StoreError
@@ -51,16 +51,14 @@ class StoreFile:
         return sum(file.stat().st_size for file in self.files().values())
 
 
-def store_files(directory: DataDirectory) -> list[StoreFile]:
-    """Those in the directory, and those elsewhere that a catalogue in it names."""
-    found = {path.stem: StoreFile(path.stem, path) for path in sorted(directory.stores.glob("store-*.db"))}
-    rows = None
-    for file in list(found.values()):
-        with contextlib.suppress(StoreError, OSError):
-            version, texts = read_catalogue(file.path)
-            if rows is None or version > rows[0]:
-                rows = version, store_rows(texts)
-    for row in rows[1] if rows is not None else ():
+def store_files(directory: DataDirectory, urls: Sequence[str] = ()) -> list[StoreFile]:
+    """`urls`: as a server is given them; else those in the directory, and those elsewhere that a catalogue in it
+    names."""
+    if urls:
+        paths = [Path(url.removeprefix("sqlite:").removeprefix("//")) for url in urls]
+        return [StoreFile(f"store-{n}", path, not path.is_file()) for n, path in enumerate(paths)]
+    found = {path.stem: StoreFile(path.stem, path) for path in directory.stores.glob("store-*.db")}
+    for row in _newest_rows(list(found.values())):
         if row.name not in found:
             path = Path(row.url.removeprefix("sqlite:").removeprefix("//"))
             elsewhere = path if path.is_file() else directory.stores / f"{row.name}.db"
@@ -68,19 +66,31 @@ def store_files(directory: DataDirectory) -> list[StoreFile]:
     return [found[name] for name in sorted(found, key=lambda name: (len(name), name))]
 
 
+def _newest_rows(files: Sequence[StoreFile]) -> list[StoreRow]:
+    newest, rows = -1, []
+    for file in files:
+        with contextlib.suppress(StoreError):
+            version, texts = read_catalogue(file.path)
+            if version > newest:
+                newest, rows = version, store_rows(texts)
+    return rows
+
+
 @contextlib.contextmanager
-def held(directory: DataDirectory) -> Iterator[None]:
+def held(directory: DataDirectory, urls: Sequence[str] = ()) -> Iterator[list[StoreFile]]:
     """No server begins with the directory or one of its stores meanwhile. Nothing is written. Raises
     DirectoryInUse."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_held(directory.path / "lock", directory.path))
-        for lock in sorted(directory.stores.glob("*.db.lock")):
-            stack.enter_context(_held(lock, directory.path))
-        yield
+        stack.enter_context(_held(directory.path / "lock", f"The data directory {directory.path}"))
+        files = store_files(directory, urls)
+        for file in files:
+            path = file.path.resolve()
+            stack.enter_context(_held(path.with_name(f"{path.name}.lock"), f"The store's file {file.path}"))
+        yield files
 
 
 @contextlib.contextmanager
-def _held(lock: Path, directory: Path) -> Iterator[None]:
+def _held(lock: Path, named: str) -> Iterator[None]:
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:  # a copy without its locks
@@ -91,18 +101,18 @@ def _held(lock: Path, directory: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
-            raise DirectoryInUse(f"The data directory {directory} is in use by process {holder}") from error
+            raise DirectoryInUse(f"{named} is in use by process {holder}") from error
         yield
     finally:
         os.close(descriptor)
 
 
-def copy_stopped(directory: DataDirectory, folder: Path) -> Iterator[int]:
+def copy_stopped(directory: DataDirectory, files: Sequence[StoreFile], folder: Path) -> Iterator[int]:
     """Everything that belongs to the bus into an empty folder, to be synced at the end: how many bytes more are
     copied. Whoever asks holds the directory. Raises BackupRefused."""
     try:
         (folder / "stores").mkdir(mode=0o700)
-        for store in store_files(directory):
+        for store in files:
             if store.is_missing:
                 raise BackupRefused(
                     f"The store {store.name} is missing: {store.path} is not there. Nothing was kept."

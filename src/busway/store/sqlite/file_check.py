@@ -25,7 +25,7 @@ import apsw
 from busway.message.message import PLACE_ACTIVE, Message
 from busway.store.contract import COUNTER_BITS, COUNTER_MASK, INDEX_SHIFT, Counters, StoreError, StoreTooNew
 from busway.store.log_rows import chunk_data
-from busway.store.rows import message_of, unsealed
+from busway.store.rows import key_bounds, message_of, unsealed
 from busway.store.run_block import RunHead, bounds_checksum, marks_checksum
 from busway.store.sqlite.commit_batch import REFERENCE_WEIGHT
 from busway.store.sqlite.companion_files import HighWater
@@ -462,8 +462,8 @@ class FileCheck:
             self.report.findings.add(
                 "sessions", f"the index of sessions has {self._named(key)}, which is not there."
             )
-        for fragment, count in self._all("check_indexed"):
-            self._tally(fragment).indexed = count
+        for (fragment,) in self._all("read_fragments_with_sessions"):
+            self._tally(fragment).indexed = self._one("check_indexed", key_bounds(fragment))[0]
         for fragment, session_id, state in self._all("check_session_states"):
             tally = self._tally(fragment)
             try:
