@@ -5,6 +5,8 @@ backup           of a running bus: one cut through all of its stores, then copie
 stopped_copy     the same of a bus that nobody serves, and which files belong to it
 directory_check  what is whole in a data directory, and what is damaged
 
-The server and the verbs `busway backup` and `busway check` know it, nobody else. What a single store can do for it
-lies in `busway.store.sqlite`: `snapshot` and `file_check`.
+The server and the verbs for backups and checks know it, nobody else. What a single store can do for it lies in the
+package of SQLite's stores.
+
+Others know all of it.
 """

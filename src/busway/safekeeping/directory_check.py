@@ -14,24 +14,13 @@ beyond. What stays in memory is a few numbers for each fragment and the catalogu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from busway.broker.namespace.catalogue import DECIDED_KEY, TAKEN_OVER_PREFIX, DecidedRules
-from busway.broker.namespace.catalogue_rows import (
-    ENTITY_PREFIXES,
-    NAMESPACE_KEY,
-    STORE_PREFIX,
-    EntityRow,
-    NamespaceRow,
-    StoreRow,
-    read_row,
-)
-from busway.broker.namespace.rule_table import RULE_PREFIX, RuleRow
+from busway.broker.namespace.namespace import NAMESPACE_KEY, fragments_named, namespace_id
 from busway.data_directory import DataDirectory
-from busway.model.descriptions import integer_at
 from busway.safekeeping.stopped_copy import StoreFile
 from busway.staging.decisions import DECISION_PREFIX, Decision
 from busway.staging.stage_table import NOTE_PREFIX, read_note
@@ -161,7 +150,7 @@ class DirectoryCheck:
             text = report.catalogue.get(NAMESPACE_KEY)
             try:
                 if text is not None:
-                    ids[NamespaceRow.parse(text).id] = report.name
+                    ids[namespace_id(text)] = report.name
             except StoreError:
                 continue  # told with its row
         if len(ids) > 1:
@@ -186,24 +175,15 @@ class DirectoryCheck:
 
     def _read_row(self, key: str, text: str, named: _Named) -> None:
         """Raises StoreError, and whatever a row may cause that nobody could have written."""
-        prefix = key[: key.find(":") + 1]
-        if key == NAMESPACE_KEY:
-            NamespaceRow.parse(text)
-        elif prefix == STORE_PREFIX:
-            StoreRow.parse(key, text)
-        elif prefix in ENTITY_PREFIXES:
-            for share in EntityRow.parse(key, text).shares:
-                named.add(named.queues, share.store_name, *share.fragments)
-        elif prefix == HUB_PREFIX:
+        named_here = fragments_named(key, text)
+        if named_here is not None:
+            for store_name, fragments in named_here:
+                named.add(named.queues, store_name, *fragments)
+        elif key.startswith(HUB_PREFIX):
             for log in HubRow.parse(key, text).shares:
                 named.add(named.logs, log.store_name, log.log)
-        elif prefix == TAKEN_OVER_PREFIX:
-            with read_row(key, text) as data:
-                integer_at(data, "number")
-        elif key == DECIDED_KEY:
-            DecidedRules.parse(text)
-        elif prefix in _PARSERS:
-            _PARSERS[prefix](key, text)
+        elif key.startswith(GROUP_PREFIX):
+            GroupRow.parse(key, text)
         else:
             self._note(f"This version does not know the catalogue's row {key!a}.")
 
@@ -245,14 +225,3 @@ class DirectoryCheck:
     def _note(self, sentence: str) -> None:
         if len(self._report.notes) < NOTES_MAX:
             self._report.notes.append(sentence)
-
-
-def _consumer_group(key: str, text: str) -> None:
-    GroupRow.parse(key, text)
-
-
-def _rule(key: str, text: str) -> None:
-    RuleRow.parse(key, text)
-
-
-_PARSERS: Final[dict[str, Callable[[str, str], None]]] = {GROUP_PREFIX: _consumer_group, RULE_PREFIX: _rule}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from busway.broker.namespace.catalogue_rows import StoreRow, store_rows
+from busway.broker.namespace.namespace import StoreRow, store_rows
 from busway.data_directory import DataDirectory
 from busway.safekeeping.draft import BackupRefused
 from busway.store.contract import StoreError

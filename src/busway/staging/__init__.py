@@ -34,5 +34,5 @@ away or full.
   decisions      the rows of decisions and their life; what a writer is told
   publisher      from the logs to the entities, with chunks read one page ahead, in turns of the loop
 
-Others know `decider`, `decisions` and `stagings`.
+Others know `decider`, `decisions`, `stagings` and, to read notes, `stage_table`.
 """

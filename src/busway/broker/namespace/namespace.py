@@ -38,10 +38,15 @@ from busway.broker.fragment.lane import WindowBudget
 from busway.broker.fragment.locks import Attachment
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.namespace.auto_delete import LOOK_AROUND_EVERY_S
-from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, entity_rows
+from busway.broker.namespace.catalogue_reading import fragments_named as fragments_named
+from busway.broker.namespace.catalogue_reading import namespace_id as namespace_id
+from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY as NAMESPACE_KEY
 from busway.broker.namespace.catalogue_rows import EntityRow as EntityRow
+from busway.broker.namespace.catalogue_rows import NamespaceRow, entity_rows
+from busway.broker.namespace.catalogue_rows import StoreRow as StoreRow
 from busway.broker.namespace.catalogue_rows import object_at as object_at
 from busway.broker.namespace.catalogue_rows import read_row as read_row
+from busway.broker.namespace.catalogue_rows import store_rows as store_rows
 from busway.broker.namespace.catalogue_rows import written_row as written_row
 from busway.broker.namespace.contents import NamespaceContents as NamespaceContents
 from busway.broker.namespace.entity_creation import EntityCreation

@@ -13,5 +13,5 @@ snapshot         what a file holds at one moment, copied while the store goes on
 file_check       what is whole in a file and what is damaged, without writing
 queries          the statements of `queries.sql`, `schema.sql` and `migrations`
 
-Others know `store`; `busway.safekeeping` knows the snapshot and the check, too.
+Others know `store`; what makes backups and checks knows `snapshot`, `file_check` and `companion_files`, too.
 """
