@@ -398,8 +398,11 @@ class Server:
     def _store_at(self, number: int, url: str) -> Store:
         scheme, _, rest = url.partition(":")
         if scheme != "sqlite" or not rest:
+            kind = (
+                f" begins with {scheme!r}, which" if scheme.isalpha() and rest else ""
+            )  # no more: it may be a password
             raise ServerFailed(
-                f"The store address {url!r} is not known: this version has sqlite:PATH stores."
+                f"The address of a store{kind} is not known: there are sqlite:PATH and postgresql://HOST/DATABASE."
             )
         path = Path(rest.removeprefix("//"))
         return SqliteStore(f"store-{number}", path, self._clock)
