@@ -398,9 +398,8 @@ class Server:
     def _store_at(self, number: int, url: str) -> Store:
         scheme, _, rest = url.partition(":")
         if scheme != "sqlite" or not rest:
-            kind = (
-                f" begins with {scheme!r}, which" if scheme.isalpha() and rest else ""
-            )  # no more: it may be a password
+            # No more of it is shown: it may hold a password.
+            kind = f" begins with {scheme!r}, which" if scheme.isalpha() and rest else ""
             raise ServerFailed(
                 f"The address of a store{kind} is not known: there are sqlite:PATH and postgresql://HOST/DATABASE."
             )
