@@ -14,14 +14,18 @@ import apsw
 from busway.clock import Clock
 from busway.message.message import PLACE_ACTIVE, Message
 from busway.store.contract import Counters, FragmentKey, FragmentRow, Page, StoreError, StoreState
+from busway.store.postgres.url import parse
 from busway.store.shadow import Shadow
 from busway.store.sqlite.commit_batch import REFERENCE_WEIGHT
 from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.reader_pool import ReaderPool
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.memory_store import MemoryStore
+from tests.store_contract.holdable_postgres import HoldablePostgresStore
 
 LOTS = 1 << 40
+#: In each database of a test.
+STORES = 4
 #: Settings of SQLite stores: every message is a row of its own; a few that are put together are a run.
 ROWS_ONLY = {"run_messages_min": LOTS}
 SMALL_RUNS = {"run_messages_min": 4}
@@ -132,14 +136,21 @@ class HoldableMemoryStore(MemoryStore):
 class World:
     """Where stores of one kind live. Data outlives a store, as it would on a disk."""
 
-    def __init__(self, kind: str, directory: Path) -> None:
+    def __init__(self, kind: str, directory: Path, url: str = "") -> None:
+        """`url`: of the database where stores of the kind "postgres" lie."""
         self.kind = kind
         self.directory = directory
+        self.url = url
         self._memory: dict[str, HoldableMemoryStore] = {}
+        self._numbers: dict[str, int] = {}
 
     def store(self, name: str = "first", **settings: Any) -> Any:
         if self.kind == "memory":
             return self._memory.setdefault(name, HoldableMemoryStore(name))
+        if self.kind == "postgres":
+            number = self._numbers.setdefault(name, len(self._numbers))
+            taken = {key: value for key, value in settings.items() if key == "batch_bytes_max"}
+            return HoldablePostgresStore(parse(f"{self.url}?stores={STORES}"), number, Clock(), **taken)
         settings = {**SMALL_RUNS, **settings}
         settings.setdefault("reserve_bytes", 0)
         settings.setdefault("space_low_bytes", 0)
