@@ -1,14 +1,16 @@
 """Every test of this folder that takes `world` runs against each kind of store."""
 
 import asyncio
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.harness.postgres_server import PostgresServer
-from tests.store_contract.scenario import World
+from tests.store_contract.scenario import NewWorld, World
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -25,6 +27,24 @@ def sqlite_world(tmp_path: Path) -> World:
 @pytest.fixture
 def postgres_world(tmp_path: Path, fresh_database: str) -> World:
     return World("postgres", tmp_path, fresh_database)
+
+
+@pytest.fixture(scope="session")
+def new_world(request: pytest.FixtureRequest) -> NewWorld:
+    """For a test that wants many: `with new_world(kind) as world`."""
+
+    @contextmanager
+    def make(kind: str) -> Iterator[World]:
+        with tempfile.TemporaryDirectory() as directory:
+            if kind != "postgres":
+                yield World(kind, Path(directory))
+                return
+            server, name = request.getfixturevalue("postgres"), request.getfixturevalue("made_database")
+            url = server.database(f"TEMPLATE {name}")
+            yield World(kind, Path(directory), url)
+            server.drop(url)
+
+    return make
 
 
 @pytest.fixture(scope="session")

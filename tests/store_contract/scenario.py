@@ -6,10 +6,12 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
+import psycopg
 
 from busway.clock import Clock
 from busway.message.message import PLACE_ACTIVE, Message
@@ -172,6 +174,10 @@ class World:
         asyncio.run(scene())
 
 
+#: Makes worlds of a kind, each of its own.
+NewWorld = Callable[[str], AbstractContextManager[World]]
+
+
 class Outcomes(list[StoreError | None]):
     """Collects what callbacks were told."""
 
@@ -243,6 +249,22 @@ def check_references(path: Path) -> int:
         connection.close()
     assert {row[0]: row[1] for row in weights} == {each: found[each] * REFERENCE_WEIGHT for each in found}
     assert kept == sorted(found)
+    return len(kept)
+
+
+def check_postgres_references(url: str) -> int:
+    """The same of a database."""
+    with psycopg.connect(url) as connection:
+        counts = dict(connection.execute("SELECT payload, copies FROM busway.payload_references").fetchall())
+        kept = {number for (number,) in connection.execute("SELECT id FROM busway.payloads").fetchall()}
+        found = Counter(
+            number
+            for table in ("messages", "deferred", "scheduled")
+            for (number,) in connection.execute(f"SELECT payload FROM busway.{table}".encode()).fetchall()  # noqa: S608
+            if number is not None
+        )
+    assert counts == dict(found)
+    assert kept == set(found)
     return len(kept)
 
 
