@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest
 
 export PYTHON
 
-.PHONY: help setup setup-spark run test test-quick test-sdk test-spark lint format pages bench bench-compare bench-spark chaos soak dist clean
+.PHONY: help setup setup-spark run test test-quick test-sdk test-postgres test-spark lint format pages bench bench-compare bench-spark chaos soak dist clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -29,6 +29,10 @@ test-quick: ## a minute: unit, wire and store tests that take no time, on the Py
 test-sdk: ## programs in Go, Java, JavaScript and Rust against real servers; what is missing here is skipped (ARGS="-k go")
 	@scripts/install.sh serve develop
 	@$(PYTEST) -q -rsxf tests/sdk $(ARGS)
+
+test-postgres: ## all about stores in PostgreSQL: contract, servers killed, paused and cut off, SDKs
+	@scripts/install.sh serve develop
+	@$(PYTEST) -n 2 --dist worksteal -q -k postgres tests/unit/store tests/store_contract tests/fault tests/conformance $(ARGS)
 
 test-spark: setup setup-spark ## Spark's formats and jobs against real servers, also what make test leaves out
 	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -q tests/spark

@@ -4,7 +4,7 @@
 #   serve     what `busway serve` imports, and byte code of Busway itself
 #   compile   mypyc
 #   develop   linters, test tools and the official SDKs; where Node exists those for JavaScript; where this is Debian
-#             and we may, libraries that some tests need
+#             and we may, what some tests need of the system's
 #   spark     PySpark, a Java for machines without one, and what the formats need (about 1 GB)
 #
 # A part that is there costs nothing. One that was broken off, by Ctrl-C, a full disk or a lost network, is installed
@@ -99,9 +99,10 @@ install_develop() {
         wait "$npm" || echo "the JavaScript SDKs could not be installed: their tests will be skipped"
     fi
     install_from_debian faketime
+    install_from_debian pgbouncer
 }
 
-# Libraries of the system that tests preload; without them these tests are skipped, and say so.
+# What tests preload or start of the system's; without it these tests are skipped, and say so.
 install_from_debian() {
     command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ] || return 0
     dpkg-query --show "$@" >/dev/null 2>&1 && return 0

@@ -50,6 +50,7 @@ SLOW = {
         "unit/simulator/test_simulation.py",
         "unit/store/test_postgres_cluster.py",
         "unit/store/test_postgres_server_checks.py",
+        "unit/store/test_postgres_tls.py",
         "unit/test_event_chunk.py",
         "unit/test_structure.py",
         "wire/test_event_transcripts.py",

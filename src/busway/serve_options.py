@@ -1,17 +1,21 @@
 """How a server is asked to start: the options of `busway serve` as plain values.
 
 The command line checks what can be checked without touching disk or network, besides asking what a host name means
-(a wrong call exits with 2); everything else is the server's to find out.
+and reading the files that `--store @FILE` names (a wrong call exits with 2); everything else is the server's to find
+out. Addresses of stores may hold a password where nobody else reads along, so no sentence repeats one.
 """
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from busway import host_addresses
+
+if TYPE_CHECKING:
+    from busway.store.postgres.url import PostgresUrl
 
 PORT_MAX: Final = 65_535
 PARTITIONS_MAX: Final = 256
@@ -58,7 +62,7 @@ class ServeOptions:
     port: int = 5672  # 0 takes a free one
     config: Path | None = None
     stores: int | None = None  # number of SQLite files in the data directory
-    store_urls: tuple[str, ...] = ()  # instead of `stores`
+    store_urls: tuple[str, ...] = field(default=(), repr=False)  # instead of `stores`
     partition_count: int = 16  # P-9: fragments of a partitioned entity made from now on
     namespace_partitions: int = 0  # C-1: every new entity has so many fragments; 0: those that ask for it
     fetch_bytes_max: int = 16 * 1024 * 1024  # messages of one answer to a receive by sequence number
@@ -118,6 +122,45 @@ class ServeOptions:
             raise WrongOptions("--allow-reset is for test suites: it works on a loopback address only.")
 
 
+def store_addresses(given: Sequence[str]) -> tuple[str, ...]:
+    """What a command line gives with --store; @FILE stands for the addresses in that file, one in a line. A password
+    may stand there, not here. Raises WrongOptions."""
+    found: list[str] = []
+    for address in given:
+        if address.startswith("@"):
+            found += _addresses_in(Path(address[1:]))
+        else:
+            _read_address(address, is_argument=True)
+            found.append(address)
+    return tuple(found)
+
+
+def _addresses_in(file: Path) -> list[str]:
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise WrongOptions(f"--store @{file} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise WrongOptions(f"--store @{file} is not UTF-8 text.") from error
+    found = [line for line in lines if line and not line.startswith("#")]
+    if not found:
+        raise WrongOptions(f"--store @{file} holds no address: write one in each line.")
+    return found
+
+
+def _read_address(address: str, *, is_argument: bool = False) -> "PostgresUrl | None":
+    """None: it is not a PostgreSQL database's."""
+    from busway.store.contract import StoreError
+    from busway.store.postgres.url import is_postgres, parse  # for those who have one
+
+    if not is_postgres(address):
+        return None
+    try:
+        return parse(address, is_argument=is_argument)
+    except StoreError as error:
+        raise WrongOptions(str(error)) from None  # what led to it shows the address
+
+
 def _check_partitions(options: ServeOptions) -> None:
     bounds = {
         "--partition-count": (options.partition_count, 1),
@@ -160,6 +203,22 @@ def _check_stores(options: ServeOptions) -> None:
         )
     if options.stores is not None and options.stores < 1:
         raise WrongOptions(f"--stores must be at least 1, not {options.stores}.")
+    places: set[str] = set()
+    names = {"store"}  # of files
+    for address in options.store_urls:
+        if (url := _read_address(address)) is None:
+            continue
+        if url.place in places:
+            raise WrongOptions(
+                f"The database at {url.shown} is given twice: one --store holds all of its stores."
+            )
+        if url.name in names:
+            raise WrongOptions(
+                f"Other stores are called {url.name}-0, {url.name}-1, …, too: write name=… into the address of each"
+                " database, and into no two the same; store is the name of files."
+            )
+        places.add(url.place)
+        names.add(url.name)
 
 
 def _check_journal(options: ServeOptions) -> None:

@@ -367,6 +367,13 @@ class PostgresServer:
         self.do(f"ALTER SYSTEM SET {setting} = {value}")
         self.reload()
 
+    def give_file(self, name: str, content: bytes) -> None:
+        """Into the data directory, for the server alone."""
+        path = self.data / name
+        path.write_bytes(content)
+        _own(path)
+        path.chmod(0o600)
+
     def allow(self, *lines: str) -> None:
         """Who may connect, and how, instead of everybody: lines of pg_hba.conf."""
         (self.data / "pg_hba.conf").write_text("".join(f"{line}\n" for line in lines))

@@ -141,7 +141,8 @@ def test_a_store_address_of_another_kind_is_refused(tmp_path: Path) -> None:
     )
     assert refused.returncode == 1
     assert refused.stderr == (
-        "busway: The store address 'mysql://x' is not known: this version has sqlite:PATH stores.\n"
+        "busway: The address of a store begins with 'mysql', which is not known: there are sqlite:PATH and"
+        " postgresql://HOST/DATABASE.\n"
     )
 
 

@@ -6,22 +6,28 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
+import psycopg
 
 from busway.clock import Clock
 from busway.message.message import PLACE_ACTIVE, Message
 from busway.store.contract import Counters, FragmentKey, FragmentRow, Page, StoreError, StoreState
+from busway.store.postgres.url import parse
 from busway.store.shadow import Shadow
 from busway.store.sqlite.commit_batch import REFERENCE_WEIGHT
 from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.reader_pool import ReaderPool
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.memory_store import MemoryStore
+from tests.store_contract.holdable_postgres import HoldablePostgresStore
 
 LOTS = 1 << 40
+#: In each database of a test.
+STORES = 4
 #: Settings of SQLite stores: every message is a row of its own; a few that are put together are a run.
 ROWS_ONLY = {"run_messages_min": LOTS}
 SMALL_RUNS = {"run_messages_min": 4}
@@ -132,14 +138,21 @@ class HoldableMemoryStore(MemoryStore):
 class World:
     """Where stores of one kind live. Data outlives a store, as it would on a disk."""
 
-    def __init__(self, kind: str, directory: Path) -> None:
+    def __init__(self, kind: str, directory: Path, url: str = "") -> None:
+        """`url`: of the database where stores of the kind "postgres" lie."""
         self.kind = kind
         self.directory = directory
+        self.url = url
         self._memory: dict[str, HoldableMemoryStore] = {}
+        self._numbers: dict[str, int] = {}
 
     def store(self, name: str = "first", **settings: Any) -> Any:
         if self.kind == "memory":
             return self._memory.setdefault(name, HoldableMemoryStore(name))
+        if self.kind == "postgres":
+            number = self._numbers.setdefault(name, len(self._numbers))
+            taken = {key: value for key, value in settings.items() if key == "batch_bytes_max"}
+            return HoldablePostgresStore(parse(f"{self.url}?stores={STORES}"), number, Clock(), **taken)
         settings = {**SMALL_RUNS, **settings}
         settings.setdefault("reserve_bytes", 0)
         settings.setdefault("space_low_bytes", 0)
@@ -159,6 +172,10 @@ class World:
                 await store.close()
 
         asyncio.run(scene())
+
+
+#: Makes worlds of a kind, each of its own.
+NewWorld = Callable[[str], AbstractContextManager[World]]
 
 
 class Outcomes(list[StoreError | None]):
@@ -232,6 +249,22 @@ def check_references(path: Path) -> int:
         connection.close()
     assert {row[0]: row[1] for row in weights} == {each: found[each] * REFERENCE_WEIGHT for each in found}
     assert kept == sorted(found)
+    return len(kept)
+
+
+def check_postgres_references(url: str) -> int:
+    """The same of a database."""
+    with psycopg.connect(url) as connection:
+        counts = dict(connection.execute("SELECT payload, copies FROM busway.payload_references").fetchall())
+        kept = {number for (number,) in connection.execute("SELECT id FROM busway.payloads").fetchall()}
+        found = Counter(
+            number
+            for table in ("messages", "deferred", "scheduled")
+            for (number,) in connection.execute(f"SELECT payload FROM busway.{table}".encode()).fetchall()  # noqa: S608
+            if number is not None
+        )
+    assert counts == dict(found)
+    assert kept == set(found)
     return len(kept)
 
 

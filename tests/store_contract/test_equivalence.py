@@ -1,19 +1,27 @@
-"""Random batches: the SQLite store must answer as the memory store does, after every commit and restart."""
+"""Random batches: every store must answer as the memory store does, after every commit and restart."""
 
 import asyncio
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
 from busway.store.contract import Change, Counters, FragmentKey, FragmentRow, Move, TransferMark
 from busway.store.rows import SHARING_SAVES_BYTES_MIN
+from busway.store.sqlite.store import SqliteStore
 from tests.harness.memory_store import copy_message
-from tests.store_contract.scenario import LOTS, World, check_references, fields_of, message
+from tests.store_contract.scenario import (
+    LOTS,
+    NewWorld,
+    World,
+    check_postgres_references,
+    check_references,
+    fields_of,
+    message,
+)
 
 PLACES = (PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED)
 SESSIONS = ("", "a", "b", "ä")
@@ -296,7 +304,8 @@ async def compare(stores: list[Any], broker: Broker) -> None:
     keys = range(1, 2 + max(broker.fragments, default=0))
     pictures = [await picture(store, keys) for store in stores]
     assert pictures[1] == pictures[0]
-    check_references(stores[1]._path)
+    if isinstance(stores[1], SqliteStore):
+        check_references(stores[1]._path)
 
 
 async def replay(plan: list[tuple[str, int, int]], worlds: list[World]) -> None:
@@ -327,13 +336,17 @@ async def replay(plan: list[tuple[str, int, int]], worlds: list[World]) -> None:
         await store.close()
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps)
-def test_random_batches_leave_both_stores_with_the_same_answers(plan: list[tuple[str, int, int]]) -> None:
+@given(plan=steps)
+def test_random_batches_leave_both_stores_with_the_same_answers(
+    new_world: NewWorld, kind: str, plan: list[tuple[str, int, int]]
+) -> None:
     """F2: all kinds of joins, in any mixture, over commits, sweeps and restarts."""
-    with tempfile.TemporaryDirectory() as directory:
-        worlds = [World("memory", Path(directory)), World("sqlite", Path(directory))]
-        asyncio.run(replay(plan, worlds))
+    with new_world("memory") as memory, new_world(kind) as world:
+        asyncio.run(replay(plan, [memory, world]))
+        if kind == "postgres":
+            check_postgres_references(world.url)
 
 
 async def _one_page(store: Any, broker: Broker, committed: set[tuple[FragmentKey, int]]) -> None:
@@ -368,10 +381,12 @@ async def replay_without_waiting(plan: list[tuple[str, int, int]], world: World)
     await store.close()
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps)
-def test_reads_among_joins_show_what_stays(plan: list[tuple[str, int, int]]) -> None:
+@given(plan=steps)
+def test_reads_among_joins_show_what_stays(
+    new_world: NewWorld, kind: str, plan: list[tuple[str, int, int]]
+) -> None:
     """Contract: never a row that a joined batch removes, always the committed ones that stay."""
-    for kind in ("memory", "sqlite"):
-        with tempfile.TemporaryDirectory() as directory:
-            asyncio.run(replay_without_waiting(plan, World(kind, Path(directory))))
+    with new_world(kind) as world:
+        asyncio.run(replay_without_waiting(plan, world))

@@ -1,17 +1,16 @@
-"""Random changes of logs: the SQLite store must answer as the memory store does, after every commit and restart."""
+"""Random changes of logs: every store must answer as the memory store does, after every commit and restart."""
 
 import asyncio
-import tempfile
-from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busway.message.event_chunk import ChunkBuilder
 from busway.store.contract import Counters, FragmentKey, FragmentRow
 from tests.store_contract.log_scenario import append, forget, log_picture, remember, retire
-from tests.store_contract.scenario import World
+from tests.store_contract.scenario import NewWorld, World
 
 VERBS = (
     "append",
@@ -145,12 +144,12 @@ async def replay(plan: list[tuple[str, int, int]], worlds: list[World]) -> None:
         await store.close()
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps)
+@given(plan=steps)
 def test_random_changes_of_logs_leave_both_stores_with_the_same_answers(
-    plan: list[tuple[str, int, int]],
+    new_world: NewWorld, kind: str, plan: list[tuple[str, int, int]]
 ) -> None:
     """F2: appends, retention, compaction, producers and drops in any mixture, over commits, sweeps and restarts."""
-    with tempfile.TemporaryDirectory() as directory:
-        worlds = [World("memory", Path(directory)), World("sqlite", Path(directory))]
-        asyncio.run(replay(plan, worlds))
+    with new_world("memory") as memory, new_world(kind) as world:
+        asyncio.run(replay(plan, [memory, world]))

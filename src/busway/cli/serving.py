@@ -1,12 +1,13 @@
 """`busway serve`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from busway.cli.verbs import CommandFailed, WrongCall, verb
-from busway.serve_options import ServeOptions, WrongOptions, default_data_directory
+from busway.serve_options import ServeOptions, WrongOptions, default_data_directory, store_addresses
 
 _EXAMPLE = "busway serve --data ./bus --port 0 --ready-file ./ready.json"
 
@@ -15,7 +16,10 @@ _HOST = "The address to listen on; beyond loopback it needs --tls-cert, --tls-ke
 _KEY_FILE = "Holds the key of RootManageSharedAccessKey, instead of a random one."
 _READY_FILE = "Written when connections are accepted: JSON with the connection string, so it holds a key."
 _STORES = "How many SQLite files to keep in the data directory; 4 for a new one."
-_STORE = "A store's address (sqlite:PATH) instead of --stores; may be repeated."
+_STORE = (
+    "A store's address (sqlite:PATH), that of a database with many (postgresql://…), or @FILE with one in each line,"
+    " instead of --stores; may be repeated."
+)
 _PARTITION_COUNT = "Fragments of each partitioned entity that is created from now on."
 _NAMESPACE_PARTITIONS = (
     "Make every new entity partitioned, with so many fragments; 0 leaves it to each entity's --partitioned."
@@ -141,7 +145,7 @@ def start(
         port=port,
         config=config,
         stores=stores,
-        store_urls=tuple(store or ()),
+        store_urls=_addresses(store or ()),
         partition_count=partition_count,
         namespace_partitions=namespace_partitions,
         fetch_bytes_max=fetch_bytes_max,
@@ -167,6 +171,13 @@ def start(
         log_level=log_level,
     )
     _run(options, _given(context))
+
+
+def _addresses(given: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return store_addresses(given)
+    except WrongOptions as error:
+        raise WrongCall(str(error)) from None
 
 
 def _given(context: typer.Context) -> set[str]:

@@ -127,8 +127,9 @@ class Config:
     rules: tuple[AuthorizationRule, ...] = ()
     #: Where the file wants logs: of "File" and "Console".
     log_types: frozenset[str] = frozenset()
-    #: The `Server` section: option names in PascalCase, for `ServeOptions.completed`.
-    server: Mapping[str, object] = field(default_factory=dict)
+    #: The `Server` section: option names in PascalCase, for `ServeOptions.completed`. The address of a store may
+    #: hold a password.
+    server: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
 def read_config(path: Path, limits: Limits | None = None) -> Config:

@@ -42,7 +42,7 @@ from busway.event_loop import BackgroundWork
 from busway.model.errors import BadArgument, InvalidOperation
 from busway.safekeeping.draft import BackupRefused, Draft
 from busway.safekeeping.stopped_copy import copy_tls
-from busway.store.contract import StoreError, StoreState
+from busway.store.contract import Store, StoreError, StoreState
 from busway.store.sqlite.snapshot import StoreSnapshot
 from busway.store.sqlite.store import SqliteStore
 
@@ -100,8 +100,10 @@ class _Work:
 class Backups:
     """Of one running bus, one at a time."""
 
-    def __init__(self, stores: Sequence[SqliteStore], directory: DataDirectory, clock: Clock) -> None:
-        self._stores = stores
+    def __init__(self, stores: Sequence[Store], directory: DataDirectory, clock: Clock) -> None:
+        self._all_stores = stores
+        #: Those that a backup copies: it is refused where there are others.
+        self._stores = [store for store in stores if isinstance(store, SqliteStore)]
         self._directory = directory
         self._clock = clock
         self._background = BackgroundWork()
@@ -149,7 +151,12 @@ class Backups:
 
     async def _prepared(self, work: _Work, note: str) -> list[_Part]:
         """Everything that may take long before the cut."""
-        for store in self._stores:
+        for store in self._all_stores:
+            if not isinstance(store, SqliteStore):
+                raise BackupRefused(
+                    f"The store {store.name} lies in a PostgreSQL database: back that up as databases are backed up"
+                    " (docs/how-to/postgresql.md). This verb copies stores that are files."
+                )
             if store.state is not StoreState.OPEN:
                 raise BackupRefused(
                     f"The store {store.name} is {store.state.value}: a backup needs all stores in service."

@@ -2,6 +2,7 @@
 
 contract      what every store promises: commit batches in, corrected reads out; also of logs
 sqlite        one file on the disk
+postgres      many stores in one database
 commit_cycle  how batches become durable, whatever the database: gathering, in flight, reported
 reads         the reads of the contract, corrected on the loop
 spans         reads under way, and the shadows of batches that correct them

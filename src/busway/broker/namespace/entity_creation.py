@@ -12,6 +12,7 @@ or not at all.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Protocol, TypeVar
 
 from busway.broker.forward.send_via import is_transfer_key, transfer_description, transfer_key
@@ -172,6 +173,8 @@ class StorePlace(Protocol):
     @property
     def name(self) -> str: ...
     @property
+    def url(self) -> str: ...
+    @property
     def is_open(self) -> bool: ...
     @property
     def fragment_count(self) -> int: ...
@@ -189,10 +192,11 @@ def choose_store(stores: Iterable[SomePlace]) -> SomePlace:
 
 
 def spread_over(stores: Sequence[SomePlace], count: int) -> list[SomePlace]:
-    """P-1: a store for each fragment of a partitioned entity, evenly over all there are, in their order, beginning
-    with the one that a plain entity would go to. All of those must be in service (P-60)."""
-    start = list(stores).index(choose_store(stores))
-    chosen = [stores[(start + index) % len(stores)] for index in range(count)]
+    """P-1: a store for each fragment of a partitioned entity, evenly over all there are, beginning with the one that
+    a plain entity would go to. All of those must be in service (P-60)."""
+    in_turn = _by_database(stores)
+    start = in_turn.index(choose_store(stores))
+    chosen = [in_turn[(start + index) % len(in_turn)] for index in range(count)]
     away = next((store.name for store in chosen if not store.is_open), None)
     if away is not None:
         raise ServerBusy(
@@ -200,6 +204,16 @@ def spread_over(stores: Sequence[SomePlace], count: int) -> list[SomePlace]:
             " nothing was created. Please try again later."
         )
     return chosen
+
+
+def _by_database(stores: Sequence[SomePlace]) -> list[SomePlace]:
+    """In their order, but one of each database in turn: a database may hold many stores, and is one thing that can
+    fail or be busy. It is known by the address up to its query, and a file is one of its own."""
+    databases: dict[str, list[SomePlace]] = {}
+    for store in stores:
+        databases.setdefault(store.url.partition("?")[0], []).append(store)
+    rounds = zip_longest(*databases.values())
+    return [store for each in rounds for store in each if store is not None]
 
 
 class EntityCreation:
@@ -351,6 +365,7 @@ class _Planned:
     def __init__(self, keeper: StoreKeeper) -> None:
         self.keeper = keeper
         self.name = keeper.name
+        self.url = keeper.url
         self.is_open = keeper.is_open
         self.fragment_count = keeper.fragment_count
 

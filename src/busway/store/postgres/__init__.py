@@ -1,6 +1,18 @@
-"""Stores in a PostgreSQL database.
+"""Stores in a PostgreSQL database. Follow a commit, then a read:
 
+store          one store of a database: gathering, in flight, reported; failing and opening again
+database       one database: opening it, and whose turn it is to commit
+parcel         a closed batch, as rows for the statements that write it
+row_changes    moves and changes, which need to see rows first
+batch_arrays   rows as arrays, one for each column
+committer      sending parcels of several stores at once; what became of them when the answer is lost
+pipeline       one connection that writes: statements in one round trip
+reads          the reads of the contract, from where rows may be
+reader         the half of a read that runs in a thread, and the connections for it
+queries        the statements of `queries.sql`, `schema.sql` and `migrations`
 url            where a database is, how many stores it holds, how they are called
 sqlstates      what an error of PostgreSQL means for a batch
 server_checks  whether a server can keep what it promises; what a session is told at its beginning
+
+Others know `store`, `database` and `url`.
 """

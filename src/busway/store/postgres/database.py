@@ -1,0 +1,181 @@
+"""One database, on the loop: whose turn it is to commit.
+
+Theory of operation. Stores register when something has joined them; in the loop's next turn, unless a commit is under
+way, each gives a parcel, and all parcels are one transaction (`committer`). Meanwhile the next batches gather. Each
+store tells its own what became of theirs, and registers again.
+
+At most four connections: one commits, two read, and one looks at the server while the database is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+import psycopg
+
+from busway.store.commit_cycle import CommitThread
+from busway.store.contract import StoreError
+from busway.store.postgres.committer import Committer, TakenStore
+from busway.store.postgres.parcel import KEY_BLOCK, Parcel
+from busway.store.postgres.queries import migrations, query
+from busway.store.postgres.reader import ReadingConnections
+from busway.store.postgres.server_checks import Connection, check, connect
+from busway.store.postgres.url import PostgresUrl
+
+T = TypeVar("T")
+
+_READ_THREADS: Final = 2
+
+
+class Commits(Protocol):
+    """A store that commits here."""
+
+    number: int
+
+    def give_parcel(self) -> Parcel | None:
+        """What has joined; None when it changed its mind."""
+
+    def parcel_settled(self, parcel: Parcel) -> None: ...
+
+
+class PostgresDatabase:
+    """Opened with the first of its stores, closed with the last."""
+
+    def __init__(self, url: PostgresUrl) -> None:
+        self.url = url
+        self.readers = ReadingConnections(url)
+        self._users = 0
+        self._turn = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop
+        self._thread: CommitThread | None = None
+        self._committer = Committer(url)
+        # Of the loop.
+        self._waiting: list[Commits] = []
+        self._is_scheduled = False
+        self._is_busy = False
+
+    # -- life
+    async def enter(self) -> None:
+        """One store more is open or about to be."""
+        async with self._turn:
+            if self._users == 0:
+                self._loop = asyncio.get_running_loop()
+                self._waiting = []
+                self._is_scheduled = self._is_busy = False
+                self._thread = CommitThread(f"{self.url.name}-commit")
+                try:
+                    await self.in_commit_thread(self._open)
+                except BaseException:
+                    await self._stop()
+                    raise
+                self.readers.start(self.url.name, _READ_THREADS)
+            self._users += 1
+
+    async def leave(self) -> None:
+        async with self._turn:
+            self._users -= 1
+            if self._users == 0:
+                await self._stop()
+
+    async def _stop(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await asyncio.get_running_loop().run_in_executor(None, thread.stop)
+        self._committer.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.readers.stop)
+
+    async def in_commit_thread(self, work: Callable[[], T]) -> T:
+        """Between two commits."""
+        done: Future[T] = Future()
+
+        def job() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
+
+        assert self._thread is not None, "a database is entered first"
+        self._thread.submit(job)
+        return await asyncio.shield(asyncio.wrap_future(done))
+
+    def _open(self) -> None:
+        """In the commit thread: the server is fit, the tables are there, and as many stores as the address says."""
+        connection = connect(self.url)
+        try:
+            check(connection, self.url)
+            self._make_tables(connection)
+            self._make_stores(connection)
+        except psycopg.Error as error:
+            raise StoreError(f"The database at {self.url.shown} cannot be used: {error}.") from error
+        finally:
+            connection.close()
+
+    def _make_tables(self, connection: Connection) -> None:
+        has_tables = connection.execute(query("has_tables")).fetchone()
+        if has_tables is not None and has_tables[0]:
+            return
+        exists = psycopg.errors.DuplicateSchema, psycopg.errors.UniqueViolation
+        with contextlib.suppress(*exists), connection.transaction():  # whoever else makes them has made them
+            for _, text in migrations():
+                connection.execute(text)
+            raw = psycopg.RawCursor(connection)
+            raw.execute(query("database_put"), (len(migrations()), 1, self.url.name))
+
+    def _make_stores(self, connection: Connection) -> None:
+        with connection.transaction():
+            connection.execute(query("database_lock"))
+            found = connection.execute(query("count_stores")).fetchone()
+            count = 0 if found is None else int(found[0])
+            if count > self.url.stores:
+                raise StoreError(
+                    f"The database at {self.url.shown} has {count} stores, and its address says {self.url.stores}: a"
+                    f" database never has fewer than before. Write stores={count}."
+                )
+            raw = psycopg.RawCursor(connection)
+            for store in range(count, self.url.stores):
+                raw.execute(query("store_put"), (store, KEY_BLOCK))
+
+    async def take(self, store: int, opening: bytes) -> TakenStore:
+        """The store is ours, from its next epoch on."""
+        return await self.in_commit_thread(partial(self._committer.take, store, opening))
+
+    def epoch_of(self, store: int) -> int | None:
+        return self._committer.epoch_of(store)
+
+    # -- commits: on the loop
+    def wants_commit(self, store: Commits) -> None:
+        """Something has joined it."""
+        self._waiting.append(store)
+        self._start_soon()
+
+    def _start_soon(self) -> None:
+        if self._waiting and not self._is_busy and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._start)
+
+    def _start(self) -> None:
+        self._is_scheduled = False
+        if self._is_busy or self._thread is None:
+            return
+        waiting, self._waiting = self._waiting, []
+        parcels = [parcel for parcel in [store.give_parcel() for store in waiting] if parcel is not None]
+        if parcels:
+            self._is_busy = True
+            self._thread.submit(partial(self._commit, parcels, {store.number: store for store in waiting}))
+
+    def _commit(self, parcels: list[Parcel], stores: dict[int, Commits]) -> None:
+        """In the commit thread."""
+        self._committer.commit(parcels)
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody is there to be told.
+            self._loop.call_soon_threadsafe(self._committed, parcels, stores)
+
+    def _committed(self, parcels: list[Parcel], stores: dict[int, Commits]) -> None:
+        self._is_busy = False
+        for parcel in parcels:
+            stores[parcel.store].parcel_settled(parcel)
+        self._start_soon()

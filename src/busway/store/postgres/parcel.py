@@ -1,0 +1,424 @@
+"""A closed batch of one store, as rows for the statements that write it.
+
+Theory of operation. `ParcelMaker` knows of its store what saves statements: which fragments have rows in the session
+index, own expiry entries, shared payloads; and where the active rows of each fragment begin (its *head*). It makes
+the parcel in one step, on the loop, so that what joins the next batch is not in this one. What needs to see rows
+first, moves and changes, it only gathers (`row_changes`).
+
+A head moves up with what is deleted at the head, and to the end when nothing active is left; a row that comes back
+below it takes it down. Reads begin there, because what lies before may be dead rows of hours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, Final
+
+from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED
+from busway.store.contract import (
+    COUNTER_BITS,
+    COUNTER_MASK,
+    Change,
+    CommitBatch,
+    Counters,
+    FragmentKey,
+    LogChanges,
+    Move,
+    StoreError,
+    TransferMark,
+    first_number_base,
+)
+from busway.store.log_rows import chunk_row
+from busway.store.postgres.batch_arrays import Rows
+from busway.store.postgres.queries import PLACE_TABLES, by_place, query
+from busway.store.rows import (
+    deleted_keys,
+    key_bounds,
+    keys_among,
+    message_rows,
+    sealed,
+    session_rows,
+    shared_bodies,
+)
+from busway.store.shadow import Shadow, row_key
+
+#: A random id of a batch.
+_ID_BYTES: Final = 12
+#: Of a payload's number: the store's in the upper bits.
+_PAYLOADS_OF_STORE_BITS: Final = 56
+PURGE_SLICE: Final = 512
+SWEEP_SLICE_MAX: Final = 5_000
+#: Keys of fragments come in blocks.
+KEY_BLOCK: Final = 4096
+
+
+def _in_places(name: str, kinds: str) -> tuple[Rows, ...]:
+    return tuple(Rows(text, kinds) for text in by_place(name))
+
+
+_DELETE: Final = _in_places("delete_rows", "b")
+_DELETE_SHARING: Final = _in_places("delete_sharing_rows", "b")
+#: Statements in their order, before and behind those of moves and changes.
+FIRST: Final = {
+    "fragments_create": Rows(query("fragments_create"), "bitibbbbbbb"),
+    "payloads": Rows(query("payloads_put"), "bd"),
+    "payload_references": Rows(query("payload_references_put"), "bb"),
+    "sharing": Rows(query("sharing_fragments_put"), "bi"),
+    "active": Rows(query("put_active"), "bbbbdbd"),
+    "deferred": Rows(query("put_aside", place=PLACE_TABLES[PLACE_DEFERRED]), "bibbbdbdbd"),
+    "scheduled": Rows(query("put_aside", place=PLACE_TABLES[PLACE_SCHEDULED]), "bibbbdbdbd"),
+    "session_entries": Rows(query("session_entries_put"), "bd"),
+    "sessions_counted": Rows(query("sessions_count"), "bd"),
+    "expiry_entries": Rows(query("expiry_entries_put"), "bib"),
+}
+LAST: Final = {
+    "sessions_discounted": Rows(query("sessions_discount"), "b"),
+    "session_entries_deleted": Rows(query("session_entries_delete"), "b"),
+    "expiry_entries_deleted": Rows(query("expiry_entries_delete"), "b"),
+    **{f"deleted_{place}": _DELETE[place] for place in range(3)},
+    **{f"deleted_sharing_{place}": _DELETE_SHARING[place] for place in range(3)},
+    "states_cleared": Rows(query("session_states_clear"), "bd"),
+    "states": Rows(query("session_states_set"), "bdbd"),
+    "ids": Rows(query("duplicate_ids_put"), "bdb"),
+    "ids_forgotten": Rows(query("duplicate_ids_forget"), "bb"),
+    "chunks_deleted": Rows(query("chunks_delete"), "bb"),
+    "chunks": Rows(query("chunks_put"), "bbbbbbbd"),
+    "producers": Rows(query("producers_put"), "bbbbbd"),
+    "producers_purged": Rows(query("producers_purge"), "bb"),
+    "counters": Rows(query("counters_write"), "bbbbbbbbb"),
+    "fragments_dropped": Rows(query("fragments_drop"), "b"),
+    "catalogue_deleted": Rows(query("catalogue_delete"), "it"),
+    "catalogue": Rows(query("catalogue_put"), "itt"),
+    "catalogue_versions": Rows(query("catalogue_versions_write"), "ib"),
+    "marks": Rows(query("transfer_marks_put"), "itbb"),
+    "marks_removed": Rows(query("transfer_marks_delete"), "itbb"),
+    "keys": Rows(query("keys_write"), "ibb"),
+}
+
+
+class Parcel:
+    """One commit of one store. Its epoch is that of the store at the time it is sent."""
+
+    __slots__ = (
+        "batch_id",
+        "changes",
+        "has_shared",
+        "moves",
+        "number",
+        "outcome",
+        "purged",
+        "purges",
+        "reserved",
+        "rows",
+        "shadow",
+        "store",
+        "sweep_rows",
+        "sweeping",
+        "swept",
+        "wants_keys",
+    )
+
+    def __init__(self, store: int, shadow: Shadow) -> None:
+        self.store = store
+        self.shadow = shadow
+        self.number = shadow.number
+        self.batch_id = os.urandom(_ID_BYTES)
+        self.rows: dict[str, list[Any]] = {}
+        self.moves: list[Move] = []
+        self.changes: list[Change] = []
+        #: Some rows that it deletes may refer to a payload.
+        self.has_shared = False
+        #: (fragment, forget ids accepted before), a slice each; those of which nothing is left.
+        self.purges: list[tuple[int, int]] = []
+        self.purged: list[int] = []
+        #: Rows of dropped fragments to remove, from the first of these; those of which nothing is left.
+        self.sweep_rows = 0
+        self.sweeping: list[tuple[int, bool]] = []
+        self.swept: list[int] = []
+        #: Another block of keys is wanted; its beginning.
+        self.wants_keys = False
+        self.reserved: int | None = None
+        self.outcome: StoreError | None = None
+
+    def add(self, name: str, rows: Iterable[Any]) -> None:
+        self.rows.setdefault(name, []).extend(rows)
+
+
+class ParcelMaker:
+    """What a store knows of its rows. Belongs to the loop."""
+
+    def __init__(self, store: int) -> None:
+        self.store = store
+        #: Fragments that may have rows with a shared payload, rows in the session index, own expiry entries.
+        self.sharing: set[int] = set()
+        self.with_sessions: set[int] = set()
+        self.with_expiry: set[int] = set()
+        self.number_bases: dict[int, int] = {}
+        self.dropped: set[int] = set()
+        self.purges: dict[int, int] = {}
+        #: Fragment → no active row has a lower number (without the index in its upper bits).
+        self.heads: dict[int, int] = {}
+        self.last_payload = store << _PAYLOADS_OF_STORE_BITS
+
+    def payload_bounds(self) -> tuple[int, int]:
+        low = self.store << _PAYLOADS_OF_STORE_BITS
+        return low, low | (1 << _PAYLOADS_OF_STORE_BITS) - 1
+
+    def make(self, shadow: Shadow, sweep_rows: int) -> Parcel:
+        batch, parcel = shadow.batch, Parcel(self.store, shadow)
+        if batch.fragments_created:
+            self._create(parcel, batch)
+        if batch.puts:
+            self._put(parcel, batch)
+        if batch.moves or batch.changes:
+            self._gather(parcel, batch)
+        if batch.deletes:
+            self._delete(parcel, batch)
+        self._states_and_ids(parcel, batch)
+        if batch.logs is not None:
+            _write_logs(parcel, batch.logs)
+        if batch.counters:
+            parcel.rows["counters"] = [
+                (key, *counter_values(counters), self._head_of(key, counters))
+                for key, counters in batch.counters.items()
+            ]
+        self._rest(parcel, batch)
+        if sweep_rows:
+            parcel.sweep_rows = min(sweep_rows, SWEEP_SLICE_MAX)
+            parcel.sweeping = [(key, key in self.sharing) for key in sorted(self.dropped)]
+        return parcel
+
+    def committed(self, parcel: Parcel) -> None:
+        """It is durable: what it swept and purged is gone for good."""
+        self.dropped.difference_update(parcel.swept)
+        for fragment in parcel.swept:
+            self.number_bases.pop(fragment, None)
+            self.heads.pop(fragment, None)
+            self.sharing.discard(fragment)
+        for fragment in parcel.purged:
+            self.purges.pop(fragment, None)
+
+    # -- messages
+    def _create(self, parcel: Parcel, batch: CommitBatch) -> None:
+        parcel.rows["fragments_create"] = [
+            (row.key, self.store, row.owner, row.fragment_index, *counter_values(row.counters))
+            for row in batch.fragments_created
+        ]
+        for row in batch.fragments_created:
+            if row.fragment_index > 0:
+                self.number_bases[row.key] = first_number_base(row.fragment_index)
+
+    def _put(self, parcel: Parcel, batch: CommitBatch) -> None:
+        payload_of = self._share(parcel, batch) if batch.puts_copies else None
+        rows = message_rows(batch.puts, payload_of)
+        if rows.active:
+            self._lower_heads([row[0] for row in rows.active])
+            if payload_of is None:
+                parcel.rows["active"] = [(*row[:5], None, row[5]) for row in rows.active]
+            else:
+                parcel.rows["active"] = [(*row[:5], *_body(row[5])) for row in rows.active]
+        for name, aside in (("deferred", rows.deferred), ("scheduled", rows.scheduled)):
+            if aside:
+                parcel.rows[name] = [
+                    (row[0], self.store, *row[1:4], _encoded(row[4]), row[5], row[6], *_body(row[7]))
+                    for row in aside
+                ]
+        if batch.session_entries:
+            entries = [(key, name.encode()) for key, name in session_rows(batch.session_entries)]
+            self.with_sessions.update([key >> COUNTER_BITS for key, _ in entries])
+            parcel.rows["session_entries"] = parcel.rows["sessions_counted"] = entries
+        if batch.expiry_entries:
+            expiring = {row_key(fragment, number): at_ms for fragment, at_ms, number in batch.expiry_entries}
+            self.with_expiry.update([fragment for fragment, _, _ in batch.expiry_entries])
+            parcel.rows["expiry_entries"] = [(key, self.store, at_ms) for key, at_ms in expiring.items()]
+
+    def _share(self, parcel: Parcel, batch: CommitBatch) -> dict[int, int] | None:
+        bodies = shared_bodies(batch.puts)
+        if bodies is None:
+            return None
+        payload_of: dict[int, int] = {}
+        for identity, (bare, count) in bodies.items():
+            self.last_payload += 1
+            payload_of[identity] = self.last_payload
+            parcel.add("payloads", [(self.last_payload, bare)])
+            parcel.add("payload_references", [(self.last_payload, count)])
+        self._note_sharing(
+            parcel, {fragment for fragment, _, message in batch.puts if id(message.bare) in payload_of}
+        )
+        return payload_of
+
+    def _note_sharing(self, parcel: Parcel, fragments: set[FragmentKey]) -> None:
+        new = sorted(fragments - self.sharing)
+        if new:
+            parcel.add("sharing", [(key, self.store) for key in new])
+            self.sharing.update(new)
+
+    def _gather(self, parcel: Parcel, batch: CommitBatch) -> None:
+        parcel.moves, parcel.changes = batch.moves, batch.changes
+        if self.sharing:
+            self._note_sharing(
+                parcel, {move.to_fragment for move in batch.moves if move.from_fragment in self.sharing}
+            )
+        arriving = [move for move in batch.moves if move.to_place == PLACE_ACTIVE]
+        self._lower_heads([row_key(move.to_fragment, move.to_number) for move in arriving])
+        self.with_sessions.update([move.to_fragment for move in arriving if move.session_id is not None])
+        self.with_expiry.update([move.to_fragment for move in batch.moves if move.with_expiry_entry])
+        for move in batch.moves:
+            if move.from_place == PLACE_ACTIVE:
+                self._raise_head(move.from_fragment, [move.from_number & COUNTER_MASK])
+
+    def entries_of(self, keys: list[int], place: int) -> tuple[list[int], list[int]]:
+        """Keys that may stand in the session index, and those that may have an expiry entry."""
+        sessions = (
+            keys_among(keys, self.with_sessions) if self.with_sessions and place == PLACE_ACTIVE else []
+        )
+        return sessions, keys_among(keys, self.with_expiry) if self.with_expiry else []
+
+    def _delete(self, parcel: Parcel, batch: CommitBatch) -> None:
+        for place, keys in enumerate(deleted_keys(batch.deletes)):
+            if not keys:
+                continue
+            sessions, expiring = self.entries_of(keys, place)
+            if sessions:
+                parcel.rows["sessions_discounted"] = parcel.rows["session_entries_deleted"] = _alone(sessions)
+            if expiring:
+                parcel.add("expiry_entries_deleted", _alone(expiring))
+            if self.sharing:
+                shared = keys_among(keys, self.sharing)
+                if shared:
+                    parcel.has_shared = True
+                    parcel.rows[f"deleted_sharing_{place}"] = _alone(shared)
+                    keys = [key for key in keys if key >> COUNTER_BITS not in self.sharing]
+            if keys:
+                keys.sort()
+                parcel.rows[f"deleted_{place}"] = _alone(keys)
+        for fragment, place, numbers in batch.deletes:
+            if place == PLACE_ACTIVE and numbers:
+                base = self.number_bases.get(fragment, 0)
+                self._raise_head(fragment, [number - base for number in numbers] if base else numbers)
+
+    # -- heads
+    def _raise_head(self, fragment: int, numbers: list[int]) -> None:
+        head = self.heads.get(fragment, 1)
+        if head not in numbers:
+            return
+        gone = set(numbers)
+        while head in gone:
+            head += 1
+        self.heads[fragment] = head
+
+    def _lower_heads(self, keys: list[int]) -> None:
+        heads = self.heads
+        if not heads or not keys:
+            return
+        low = min(keys)
+        if low >> COUNTER_BITS == max(keys) >> COUNTER_BITS:
+            keys = [low]
+        for key in keys:
+            head = heads.get(key >> COUNTER_BITS)
+            if head is not None and key & COUNTER_MASK < head:
+                heads[key >> COUNTER_BITS] = key & COUNTER_MASK
+
+    def _head_of(self, fragment: FragmentKey, counters: Counters) -> int:
+        if counters.active == 0:
+            end = (counters.last_counter & COUNTER_MASK) + 1
+            if end > self.heads.get(fragment, 1):
+                self.heads[fragment] = end
+        return self.heads.get(fragment, 0)
+
+    # -- the rest
+    def _states_and_ids(self, parcel: Parcel, batch: CommitBatch) -> None:
+        if batch.session_states:
+            states = {(row[0], row[1]): row for row in batch.session_states}  # of each session the last one
+            for fragment, session_id, state, set_at_ms in states.values():
+                if state is None:
+                    parcel.add("states_cleared", [(fragment, session_id.encode())])
+                else:
+                    parcel.add("states", [(fragment, session_id.encode(), set_at_ms, sealed(state))])
+        if batch.duplicate_ids:
+            ids = {(fragment, name): at_ms for fragment, name, at_ms in batch.duplicate_ids}
+            parcel.rows["ids"] = [(fragment, name.encode(), at_ms) for (fragment, name), at_ms in ids.items()]
+        if batch.duplicate_purges:
+            forgotten: dict[int, int] = {}
+            for fragment, before_ms in batch.duplicate_purges:
+                forgotten[fragment] = max(before_ms, forgotten.get(fragment, 0))
+                self.purges[fragment] = max(before_ms, self.purges.get(fragment, 0))
+            parcel.rows["ids_forgotten"] = list(forgotten.items())
+        if self.purges:
+            parcel.purges = list(self.purges.items())[:16]
+
+    def _rest(self, parcel: Parcel, batch: CommitBatch) -> None:
+        store = self.store
+        if batch.fragments_dropped:
+            parcel.rows["fragments_dropped"] = _alone(batch.fragments_dropped)
+            self.dropped.update(batch.fragments_dropped)
+        for name, text in batch.catalogue.items():
+            if text is None:
+                parcel.add("catalogue_deleted", [(store, name)])
+            else:
+                parcel.add("catalogue", [(store, name, text)])
+        if batch.catalogue_version is not None:
+            parcel.rows["catalogue_versions"] = [(store, batch.catalogue_version)]
+        if batch.transfer_marks:
+            parcel.rows["marks"] = [_mark_values(store, mark) for mark in batch.transfer_marks]
+        if batch.transfer_marks_removed:
+            parcel.rows["marks_removed"] = [
+                _mark_values(store, mark) for mark in batch.transfer_marks_removed
+            ]
+
+
+def _write_logs(parcel: Parcel, changes: LogChanges) -> None:
+    if changes.deleted:
+        parcel.rows["chunks_deleted"] = list(changes.deleted)
+    chunks = [chunk_row(log, builder) for log, builder in changes.chunks if builder.count > 0]
+    if chunks:
+        parcel.rows["chunks"] = chunks
+    if changes.producers:
+        producers = {
+            (log, row.producer_id): (
+                log,
+                row.producer_id,
+                row.epoch,
+                row.last_sequence,
+                row.used_at_ms,
+                row.groups,
+            )
+            for log, row in changes.producers
+        }
+        parcel.rows["producers"] = list(producers.values())
+    if changes.producers_purged:
+        parcel.rows["producers_purged"] = list(changes.producers_purged)
+
+
+def counter_values(counters: Counters) -> tuple[int, int, int, int, int, int, int]:
+    return (
+        counters.last_counter,
+        counters.active,
+        counters.deferred,
+        counters.scheduled,
+        counters.bytes,
+        counters.expiry_high_ms,
+        counters.accessed_at_ms,
+    )
+
+
+def _mark_values(store: int, mark: TransferMark) -> tuple[int, str, int, int]:
+    return store, mark.source_store, mark.source_fragment, mark.source_number
+
+
+def _body(content: bytes | int) -> tuple[int | None, bytes | None]:
+    """The columns `payload` and `bare`."""
+    return (content, None) if isinstance(content, int) else (None, content)
+
+
+def _encoded(name: str | None) -> bytes | None:
+    return None if name is None else name.encode()
+
+
+def _alone(values: Iterable[int]) -> list[tuple[int]]:
+    return [(value,) for value in values]
+
+
+def bounds(fragment: int) -> tuple[int, int]:
+    return key_bounds(FragmentKey(fragment))

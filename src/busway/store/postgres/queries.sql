@@ -1,0 +1,647 @@
+-- Every statement the stores run. "-- name --", a line of meaning, the statement.
+-- {place}, {source} and {target} stand for messages, deferred or scheduled.
+-- What a batch writes comes as arrays, one for each column; an array that is NULL stands for a column of NULLs.
+
+-- session_of_a_commit --
+-- Tables grow from nothing to millions of rows between two looks at their size. So statements are planned once, and
+-- for large tables: by index, row by row. Compiling them would cost more than it saves.
+SELECT
+    set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false),
+    set_config('enable_mergejoin', 'off', false), set_config('jit', 'off', false),
+    set_config('plan_cache_mode', 'force_generic_plan', false),
+    set_config('max_parallel_workers_per_gather', '0', false)
+
+-- read_format --
+-- The format of the tables; no row in a database that has none.
+SELECT format FROM busway.database
+
+-- has_tables --
+-- Whether there are any.
+SELECT to_regclass('busway.database') IS NOT NULL
+
+-- database_put --
+-- What a new database says of itself.
+INSERT INTO busway.database VALUES ($1, $2, $3, 1)
+
+-- database_lock --
+-- Whoever changes tables or the number of stores is alone.
+LOCK TABLE busway.database IN EXCLUSIVE MODE
+
+-- count_stores --
+-- How many stores there are.
+SELECT count(*) FROM busway.stores
+
+-- store_put --
+-- One more, with two blocks of keys.
+WITH taken AS (
+    UPDATE busway.database SET next_fragment_key = next_fragment_key + 2 * $2::bigint
+    RETURNING next_fragment_key - 2 * $2::bigint AS first_key
+)
+INSERT INTO busway.stores
+SELECT $1::integer, 0, 0, 0, '', '', first_key, first_key + $2::bigint, first_key + $2::bigint, 0 FROM taken
+
+-- begin --
+-- The first of a commit.
+BEGIN
+
+-- commit --
+-- Nothing cancels it.
+COMMIT
+
+-- roll_back --
+-- Takes back a batch one of whose statements failed.
+ROLLBACK
+
+-- fence --
+-- Commits are the next of their stores: stores, epochs, numbers, random ids.
+SELECT busway.fence($1, $2, $3, $4)
+
+-- take_store --
+-- A new owner. Waits for a commit in flight, which is then either contained or refused for ever.
+UPDATE busway.stores SET epoch = epoch + 1, began_at = commit_number, opening = $2::bytea WHERE store = $1::integer
+RETURNING epoch, commit_number, next_key, keys_end, spare_key
+
+-- look --
+-- After a lost answer: what became of the last commits of stores that are still ours. It raises the epoch, so that
+-- whatever may lie in the socket of an older connection comes too late; and it writes, so that its own COMMIT proves
+-- what it saw to be on a standby as well.
+UPDATE busway.stores SET epoch = stores.epoch + 1, began_at = stores.commit_number
+FROM unnest($1::integer [], $2::bytea []) AS given (store, opening)
+WHERE stores.store = given.store AND stores.opening = given.opening
+RETURNING stores.store, stores.epoch, stores.commit_number, stores.batch
+
+-- put_active --
+-- Stores active messages.
+INSERT INTO busway.messages
+SELECT * FROM unnest(
+    $1::bigint [], $2::bigint [], $3::bigint [], $4::bigint [], $5::bytea [], $6::bigint [], $7::bytea []
+)
+
+-- put_aside --
+-- Stores deferred or scheduled messages.
+INSERT INTO busway.{place}
+SELECT * FROM unnest(
+    $1::bigint [], $2::integer [], $3::bigint [], $4::bigint [], $5::bigint [], $6::bytea [], $7::bigint [],
+    $8::bytea [], $9::bigint [], $10::bytea []
+)
+
+-- read_fronts --
+-- Rows without their bodies, to be written anew.
+SELECT key, enqueued_at, expires_at, checksum, more FROM busway.{place} WHERE key = ANY($1::bigint [])
+
+-- renumber_active --
+-- Active rows get other keys; a large body stays where it lies.
+UPDATE busway.messages SET
+    key = given.key, enqueued_at = given.enqueued_at, expires_at = given.expires_at, checksum = given.checksum,
+    more = given.more
+FROM unnest($1::bigint [], $2::bigint [], $3::bigint [], $4::bigint [], $5::bigint [], $6::bytea [])
+AS given (from_key, key, enqueued_at, expires_at, checksum, more)
+WHERE messages.key = given.from_key
+
+-- renumber_aside --
+-- The same of deferred or scheduled rows.
+UPDATE busway.{place} SET
+    key = given.key, store = given.store, enqueued_at = given.enqueued_at, expires_at = given.expires_at,
+    checksum = given.checksum, session_id = given.session_id, scheduled_at = given.scheduled_at, more = given.more
+FROM unnest(
+    $1::bigint [], $2::bigint [], $3::integer [], $4::bigint [], $5::bigint [], $6::bigint [], $7::bytea [],
+    $8::bigint [], $9::bytea []
+) AS given (from_key, key, store, enqueued_at, expires_at, checksum, session_id, scheduled_at, more)
+WHERE {place}.key = given.from_key
+
+-- copy_to_active --
+-- The first half of a move to another place; no body leaves the database.
+INSERT INTO busway.messages
+SELECT given.key, given.enqueued_at, given.expires_at, given.checksum, given.more, source.payload, source.bare
+FROM unnest($1::bigint [], $2::bigint [], $3::bigint [], $4::bigint [], $5::bigint [], $6::bytea [])
+AS given (from_key, key, enqueued_at, expires_at, checksum, more)
+INNER JOIN busway.{source} AS source ON source.key = given.from_key
+
+-- copy_aside --
+-- The same, to the deferred or scheduled rows.
+INSERT INTO busway.{target}
+SELECT
+    given.key, given.store, given.enqueued_at, given.expires_at, given.checksum, given.session_id, given.scheduled_at,
+    given.more, source.payload, source.bare
+FROM unnest(
+    $1::bigint [], $2::bigint [], $3::integer [], $4::bigint [], $5::bigint [], $6::bigint [], $7::bytea [],
+    $8::bigint [], $9::bytea []
+) AS given (from_key, key, store, enqueued_at, expires_at, checksum, session_id, scheduled_at, more)
+INNER JOIN busway.{source} AS source ON source.key = given.from_key
+
+-- change --
+-- New values of `more` for rows that stay.
+UPDATE busway.{place} SET checksum = given.checksum, more = given.more
+FROM unnest($1::bigint [], $2::bigint [], $3::bytea []) AS given (key, checksum, more)
+WHERE {place}.key = given.key
+
+-- delete_rows --
+-- Removes rows.
+DELETE FROM busway.{place} WHERE key = ANY($1::bigint [])
+
+-- delete_sharing_rows --
+-- The same of rows that may refer to a payload.
+WITH gone AS (
+    DELETE FROM busway.{place} WHERE key = ANY($1::bigint []) RETURNING payload
+),
+fewer AS (
+    SELECT payload, count(*) AS copies FROM gone WHERE payload IS NOT NULL GROUP BY payload
+)
+UPDATE busway.payload_references SET copies = payload_references.copies - fewer.copies
+FROM fewer WHERE payload_references.payload = fewer.payload
+
+-- payloads_put --
+-- Bodies for several rows.
+INSERT INTO busway.payloads SELECT * FROM unnest($1::bigint [], $2::bytea [])
+
+-- payload_references_put --
+-- How many rows each.
+INSERT INTO busway.payload_references SELECT * FROM unnest($1::bigint [], $2::bigint [])
+
+-- payloads_drop --
+-- Removes payloads to which nothing refers any more.
+WITH over AS (
+    DELETE FROM busway.payload_references WHERE copies = 0 RETURNING payload
+)
+DELETE FROM busway.payloads USING over WHERE payloads.id = over.payload
+
+-- sharing_fragments_put --
+-- Remembers that fragments have rows with a shared payload.
+INSERT INTO busway.sharing_fragments SELECT * FROM unnest($1::bigint [], $2::integer []) ON CONFLICT DO NOTHING
+
+-- session_entries_put --
+-- Enters active rows into the session index.
+INSERT INTO busway.session_messages SELECT * FROM unnest($1::bigint [], $2::bytea [])
+
+-- sessions_count --
+-- Their sessions have more.
+INSERT INTO busway.sessions
+SELECT key >> 40, session_id, count(*), min(key) FROM unnest($1::bigint [], $2::bytea []) AS entry (key, session_id)
+GROUP BY 1, 2
+ON CONFLICT (fragment, session_id) DO UPDATE
+SET active = sessions.active + excluded.active, first_key = least(sessions.first_key, excluded.first_key)
+
+-- sessions_discount --
+-- Sessions have fewer, before rows are taken out of the session index. The first key that is left is not looked for
+-- before the one that was: there lie dead rows only.
+WITH going AS (
+    SELECT key >> 40 AS fragment, session_id, count(*) AS active
+    FROM busway.session_messages WHERE key = ANY($1::bigint []) GROUP BY 1, 2
+),
+over AS (
+    DELETE FROM busway.sessions USING going
+    WHERE sessions.fragment = going.fragment AND sessions.session_id = going.session_id
+        AND sessions.active <= going.active
+)
+UPDATE busway.sessions SET
+    active = sessions.active - going.active,
+    first_key = coalesce((
+        SELECT key FROM busway.session_messages AS kept
+        WHERE kept.session_id = sessions.session_id AND kept.key >= sessions.first_key
+            AND kept.key < (sessions.fragment + 1) << 40 AND NOT kept.key = ANY($1::bigint [])
+        ORDER BY key LIMIT 1
+    ), 0)
+FROM going
+WHERE sessions.fragment = going.fragment AND sessions.session_id = going.session_id
+    AND sessions.active > going.active
+
+-- session_entries_delete --
+-- Takes rows out of the session index.
+DELETE FROM busway.session_messages WHERE key = ANY($1::bigint [])
+
+-- session_states_set --
+-- Keeps states of sessions.
+INSERT INTO busway.session_states SELECT * FROM unnest($1::bigint [], $2::bytea [], $3::bigint [], $4::bytea [])
+ON CONFLICT (fragment, session_id) DO UPDATE SET set_at = excluded.set_at, state = excluded.state
+
+-- session_states_clear --
+-- Forgets states of sessions.
+DELETE FROM busway.session_states USING unnest($1::bigint [], $2::bytea []) AS given (fragment, session_id)
+WHERE session_states.fragment = given.fragment AND session_states.session_id = given.session_id
+
+-- expiry_entries_put --
+-- Remembers rows that expire out of order.
+INSERT INTO busway.expiry_entries SELECT * FROM unnest($1::bigint [], $2::integer [], $3::bigint [])
+ON CONFLICT (key) DO UPDATE SET expires_at = excluded.expires_at
+
+-- expiry_entries_delete --
+-- Forgets them.
+DELETE FROM busway.expiry_entries WHERE key = ANY($1::bigint [])
+
+-- duplicate_ids_put --
+-- Remembers accepted message ids; the latest acceptance counts.
+INSERT INTO busway.duplicate_ids SELECT * FROM unnest($1::bigint [], $2::bytea [], $3::bigint [])
+ON CONFLICT (fragment, message_id) DO UPDATE SET accepted_at = excluded.accepted_at
+
+-- duplicate_ids_forget --
+-- From now on ids accepted earlier are unknown; the rows go in slices.
+UPDATE busway.fragments SET ids_since = greatest(ids_since, given.before)
+FROM unnest($1::bigint [], $2::bigint []) AS given (key, before) WHERE fragments.key = given.key
+
+-- duplicate_ids_purge --
+-- Removes a slice of forgotten ids.
+DELETE FROM busway.duplicate_ids WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM busway.duplicate_ids WHERE fragment = $1::bigint AND accepted_at < $2::bigint
+    ORDER BY accepted_at LIMIT $3::bigint
+))
+
+-- chunks_delete --
+-- Removes the chunks that begin with numbers. Chunks do not overlap: it is the first that ends there or later.
+DELETE FROM busway.log_chunks USING unnest($1::bigint [], $2::bigint []) AS given (log, first_number)
+WHERE log_chunks.log = given.log AND log_chunks.first_number = given.first_number AND log_chunks.last_number = (
+    SELECT ending.last_number FROM busway.log_chunks AS ending
+    WHERE ending.log = given.log AND ending.last_number >= given.first_number ORDER BY ending.last_number LIMIT 1
+)
+
+-- chunks_put --
+-- Appends chunks of events.
+INSERT INTO busway.log_chunks SELECT * FROM unnest(
+    $1::bigint [], $2::bigint [], $3::bigint [], $4::bigint [], $5::bigint [], $6::bigint [], $7::bigint [],
+    $8::bytea []
+)
+
+-- producers_put --
+-- What logs remember of producers.
+INSERT INTO busway.log_producers SELECT * FROM unnest(
+    $1::bigint [], $2::bigint [], $3::bigint [], $4::bigint [], $5::bigint [], $6::bytea []
+)
+ON CONFLICT (log, producer) DO UPDATE
+SET epoch = excluded.epoch, last_sequence = excluded.last_sequence, used_at = excluded.used_at, groups = excluded.groups
+
+-- producers_purge --
+-- Forgets producers of logs that were used no more.
+DELETE FROM busway.log_producers USING unnest($1::bigint [], $2::bigint []) AS given (log, before)
+WHERE log_producers.log = given.log AND log_producers.used_at < given.before
+
+-- counters_write --
+-- Counts, sizes and high-water marks of fragments.
+UPDATE busway.fragments SET
+    last_counter = given.last_counter, active = given.active, deferred = given.deferred, scheduled = given.scheduled,
+    bytes = given.bytes, expiry_high = given.expiry_high, accessed_at = given.accessed_at, head = given.head
+FROM unnest(
+    $1::bigint [], $2::bigint [], $3::bigint [], $4::bigint [], $5::bigint [], $6::bigint [], $7::bigint [],
+    $8::bigint [], $9::bigint []
+) AS given (key, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at, head)
+WHERE fragments.key = given.key
+
+-- fragments_create --
+-- New fragments.
+INSERT INTO busway.fragments
+SELECT given.*, 0, 0 FROM unnest(
+    $1::bigint [], $2::integer [], $3::text [], $4::integer [], $5::bigint [], $6::bigint [], $7::bigint [],
+    $8::bigint [], $9::bigint [], $10::bigint [], $11::bigint []
+) AS given
+
+-- fragments_drop --
+-- Fragments are gone for every reader; their rows are swept later.
+WITH gone AS (
+    DELETE FROM busway.fragments WHERE key = ANY($1::bigint []) RETURNING key, store
+)
+INSERT INTO busway.dropped_fragments SELECT key, store FROM gone
+
+-- catalogue_put --
+-- Descriptions.
+INSERT INTO busway.catalogue SELECT * FROM unnest($1::integer [], $2::text [], $3::text [])
+ON CONFLICT (store, key) DO UPDATE SET text = excluded.text
+
+-- catalogue_delete --
+-- Descriptions less.
+DELETE FROM busway.catalogue USING unnest($1::integer [], $2::text []) AS given (store, key)
+WHERE catalogue.store = given.store AND catalogue.key = given.key
+
+-- catalogue_versions_write --
+-- Versions of the catalogues of stores.
+UPDATE busway.stores SET catalogue_version = given.version
+FROM unnest($1::integer [], $2::bigint []) AS given (store, version) WHERE stores.store = given.store
+
+-- keys_write --
+-- The first keys of fragments that stores have not given out, and the end of the blocks these are in.
+UPDATE busway.stores SET next_key = given.next_key, keys_end = given.keys_end
+FROM unnest($1::integer [], $2::bigint [], $3::bigint []) AS given (store, next_key, keys_end)
+WHERE stores.store = given.store
+
+-- keys_reserve --
+-- Another block of keys for a store.
+WITH taken AS (
+    UPDATE busway.database SET next_fragment_key = next_fragment_key + $2::bigint
+    RETURNING next_fragment_key - $2::bigint AS first_key
+)
+UPDATE busway.stores SET spare_key = taken.first_key FROM taken WHERE stores.store = $1::integer
+RETURNING spare_key
+
+-- transfer_marks_put --
+-- Remembers rows of other stores that have arrived.
+INSERT INTO busway.transfer_marks SELECT * FROM unnest($1::integer [], $2::text [], $3::bigint [], $4::bigint [])
+ON CONFLICT DO NOTHING
+
+-- transfer_marks_delete --
+-- Forgets them.
+DELETE FROM busway.transfer_marks
+USING unnest($1::integer [], $2::text [], $3::bigint [], $4::bigint [])
+AS given (store, source_store, source_fragment, source_number)
+WHERE transfer_marks.store = given.store AND transfer_marks.source_store = given.source_store
+    AND transfer_marks.source_fragment = given.source_fragment
+    AND transfer_marks.source_number = given.source_number
+
+-- sweep_by_key --
+-- Removes a slice of a dropped fragment's rows from a table with row keys.
+DELETE FROM busway.{place} WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM busway.{place} WHERE key BETWEEN $1::bigint AND $2::bigint ORDER BY key LIMIT $3::bigint
+))
+
+-- sweep_sharing_by_key --
+-- The same of rows that may refer to a payload; how many.
+WITH gone AS (
+    DELETE FROM busway.{place} WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM busway.{place} WHERE key BETWEEN $1::bigint AND $2::bigint ORDER BY key LIMIT $3::bigint
+    ))
+    RETURNING payload
+),
+fewer AS (
+    SELECT payload, count(*) AS copies FROM gone WHERE payload IS NOT NULL GROUP BY payload
+),
+counted AS (
+    UPDATE busway.payload_references SET copies = payload_references.copies - fewer.copies
+    FROM fewer WHERE payload_references.payload = fewer.payload
+)
+SELECT count(*) FROM gone
+
+-- sweep_by_fragment --
+-- Removes a slice of a dropped fragment's rows from a table with fragments.
+DELETE FROM busway.{place} WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM busway.{place} WHERE fragment = $1::bigint LIMIT $2::bigint
+))
+
+-- sweep_by_log --
+-- Removes a slice of a dropped log's rows.
+DELETE FROM busway.{place} WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM busway.{place} WHERE log = $1::bigint LIMIT $2::bigint
+))
+
+-- sweep_done --
+-- Nothing of the dropped fragment is left.
+DELETE FROM busway.dropped_fragments WHERE key = $1::bigint
+
+-- sharing_fragment_forget --
+-- Nothing of the dropped fragment is left.
+DELETE FROM busway.sharing_fragments WHERE key = $1::bigint
+
+-- read_messages --
+-- A run of one place's rows, until the bytes before one are too many: rows that nobody has room for do not travel. The
+-- second always does, else nobody could tell that there are more.
+SELECT key, enqueued_at, expires_at, checksum, more, bare FROM (
+    SELECT
+        found.key, enqueued_at, expires_at, checksum, more, coalesce(found.bare, payloads.bare) AS bare,
+        sum(octet_length(coalesce(found.bare, payloads.bare))) OVER before AS bytes_before,
+        count(*) OVER before AS rows_before
+    FROM (
+        SELECT * FROM busway.{place} WHERE key > $1 AND key <= $2 ORDER BY key LIMIT $3
+    ) AS found LEFT JOIN busway.payloads ON payloads.id = found.payload
+    WINDOW before AS (ORDER BY found.key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+) AS measured
+WHERE rows_before <= 1 OR bytes_before <= $4 ORDER BY key
+
+-- read_session_messages --
+-- The same of one session's active rows.
+SELECT key, enqueued_at, expires_at, checksum, more, bare FROM (
+    SELECT
+        found.key, enqueued_at, expires_at, checksum, more, coalesce(found.bare, payloads.bare) AS bare,
+        sum(octet_length(coalesce(found.bare, payloads.bare))) OVER before AS bytes_before,
+        count(*) OVER before AS rows_before
+    FROM (
+        SELECT messages.* FROM busway.session_messages INNER JOIN busway.messages
+            ON messages.key = session_messages.key
+        WHERE session_messages.session_id = $5 AND session_messages.key > $1 AND session_messages.key <= $2
+        ORDER BY session_messages.key LIMIT $3
+    ) AS found LEFT JOIN busway.payloads ON payloads.id = found.payload
+    WINDOW before AS (ORDER BY found.key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+) AS measured
+WHERE rows_before <= 1 OR bytes_before <= $4 ORDER BY key
+
+-- read_by_key --
+-- The same of given rows.
+SELECT key, enqueued_at, expires_at, checksum, more, bare FROM (
+    SELECT
+        found.key, enqueued_at, expires_at, checksum, more, coalesce(found.bare, payloads.bare) AS bare,
+        sum(octet_length(coalesce(found.bare, payloads.bare))) OVER before AS bytes_before,
+        count(*) OVER before AS rows_before
+    FROM (
+        SELECT * FROM busway.{place} WHERE key = ANY($1)
+    ) AS found LEFT JOIN busway.payloads ON payloads.id = found.payload
+    WINDOW before AS (ORDER BY found.key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+) AS measured
+WHERE rows_before <= 1 OR bytes_before <= $2 ORDER BY key
+
+-- read_sizes --
+-- About how many bytes rows have in memory, without reading their bodies.
+SELECT found.key, coalesce(octet_length(more), 0) + coalesce(octet_length(found.bare), octet_length(payloads.bare), 0)
+FROM busway.{place} AS found LEFT JOIN busway.payloads ON payloads.id = found.payload
+WHERE found.key = ANY($1)
+
+-- peek --
+-- Rows of all places with their place, merged, until the bytes before one are too many.
+SELECT key, enqueued_at, expires_at, checksum, more, bare, place FROM (
+    SELECT
+        found.key, enqueued_at, expires_at, checksum, more, coalesce(found.bare, payloads.bare) AS bare, place,
+        sum(octet_length(coalesce(found.bare, payloads.bare))) OVER before AS bytes_before,
+        count(*) OVER before AS rows_before
+    FROM (
+        (SELECT key, enqueued_at, expires_at, checksum, more, payload, bare, 0 AS place
+        FROM busway.messages WHERE key > $1 AND key <= $2 ORDER BY key LIMIT $3)
+        UNION ALL
+        (SELECT key, enqueued_at, expires_at, checksum, more, payload, bare, 1 AS place
+        FROM busway.deferred WHERE key > $1 AND key <= $2 ORDER BY key LIMIT $3)
+        UNION ALL
+        (SELECT key, enqueued_at, expires_at, checksum, more, payload, bare, 2 AS place
+        FROM busway.scheduled WHERE key > $1 AND key <= $2 ORDER BY key LIMIT $3)
+        ORDER BY key LIMIT $3
+    ) AS found LEFT JOIN busway.payloads ON payloads.id = found.payload
+    WINDOW before AS (ORDER BY found.key, place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+) AS measured
+WHERE rows_before <= 1 OR bytes_before <= $4 ORDER BY key, place
+
+-- peek_session --
+-- The same of one session.
+SELECT key, enqueued_at, expires_at, checksum, more, bare, place FROM (
+    SELECT
+        found.key, enqueued_at, expires_at, checksum, more, coalesce(found.bare, payloads.bare) AS bare, place,
+        sum(octet_length(coalesce(found.bare, payloads.bare))) OVER before AS bytes_before,
+        count(*) OVER before AS rows_before
+    FROM (
+        (SELECT messages.*, 0 AS place FROM busway.session_messages INNER JOIN busway.messages
+            ON messages.key = session_messages.key
+        WHERE session_messages.session_id = $5 AND session_messages.key > $1 AND session_messages.key <= $2
+        ORDER BY session_messages.key LIMIT $3)
+        UNION ALL
+        (SELECT key, enqueued_at, expires_at, checksum, more, payload, bare, 1 AS place
+        FROM busway.deferred WHERE session_id = $5 AND key > $1 AND key <= $2 ORDER BY key LIMIT $3)
+        UNION ALL
+        (SELECT key, enqueued_at, expires_at, checksum, more, payload, bare, 2 AS place
+        FROM busway.scheduled WHERE session_id = $5 AND key > $1 AND key <= $2 ORDER BY key LIMIT $3)
+        ORDER BY key LIMIT $3
+    ) AS found LEFT JOIN busway.payloads ON payloads.id = found.payload
+    WINDOW before AS (ORDER BY found.key, place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+) AS measured
+WHERE rows_before <= 1 OR bytes_before <= $4 ORDER BY key, place
+
+-- read_due --
+-- Scheduled rows by time, after a given one; fragments that wait for the sweep are left out.
+SELECT scheduled_at, key FROM busway.scheduled
+WHERE store = $1 AND (scheduled_at, key) > ($2, $3) AND scheduled_at <= $4
+    AND NOT EXISTS (SELECT FROM busway.dropped_fragments WHERE dropped_fragments.key = scheduled.key >> 40)
+ORDER BY scheduled_at, key LIMIT $5
+
+-- read_expiry --
+-- Own expiry entries by time, after a given one; fragments that wait for the sweep are left out.
+SELECT expires_at, key FROM busway.expiry_entries
+WHERE store = $1 AND (expires_at, key) > ($2, $3) AND expires_at <= $4
+    AND NOT EXISTS (SELECT FROM busway.dropped_fragments WHERE dropped_fragments.key = expiry_entries.key >> 40)
+ORDER BY expires_at, key LIMIT $5
+
+-- read_session --
+-- Count and state of a session, when the state was set.
+SELECT
+    coalesce((SELECT active FROM busway.sessions WHERE fragment = $1 AND session_id = $2), 0),
+    (SELECT state FROM busway.session_states WHERE fragment = $1 AND session_id = $2),
+    coalesce((SELECT set_at FROM busway.session_states WHERE fragment = $1 AND session_id = $2), 0),
+    ARRAY(
+        SELECT key FROM busway.session_messages WHERE session_id = $2 AND key >= greatest($3, (
+            SELECT first_key FROM busway.sessions WHERE fragment = $1 AND session_id = $2
+        )) AND key <= $4 ORDER BY key LIMIT $5
+    )
+
+-- read_session_keys --
+-- Keys of sessions' active rows, the first few of each.
+SELECT given.session_id, ARRAY(
+    SELECT key FROM busway.session_messages WHERE session_messages.session_id = given.session_id AND key >= $2
+        AND key <= $3 ORDER BY key LIMIT $4
+) FROM unnest($1::bytea []) AS given (session_id)
+
+-- read_session_firsts --
+-- Sessions with active rows, by their first key.
+SELECT session_id, first_key FROM busway.sessions WHERE first_key > $1 AND first_key <= $2 ORDER BY first_key LIMIT $3
+
+-- read_sessions_of_firsts --
+-- The sessions whose first active row has one of these keys.
+SELECT session_id, first_key FROM busway.sessions WHERE first_key = ANY($1) ORDER BY first_key
+
+-- read_sessions --
+-- Ids of sessions that have active rows or a state, from one on, each with its first key and when its state was set.
+SELECT
+    session_id,
+    coalesce((
+        SELECT first_key FROM busway.sessions WHERE sessions.fragment = $1 AND sessions.session_id = found.session_id
+    ), 0),
+    (
+        SELECT set_at FROM busway.session_states
+        WHERE session_states.fragment = $1 AND session_states.session_id = found.session_id
+    )
+FROM (
+    SELECT session_id FROM (
+        (SELECT session_id FROM busway.sessions WHERE fragment = $1 AND session_id >= $2
+        ORDER BY session_id LIMIT $3 + $4)
+        UNION
+        (SELECT session_id FROM busway.session_states WHERE fragment = $1 AND session_id >= $2
+        ORDER BY session_id LIMIT $3 + $4)
+    ) AS either ORDER BY session_id LIMIT $3 OFFSET $4
+) AS found ORDER BY session_id
+
+-- read_sessions_by_state --
+-- The same of sessions whose state was set after a time.
+SELECT session_id, 0::bigint, set_at FROM busway.session_states
+WHERE fragment = $1 AND set_at > $5 AND session_id >= $2 ORDER BY session_id LIMIT $3 OFFSET $4
+
+-- read_duplicate_ids --
+-- When message ids were accepted that are still known.
+SELECT message_id, accepted_at FROM busway.duplicate_ids
+WHERE fragment = $1 AND message_id = ANY($2)
+    AND accepted_at >= greatest($3, coalesce((SELECT ids_since FROM busway.fragments WHERE key = $1), 0))
+
+-- read_chunks --
+-- Chunks from a number on, until one does not fit into a number of bytes: the first may be of any size. Those behind the
+-- page come without their bytes: they tell that there are more.
+SELECT
+    log, first_number, last_number, first_at, last_at, events, checksum,
+    CASE WHEN bytes_before IS NULL OR bytes_before + octet_length(data) <= $3 THEN data END
+FROM (
+    SELECT *, sum(octet_length(data)) OVER before AS bytes_before, count(*) OVER before AS rows_before
+    FROM (
+        SELECT * FROM busway.log_chunks WHERE log = $1 AND last_number >= $2 ORDER BY last_number LIMIT $4
+    ) AS found
+    WINDOW before AS (ORDER BY last_number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+) AS measured
+WHERE rows_before <= 1 OR bytes_before <= $3
+ORDER BY last_number
+
+-- read_chunk_heads --
+-- Chunks from a number on, without their bytes.
+SELECT first_number, last_number, first_at, last_at, events, octet_length(data)::bigint FROM busway.log_chunks
+WHERE log = $1 AND last_number >= $2 ORDER BY last_number LIMIT $3
+
+-- read_number_since --
+-- The first chunk with an event of a time or later.
+SELECT first_number FROM busway.log_chunks WHERE log = $1 AND last_at >= $2 ORDER BY last_at, first_number LIMIT 1
+
+-- read_producers --
+-- The producers of a log.
+SELECT producer, epoch, last_sequence, used_at, groups FROM busway.log_producers WHERE log = $1 ORDER BY producer
+
+-- read_fragments --
+-- Every fragment of a store. A log's next number lies behind its last chunk, and its first is no later than that of its
+-- first one.
+SELECT
+    key, owner, fragment_index,
+    greatest(last_counter, (
+        SELECT chunk.last_number + 1 FROM busway.log_chunks AS chunk WHERE chunk.log = fragments.key
+        ORDER BY chunk.last_number DESC LIMIT 1
+    )),
+    active,
+    least(deferred, (
+        SELECT chunk.first_number FROM busway.log_chunks AS chunk WHERE chunk.log = fragments.key
+        ORDER BY chunk.last_number LIMIT 1
+    )),
+    scheduled, bytes, expiry_high, accessed_at
+FROM busway.fragments WHERE store = $1 ORDER BY key
+
+-- read_some_fragments --
+-- Some of them.
+SELECT key, owner, fragment_index, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at
+FROM busway.fragments WHERE store = $1 AND key = ANY($2) ORDER BY key
+
+-- read_fragment_marks --
+-- Of each fragment of a store: what its numbers have in the upper bits, and where its active rows begin.
+SELECT key, fragment_index, head FROM busway.fragments WHERE store = $1 AND (fragment_index > 0 OR head > 0)
+
+-- read_dropped --
+-- Fragments that wait for the sweep.
+SELECT key FROM busway.dropped_fragments WHERE store = $1 ORDER BY key
+
+-- read_sharing --
+-- Fragments that may have rows with a shared payload.
+SELECT key FROM busway.sharing_fragments WHERE store = $1
+
+-- read_last_payload --
+-- The highest number of a payload between two.
+SELECT coalesce(max(payload), 0) FROM busway.payload_references WHERE payload BETWEEN $1 AND $2
+
+-- read_fragments_with_entries --
+-- Fragments of a store that have rows in the session index, and those with own expiry entries: one look-up each.
+SELECT
+    key,
+    EXISTS (SELECT FROM busway.session_messages AS entry WHERE entry.key BETWEEN each.key << 40 AND (each.key + 1) << 40),
+    EXISTS (SELECT FROM busway.expiry_entries AS entry WHERE entry.key BETWEEN each.key << 40 AND (each.key + 1) << 40)
+FROM busway.fragments AS each WHERE store = $1
+
+-- read_transfer_marks --
+-- Rows of other stores that have arrived here, of one store or of any.
+SELECT source_store, source_fragment, source_number FROM busway.transfer_marks
+WHERE store = $1 AND ($2::text IS NULL OR source_store = $2)
+ORDER BY source_store, source_fragment, source_number
+
+-- read_catalogue --
+-- All descriptions.
+SELECT key, text FROM busway.catalogue WHERE store = $1
+
+-- read_catalogue_version --
+-- Their version.
+SELECT catalogue_version FROM busway.stores WHERE store = $1

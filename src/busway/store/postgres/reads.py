@@ -1,0 +1,66 @@
+"""The reads of the contract on connections that all stores of a database share.
+
+A page of active rows begins no earlier than the fragment's head (`parcel.ParcelMaker`): before it there may be dead
+rows of everything that was consumed since the last vacuum, and an old snapshot keeps vacuum from ever coming.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from busway.message.message import PLACE_ACTIVE
+from busway.store.contract import FragmentKey
+from busway.store.postgres.parcel import ParcelMaker
+from busway.store.postgres.reader import Reader, ReadingConnections
+from busway.store.reads import CorrectedReads
+from busway.store.rows import RawPage
+from busway.store.spans import ReadSpan, Spans
+
+T = TypeVar("T")
+
+
+class StoreReaders:
+    """`spans.ReadThreads` of one store."""
+
+    def __init__(self, connections: ReadingConnections, store: int) -> None:
+        self._connections = connections
+        self._store = store
+
+    @property
+    def threads(self) -> Executor | None:
+        return self._connections.threads
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        return self._connections.errors
+
+    def run(self, work: Callable[[Reader], T]) -> T:
+        """In a reader thread."""
+        return self._connections.run(lambda cursor: work(Reader(self._store, cursor)))
+
+
+class PostgresReads(CorrectedReads[Reader]):
+    """The reading half of `contract.Store`."""
+
+    def __init__(self, spans: Spans[Reader], maker: ParcelMaker) -> None:
+        super().__init__(spans)
+        self._maker = maker
+
+    def begin_with(self, maker: ParcelMaker) -> None:
+        self._maker = maker
+        self.begin(maker.dropped, maker.sharing, maker.number_bases)
+
+    async def _raw_messages(
+        self,
+        span: ReadSpan[Reader],
+        fragment: FragmentKey,
+        place: int,
+        after: int,
+        limit: int,
+        bytes_max: int,
+    ) -> RawPage:
+        if place == PLACE_ACTIVE:
+            after = max(after, self._maker.heads.get(fragment, 1) - 1)
+        return await super()._raw_messages(span, fragment, place, after, limit, bytes_max)
