@@ -34,6 +34,8 @@ CLOCKS = {
 DANGEROUS = {"eval", "exec", "compile", "__import__", "yaml.load", "os.system", "os.popen"}
 DANGEROUS_MODULES = {"pickle", "marshal", "shelve", "dill"}
 SQL = re.compile(r"^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|DROP|ALTER|REPLACE|WITH)\s+\S", re.IGNORECASE)
+#: The names at the head of a line of a map.
+MAPPED = re.compile(r"^ {0,2}([a-z]\w*(?: [a-z]\w*)*) {2,}\S", re.MULTILINE)
 #: What a secret that somebody presented, or that it must equal, is called here.
 SECRET = re.compile(
     r"(^|_)(signature|sig|hmac|digest|mac|password)s?$|(^|_)(primary|secondary|root|given|own)_key$"
@@ -112,6 +114,15 @@ def test_a_package_begins_with_a_map_of_its_files(folder: Path) -> None:
     text = ast.get_docstring(tree(folder / "__init__.py")) or ""
     words = set(re.findall(r"\w+", text))
     assert [path.stem for path in sorted(folder.glob("[!_]*.py")) if path.stem not in words] == []
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=name_of)
+def test_a_map_names_nothing_that_is_not_there(folder: Path) -> None:
+    """House style: who folds a file away takes its line from the map."""
+    text = ast.get_docstring(tree(folder / "__init__.py")) or ""
+    named = [name for line in MAPPED.findall(text) for name in line.split()]
+    present = {path.stem for path in folder.iterdir()}
+    assert [name for name in named if name not in present] == []
 
 
 @every_pure_file

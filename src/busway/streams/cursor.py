@@ -236,7 +236,7 @@ class Cursor:
         if self.next_number >= log.durable_end:
             log.await_commit(self)
             return None
-        chunk = log.tail_chunk(self.next_number)
+        chunk = log.tail.chunk(self.next_number)
         if chunk is not None and self._enter(chunk):
             return chunk
         if not self._is_fetching and log.is_usable():

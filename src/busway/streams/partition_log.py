@@ -167,6 +167,76 @@ class AppendedRun:
                 _log.exception("The answer to a publisher failed.")
 
 
+class LogTail:
+    """The newest chunks of a log, kept in memory while somebody reads it."""
+
+    __slots__ = ("_budget", "_bytes", "_bytes_max", "_chunks", "_firsts")
+
+    def __init__(self, runtime: BrokerRuntime) -> None:
+        #: Of all logs.
+        self._budget = runtime.tail_budget
+        self._bytes_max = runtime.limits.tail_bytes_max
+        self._chunks: list[Chunk] = []
+        self._firsts: list[int] = []
+        self._bytes = 0
+
+    def chunk(self, number: int) -> Chunk | None:
+        """The one that holds this number."""
+        firsts = self._firsts
+        if not firsts or number < firsts[0]:
+            return None
+        return self._chunks[bisect_right(firsts, number) - 1]
+
+    def extend(self, builders: list[ChunkBuilder]) -> None:
+        """Of many chunks only the newest are worth keeping."""
+        bytes_max = self._bytes_max
+        kept = 0
+        size_bytes = 0
+        while kept < len(builders):
+            next_bytes = builders[len(builders) - 1 - kept].size_bytes()
+            if kept > 0 and size_bytes + next_bytes > bytes_max:
+                break
+            size_bytes += next_bytes
+            kept += 1
+        if kept < len(builders) or not self._budget.has_room(size_bytes):
+            self.clear()
+            if not self._budget.has_room(size_bytes):
+                return
+        for builder in builders[len(builders) - kept :]:
+            self._chunks.append(Chunk(builder.data()))
+            self._firsts.append(builder.first_number)
+        self._bytes += size_bytes
+        self._budget.bytes_used += size_bytes
+        self._trim()
+
+    def _trim(self) -> None:
+        dropped = 0
+        bytes_left = self._bytes
+        while bytes_left > self._bytes_max and dropped < len(self._chunks) - 1:
+            bytes_left -= len(self._chunks[dropped].data)
+            dropped += 1
+        self._drop(dropped)
+
+    def chunks_changed(self, end: int) -> None:
+        """Chunks before this number have left or were written anew: they must not be shown."""
+        self._drop(bisect_left(self._firsts, end))
+
+    def _drop(self, count: int) -> None:
+        """The oldest ones."""
+        if count > 0:
+            freed = sum([len(chunk.data) for chunk in self._chunks[:count]])
+            del self._chunks[:count]
+            del self._firsts[:count]
+            self._bytes -= freed
+            self._budget.bytes_used -= freed
+
+    def clear(self) -> None:
+        self._budget.bytes_used -= self._bytes
+        self._chunks.clear()
+        self._firsts.clear()
+        self._bytes = 0
+
+
 class PartitionLog:
     """See the head of this file."""
 
@@ -175,9 +245,6 @@ class PartitionLog:
         "_cursors",
         "_durable_at_ms",
         "_run",
-        "_tail",
-        "_tail_bytes",
-        "_tail_firsts",
         "_waiting",
         "_watchers",
         "counters",
@@ -193,6 +260,7 @@ class PartitionLog:
         "runtime",
         "settings",
         "store",
+        "tail",
     )
 
     def __init__(
@@ -227,9 +295,7 @@ class PartitionLog:
         self._waiting: dict[Cursor, None] = {}
         #: Told when `durable_end` moves, or the log closes.
         self._watchers: dict[Callable[[], None], None] = {}
-        self._tail: list[Chunk] = []
-        self._tail_firsts: list[int] = []
-        self._tail_bytes = 0
+        self.tail = LogTail(runtime)
 
     # -- life
 
@@ -488,7 +554,7 @@ class PartitionLog:
         self.durable_end = run.end_number
         self._durable_at_ms = run.last_at_ms
         if self._cursors:
-            self._extend_tail(run.builders)
+            self.tail.extend(run.builders)
         now = self.runtime.clock.monotonic()
         for _, count, size_bytes, came_at in run.waiting:
             if count > 0:
@@ -542,7 +608,7 @@ class PartitionLog:
         self._cursors.pop(cursor, None)
         self._waiting.pop(cursor, None)
         if not self._cursors:
-            self._clear_tail()
+            self.tail.clear()
 
     def await_commit(self, cursor: Cursor) -> None:
         """It has read everything: its reader is woken with the next events."""
@@ -588,67 +654,6 @@ class PartitionLog:
                 return first  # the reader is told what is lost
             return min(end, chunk.number(place) if place < chunk.count else chunk.last_number + 1)
         return first if page.damaged else end
-
-    # -- the tail
-
-    def tail_chunk(self, number: int) -> Chunk | None:
-        """The chunk of the tail that holds this number."""
-        firsts = self._tail_firsts
-        if not firsts or number < firsts[0]:
-            return None
-        return self._tail[bisect_right(firsts, number) - 1]
-
-    def _extend_tail(self, builders: list[ChunkBuilder]) -> None:
-        """Of many chunks only the newest are worth keeping."""
-        bytes_max = self.runtime.limits.tail_bytes_max
-        kept = 0
-        size_bytes = 0
-        while kept < len(builders):
-            next_bytes = builders[len(builders) - 1 - kept].size_bytes()
-            if kept > 0 and size_bytes + next_bytes > bytes_max:
-                break
-            size_bytes += next_bytes
-            kept += 1
-        if kept < len(builders) or not self._tail_has_space(size_bytes):
-            self._clear_tail()
-            if not self._tail_has_space(size_bytes):
-                return
-        for builder in builders[len(builders) - kept :]:
-            self._tail.append(Chunk(builder.data()))
-            self._tail_firsts.append(builder.first_number)
-        self._tail_bytes += size_bytes
-        self.runtime.tail_budget.bytes_used += size_bytes
-        self._trim_tail(bytes_max)
-
-    def _tail_has_space(self, size_bytes: int) -> bool:
-        return self.runtime.tail_budget.has_room(size_bytes)
-
-    def _trim_tail(self, bytes_max: int) -> None:
-        dropped = 0
-        bytes_left = self._tail_bytes
-        while bytes_left > bytes_max and dropped < len(self._tail) - 1:
-            bytes_left -= len(self._tail[dropped].data)
-            dropped += 1
-        self._drop_from_tail(dropped)
-
-    def chunks_changed(self, end: int) -> None:
-        """Chunks before this number have left or were written anew: the tail must not show them."""
-        self._drop_from_tail(bisect_left(self._tail_firsts, end))
-
-    def _drop_from_tail(self, count: int) -> None:
-        """The oldest ones."""
-        if count > 0:
-            freed = sum([len(chunk.data) for chunk in self._tail[:count]])
-            del self._tail[:count]
-            del self._tail_firsts[:count]
-            self._tail_bytes -= freed
-            self.runtime.tail_budget.bytes_used -= freed
-
-    def _clear_tail(self) -> None:
-        self.runtime.tail_budget.bytes_used -= self._tail_bytes
-        self._tail.clear()
-        self._tail_firsts.clear()
-        self._tail_bytes = 0
 
 
 def log_name(hub_path: str, index: int) -> str:

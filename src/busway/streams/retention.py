@@ -185,7 +185,7 @@ class Compaction:
             logs.chunks.append((log.key, kept.builder))
             log.counters.bytes += size_bytes
             batch.bytes += size_bytes
-        log.chunks_changed(stretch[-1].last_number + 1)
+        log.tail.chunks_changed(stretch[-1].last_number + 1)
         log.watch(batch)
 
     async def _step(self) -> None:
@@ -416,7 +416,7 @@ def remove_chunks(log: PartitionLog, batch: CommitBatch, heads: list[ChunkHead])
         logs.deleted.append((log.key, head.first_number))
         counters.events -= head.events
         counters.bytes -= head.size_bytes
-        log.chunks_changed(head.last_number + 1)
+        log.tail.chunks_changed(head.last_number + 1)
     log.watch(batch)
 
 

@@ -280,7 +280,7 @@ def test_a_reader_that_leaves_makes_room_for_another() -> None:
         other.transport.lose()
         for _ in range(4):
             assert peer.refusal(await reader(peer)) is None
-        assert len(room.hubs.hub("hub").readers("0").all()) == 5
+        assert len(room.hubs.hub("hub").partition("0").readers.all()) == 5
 
     in_event_room(scenario)
 

@@ -227,7 +227,7 @@ def test_capturing_takes_no_reader_s_place(tmp_path: Path) -> None:
         def wake(self) -> None: ...
 
     async def work(bus: Bus) -> None:
-        readers = bus.hubs.hub("h").readers("0")
+        readers = bus.hubs.hub("h").partition("0").readers
         for _ in range(5):
             readers.add("$default", Reader())
         await bus.publish(b"one")
