@@ -204,7 +204,7 @@ def _check_stores(options: ServeOptions) -> None:
     if options.stores is not None and options.stores < 1:
         raise WrongOptions(f"--stores must be at least 1, not {options.stores}.")
     places: set[str] = set()
-    names: set[str] = set()
+    names = {"store"}  # of files
     for address in options.store_urls:
         if (url := _read_address(address)) is None:
             continue
@@ -214,8 +214,8 @@ def _check_stores(options: ServeOptions) -> None:
             )
         if url.name in names:
             raise WrongOptions(
-                f"Two databases have stores called {url.name}-0, {url.name}-1, …: write name=… into each address, and"
-                " into no two the same."
+                f"Other stores are called {url.name}-0, {url.name}-1, …, too: write name=… into the address of each"
+                " database, and into no two the same; store is the name of files."
             )
         places.add(url.place)
         names.add(url.name)

@@ -23,7 +23,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
@@ -49,6 +49,7 @@ from busway.serve_options import ServeOptions
 from busway.signals.measured_process import MeasuredProcess, StallMeter
 from busway.staging.stagings import Stagings
 from busway.store.contract import Store
+from busway.store.postgres.url import is_postgres, parse
 from busway.store.sqlite.store import SqliteStore
 from busway.streams.event_hubs import EventHubs
 
@@ -388,23 +389,42 @@ class Server:
             _log.error("the new key of %s could not be written to root.key: %s", ROOT_RULE_NAME, error)
 
     def _stores(self) -> list[Store]:
-        """Store files in the data directory; the namespace compares them with the recorded list."""
+        """Files in the data directory, or what was asked for; the namespace compares them with the recorded list."""
         if self._options.store_urls:
-            return [self._store_at(number, url) for number, url in enumerate(self._options.store_urls)]
+            return self._stores_at(self._options.store_urls)
         known = len(list(self._directory.stores.glob("store-*.db")))
         count = self._options.stores or known or STORES_DEFAULT
         return [self._store(f"store-{number}", self._directory.stores) for number in range(count)]
 
-    def _store_at(self, number: int, url: str) -> Store:
-        scheme, _, rest = url.partition(":")
-        if scheme != "sqlite" or not rest:
-            # No more of it is shown: it may hold a password.
-            kind = f" begins with {scheme!r}, which" if scheme.isalpha() and rest else ""
+    def _stores_at(self, addresses: Sequence[str]) -> list[Store]:
+        stores: list[Store] = []
+        files = 0
+        for address in addresses:
+            scheme, _, rest = address.partition(":")
+            if is_postgres(address):
+                stores += self._stores_of_database(address)
+            elif scheme == "sqlite" and rest:
+                stores.append(SqliteStore(f"store-{files}", Path(rest.removeprefix("//")), self._clock))
+                files += 1
+            else:
+                # No more of it is shown: it may hold a password.
+                kind = f" begins with {scheme!r}, which" if scheme.isalpha() and rest else ""
+                raise ServerFailed(
+                    f"The address of a store{kind} is not known: there are sqlite:PATH and postgresql://HOST/DATABASE."
+                )
+        return stores
+
+    def _stores_of_database(self, address: str) -> list[Store]:
+        try:
+            # For those who have one: psycopg need not be there.
+            from busway.store.postgres.database import PostgresDatabase
+            from busway.store.postgres.store import PostgresStore
+        except ImportError as error:
             raise ServerFailed(
-                f"The address of a store{kind} is not known: there are sqlite:PATH and postgresql://HOST/DATABASE."
-            )
-        path = Path(rest.removeprefix("//"))
-        return SqliteStore(f"store-{number}", path, self._clock)
+                f"Stores in PostgreSQL need psycopg: pip install 'busway[postgres]' ({error})."
+            ) from error
+        database = PostgresDatabase(parse(address))
+        return [PostgresStore(database, number, self._clock) for number in range(database.url.stores)]
 
     def _store(self, name: str, folder: Path) -> Store:
         return SqliteStore(name, folder / f"{name}.db", self._clock)

@@ -15,12 +15,13 @@ from tests.harness.running_server import RunningServer
 ACKNOWLEDGED_MIN = 60
 
 
-def kill_under_load(folder: Path, rounds: int, seed: int) -> Outcome:
-    return asyncio.run(_kill_under_load(folder, rounds, random.Random(seed)))
+def kill_under_load(folder: Path, rounds: int, seed: int, *arguments: str) -> Outcome:
+    """`arguments` of the server."""
+    return asyncio.run(_kill_under_load(RunningServer(folder, *arguments), rounds, random.Random(seed)))
 
 
-async def _kill_under_load(folder: Path, rounds: int, chance: random.Random) -> Outcome:
-    server = RunningServer(folder).start()
+async def _kill_under_load(server: RunningServer, rounds: int, chance: random.Random) -> Outcome:
+    server.start()
     load = MixedLoad(server, "kill")
     load.create_queues()
     load.start()

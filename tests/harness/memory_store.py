@@ -52,6 +52,7 @@ class MemoryStore:
         self.url = f"memory:{name}"
         self.state = StoreState.CLOSED
         self.lost_commits = 0
+        self.epoch: int | None = None
         #: Tests set it to False to play a full disk.
         self.accepts_new_payload = True
         self._batch_bytes_max = batch_bytes_max

@@ -2,7 +2,8 @@
 
 Theory of operation. A store is in service when it is open *and* the namespace has looked at it (`is_open`).
 A failed commit, an error at opening or an operator's word takes it out; only its own queues notice. After a
-failure it is opened again with a growing pause, by a timer, for as long as it takes. What is in memory about
+failure it is opened again with a growing pause, by a timer, for as long as it takes; but not when another server has
+taken it, or the two would take it from each other for ever. What is in memory about
 its fragments is forgotten at the failure and read anew when it comes back: a commit whose outcome was unknown
 is known then.
 
@@ -92,12 +93,19 @@ class StoreKeeper:
 
     @property
     def state(self) -> str:
-        """For people: open, failed, disabled or closed."""
+        """For people: open, failed, taken, disabled or closed."""
         if self.is_disabled:
             return StoreState.DISABLED.value
         if self._is_closed:
             return StoreState.CLOSED.value
+        if self.is_taken:
+            return StoreState.TAKEN.value
         return StoreState.OPEN.value if self.is_open else StoreState.FAILED.value
+
+    @property
+    def is_taken(self) -> bool:
+        """By another server."""
+        return self.store.state is StoreState.TAKEN
 
     @property
     def fragment_count(self) -> int:
@@ -106,7 +114,7 @@ class StoreKeeper:
     async def connect(self) -> None:
         """Opens the store and reads its counters, without taking it into service. Raises StoreError."""
         self._is_closed = False
-        if self.store.state is StoreState.FAILED:
+        if self.store.state in (StoreState.FAILED, StoreState.TAKEN):
             await self.store.reopen()
         elif self.store.state is not StoreState.OPEN:
             await self.store.open()
@@ -149,7 +157,7 @@ class StoreKeeper:
         the news is older than the store's return."""
         if self.is_disabled or self._is_closed or self._timer is not None or self._is_attempting:
             return
-        if self.is_open:
+        if self.is_open or (self.is_taken and not self._in_service):
             return
         _log.error("The store %s failed: %s Its queues are unavailable until it is back.", self.name, error)
         self._leave_service(error)
@@ -214,6 +222,8 @@ class StoreKeeper:
             await self.store.close()
 
     def _arm(self) -> None:
+        if self.is_taken:
+            return
         deadline = self._clock.monotonic() + self._pause_s
         self._pause_s = min(self._pause_s * 2, _PAUSE_LAST_S)
         self._timer = self._timers.at(deadline, self._retry)

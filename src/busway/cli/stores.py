@@ -1,6 +1,6 @@
 """`busway stores`: what the stores hold, and taking one out of service. `busway reset`: emptying all of them."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -8,6 +8,8 @@ from busway.cli.output import print_json, print_table
 from busway.cli.verbs import JsonOption, ServerOptions, example, ungrouped, verb, verb_family
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The store's name.")]
+
+_KEYS: Final = ("name", "state", "owner", "epoch", "fragments", "url")
 
 family = verb_family(
     "List the stores; take one out of service, or back.", no_args_is_help=False, invoke_without_command=True
@@ -20,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _list(context: typer.Context, *, server: ServerOptions, as_json: JsonOption = False) -> None:
-    """List the stores: name, state, number of fragments, address."""
+    """List the stores: name, state, who has it and how often that has changed, number of fragments, address."""
     if context.invoked_subcommand is not None:
         context.obj = server  # `busway stores --data DIR disable NAME` means that directory, too
         return
@@ -29,8 +31,8 @@ def _list(context: typer.Context, *, server: ServerOptions, as_json: JsonOption 
     if as_json:
         print_json(stores)
     else:
-        rows = [[store.get(key) for key in ("name", "state", "fragments", "url")] for store in stores]
-        print_table(("NAME", "STATE", "FRAGMENTS", "ADDRESS"), rows)
+        rows = [["–" if store.get(key) is None else store[key] for key in _KEYS] for store in stores]
+        print_table(("NAME", "STATE", "OWNER", "EPOCH", "FRAGMENTS", "ADDRESS"), rows)
 
 
 family.callback()(ungrouped(_list))

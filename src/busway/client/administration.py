@@ -195,7 +195,7 @@ class ServiceBusAdministrationClient:
         return objects_of(self._request("GET", f"/$fragments{_path(path)}"))
 
     def stores(self) -> list[dict[str, object]]:
-        """[{name, url, state, fragments}]"""
+        """[{name, url, state, owner, epoch, fragments}]"""
         return objects_of(self._request("GET", "/$stores"))
 
     def set_store_enabled(self, name: str, enabled: bool) -> None:

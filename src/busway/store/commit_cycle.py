@@ -35,6 +35,7 @@ from busway.store.contract import (
     FragmentKey,
     StoreError,
     StoreState,
+    StoreTaken,
     StoreUnavailable,
 )
 from busway.store.reads import CorrectedReads
@@ -85,6 +86,7 @@ class CommitCycle:
         self.name = name
         self.state = StoreState.CLOSED
         self.lost_commits = 0
+        self.epoch: int | None = None
         self._clock = clock
         self._batch_bytes_max = batch_bytes_max
         self._spans = spans
@@ -291,7 +293,7 @@ class CommitCycle:
 
     def _fail(self, batch: CommitBatch, outcome: StoreError) -> None:
         """Nothing may join any more; everybody who did is told."""
-        self.state = StoreState.FAILED
+        self.state = StoreState.TAKEN if isinstance(outcome, StoreTaken) else StoreState.FAILED
         gathered = self._batch
         self._batch = CommitBatch()
         self._failed()

@@ -20,7 +20,8 @@ leave a callback, called on the loop once the batch is durable (`None`) or has f
   CommitUnknown   COMMIT itself failed: the rows may or may not be there after the store is opened again
 
 After either the store is `FAILED`: every join raises `StoreUnavailable`, the owner forgets what it holds in memory
-about the store's fragments, calls `reopen()` and loads them anew.
+about the store's fragments, calls `reopen()` and loads them anew. A `StoreTaken` is a refusal after which it is
+`TAKEN`: another server has it, and only an operator's word opens it here again.
 
 Reading. Reads are coroutines that run off the loop, so that a slow disk never blocks it. A read
   - sees at least everything whose commit was reported before the read was called;
@@ -146,6 +147,9 @@ class StoreState(Enum):
     CLOSED = "closed"
     OPEN = "open"
     FAILED = "failed"  # after a failed commit: reopen() is needed
+    TAKEN = (
+        "taken"  # by another server: likewise, but only at an operator's word, or they would take it in turns
+    )
     DISABLED = "disabled"  # taken out of service by an operator
 
 
@@ -167,6 +171,10 @@ class StoreInUse(StoreError):
 
 class CommitRefused(StoreError):
     """The batch was rolled back: certainly nothing of it is stored."""
+
+
+class StoreTaken(CommitRefused):
+    """And another server has the store by now."""
 
 
 class CommitUnknown(StoreError):
@@ -498,6 +506,8 @@ class Store(Protocol):
     state: StoreState
     #: How many commits that it had reported were missing when it was opened last, at least; 0 in a healthy life.
     lost_commits: int
+    #: How often it has been opened by anybody, where that decides whose it is; None: a lock of its file does.
+    epoch: int | None
 
     async def open(self) -> None:
         """Opens or creates it; migrates; raises StoreTooNew, StoreInUse, StoreError with a sentence for people."""

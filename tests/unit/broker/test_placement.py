@@ -33,7 +33,7 @@ def test_without_any_store_the_answer_is_busy() -> None:
 
 def in_databases(**counts: int) -> list[_Place]:
     return [
-        _Place(f"{name}-{number}", 0, url=f"postgresql://{name}")
+        _Place(f"{name}-{number}", 0, url=f"postgresql://{name}/bus?store={name}-{number}")
         for name, count in counts.items()
         for number in range(count)
     ]

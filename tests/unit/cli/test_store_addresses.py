@@ -83,7 +83,8 @@ def test_the_same_database_is_not_given_twice(capsys: pytest.CaptureFixture[str]
     said = refused(capsys, "--store", first, "--store", again)
     assert said == "The database at postgresql://db1/bus is given twice: one --store holds all of its stores."
     said = refused(capsys, "--store", "postgresql://db1/bus", "--store", "postgresql://db2/bus")
-    assert "stores called postgres-0" in said
+    assert "Other stores are called postgres-0" in said
+    assert "store is the name of files" in refused(capsys, "--store", "postgresql://db1/bus?name=store")
 
 
 def test_several_databases_and_files_stand_beside_each_other(served: Served) -> None:

@@ -227,8 +227,22 @@ def test_stores_are_listed(exchange: Exchange) -> None:
     """A-9: name, url, state and number of fragments, for no cache to keep."""
     answer = exchange.request("GET", "/$stores")
     assert json.loads(answer.text) == [
-        {"name": "store-0", "url": "memory:store-0", "state": "open", "fragments": 0},
-        {"name": "store-1", "url": "memory:store-1", "state": "open", "fragments": 0},
+        {
+            "name": "store-0",
+            "url": "memory:store-0",
+            "state": "open",
+            "owner": "this server",
+            "epoch": None,
+            "fragments": 0,
+        },
+        {
+            "name": "store-1",
+            "url": "memory:store-1",
+            "state": "open",
+            "owner": "this server",
+            "epoch": None,
+            "fragments": 0,
+        },
     ]
     assert answer.headers["cache-control"] == "no-store"
 

@@ -208,10 +208,10 @@ def spread_over(stores: Sequence[SomePlace], count: int) -> list[SomePlace]:
 
 def _by_database(stores: Sequence[SomePlace]) -> list[SomePlace]:
     """In their order, but one of each database in turn: a database may hold many stores, and is one thing that can
-    fail or be busy. A store with an address of its own is a database of its own."""
+    fail or be busy. It is known by the address up to its query, and a file is one of its own."""
     databases: dict[str, list[SomePlace]] = {}
     for store in stores:
-        databases.setdefault(store.url, []).append(store)
+        databases.setdefault(store.url.partition("?")[0], []).append(store)
     rounds = zip_longest(*databases.values())
     return [store for each in rounds for store in each if store is not None]
 

@@ -446,6 +446,13 @@ class _FragmentsElsewhere:
         return swept
 
 
+def _owner(keeper: StoreKeeper) -> str | None:
+    """For people; None: nobody knows, or nobody."""
+    if keeper.is_taken:
+        return "another server"
+    return "this server" if keeper.store_is_usable else None
+
+
 class NamespaceStores:
     """The stores of a namespace, for operators: which there are, taken out of service and back. And what
     everybody is told when one fails or returns."""
@@ -460,6 +467,8 @@ class NamespaceStores:
                 "name": keeper.name,
                 "url": public_url(keeper.url),
                 "state": keeper.state,
+                "owner": _owner(keeper),
+                "epoch": keeper.store.epoch,
                 "fragments": len(self._contents.keys_in(keeper.name)),
             }
             for keeper in self._contents.keepers.values()

@@ -2,7 +2,7 @@
 
 What an operator does besides entities, in JSON:
 
-    GET    /$stores                        [{name, url, state, fragments}]
+    GET    /$stores                        [{name, url, state, owner, epoch, fragments}]
     POST   /$stores/NAME/disable|enable    take a store out of service, or back
     GET    /$fragments/ENTITY              [{index, store, health, availability, active, deadLettered, …}]
     GET    /$rules                         [{name, rights, primaryKey, secondaryKey, createdAt, modifiedAt}]

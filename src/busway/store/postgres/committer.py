@@ -24,7 +24,7 @@ from typing import Final
 import psycopg
 from psycopg import pq
 
-from busway.store.contract import CommitRefused, CommitUnknown, StoreError
+from busway.store.contract import CommitRefused, CommitUnknown, StoreError, StoreTaken
 from busway.store.postgres.batch_arrays import Rows, bigint, bigints, column_of, integer
 from busway.store.postgres.parcel import FIRST, KEY_BLOCK, LAST, PURGE_SLICE, Parcel, bounds
 from busway.store.postgres.pipeline import COMMIT, AnswerLost, Pipeline, Refused, Statement
@@ -64,10 +64,6 @@ _NUMBER: Final = Struct(">q")
 _FRAGMENT_ROWS: Final = 10
 
 
-class Fenced(CommitRefused):
-    """Another owner has the store."""
-
-
 class ServerFull(CommitRefused):
     """The server's disk has no room."""
 
@@ -97,6 +93,10 @@ class Committer:
         self._openings: dict[int, bytes] = {}
         #: Batches that were sent again.
         self.resends = 0
+
+    def epoch_of(self, store: int) -> int | None:
+        """As we know it; also for other threads."""
+        return self._epochs.get(store)
 
     def close(self) -> None:
         if self._pipeline is not None:
@@ -185,8 +185,12 @@ class Committer:
     def _refusal(self, parcel: Parcel, meaning: Meaning, error: Refused) -> StoreError:
         name = self._url.store_name(parcel.store)
         if meaning is Meaning.FENCED:
-            log.error("The store %s has another owner: its commits are refused here.", name)
-            return Fenced(f"The store {name} has another owner.")
+            log.error(
+                "Another server has taken over the store %s, which is not served here any more. If that was not"
+                " meant, stop the other server and start this one again.",
+                name,
+            )
+            return StoreTaken(f"Another server has the store {name}.")
         log.error("A batch of store %s failed: %s (%s).", name, error, error.sqlstate)
         kind = ServerFull if meaning is Meaning.FULL else CommitRefused
         return kind(f"The store {name} could not write: {error}.")

@@ -144,6 +144,9 @@ class PostgresDatabase:
         """The store is ours, from its next epoch on."""
         return await self.in_commit_thread(partial(self._committer.take, store, opening))
 
+    def epoch_of(self, store: int) -> int | None:
+        return self._committer.epoch_of(store)
+
     # -- commits: on the loop
     def wants_commit(self, store: Commits) -> None:
         """Something has joined it."""

@@ -7,7 +7,7 @@ commit by itself: it registers with its database, gives a parcel when asked, and
 
 Every opening, and every opening again after a failure, raises the store's epoch before it reads: what may still be on
 its way from before comes too late then. A store whose commits are refused because somebody else has raised it says so
-and is FAILED.
+and is TAKEN.
 """
 
 from __future__ import annotations
@@ -131,6 +131,7 @@ class PostgresStore(CommitCycle):
                 self._reported_number,
             )
         self._dropped = maker.dropped
+        self.epoch = taken.epoch
         self._next_key = self._key_written = taken.next_key
         self._keys_end, self._spare_key = taken.keys_end, taken.spare_key
         self._asked_for_keys = False
@@ -188,6 +189,7 @@ class PostgresStore(CommitCycle):
     def parcel_settled(self, parcel: Parcel) -> None:
         if parcel.shadow is not self._in_flight:  # of an earlier opening
             return
+        self.epoch = self._database.epoch_of(self.number)  # raised when an answer was lost
         if isinstance(parcel.outcome, ServerFull):
             self._full_until = self._clock.monotonic() + _FULL_PAUSE_S
         if parcel.outcome is None:
