@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,10 +76,20 @@ def _starts_spark(block: Block) -> bool:
     return "busway pipeline " in block.text
 
 
+def wants_postgres(page: Path) -> bool:
+    """Its programs make a database, by libpq's variables."""
+    return any("createdb " in block.text for block in blocks(page))
+
+
 def run(
-    page: Path, folder: Path, limit_s: float = 100, *, with_spark: bool = True
+    page: Path,
+    folder: Path,
+    limit_s: float = 100,
+    *,
+    with_spark: bool = True,
+    more: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """In the repository's root, on free ports; whatever the page leaves running is ended."""
+    """In the repository's root, on free ports; whatever the page leaves running is ended. `more`: variables."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BUSWAY_CON")}
     ports = {"BUSWAY_PORT": "0", "BUSWAY_TLS_PORT": "0", "BUSWAY_HTTPS_PORT": "0"}
     data = {"BUSWAY_DATA": str(folder / "data")}  # for `make run`
@@ -87,7 +98,7 @@ def run(
         shell = subprocess.Popen(
             ["bash", "-c", script_of(page, folder / "data", with_spark=with_spark)],
             cwd=ROOT,
-            env={**clean, **ports, **data},
+            env={**clean, **ports, **data, **(more or {})},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.page import ROOT, SETUP, blocks, is_seen, run, shown, starts_spark
+from tests.docs.page import ROOT, SETUP, blocks, is_seen, run, shown, starts_spark, wants_postgres
+from tests.harness.postgres_server import PostgresServer
 from tests.harness.running_server import BUSWAY, RunningServer
 
 pytestmark = pytest.mark.sdk
@@ -35,13 +36,26 @@ _FILE_ENDINGS = (".py", ".md", ".sql", ".toml", ".sh", ".txt")
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if not starts_spark(page)], ids=lambda page: page.name
+    "page",
+    [page for page in PAGES if not starts_spark(page) and not wants_postgres(page)],
+    ids=lambda page: page.name,
 )
 def test_every_command_of_a_page_works(page: Path, tmp_path: Path) -> None:
     """Documentation: the blocks of a page, run in order in the repository's root, succeed."""
     assert blocks(page)
     done = run(page, tmp_path)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("page", list(filter(wants_postgres, PAGES)), ids=lambda page: page.name)
+def test_every_command_of_a_page_about_postgresql_works(
+    page: Path, tmp_path: Path, own_postgres: PostgresServer
+) -> None:
+    """Documentation: on a new cluster whose superuser reads the page; what it shows is seen."""
+    done = run(page, tmp_path, more=own_postgres.environment())
+    assert done.returncode == 0, done.stdout
+    for text in shown(page):
+        assert is_seen(text, done.stdout), f"{text}\nis not in\n{done.stdout}"
 
 
 def test_the_tour_shows_what_one_sees(tmp_path: Path) -> None:

@@ -307,6 +307,11 @@ class PostgresServer:
             return urlunsplit(urlsplit(self._given)._replace(path=f"/{database}"))
         return f"postgresql://{role}@127.0.0.1:{port or self.port}/{database}"
 
+    def environment(self) -> dict[str, str]:
+        """For programs that use libpq, and where those of PostgreSQL are."""
+        path = f"{programs()}{os.pathsep}{os.environ['PATH']}"
+        return {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": ROLE, "PATH": path}
+
     def connect(self, database: str = "postgres") -> psycopg.Connection[Any]:
         """For what a test asks or does itself."""
         return psycopg.connect(self.url(database), autocommit=True, connect_timeout=5)
