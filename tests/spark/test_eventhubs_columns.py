@@ -12,9 +12,10 @@ from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_messa
 from busway.amqp.types import Int, Long, Symbol, Timestamp, UInt
 from busway.client.messages import ServiceBusMessage
 from busway.message.event_chunk import ChunkBuilder, ChunkDamaged, heads_of, numbers_of
-from busway.message.event_record import body_in_record, event_of, record_of
+from busway.message.event_record import event_of
 from busway_spark.eventhubs.columns import batch_of_payloads, batch_of_run, event_run
 from busway_spark.eventhubs.options import ALL_COLUMNS, WantedColumns
+from tests.harness.event_records import record_of
 from tests.spark.single_events import batch_of_messages
 
 VALUES = [
@@ -48,7 +49,8 @@ def chunk(first: int, payloads: list[bytes], gap: int = 0) -> tuple[bytes, list[
         event = event_of(payload)
         record = record_of(event, number, 1_000 + number)
         records.append(record)
-        builder.add(number, 1_000 + number, record, body_in_record(event, record))
+        front = record[: len(record) - len(event.bare)]
+        builder.add_event(number, 1_000 + number, front, event.bare, event.body_at)
     data = builder.data()
     return len(data).to_bytes(4, "little") + data, records
 

@@ -74,6 +74,19 @@ def test_a_chunk_gives_back_its_events(raw: list[Raw], first: int) -> None:
     assert data[chunk.start(0) : chunk.end(chunk.count - 1)] == b"".join(event[2] for event in events)
 
 
+@given(raw_events, starts, st.integers(0, 30))
+def test_a_record_in_two_pieces_is_a_record(raw: list[Raw], first: int, cut: int) -> None:
+    """H-16: what the broker puts before a message is not copied together with it."""
+    builder, events = built(raw, first)
+    other = ChunkBuilder()
+    for number, at_ms, record, body_at in events:
+        front = record[: min(cut, len(record) if body_at == BODY_ELSEWHERE else body_at)]
+        body_in_rest = body_at if body_at == BODY_ELSEWHERE else body_at - len(front)
+        other.add_event(number, at_ms, front, record[len(front) :], body_in_rest)
+    assert other.data() == builder.data()
+    assert other.size_bytes() == builder.size_bytes()
+
+
 @given(raw_events, starts)
 def test_a_chunk_without_gaps_has_no_numbers_in_it(raw: list[Raw], first: int) -> None:
     """H-16: eight bytes an event less."""

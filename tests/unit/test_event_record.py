@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from busway.amqp.encode import encode_value
 from busway.amqp.sections import scan
 from busway.amqp.types import Byte, Described, Int, Long, Short, Symbol, Timestamp, UInt, ULong
 from busway.message.event_chunk import BODY_ELSEWHERE
-from busway.message.event_record import Event, body_in_record, event_of, record_of
+from busway.message.event_record import Event, event_in, event_of, scanned_event
+from tests.harness.event_records import record_of
+from tests.harness.examples import examples_of
+from tests.harness.real_transfers import mutated, whole_payloads
 
 NUMBER, AT_MS = 12_345, 1_700_000_000_123
 OWNED = {
@@ -175,8 +179,6 @@ def test_a_body_of_one_data_section_is_found_without_decoding(front: bytes, cont
     """H-16: short and long, behind anything."""
     event = event_of(front + section(0x75, content))
     assert event.bare[event.body_at :] == content
-    record = record_of(event, NUMBER, AT_MS)
-    assert record[body_in_record(event, record) :] == content
 
 
 @pytest.mark.parametrize(
@@ -196,9 +198,7 @@ def test_any_other_body_must_be_looked_for(back: bytes) -> None:
     """H-16: any other body must be looked for."""
     event = event_of(PROPERTIES + back)
     assert event.body_at == BODY_ELSEWHERE
-    record = record_of(event, NUMBER, AT_MS)
-    assert body_in_record(event, record) == BODY_ELSEWHERE
-    assert record.endswith(PROPERTIES + back)
+    assert record_of(event, NUMBER, AT_MS).endswith(PROPERTIES + back)
 
 
 def test_delivery_annotations_at_the_end_are_dropped_like_others() -> None:
@@ -206,6 +206,88 @@ def test_delivery_annotations_at_the_end_are_dropped_like_others() -> None:
     event = event_of(PROPERTIES + BODY + DELIVERY)
     assert event.bare == PROPERTIES + BODY
     assert event.bare[event.body_at :] == b"content"
+
+
+# -- in place
+FIELDS = (
+    "bare", "body_at", "annotations", "annotation_count", "delivery_annotations", "partition_key", "producer_id",
+    "producer_epoch", "producer_number",
+)  # fmt: skip
+
+
+def fields_of(event: Event) -> dict[str, object]:
+    return {name: getattr(event, name) for name in FIELDS}
+
+
+def agree(payload: bytes, chance: random.Random) -> None:
+    """Found in the midst of other bytes, the first time and later: what the long way makes of it."""
+    before = bytes(chance.choices(b"\x00\x53\x70\xa0\xff", k=chance.randint(0, 5)))
+    behind = bytes(chance.choices(b"\x00\x53\x75\xa0\x40", k=chance.randint(0, 9)))
+    try:
+        expected: object = fields_of(scanned_event(payload))
+    except DecodeError as error:
+        expected = str(error)
+    for _ in range(2):
+        try:
+            found: object = fields_of(event_in(before + payload + behind, len(before), len(before + payload)))
+        except DecodeError as error:
+            found = str(error)
+        assert found == expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutants_of_real_messages_are_the_same_events_wherever_they_lie(seed: int) -> None:
+    """Attack: bytes changed anywhere, whatever was read before; the same event, or refused in the same words."""
+    chance = random.Random(seed)
+    payloads = [payload for payload in whole_payloads() if len(payload) < 2_000]
+    for payload in payloads:
+        agree(payload, chance)
+    for _ in range(examples_of(1_500)):
+        agree(mutated(chance, chance.choice(payloads)), chance)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        BODY,
+        BODY + BODY,
+        BODY + FOOTER,
+        BODY + PROPERTIES,
+        BODY + DELIVERY,
+        HEADER + HEADER + BODY,
+        HEADER + DELIVERY + annotated({KEY: "k"}) + PROPERTIES + BODY,
+        HEADER + annotated({Symbol("a"): "x" * 200}) + BODY,
+        annotated(PRODUCER) + BODY,
+        annotated(PRODUCER | {Symbol("com.microsoft:producer-id"): Long(-5)}) + BODY,
+        BODY + section(0x76, [1]),
+        section(0x75, None),
+        b"\x00\x53\x75\xb0\x00\x00\x00\x01b",
+        HEADER + b"\x00\x53",
+    ],
+)
+def test_what_is_nearly_usual_is_the_same_event_wherever_it_lies(payload: bytes) -> None:
+    """H-16: also when another event with the same beginning came before."""
+    for seed in range(20):
+        agree(payload, random.Random(seed))
+
+
+def test_an_event_that_is_changed_changes_none_that_comes_later() -> None:
+    """H-10, H-13: what is remembered of one event is nobody's event."""
+    payload = HEADER + annotated({Symbol("mine"): 1}) + BODY
+    for _ in range(3):
+        event = event_of(payload)
+        assert fields_of(event) == fields_of(scanned_event(payload))
+        event.set_partition_key("given")
+        event.set_publisher("somebody")
+
+
+def test_many_different_beginnings_are_not_all_remembered() -> None:
+    """Attack: a key for each event; the oldest are forgotten and read anew."""
+    for number in range(2_000):
+        event = event_of(annotated({KEY: f"key-{number}"}) + BODY)
+        assert event.partition_key == f"key-{number}"
+    assert event_of(annotated({KEY: "key-0"}) + BODY).partition_key == "key-0"
 
 
 # -- damage

@@ -5,8 +5,9 @@ library, and so does mypyc: in compiled code each of them is a few machine instr
 runs. As Python sources the same modules run what stands below. This module is therefore never compiled, and what it
 makes never passes between compiled code and other code: to each its own writer.
 
-A writer's methods are `write`, `append`, `getvalue` and `len`. The functions write and read big-endian numbers:
-what is written is cut to its width, what is read is signed, and a place outside the bytes is an IndexError.
+A writer's methods are `write`, `append`, `truncate`, `getvalue` and `len`. The functions write and read numbers,
+big-endian or little-endian as they are named: what is written is cut to its width, what is read is signed, and a
+place outside the bytes is an IndexError.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from librt.strings import read_i64_be as read_i64_be
     from librt.strings import write_i16_be as write_i16_be
     from librt.strings import write_i32_be as write_i32_be
+    from librt.strings import write_i32_le as write_i32_le
     from librt.strings import write_i64_be as write_i64_be
+    from librt.strings import write_i64_le as write_i64_le
     from mypy_extensions import i16 as i16
     from mypy_extensions import i32 as i32
     from mypy_extensions import i64 as i64
@@ -39,6 +42,9 @@ else:
 
         def getvalue(self):
             return bytes(self)
+
+        def truncate(self, size):
+            del self[size:]
 
     def _writer(form, mask):
         pack = Struct(form).pack
@@ -63,7 +69,9 @@ else:
 
     write_i16_be = _writer(">H", 0xFFFF)
     write_i32_be = _writer(">I", 0xFFFF_FFFF)
+    write_i32_le = _writer("<I", 0xFFFF_FFFF)
     write_i64_be = _writer(">Q", 0xFFFF_FFFF_FFFF_FFFF)
+    write_i64_le = _writer("<Q", 0xFFFF_FFFF_FFFF_FFFF)
     read_i16_le = _reader("<h")
     read_i32_be = _reader(">i")
     read_i32_le = _reader("<i")

@@ -36,6 +36,8 @@ from itertools import accumulate
 from struct import Struct, pack, unpack_from
 from typing import Final
 
+from busway.amqp.byte_writer import BytesWriter, i32, i64, write_i32_le, write_i64_le
+
 MAGIC: Final = b"BwC\x01"
 HAS_NUMBERS: Final = 1
 #: The body is no single data section at the record's end: it must be looked for.
@@ -64,11 +66,13 @@ class ChunkBuilder:
 
     __slots__ = (
         "_bodies",
+        "_data",
         "_ends",
         "_is_gapless",
         "_numbers",
-        "_records",
+        "_pieces",
         "_times",
+        "count",
         "first_at_ms",
         "first_number",
         "last_at_ms",
@@ -77,61 +81,70 @@ class ChunkBuilder:
     )
 
     def __init__(self) -> None:
-        self._records: list[bytes] = []
-        # Lists: compiled code appends to one without a call.
-        self._ends: list[int] = []
-        self._bodies: list[int] = []
-        self._times: list[int] = []
-        self._numbers: list[int] = []  # only once there is a gap
+        #: The records in one or two pieces each.
+        self._pieces: list[bytes] = []
+        self._ends = BytesWriter()
+        self._bodies = BytesWriter()
+        self._times = BytesWriter()
+        self._numbers = BytesWriter()  # only once there is a gap
         self._is_gapless = True
+        #: What `data` has made of it, until more is added.
+        self._data: bytes | None = None
+        self.count = 0
         self.record_bytes = 0
         self.first_number = -1
         self.last_number = -1
         self.first_at_ms = 0
         self.last_at_ms = 0
 
-    @property
-    def count(self) -> int:
-        return len(self._ends)
-
     def add(self, number: int, at_ms: int, record: bytes, body_at: int) -> None:
         """`body_at`: offset of the body's content in the record, or BODY_ELSEWHERE."""
-        if self.first_number < 0:
+        self._note(number, at_ms, len(record), body_at)
+        self._pieces.append(record)
+
+    def add_event(self, number: int, at_ms: int, front: bytes, bare: bytes, body_at: int) -> None:
+        """A record in two pieces. `body_at`: offset of the body's content in the second one, or BODY_ELSEWHERE."""
+        front_bytes = len(front)
+        in_record = body_at if body_at == BODY_ELSEWHERE else front_bytes + body_at
+        self._note(number, at_ms, front_bytes + len(bare), in_record)
+        self._pieces.append(front)
+        self._pieces.append(bare)
+
+    def _note(self, number: i64, at_ms: i64, record_bytes: i64, body_at: i64) -> None:
+        if self.count == 0:
             self.first_number = number
             self.first_at_ms = at_ms
         elif number != self.last_number + 1 and self._is_gapless:
             self._is_gapless = False
-            self._numbers.extend(range(self.first_number, self.last_number + 1))
-        start = self.record_bytes
-        self.record_bytes = start + len(record)
-        self._records.append(record)
-        self._ends.append(self.record_bytes)
-        self._bodies.append(body_at if body_at == BODY_ELSEWHERE else start + body_at)
-        self._times.append(at_ms)
+            for before in range(self.first_number, self.last_number + 1):
+                write_i64_le(self._numbers, before)
+        start: i64 = self.record_bytes
+        end = start + record_bytes
+        write_i32_le(self._ends, i32(end))
+        write_i32_le(self._bodies, i32(body_at if body_at == BODY_ELSEWHERE else start + body_at))
+        write_i64_le(self._times, at_ms)
         if not self._is_gapless:
-            self._numbers.append(number)
+            write_i64_le(self._numbers, number)
+        self._data = None
+        self.count += 1
+        self.record_bytes = end
         self.last_number = number
         self.last_at_ms = at_ms
 
     def data(self) -> bytes:
         """The chunk as it stands now."""
-        flags = 0 if self._is_gapless else HAS_NUMBERS
-        head = _HEAD.pack(MAGIC, flags, len(self._ends), self.record_bytes, self.first_number)
-        columns = [_column_of("I", self._ends), _column_of("I", self._bodies), _column_of("q", self._times)]
-        if flags:
-            columns.append(_column_of("q", self._numbers))
-        return b"".join((head, *columns, *self._records))
+        data = self._data
+        if data is None:
+            flags = 0 if self._is_gapless else HAS_NUMBERS
+            head = _HEAD.pack(MAGIC, flags, self.count, self.record_bytes, self.first_number)
+            columns = [self._ends, self._bodies, self._times, self._numbers]
+            data = b"".join([head, *[column.getvalue() for column in columns], *self._pieces])
+            self._data = data
+        return data
 
     def size_bytes(self) -> int:
         per_event = _COLUMN_BYTES if self._is_gapless else _COLUMN_BYTES + 8
-        return HEAD_BYTES + per_event * len(self._ends) + self.record_bytes
-
-
-def _column_of(kind: str, values: list[int]) -> bytes:
-    column = array(kind, values)
-    if _IS_BIG_ENDIAN:
-        column.byteswap()
-    return column.tobytes()
+        return HEAD_BYTES + per_event * self.count + self.record_bytes
 
 
 class Chunk:

@@ -3,14 +3,30 @@
 The sender's header belongs to the hop and is dropped; of its annotations, for the delivery and for the message,
 everything is kept but the names that the broker owns. Properties, application properties, body and footer stay byte
 for byte as they were sent.
+
+Most events begin as the one before: what stands before the bare message is then known, and such an event is found
+where it lies, in a read or a batch, by its sections' sizes, and copied once. Whatever is not so goes the long way,
+which alone words refusals; both make the same event of the same bytes.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
+from busway.amqp.byte_writer import BytesWriter, i16, i32, i64, write_i16_be, write_i32_be, write_i64_be
 from busway.amqp.decode import DecodeError, skip_value
-from busway.amqp.sections import DATA, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, OutOfOrder, in_order, scan
+from busway.amqp.sections import (
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    MESSAGE_ANNOTATIONS,
+    OutOfOrder,
+    in_order,
+    scan,
+    section_at,
+)
 from busway.message.bare import map_start, text_bytes
 from busway.message.event_chunk import BODY_ELSEWHERE
 
@@ -33,11 +49,19 @@ _METRIC: Final = (
     b"runtime_info_retrieval_time_utc",
 )
 _PRODUCED: Final = (_PRODUCER_ID, _PRODUCER_EPOCH, _PRODUCER_NUMBER)
+#: The head of the section with them: described, its code, a map with sizes of one byte or of four.
+_SHORT_ANNOTATIONS: Final = 0x0053_72C1
+_LONG_ANNOTATIONS: Final = 0x0053_72D1
 _NULL: Final = 0x40
 _BINARIES: Final = b"\xa0\xb0"
 _INTEGERS: Final[dict[int, int]] = {0x51: 1, 0x54: 1, 0x55: 1, 0x61: 2, 0x71: 4, 0x81: 8}
+#: What stands before the bare message of so many events, each at most so long, and what an event is made of it.
+_FRONT_BYTES_MAX: Final = 128
+_FRONTS_MAX: Final = 512
+_KNOWN_FRONTS: Final[dict[bytes, Event]] = {}
 
 
+@mypyc_attr(acyclic=True)
 class Event:
     """What somebody publishes."""
 
@@ -89,6 +113,54 @@ class Event:
 
 def event_of(payload: bytes) -> Event:
     """Raises DecodeError for what is no message."""
+    return event_in(payload, 0, len(payload))
+
+
+def event_in(data: bytes, start: int, end: int) -> Event:
+    """The event in a part of what was read. Raises DecodeError for what is no message."""
+    try:
+        usual = _usual_event(data, start, end)
+    except DecodeError:
+        usual = None  # the long way says it in the words for a payload of its own
+    return usual if usual is not None else scanned_event(data[start:end])
+
+
+def _usual_event(data: bytes, start: i64, end: i64) -> Event | None:
+    """None for one that does not begin as others did, or whose sections are to be looked at twice."""
+    previous: i64 = 0
+    at, bare_at, body_at, content_at = start, start, i64(-1), i64(-1)
+    while at < end:
+        code, value_at = section_at(data, at, end)
+        after: i64 = skip_value(data, value_at, end)
+        if code <= previous:
+            return None
+        if code <= MESSAGE_ANNOTATIONS:
+            bare_at = after
+        elif code >= DATA and code != FOOTER:
+            if body_at >= 0:
+                return None
+            body_at = value_at
+            if code == DATA and after == end and data[value_at] != _NULL:
+                content_at = value_at + (2 if data[value_at] == 0xA0 else 5)
+        previous = code
+        at = after
+    if bare_at - start > _FRONT_BYTES_MAX:
+        return None
+    known = _KNOWN_FRONTS.get(data[start:bare_at])
+    if known is None:
+        return None
+    is_whole = bare_at == 0 and end == len(data)
+    bare = data if is_whole else data[bare_at:end]
+    event = Event(bare, BODY_ELSEWHERE if content_at < 0 else content_at - bare_at)
+    event.annotations = known.annotations
+    event.annotation_count = known.annotation_count
+    event.delivery_annotations = known.delivery_annotations
+    event.partition_key = known.partition_key
+    return event
+
+
+def scanned_event(payload: bytes) -> Event:
+    """The long way. Raises DecodeError for what is no message."""
     try:
         cut = scan(payload)
     except OutOfOrder:
@@ -109,7 +181,23 @@ def event_of(payload: bytes) -> Event:
         event.delivery_annotations = _kept_for_delivery(
             payload, cut.delivery_annotations_at, cut.delivery_annotations_end
         )
+    if bare_at <= _FRONT_BYTES_MAX and cut.bare_end == len(payload):
+        _remember_front(event, payload[:bare_at])
     return event
+
+
+def _remember_front(event: Event, front: bytes) -> None:
+    """What a producer says of itself is another thing each time."""
+    if event.producer_id != -1 or event.producer_epoch != -1 or event.producer_number != -1:
+        return
+    known = Event(b"")
+    known.annotations = event.annotations
+    known.annotation_count = event.annotation_count
+    known.delivery_annotations = event.delivery_annotations
+    known.partition_key = event.partition_key
+    if len(_KNOWN_FRONTS) >= _FRONTS_MAX:
+        _KNOWN_FRONTS.clear()
+    _KNOWN_FRONTS[front] = known
 
 
 def _kept_for_delivery(data: bytes, at: int, end: int) -> bytes:
@@ -195,30 +283,51 @@ def _integer(data: bytes, at: int, after: int) -> int:
     return int.from_bytes(data[at + 1 : after], "big", signed=True)
 
 
-def record_of(event: Event, number: int, at_ms: int) -> bytes:
-    """The event under its number. Its offset is its number (H-16: a position that grows, opaque to clients)."""
-    digits = b"%d" % number
-    annotations = event.annotations
-    size = _OWN_ENTRIES_BYTES + len(digits) + len(annotations)
-    return b"".join(
-        (
-            event.delivery_annotations,
-            _section_head(MESSAGE_ANNOTATIONS, size, 6 + event.annotation_count),
-            _SEQUENCE_KEY,
-            number.to_bytes(8, "big"),
-            _OFFSET_KEY,
-            bytes((len(digits),)),
-            digits,
-            _ENQUEUED_KEY,
-            at_ms.to_bytes(8, "big"),
-            annotations,
-            event.bare,
-        )
-    )
+class FrontWriter:
+    """Makes what stands before the bare message in a record."""
+
+    __slots__ = ("_out",)
+
+    def __init__(self) -> None:
+        self._out = BytesWriter()
+
+    def front(self, event: Event, number: i64, at_ms: i64) -> bytes:
+        """Of the event under its number, which is its offset too (H-16: a position that grows, opaque to clients)."""
+        out = self._out
+        out.truncate(0)
+        digits = _digits_of(number)
+        annotations = event.annotations
+        size: i64 = _OWN_ENTRIES_BYTES + digits + len(annotations)
+        count: i64 = 6 + event.annotation_count
+        if event.delivery_annotations:
+            out.write(event.delivery_annotations)
+        if size < 255 and count < 256:
+            write_i32_be(out, _SHORT_ANNOTATIONS)
+            write_i16_be(out, i16((size + 1) << 8 | count))
+        else:
+            write_i32_be(out, _LONG_ANNOTATIONS)
+            write_i32_be(out, i32(size + 4))
+            write_i32_be(out, i32(count))
+        out.write(_SEQUENCE_KEY)
+        write_i64_be(out, number)
+        out.write(_OFFSET_KEY)
+        out.append(digits)
+        divisor: i64 = 1
+        for _ in range(digits - 1):
+            divisor *= 10
+        for _ in range(digits):
+            out.append(0x30 + number // divisor % 10)
+            divisor //= 10
+        out.write(_ENQUEUED_KEY)
+        write_i64_be(out, at_ms)
+        if annotations:
+            out.write(annotations)
+        return out.getvalue()
 
 
-def body_in_record(event: Event, record: bytes) -> int:
-    """Where `ChunkBuilder.add` finds the body."""
-    if event.body_at == BODY_ELSEWHERE:
-        return BODY_ELSEWHERE
-    return len(record) - len(event.bare) + event.body_at
+def _digits_of(number: i64) -> i64:
+    digits: i64 = 1
+    while number >= 10:
+        number //= 10
+        digits += 1
+    return digits

@@ -7,6 +7,7 @@ those with a key or for a certain partition are refused (H-12).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from busway.broker.fragment.outlet import Attachment
 from busway.broker.fragment.runtime import BrokerRuntime
@@ -26,6 +27,10 @@ from busway.model.flow import FlowCounts
 from busway.streams.hub_descriptions import EventHubDescription
 from busway.streams.key_hash import PartitionIndex, partition_of_key
 from busway.streams.partition_log import AppendDone, LogSettings, PartitionLog
+
+#: Keys whose partition is remembered, and how long each may be.
+_KNOWN_KEYS_MAX: Final = 512
+_KNOWN_KEY_CHARACTERS_MAX: Final = 128
 
 
 class EventHub:
@@ -47,6 +52,8 @@ class EventHub:
         self._groups = {path_key(group) for group in groups}
         self._revoked = _names(description)
         self._attachments = Attachments()
+        #: Of keys that came lately.
+        self._index_of: dict[str, PartitionIndex] = {}
         #: The partition that took the last events without a key.
         self._turn = -1
         for log in self._logs:
@@ -84,7 +91,14 @@ class EventHub:
 
     def index_of_key(self, key: str) -> PartitionIndex:
         """H-10: the partition that events with this key go to."""
-        return partition_of_key(key, len(self._logs))
+        index = self._index_of.get(key)
+        if index is None:
+            index = partition_of_key(key, len(self._logs))
+            if len(key) <= _KNOWN_KEY_CHARACTERS_MAX:
+                if len(self._index_of) >= _KNOWN_KEYS_MAX:
+                    self._index_of.clear()
+                self._index_of[key] = index
+        return index
 
     def index_of(self, partition_id: str) -> PartitionIndex:
         """Raises ArgumentOutOfRange (H-12)."""
@@ -211,6 +225,7 @@ class EventHub:
     def add_partition(self, log: PartitionLog | None) -> None:
         """H-3: one more behind the last."""
         self._logs.append(log)
+        self._index_of.clear()
         if log is not None:
             log.start()
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from busway.broker.fragment.runtime import BrokerRuntime, broker_error
 from busway.message.event_chunk import Chunk, ChunkBuilder, ChunkDamaged
-from busway.message.event_record import Event, body_in_record, record_of
+from busway.message.event_record import Event, FrontWriter
 from busway.model.errors import (
     BrokerError,
     EntityDisabled,
@@ -506,16 +506,16 @@ class PartitionLog:
 
     def _lay_down(self, batch: CommitBatch, run: AppendedRun, events: list[Event], now_ms: int) -> int:
         """Returns by how many bytes the chunks have grown."""
-        first = self.counters.next_number
-        records = [record_of(event, first + place, now_ms) for place, event in enumerate(events)]
         builder = run.builders[-1] if run.builders else self._begin_chunk(batch, run)
         grown = -builder.size_bytes() if builder.count > 0 else 0
-        number = first
-        for place, record in enumerate(records):
+        number = self.counters.next_number
+        fronts = FrontWriter()
+        for event in events:
             if builder.record_bytes >= CHUNK_BYTES_MAX:
                 grown += builder.size_bytes()
                 builder = self._begin_chunk(batch, run)
-            builder.add(number, now_ms, record, body_in_record(events[place], record))
+            front = fronts.front(event, number, now_ms)
+            builder.add_event(number, now_ms, front, event.bare, event.body_at)
             number += 1
         return grown + builder.size_bytes()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -15,12 +15,19 @@ fast = pytest.importorskip("librt.strings")
 #: Everything that a hot module may take from there.
 FUNCTIONS = sorted(name for name in vars(plain) if name.startswith(("read_", "write_")))
 READERS = [name for name in FUNCTIONS if name.startswith("read_")]
-WIDTHS = {"write_i16_be": 16, "write_i32_be": 32, "write_i64_be": 64}
+WIDTHS = {
+    "write_i16_be": 16,
+    "write_i32_be": 32,
+    "write_i32_le": 32,
+    "write_i64_be": 64,
+    "write_i64_le": 64,
+}
 
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("write"), st.binary(max_size=40)),
         st.tuples(st.just("append"), st.integers(0, 255)),
+        st.tuples(st.just("truncate"), st.integers(0, 20)),
         *(
             st.tuples(st.just(name), st.integers(-(1 << width - 1), (1 << width - 1) - 1))
             for name, width in WIDTHS.items()
@@ -35,6 +42,8 @@ def written(module: ModuleType, made: list[tuple[str, Any]]) -> tuple[bytes, int
     for name, value in made:
         if name in WIDTHS:
             getattr(module, name)(out, value)
+        elif name == "truncate":
+            out.truncate(min(value, len(out)))
         else:
             getattr(out, name)(value)
     return out.getvalue(), len(out)
@@ -70,4 +79,5 @@ def test_what_is_too_wide_is_cut(name: str, width: int) -> None:
     """Speed: as machine numbers are; ids above 2**31 are written so."""
     out = plain.BytesWriter()
     getattr(plain, name)(out, (1 << width) + (1 << width - 1) + 7)
-    assert out.getvalue() == ((1 << width - 1) + 7).to_bytes(width // 8, "big")
+    order: Literal["big", "little"] = "big" if name.endswith("_be") else "little"
+    assert out.getvalue() == ((1 << width - 1) + 7).to_bytes(width // 8, order)

@@ -7,8 +7,9 @@ import pytest
 from busway.amqp.performatives import Accepted
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message, scan
 from busway.amqp.types import Symbol
-from busway.message.event_record import event_of, record_of
+from busway.message.event_record import event_of
 from busway.model.descriptions import QueueDescription
+from tests.harness.event_records import record_of
 from tests.unit.gateway.amqp_peer import Room, in_room, payload
 from tests.unit.gateway.event_room import EventRoom, in_event_room, publish, reader
 

@@ -6,9 +6,10 @@ from busway.amqp.decode import DecodeError
 from busway.amqp.sections import DATA, VALUE, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Symbol
 from busway.gateway.amqp.links.event_send_link import check_key, events_of_batch, shared_key
-from busway.message.event_record import Event, event_of, record_of
+from busway.message.event_record import Event, event_of
 from busway.model.errors import BadArgument, InvalidOperation
 from busway.streams.event_hub import put_publisher
+from tests.harness.event_records import record_of
 
 KEY = Symbol("x-opt-partition-key")
 

@@ -203,6 +203,36 @@ def test_what_cannot_be_stored_is_rejected_alone(payload: bytes, is_batch: bool,
     in_event_room(scenario, limits=Limits(event_bytes_max=1_000))
 
 
+def test_events_of_one_read_are_answered_each_for_itself() -> None:
+    """S-2, S-4, H-10: usual ones and refused ones in any order; what is stored is in the order of its partition."""
+
+    async def scenario(room: EventRoom) -> None:
+        peer = await room.client()
+        link = await peer.sender("hub")
+        for _ in range(2):  # the second time all beginnings are known
+            bad = (b"rubbish", event(b"x", "k" * 129), event(bytes(2_000)))
+            payloads = []
+            for number in range(40):
+                key = f"key-{number % 3}" if number % 4 else None
+                payloads.append(event(b"%d" % number, key) if number % 7 else bad[number // 7 % 3])
+            outcomes = await peer.sent(link, *payloads)
+            assert [isinstance(each, Accepted) for each in outcomes] == [bool(at % 7) for at in range(40)]
+            told = {condition(outcomes[at]) for at in range(0, 40, 7)}
+            assert told == {
+                "amqp:decode-error",
+                "com.microsoft:argument-error",
+                "amqp:link:message-size-exceeded",
+            }
+        found = await stored(room, peer)
+        for place in range(3):
+            sent = [b"%d" % at for at in range(40) if at % 7 and at % 4 and at % 3 == place]
+            partition = partition_of_key(f"key-{place}", 4)
+            assert [body for body in found[partition] if body in sent] == sent * 2
+        assert sum(map(len, found)) == 2 * 34
+
+    in_event_room(scenario, FOUR, limits=Limits(event_bytes_max=1_000))
+
+
 def test_the_link_says_how_large_a_publication_may_be() -> None:
     """H-14: clients cut their batches by it."""
 

@@ -7,11 +7,12 @@ from itertools import pairwise
 import pytest
 
 from busway.message.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
-from busway.message.event_record import Event, event_of, record_of
+from busway.message.event_record import Event, event_of
 from busway.model.errors import ServerBusy
 from busway.streams import retention
 from busway.streams.hub_descriptions import RetentionDescription
 from busway.streams.retention import is_tombstone, key_of
+from tests.harness.event_records import record_of
 from tests.unit.streams.rig import HubRig, Told, chunk_of, event, play
 
 HOUR = 3600.0

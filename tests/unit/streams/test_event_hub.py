@@ -262,3 +262,19 @@ def test_partitions_may_become_more() -> None:
             rig.hub.partition("1")
 
     play(scenario)
+
+
+def test_keys_are_spread_anew_when_there_are_more_partitions() -> None:
+    """H-3, H-10: whatever was known of a key before; and many keys, or long ones, are not all remembered."""
+
+    async def scenario(rig: HubRig) -> None:
+        keys = [*(f"key-{number}" for number in range(2_000)), "k" * 10_000]
+        for count in range(1, 4):
+            assert rig.hub.partition_count == count
+            for _ in range(2):
+                assert [rig.hub.index_of_key(key) for key in keys] == [
+                    partition_of_key(key, count) for key in keys
+                ]
+            rig.hub.add_partition(None)
+
+    play(scenario)

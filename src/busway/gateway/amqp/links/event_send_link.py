@@ -16,17 +16,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from busway.amqp.decode import DecodeError
+from busway.amqp.byte_writer import i64
+from busway.amqp.decode import DecodeError, skip_value
 from busway.amqp.performatives import TransactionalState
-from busway.amqp.sections import BATCH_FORMAT, DATA, batch_contents, scan_in_order
+from busway.amqp.sections import BATCH_FORMAT, DATA, has_null_body, scan_in_order, section_at
 from busway.gateway.amqp.links.send_link import MESSAGE_BYTES, SenderEnd, SendWatch
-from busway.message.event_record import Event, event_of
+from busway.message.event_record import Event, event_in, event_of
 from busway.model.errors import BadArgument, BrokerError, InvalidOperation, ServerBusy, StoreOutcomeUnknown
 from busway.streams.event_hub import put_publisher
 from busway.streams.key_hash import PartitionIndex
 
 if TYPE_CHECKING:
     from busway.amqp.link import IncomingDelivery, Link
+    from busway.amqp.transfer_runs import ArrivedRun
     from busway.gateway.amqp.links.addresses import EventAddress, LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost
     from busway.streams.event_hub import EventHub
@@ -52,9 +54,9 @@ class PublishRun:
         self.events: list[Event] = []
         self.size_bytes = 0
 
-    def add(self, delivery: IncomingDelivery) -> None:
-        self.ids.append(-1 if delivery.settled else delivery.delivery_id)
-        self.size_bytes += len(delivery.payload)
+    def add(self, answer_id: int, size_bytes: int) -> None:
+        self.ids.append(answer_id)
+        self.size_bytes += size_bytes
 
     def done(self, error: BrokerError | None) -> None:
         self.owner.watch.ended(self)
@@ -80,6 +82,7 @@ class EventSendLink(SenderEnd):
         #: Of an idempotent producer, with the log that knows it.
         self._producer: Producer | None = None
         self._producer_log: PartitionLog | None = None
+        link.takes_runs = True
 
     def produce_as(self, producer: Producer, log: PartitionLog) -> None:
         """H-18: from now on the log compares the numbers of this producer's events."""
@@ -106,6 +109,23 @@ class EventSendLink(SenderEnd):
         self._send_gathered(run, keyed)
         self._top_up()
 
+    def run_arrived(self, arrived: ArrivedRun) -> None:
+        """The same for deliveries that are all usual: single events, outside of transactions."""
+        if self._producer is not None or self._publisher is not None:
+            self.deliveries_arrived([arrived.delivery(number) for number in range(arrived.count)])
+            return
+        self._credit -= arrived.count
+        run = PublishRun(self)
+        keyed: dict[PartitionIndex, PublishRun] = {}
+        run_events_max = KEYLESS_EVENTS_MAX if self._partition is None else _RUN_EVENTS_MAX
+        for number in range(arrived.count):
+            partition = self._take(arrived, number, run, keyed)
+            if partition == _NO_PARTITION and len(run.ids) >= run_events_max:
+                self._publish(run)
+                run = PublishRun(self)
+        self._send_gathered(run, keyed)
+        self._top_up()
+
     def gone(self) -> None:
         self._is_gone = True
         self._hub.detach(self)
@@ -126,6 +146,21 @@ class EventSendLink(SenderEnd):
 
     # -- single events
 
+    def _take(
+        self, arrived: ArrivedRun, number: int, run: PublishRun, keyed: dict[PartitionIndex, PublishRun]
+    ) -> PartitionIndex:
+        """As `_gather`, from where it lies; what is to be refused goes there."""
+        limits = self.host.limits
+        at, end = arrived.payload_at(number), arrived.payload_end(number)
+        if end - at > limits.event_bytes_max:
+            return self._gather(arrived.delivery(number), run, keyed)
+        try:
+            event = event_in(arrived.data, at, end)
+            check_key(event.partition_key, limits.key_characters_max)
+        except (DecodeError, BrokerError):
+            return self._gather(arrived.delivery(number), run, keyed)
+        return self._join(event, arrived.answer_id(number), end - at, run, keyed)
+
     def _gather(
         self, delivery: IncomingDelivery, run: PublishRun, keyed: dict[PartitionIndex, PublishRun]
     ) -> PartitionIndex:
@@ -135,6 +170,17 @@ class EventSendLink(SenderEnd):
         except (DecodeError, BrokerError) as error:
             self.refuse(delivery, error)
             return _NO_PARTITION
+        answer_id = -1 if delivery.settled else delivery.delivery_id
+        return self._join(event, answer_id, len(delivery.payload), run, keyed)
+
+    def _join(
+        self,
+        event: Event,
+        answer_id: int,
+        size_bytes: int,
+        run: PublishRun,
+        keyed: dict[PartitionIndex, PublishRun],
+    ) -> PartitionIndex:
         key = event.partition_key
         partition = _NO_PARTITION
         if key is not None and self._partition is None:
@@ -144,7 +190,7 @@ class EventSendLink(SenderEnd):
                 found = keyed[partition] = PublishRun(self)
             run = found
         run.events.append(event)
-        run.add(delivery)
+        run.add(answer_id, size_bytes)
         return partition
 
     def _event(self, delivery: IncomingDelivery) -> Event:
@@ -172,7 +218,7 @@ class EventSendLink(SenderEnd):
     def _publish_alone(self, delivery: IncomingDelivery) -> None:
         """A batch, or what an idempotent producer sends."""
         run = PublishRun(self)
-        run.add(delivery)
+        run.add(-1 if delivery.settled else delivery.delivery_id, len(delivery.payload))
         try:
             if self.host.is_crowded():
                 raise ServerBusy
@@ -253,7 +299,15 @@ def events_of_batch(payload: bytes) -> list[Event]:
     payload, found = scan_in_order(payload)
     if found.body_kind != DATA:
         raise DecodeError("A batch holds no data sections")
-    events = [event_of(inner) for inner in batch_contents(payload, found)]
+    if has_null_body(payload, found):
+        raise DecodeError("A data section holds null, not bytes")
+    events: list[Event] = []
+    at: i64 = found.body_start
+    end: i64 = found.body_end
+    while at < end:
+        _, value_at = section_at(payload, at, end)
+        at = skip_value(payload, value_at, end)
+        events.append(event_in(payload, value_at + (2 if payload[value_at] == 0xA0 else 5), at))
     if found.message_annotations_at >= 0:
         # What stands before the body is a message without one.
         key = event_of(payload[: found.message_annotations_end]).partition_key
