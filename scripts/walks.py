@@ -46,6 +46,9 @@ STOREYS: Final = {
     "words": ("message", "model"),
 }
 
+#: Of each walk.
+_TRIES: Final = 4
+
 #: (file, function), in the order in which they are entered first.
 Walk = dict[tuple[str, str], None]
 
@@ -80,12 +83,16 @@ def walked(walk: Walk) -> Iterator[None]:
         threading.setprofile(None)
 
 
-async def twice(do: Callable[[], Awaitable[object]]) -> Walk:
+async def walk_of(do: Callable[[], Awaitable[object]]) -> Walk:
+    """The shortest of some: on a busy machine one may have to wait, and goes the way of those who wait."""
     await do()
-    walk: Walk = {}
-    with walked(walk):
-        await do()
-    return walk
+    walks: list[Walk] = []
+    for _ in range(_TRIES):
+        walk: Walk = {}
+        with walked(walk):
+            await do()
+        walks.append(walk)
+    return min(walks, key=len)
 
 
 def walks() -> dict[str, Walk]:
@@ -97,7 +104,7 @@ def walks() -> dict[str, Walk]:
         await room.namespace.create([NewEntity(SubscriptionDescription("t/Subscriptions/s"))])
         peer = await room.client()
         sender, publisher = await peer.sender("q"), await peer.sender("t")
-        found["sent"] = await twice(lambda: peer.sent(sender, payload(b"one")))
+        found["sent"] = await walk_of(lambda: peer.sent(sender, payload(b"one")))
         receiver = await peer.receiver("q")
         taken = 0
 
@@ -108,8 +115,8 @@ def walks() -> dict[str, Walk]:
             delivery = (await peer.received(receiver, taken))[-1]
             await peer.settle(receiver, [delivery], Accepted())
 
-        found["received and completed"] = await twice(take)
-        found["published"] = await twice(lambda: peer.sent(publisher, payload(b"one")))
+        found["received and completed"] = await walk_of(take)
+        found["published"] = await walk_of(lambda: peer.sent(publisher, payload(b"one")))
 
     with tempfile.TemporaryDirectory() as folder:
         in_room(scenario, QueueDescription("q"), sqlite_folder=Path(folder))
